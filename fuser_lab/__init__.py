@@ -105,8 +105,8 @@ def __getattr__(name: str) -> object:
 
         # Ops register themselves: after a failed import, those already registered would make a second import fail.
         with interrupts_deferred():
-            found = importlib.import_module(module)
-        return found if name in _MODULES else getattr(found, name)
+            loaded = importlib.import_module(module)
+        return loaded if name in _MODULES else getattr(loaded, name)
     msg = f"module 'fuser_lab' has no attribute {name!r}"
     raise AttributeError(msg)
 

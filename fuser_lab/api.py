@@ -96,7 +96,7 @@ def time(
         if isinstance(peers, Mapping):
             msg = f"time: peers of a captured model are names, as {list(PEERS)}, given a dict."
             raise InputError(msg)
-        found = measure_model(
+        timings = measure_model(
             plans, inputs, peers=PEERS if peers is None else tuple(peers), progress=progress, cancelled=cancelled,
             seconds=seconds,
         )
@@ -105,8 +105,8 @@ def time(
             msg = f"time: peers of plans are functions by name, as {{'eager': f}}, given {list(peers)}."
             raise InputError(msg)
         several = [plans] if isinstance(plans, Plan) else list(plans)
-        found = _time_plans(several, inputs, dict(peers or {}), progress, cancelled, seconds)
-    timed = shown(replace(found, environment={"measured_at": now(), **environment().to_dict()}))
+        timings = _time_plans(several, inputs, dict(peers or {}), progress, cancelled, seconds)
+    timed = shown(replace(timings, environment={"measured_at": now(), **environment().to_dict()}))
     if ledger is not None:
         ledger.add(timed, several)
     return timed

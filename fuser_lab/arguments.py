@@ -49,9 +49,9 @@ def brief(text: str, most: int = 200) -> str:
 
 def named(names: Iterable[str]) -> str:
     """Return names as a list for a sentence; of many names, only the first."""
-    found = list(names)
-    more = len(found) - _MOST_NAMED
-    return ", ".join(found) if more <= 0 else f"{', '.join(found[:_MOST_NAMED])} and {more} more"
+    listed_names = list(names)
+    more = len(listed_names) - _MOST_NAMED
+    return ", ".join(listed_names) if more <= 0 else f"{', '.join(listed_names[:_MOST_NAMED])} and {more} more"
 
 
 def is_whole(value: object) -> bool:
@@ -82,7 +82,7 @@ class Kind:
     accepted: str
     take: Callable[[Any], Any]
 
-    def of(self, value: object, what: str, argument: str, error: type[FuserLabError] = InputError) -> Any:
+    def of(self, value: object, function: str, argument: str, error: type[FuserLabError] = InputError) -> Any:
         """Return the value that a function gets for an argument.
 
         Raises
@@ -95,10 +95,10 @@ class Kind:
         try:
             return self.take(value)
         except _Refused as refused:
-            found = refused
-        named = f"{argument}{found.place}"
-        msg = f"{f'{what}: ' if what else ''}{named} must be {found.accepted}, given {shown(found.value)}."
-        raise (ArgumentTypeError if found.of_type else error)(msg)
+            refusal = refused
+        named = f"{argument}{refusal.place}"
+        msg = f"{f'{function}: ' if function else ''}{named} must be {refusal.accepted}, given {shown(refusal.value)}."
+        raise (ArgumentTypeError if refusal.of_type else error)(msg)
 
     def __or__(self, other: "Kind") -> "Kind":
         """Return the kind that accepts what either accepts."""
@@ -144,7 +144,7 @@ class Kind:
 
 def instance(*types: type, accepted: str = "") -> Kind:
     """Return the kind of instances of these classes."""
-    said = accepted or f"a {' or '.join(one.__name__ for one in types)}"
+    said = accepted or f"a {' or '.join(kind.__name__ for kind in types)}"
 
     def take(value: Any) -> Any:
         if not isinstance(value, types):
@@ -285,8 +285,8 @@ def listed(kind: Kind, accepted: str, *, least: int = 0, most: int = _MOST_ENTRI
     """
 
     def take(value: Any) -> list[Any]:
-        wanted = Iterable if lazy else list | tuple | range
-        if not isinstance(value, wanted) or isinstance(value, str | bytes | Mapping):
+        classes = Iterable if lazy else list | tuple | range
+        if not isinstance(value, classes) or isinstance(value, str | bytes | Mapping):
             raise _Refused(value, accepted, of_type=True)
         try:
             entries = list(islice(value, most + 1))
@@ -303,10 +303,10 @@ def listed(kind: Kind, accepted: str, *, least: int = 0, most: int = _MOST_ENTRI
 def mapping(key: Kind, value: Kind, accepted: str) -> Kind:
     """Return the kind of mappings from a kind to a kind; the function gets a dict."""
 
-    def take(given: Any) -> dict[Any, Any]:
-        if not isinstance(given, Mapping):
-            raise _Refused(given, accepted, of_type=True)
-        return {_part(key, k): _part(value, v, k) for k, v in given.items()}
+    def take(entries: Any) -> dict[Any, Any]:
+        if not isinstance(entries, Mapping):
+            raise _Refused(entries, accepted, of_type=True)
+        return {_part(key, k): _part(value, v, k) for k, v in entries.items()}
 
     return Kind(accepted=accepted, take=take)
 
@@ -322,7 +322,7 @@ def _part(kind: Kind, entry: object, index: object = _WHOLE) -> Any:
         ) from None
 
 
-def takes(what: str = "", /, **kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def takes(title: str = "", /, **kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return the decorator of a function whose arguments are of these kinds; defaults are not checked.
 
     Parameters
@@ -334,7 +334,7 @@ def takes(what: str = "", /, **kinds: Kind) -> Callable[[Callable[P, R]], Callab
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        name = what or function.__name__
+        name = title or function.__name__
         parameters = inspect.signature(function).parameters
         unknown = kinds.keys() - parameters.keys()
         if unknown:
@@ -349,18 +349,18 @@ def takes(what: str = "", /, **kinds: Kind) -> Callable[[Callable[P, R]], Callab
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            given: list[Any] = list(args)
+            converted: list[Any] = list(args)
             for place, argument, kind in checked:
-                if place < len(given):
-                    given[place] = kind.of(given[place], name, argument)
+                if place < len(converted):
+                    converted[place] = kind.of(converted[place], name, argument)
             if rest_kind is not None:
-                for place in range(len(places), len(given)):
-                    given[place] = rest_kind.of(given[place], name, f"{rest}[{place - len(places)}]")
+                for place in range(len(places), len(converted)):
+                    converted[place] = rest_kind.of(converted[place], name, f"{rest}[{place - len(places)}]")
             for argument, value in kwargs.items():
                 named = kinds.get(argument) if argument in parameters else other_kind
                 if named is not None:
                     kwargs[argument] = named.of(value, name, argument)
-            return function(*given, **kwargs)
+            return function(*converted, **kwargs)
 
         return call
 
@@ -370,7 +370,7 @@ def takes(what: str = "", /, **kinds: Kind) -> Callable[[Callable[P, R]], Callab
 def take_fields(record: object, **kinds: Kind) -> None:
     """Check fields of a frozen dataclass in its ``__post_init__``, and convert them as their kinds do."""
     for field, kind in kinds.items():
-        given = getattr(record, field)
-        taken = kind.of(given, type(record).__name__, field)
-        if taken is not given:
+        value = getattr(record, field)
+        taken = kind.of(value, type(record).__name__, field)
+        if taken is not value:
             object.__setattr__(record, field, taken)

@@ -83,8 +83,8 @@ def _host(power: int) -> CostModel:
 def _seconds(elements: int) -> float:
     """Return the median time of a kernel that reads and writes an array of Float."""
     with FusionDefinition() as fd:
-        given = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Float)
-        fd.add_output(fd.ops.neg(given))
+        numbers = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.neg(numbers))
     source, target = np.ones(elements, np.float32), np.empty(elements, np.float32)
     prepared = segment(fd, [spec((elements,), DataType.Float)]).prepared(CPU.name)
     clock = HostClock().measured(prepared.bind([source], [target]).steps[0])
@@ -97,42 +97,42 @@ Shape = tuple[int, ...]
 Computation = Callable[[Any, list[Any], Shape], Any]  # of ops, inputs and their shape; a list for several outputs
 
 
-def _softmax(o: Any, given: list[Any], dim: int) -> Any:
-    powers = o.exp(o.sub(given[0], o.max(given[0], [dim], keepdim=True)))
+def _softmax(o: Any, sources: list[Any], dim: int) -> Any:
+    powers = o.exp(o.sub(sources[0], o.max(sources[0], [dim], keepdim=True)))
     return o.div(powers, o.sum(powers, [dim], keepdim=True))
 
 
-def _layer_norm(o: Any, given: list[Any], _: Shape) -> Any:
-    variance, mean = o.var_mean(given[0], [1], 0, keepdim=True)
-    return o.mul(o.sub(given[0], mean), o.rsqrt(o.add(variance, 1e-5)))
+def _layer_norm(o: Any, sources: list[Any], _: Shape) -> Any:
+    variance, mean = o.var_mean(sources[0], [1], 0, keepdim=True)
+    return o.mul(o.sub(sources[0], mean), o.rsqrt(o.add(variance, 1e-5)))
 
 
-def _many(o: Any, given: list[Any], _: Shape) -> Any:
-    value = given[0]
+def _many(o: Any, sources: list[Any], _: Shape) -> Any:
+    value = sources[0]
     for step in range(12):
-        value = o.add(o.mul(value, given[1]), 0.5 + step)
+        value = o.add(o.mul(value, sources[1]), 0.5 + step)
     return value
 
 
-def _functions(o: Any, given: list[Any], _: Shape) -> Any:
-    return o.mul(o.log(o.add(o.exp(given[0]), 1.0)), o.tanh(given[0]))
+def _functions(o: Any, sources: list[Any], _: Shape) -> Any:
+    return o.mul(o.log(o.add(o.exp(sources[0]), 1.0)), o.tanh(sources[0]))
 
 
-def _moved_and_summed(o: Any, given: list[Any], shape: Shape) -> Any:
+def _moved_and_summed(o: Any, sources: list[Any], shape: Shape) -> Any:
     outer, inner, points = shape
-    rows = o.reshape(o.permute(given[0], [0, 2, 1]), [outer * points, inner])
+    rows = o.reshape(o.permute(sources[0], [0, 2, 1]), [outer * points, inner])
     return [rows, o.sum(rows, [0])]
 
 
-def _halves_turned(o: Any, given: list[Any], shape: Shape) -> Any:
+def _halves_turned(o: Any, sources: list[Any], shape: Shape) -> Any:
     rows, columns = shape
-    low, high = (o.slice(given[0], [0, start], [rows, start + columns // 2]) for start in (0, columns // 2))
-    return o.add(o.mul(given[0], given[1]), o.cat([o.neg(high), low], dim=1))
+    low, high = (o.slice(sources[0], [0, start], [rows, start + columns // 2]) for start in (0, columns // 2))
+    return o.add(o.mul(sources[0], sources[1]), o.cat([o.neg(high), low], dim=1))
 
 
-def _left_columns(o: Any, given: list[Any], shape: Shape) -> Any:
+def _left_columns(o: Any, sources: list[Any], shape: Shape) -> Any:
     rows, columns = shape
-    return o.neg(o.slice(given[0], [0, 0], [rows, columns // 32]))
+    return o.neg(o.slice(sources[0], [0, 0], [rows, columns // 32]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,29 +239,31 @@ def fit_this_cpu(seconds: float = 20.0) -> HostFit:
             if time.monotonic() > until and count >= FEWEST:
                 break
             samples.append(_sample(name, plan, caches))
-    found = fitted_host(samples, caches, product)
-    keep(found.rates)
-    return found
+    fit = fitted_host(samples, caches, product)
+    keep(fit.rates)
+    return fit
 
 
 def _plan(form: _Form, shape: Shape) -> Plan:
     with FusionDefinition() as fd:
-        given = [fd.define_tensor(list(shape), contiguity=True, dtype=form.dtype) for _ in range(form.inputs)]
-        found = form.compute(fd.ops, given, shape)
-        for output in found if isinstance(found, list) else [found]:
+        sources = [fd.define_tensor(list(shape), contiguity=True, dtype=form.dtype) for _ in range(form.inputs)]
+        results = form.compute(fd.ops, sources, shape)
+        for output in results if isinstance(results, list) else [results]:
             fd.add_output(output)
     return segment(fd, strategy=form.strategy)
 
 
 def _kernels(plan: Plan) -> Sequence[GeneratedKernel]:
     """Return the kernels of a plan that are not compiled yet."""
-    return plan.prepared(CPU.name).generated([one.strides for one in plan.inputs if isinstance(one, TensorSpec)])
+    return plan.prepared(CPU.name).generated(
+        [described.strides for described in plan.inputs if isinstance(described, TensorSpec)],
+    )
 
 
 def _sample(form: str, plan: Plan, caches: HostCaches) -> HostSample:
     """Return the kernels of a plan with their features and measured seconds."""
     prepared = plan.prepared(CPU.name)
-    arrays = [one.materialize() if isinstance(one, TensorSpec) else one for one in plan.inputs]
+    arrays = [described.materialize() if isinstance(described, TensorSpec) else described for described in plan.inputs]
     clock, bound = HostClock(), prepared.bind(arrays)
     alone = len(bound.steps) == 1
     calls = [clock.measured(bound.steps[0])] if alone else clock.measured_in_order(bound.steps)

@@ -14,8 +14,7 @@ from fuser_lab import __version__, examples
 from fuser_lab.api import diff, load_repro, report, segment
 from fuser_lab.api import example as load_example
 from fuser_lab.arguments import shown
-from fuser_lab.cost.device import DEVICES, THIS_CPU, Device
-from fuser_lab.cost.measurements import Measurement, load
+from fuser_lab.cost.device import DEVICES, THIS_CPU
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.errors import FuserLabError, InputError
@@ -100,10 +99,10 @@ def _ops(arguments: argparse.Namespace) -> int:
         from fuser_lab.execution.accuracy import measure_all
         from fuser_lab.report import accuracy_page
 
-        found = measure_all()
-        print(accuracy_page.accuracy_text(found))
+        accuracies = measure_all()
+        print(accuracy_page.accuracy_text(accuracies))
         if arguments.write:
-            print(accuracy_page.save(found))
+            print(accuracy_page.save(accuracies))
     else:
         print(op_page.op_text(op_page.op_rows()))
     return 0
@@ -138,78 +137,23 @@ def _price(arguments: argparse.Namespace) -> int:
         fd, inputs = corpus(arguments.corpus), None
     else:
         fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
-    found = price(fd, inputs, measure=arguments.measure, strategy=arguments.strategy, target=arguments.target)
+    prices = price(fd, inputs, measure=arguments.measure, strategy=arguments.strategy, target=arguments.target)
     if arguments.issue is not None:
-        print(found.issue(arguments.issue))
+        print(prices.issue(arguments.issue))
     elif arguments.json:
-        print(json_text(found.to_dict(), indent=1))
+        print(json_text(prices.to_dict(), indent=1))
     elif arguments.markdown:
-        print(prices_markdown(found, arguments.corpus), end="")
+        print(prices_markdown(prices, arguments.corpus), end="")
     else:
-        print(found)
+        print(prices)
     return 0
 
 
 def _fit(arguments: argparse.Namespace) -> int:
-    """Fit the model of a kernel's time to measurements, and print how well it predicts."""
-    if not arguments.files:
-        return _fit_this_cpu(arguments)
-    if arguments.this_cpu:
-        msg = "fit: give either FILE or --this-cpu, not both."
-        raise InputError(msg)
-    if arguments.candidates:
-        return _fit_candidates(arguments)
-    from fuser_lab.cost.fitting import Fit, fitted
-    from fuser_lab.cost.kernel_time import keep_model, model_record
-    from fuser_lab.cost.plan_fitting import PlanFit, fitted_together, read_plans
-
-    if len(arguments.files) > 1:
-        msg = f"fit: the rates of a device are fitted to one FILE, given {len(arguments.files)}."
-        raise InputError(msg)
-    device, rows = _measured(arguments.files[0])
-    fit: Fit | PlanFit = (
-        fitted(rows, device) if arguments.plans is None
-        else fitted_together(rows, read_plans(Path(arguments.plans)), device)
-    )
-    data = {"schema": "fuser_lab.fit", "version": 1, **model_record(fit.model)}
-    print(json_text(data, indent=1) if arguments.json else fit)
-    if arguments.write:
-        print(keep_model(fit.model), file=sys.stderr)
-    return 0
-
-
-def _measured(file: str) -> tuple[Device, Sequence[Measurement]]:
-    """Return the device and the kernels of a file."""
-    found = load(Path(file))
-    name = found.facts.get("name", "")
-    device = next((one for one in DEVICES if one.name == name), None)
-    if device is None:
-        msg = f"fit: FILE is of {shown(name)}; rates can be fitted for {', '.join(one.name for one in DEVICES)}."
-        raise InputError(msg)
-    return device, found.rows
-
-
-def _fit_candidates(arguments: argparse.Namespace) -> int:
-    """Fit the model that ranks the candidates of `fl.tune`, and print how well it ranks those of other fusions."""
-    from fuser_lab.cost.candidate_fitting import fitted_candidates
-    from fuser_lab.cost.candidate_model import keep_record
-
-    fit = fitted_candidates([_measured(file) for file in arguments.files])
-    data = {"schema": "fuser_lab.fit_candidates", "version": 1, **fit.record()}
-    print(json_text(data, indent=1) if arguments.json else fit)
-    if arguments.write:
-        print(keep_record(fit.record()), file=sys.stderr)
-    return 0
-
-
-def _fit_this_cpu(arguments: argparse.Namespace) -> int:
     """Measure this CPU, store its rates, and print how well they predict."""
     from fuser_lab.calibration import fit_this_cpu
     from fuser_lab.runtime.this_cpu import processor_name, rates_file
 
-    if not arguments.this_cpu or arguments.write:
-        msg = "fit: give FILE, or --this-cpu, which always stores its rates."
-        raise InputError(msg)
     fit = fit_this_cpu(arguments.seconds)
     if arguments.json:
         print(json_text({"schema": "fuser_lab.fit", "version": 1, "device": THIS_CPU, **asdict(fit)}, indent=1))
@@ -236,8 +180,8 @@ def _diff(arguments: argparse.Namespace) -> int:
     if len(plans) < _FEWEST_COMPARED:
         msg = f"diff: --strategies must name two strategies or more, given {', '.join(arguments.strategies)}."
         raise InputError(msg)
-    found = diff(*plans)
-    print(json_text(found.to_dict(), indent=1) if arguments.json else found)
+    differences = diff(*plans)
+    print(json_text(differences.to_dict(), indent=1) if arguments.json else differences)
     return 0
 
 
@@ -245,35 +189,35 @@ def _agree(arguments: argparse.Namespace) -> int:
     """Compare nvFuser's plans in dumps with ours: one line per dump, then the totals."""
     rows: list[dict[str, object]] = []
     unread = 0
-    for given in arguments.files:
-        file = printable(given)
+    for source in arguments.files:
+        file = printable(source)
         try:
-            found = [(dump, dump.agreement()) for dump in load_dumps(_read(given), target=arguments.target)]
+            agreements = [(dump, dump.agreement()) for dump in load_dumps(_read(source), target=arguments.target)]
         except FuserLabError as error:
             unread += 1
             rows.append({"file": file, "error": str(error)})
             if not arguments.json:
                 print(str(error) if str(error).startswith(f"{file} ") else f"{file}: {error}", flush=True)
             continue
-        for place, (dump, agreement) in enumerate(found):
-            label = file if len(found) == 1 else f"{file}[{place}]"
+        for place, (dump, agreement) in enumerate(agreements):
+            label = file if len(agreements) == 1 else f"{file}[{place}]"
             rows.append({"file": label, **agreement.to_dict(), "notes": list(dump.notes)})
             if not arguments.json:
                 print(f"{label}: {agreement if arguments.long else agreement.line}", flush=True)
-    known = [row for row in rows if "error" not in row]
-    agreeing = sum(bool(row["agrees"]) for row in known)
-    totals = {key: sum(int(str(row[key])) for row in known) for key in AGREEMENT_COUNTS}
+    readable = [row for row in rows if "error" not in row]
+    agreeing = sum(bool(row["agrees"]) for row in readable)
+    totals = {key: sum(int(str(row[key])) for row in readable) for key in AGREEMENT_COUNTS}
     if arguments.json:
         data = {"schema": "fuser_lab.agreement", "version": 1, "dumps": rows, "agreeing": agreeing, "totals": totals}
         print(json_text(data, indent=1))
     else:
         print(
-            f"total: {agreeing} of {plural(len(known), 'dump')} agree; {totals['alike']} of "
+            f"total: {agreeing} of {plural(len(readable), 'dump')} agree; {totals['alike']} of "
             f"{plural(totals['nvfuser'], 'segment')} alike, {totals['scheduled_alike']} with the same scheduler; "
             f"{totals['pairs_alike']} of {plural(totals['pairs'], 'edge')} alike"
             + (f"; {plural(unread, 'file')} not read" if unread else ""),
         )
-    return 2 if unread else 0 if agreeing == len(known) else 1
+    return 2 if unread else 0 if agreeing == len(readable) else 1
 
 
 def _retime(arguments: argparse.Namespace) -> int:
@@ -281,12 +225,12 @@ def _retime(arguments: argparse.Namespace) -> int:
     from fuser_lab.lab.retime import retime
 
     try:
-        found = retime(arguments.ledger, arguments.row)
+        retimed = retime(arguments.ledger, arguments.row)
     except FuserLabError as error:
         print(f"fuser_lab: {printable(str(error))}", file=sys.stderr)
         return _SKIP
-    print(found)
-    return _SKIP if math.isnan(found.now) else int(found.now >= arguments.below)
+    print(retimed)
+    return _SKIP if math.isnan(retimed.now) else int(retimed.now >= arguments.below)
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -294,17 +238,17 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from fuser_lab.lab.ledger import Ledger
     from fuser_lab.lab.sweep_file import read_sweep
 
-    found = read_sweep(Path(arguments.file))
-    folder = arguments.ledger or found.ledger or "runs"
+    request = read_sweep(Path(arguments.file))
+    folder = arguments.ledger or request.ledger or "runs"
     if arguments.dry_run:
-        for task in found.sweep.tasks:
+        for task in request.sweep.tasks:
             print(task)
         return 0
     with Ledger(folder) as ledger:
         try:
-            result = found.sweep.run(ledger, arguments.scheduler, again=_AGAIN[arguments.again])
+            result = request.sweep.run(ledger, arguments.scheduler, again=_AGAIN[arguments.again])
         except KeyboardInterrupt:
-            left = len(found.sweep.missing(ledger))
+            left = len(request.sweep.missing(ledger))
             print(f"stopped; {plural(left, 'task')} left. Run the same command to continue.", file=sys.stderr)
             return _INTERRUPTED
     print(f"{result}\nledger: {printable(folder)}")
@@ -346,11 +290,11 @@ def _strategies(text: str) -> list[str]:
     return [_strategy(name.strip()) for name in text.split(",")]
 
 
-def _one_of(what: str, text: str, known: Sequence[str]) -> str:
+def _one_of(argument: str, text: str, choices: Sequence[str]) -> str:
     """Return an argument, or raise the parser's error for an unknown one."""
-    if text in known:
+    if text in choices:
         return text
-    msg = f"unknown {what} {shown(text)}; choose from {', '.join(known)}"
+    msg = f"unknown {argument} {shown(text)}; choose from {', '.join(choices)}"
     raise argparse.ArgumentTypeError(msg)
 
 
@@ -418,18 +362,11 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--markdown", action="store_true", help="print the page docs/prices.md")
     form.add_argument("--json", action="store_true", help="print JSON")
     prices.set_defaults(call=_price)
-    text = "fit the model of a kernel's time to measurements of a device, and print how well it predicts other kernels"
+    text = "fit the model of a kernel's time to measurements of this CPU, and print how well it predicts other kernels"
     fit = commands.add_parser("fit", help=text)
-    text = "a file written by python -m tests.benchmarks.measure_kernels; gzipped if its name ends in .gz"
-    fit.add_argument("files", nargs="*", metavar="FILE", help=text)
-    text = "also fit to plans: a file written by python -m tests.benchmarks.plans_on_gpu"
-    fit.add_argument("--plans", metavar="PLANS", help=text)
-    text = "fit the model that ranks the candidates of fl.tune instead, to the files of one or more devices"
-    fit.add_argument("--candidates", action="store_true", help=text)
-    text = "measure this CPU instead, and store its rates for --target 'this CPU'"
-    fit.add_argument("--this-cpu", action="store_true", help=text)
-    fit.add_argument("--seconds", type=float, default=20.0, help="time to measure this CPU; 20 by default")
-    fit.add_argument("--write", action="store_true", help="store the rates in the package, as those of the device")
+    text = "measure this CPU, and store the rates for --target 'this CPU'"
+    fit.add_argument("--this-cpu", action="store_true", required=True, help=text)
+    fit.add_argument("--seconds", type=float, default=20.0, help="time to measure; 20 by default")
     fit.add_argument("--json", action="store_true", help="print the rates as JSON")
     fit.set_defaults(call=_fit)
     text = "compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with ours; exit status 0 if all agree"

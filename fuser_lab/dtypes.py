@@ -233,8 +233,8 @@ def truncated(array: npt.NDArray[Any], dtype: DataType, *, of_double: bool) -> n
     nan, above = np.isnan(wide), wide >= float(high + 1)  # the limits themselves are not all float64 numbers
     below = wide <= float(low)
     inside = np.where(nan | above | below, 0, wide).astype(dtype.numpy)
-    known = (integer_of_nan(dtype, of_double=of_double), high, low)
-    return np.select([nan, above, below], [dtype.numpy.type(value) for value in known], inside)
+    replacements = (integer_of_nan(dtype, of_double=of_double), high, low)
+    return np.select([nan, above, below], [dtype.numpy.type(value) for value in replacements], inside)
 
 
 def number_of(value: complex | np.generic, dtype: DataType) -> Any:
@@ -259,8 +259,8 @@ def from_numpy(dtype: npt.DTypeLike) -> DataType:
     try:
         return _FROM_NUMPY[resolved]
     except KeyError:
-        known = ", ".join(sorted({str(d) for d in _FROM_NUMPY}))
-        msg = f"dtype {resolved} is not a tensor type of a fusion; accepted are {known}."
+        accepted = ", ".join(sorted({str(d) for d in _FROM_NUMPY}))
+        msg = f"dtype {resolved} is not a tensor type of a fusion; accepted are {accepted}."
         raise ArgumentTypeError(msg) from None
 
 
@@ -322,13 +322,13 @@ def promote(operands: Iterable[tuple[DataType, Category]], *, widen: bool = True
     DefinitionError
         If two dtypes have no common one, such as UInt64 and Int.
     """
-    given = list(operands)
-    if not given:
+    pairs = list(operands)
+    if not pairs:
         msg = "promotion needs at least one operand."
         raise DefinitionError(msg)
-    result = given[0][0]
-    if any(dtype is not result for dtype, _ in given):
-        result = _common(given)
+    result = pairs[0][0]
+    if any(dtype is not result for dtype, _ in pairs):
+        result = _common(pairs)
     return result.compute if widen else result
 
 

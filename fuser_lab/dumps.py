@@ -58,8 +58,8 @@ class Dump:
         **options
             As for `fuser_lab.segment`; the target is that of nvFuser's plan by default.
         """
-        given: dict[str, Any] = {"target": self.plan.oracle.device, "passes": (), "name": "ours"} | options
-        return segment(self.fd, list(self.inputs), **given)
+        settings: dict[str, Any] = {"target": self.plan.oracle.device, "passes": (), "name": "ours"} | options
+        return segment(self.fd, list(self.inputs), **settings)
 
     def agreement(self, **options: Any) -> "Agreement":
         """Return where our segmenter agrees with nvFuser's plan; ``options`` are those of `ours`."""
@@ -172,7 +172,7 @@ def load_dump(
         If there is no dump with that index, or a size is not an int of 0 or more.
     """
     with collector_paused():
-        return _loaded(_chosen(dumps_in(text), index), sizes or {}, device_of(target), name or "nvFuser")
+        return _load(_choose(dumps_in(text), index), sizes or {}, device_of(target), name or "nvFuser")
 
 
 @takes(text=TEXT, target=optional(TEXT | instance(Device)))
@@ -186,40 +186,40 @@ def load_dumps(text: str, *, target: str | Device | None = None) -> list[Dump]:
     UnsupportedError
         As `load_dump`.
     """
-    return [_loaded(dump, {}, device_of(target), "nvFuser") for dump in dumps_in(text)]
+    return [_load(dump, {}, device_of(target), "nvFuser") for dump in dumps_in(text)]
 
 
-def _chosen(dumps: Sequence[DumpText], index: int) -> DumpText:
+def _choose(dumps: Sequence[DumpText], index: int) -> DumpText:
     if index >= len(dumps):
         msg = f"load_dump: the text contains {plural(len(dumps), 'dump')}, but no dump {index}."
         raise InputError(msg)
     return dumps[index]
 
 
-def _loaded(dump: DumpText, sizes: Mapping[str, Any], device: Device, name: str) -> Dump:
+def _load(dump: DumpText, sizes: Mapping[str, Any], device: Device, name: str) -> Dump:
     for symbol, size in sizes.items():
         if not isinstance(symbol, str) or type(size) is not int or not 0 <= size < 1 << 40:
             msg = (
                 f"load_dump: sizes has {symbol!r}: {size!r}; sizes must be ints of 0 or more, by the names of symbols."
             )
             raise InputError(msg)
-    found = built(dump, sizes)
-    inputs = tuple(_described(value) for value in found.fusion.inputs)
-    notes = list(found.notes)
-    fd = FusionDefinition.of(found.fusion)
+    sized = built(dump, sizes)
+    inputs = tuple(_description(value) for value in sized.fusion.inputs)
+    notes = list(sized.notes)
+    fd = FusionDefinition.of(sized.fusion)
     if dump.skipped:
         notes.append(f"{plural(dump.skipped, 'line')} skipped")
-    if found.groups:
-        plan = _plan(found, inputs, dump.refusals, device, name, notes)
+    if sized.groups:
+        plan = _plan(sized, inputs, dump.refusals, device, name, notes)
     else:
         notes.append("the text shows no segments: the plan is ours")
         plan = segment(fd, list(inputs), passes=(), target=device)
     return Dump(
-        fd=fd, plan=plan, inputs=inputs, sizes=dict(found.sizes), refusals=tuple(dump.refusals), notes=tuple(notes),
+        fd=fd, plan=plan, inputs=inputs, sizes=dict(sized.sizes), refusals=tuple(dump.refusals), notes=tuple(notes),
     )
 
 
-def _described(value: Any) -> Described:
+def _description(value: Any) -> Described:
     if isinstance(value, Scalar):
         return _SCALARS.get(value.dtype.name, 1.0)
     domain = value.domain
@@ -229,41 +229,41 @@ def _described(value: Any) -> Described:
         if domain.axes[axis].expanded is None:
             strides[axis] = step
             step *= max(value.shape[axis], 1)
-    found: TensorSpec = spec(value.shape, value.dtype, tuple(strides))
-    return found
+    described: TensorSpec = spec(value.shape, value.dtype, tuple(strides))
+    return described
 
 
 def _plan(
-    found: Sized, inputs: tuple[Described, ...], refusals: Sequence[Refusal], device: Device, name: str,
+    sized: Sized, inputs: tuple[Described, ...], refusals: Sequence[Refusal], device: Device, name: str,
     notes: list[str],
 ) -> Plan:
     options = SegmenterOptions()
-    segmented = _segmented(found, notes)
+    segmented = _segmented(sized, notes)
     return Plan(
-        name=name, strategy=_NVFUSER, segmented=segmented, definition=found.fusion, inputs=inputs, options=options,
+        name=name, strategy=_NVFUSER, segmented=segmented, definition=sized.fusion, inputs=inputs, options=options,
         oracle=registry(device, options), decisions=_log(segmented, refusals), segmenter=segment,
         passes=(),
         method=lambda _, __: [group.names for group in segmented.groups],
     )
 
 
-def _segmented(found: Sized, notes: list[str]) -> SegmentedFusion:
-    fusion = found.fusion
-    known = {expr.name: expr for expr in fusion.exprs}
+def _segmented(sized: Sized, notes: list[str]) -> SegmentedFusion:
+    fusion = sized.fusion
+    exprs = {expr.name: expr for expr in fusion.exprs}
     homes: dict[str, int] = {}
     groups: list[tuple[str, tuple[str, ...]]] = []
-    for scheduler, names in found.groups:
-        kept = tuple(name for name in names if name in known)
-        if kept:
-            groups.append((scheduler, kept))
-        for each in kept:
+    for scheduler, names in sized.groups:
+        present = tuple(name for name in names if name in exprs)
+        if present:
+            groups.append((scheduler, present))
+        for each in present:
             homes[each] = homes.get(each, 0) + 1
     left = [expr.name for expr in fusion.tensor_exprs if expr.name not in homes]
     if left:
         notes.append(f"expressions that are in no group of the dump are one segment each: {', '.join(left[:8])}")
         groups += [("", (each,)) for each in left]
     recomputed = frozenset(each for each, count in homes.items() if count > 1)
-    candidates = [candidate(fusion, [known[each] for each in names], recomputed) for _, names in groups]
+    candidates = [candidate(fusion, [exprs[each] for each in names], recomputed) for _, names in groups]
     order = run_order(candidates)
     if order is None:
         msg = "load_dump: the groups of the dump form a cycle."
@@ -275,7 +275,7 @@ def _segmented(found: Sized, notes: list[str]) -> SegmentedFusion:
         return SegmentedFusion(
             fusion=fusion,
             groups=tuple(SegmentedGroup(candidate=candidates[i], answer=_answer(groups[i][0])) for i in order),
-            recomputed=recomputed, replicas=found.replicas,
+            recomputed=recomputed, replicas=sized.replicas,
         )
     except VerificationError as error:
         msg = f"load_dump: the groups of the dump are not a legal partition: {error}"
@@ -292,20 +292,22 @@ def _answer(scheduler: str) -> Answer:
 def _log(segmented: SegmentedFusion, refusals: Sequence[Refusal]) -> DecisionLog:
     """Return nvFuser's partition as one attempt, with its refusals about known candidates before it."""
     log = DecisionLog()
-    known = segmented.fusion.positions
+    positions = segmented.fusion.positions
     together: dict[tuple[str, ...], list[Refusal]] = {}
     for refusal in refusals:
-        about = tuple(name for name in refusal.about if name in known)
+        about = tuple(name for name in refusal.about if name in positions)
         if about:
             together.setdefault(about, []).append(refusal)
     for about, said in together.items():
         verdicts = tuple(
-            VerdictRecord(scheduler=one.scheduler, accepted=False, code="nvfuser", text=one.text) for one in said
+            VerdictRecord(
+                scheduler=refusal.scheduler, accepted=False, code="nvfuser", text=refusal.text,
+            ) for refusal in said
         )
         log.append(
             Attempt(
                 phase="nvFuser", kind=Kind.MERGE, subjects=(about,), outcome=Outcome.REFUSED, code="nvfuser",
-                text="; ".join(f"{one.scheduler}: {one.text}" for one in said), verdicts=verdicts,
+                text="; ".join(f"{refusal.scheduler}: {refusal.text}" for refusal in said), verdicts=verdicts,
             ),
         )
     groups = tuple(group.names for group in segmented.groups)

@@ -13,6 +13,7 @@ from fuser_lab.arguments import FLAG, TEXT, instance, listed, optional, shown, t
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
 from fuser_lab.reading import UnreadableError, parsed, record_of
+from fuser_lab.scheduler_type import SchedulerType
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,11 +22,6 @@ SCHEMA_VERSION = 2
 LONGEST_SHOWN = 60  # characters of a line in a sentence
 Names = tuple[str, ...]
 Params = tuple[tuple[str, int | float | str], ...]
-# The values of `fuser_lab.cost.verdict.SchedulerType`, which this module may not import; a test compares them.
-SCHEDULER_NAMES = (
-    "expr_eval", "no_op", "matmul", "reduction", "resize", "transpose", "pointwise", "inner_persistent",
-    "outer_persistent", "inner_outer_persistent", "greedy",
-)
 
 
 class Kind(enum.Enum):
@@ -254,13 +250,15 @@ class DecisionLog:
         ArgumentTypeError
             If ``accepted`` is neither a bool nor None.
         """
-        wanted = None if kind is None else _known("kind", kind, [one.value for one in Kind])
-        asked = None if scheduler is None else _known("scheduler", scheduler, SCHEDULER_NAMES)
+        kind_name = None if kind is None else _checked_name("kind", kind, [member.value for member in Kind])
+        asked = None if scheduler is None else _checked_name(
+            "scheduler", scheduler, [member.value for member in SchedulerType],
+        )
         tests: list[Callable[[Attempt], bool]] = []
         if phase is not None:
             tests.append(lambda a: a.phase.startswith(phase))
-        if wanted is not None:
-            tests.append(lambda a: a.kind.value == wanted)
+        if kind_name is not None:
+            tests.append(lambda a: a.kind.value == kind_name)
         if accepted is not None:
             tests.append(lambda a: a.accepted is accepted)
         if asked is not None:
@@ -355,12 +353,12 @@ def group_text(names: Names) -> str:
     return "{" + ", ".join(shown) + "}"
 
 
-def _known(argument: str, given: object, names: Sequence[str]) -> str:
+def _checked_name(argument: str, value: object, names: Sequence[str]) -> str:
     """Return a name, given as text or as a member of an enumeration; raise InputError if it is unknown."""
-    name = given.value if isinstance(given, enum.Enum) else given
+    name = value.value if isinstance(value, enum.Enum) else value
     if isinstance(name, str) and name in names:
         return name
-    msg = f"filter: unknown {argument} {shown(given)}; choose from {', '.join(map(repr, names))}."
+    msg = f"filter: unknown {argument} {shown(value)}; choose from {', '.join(map(repr, names))}."
     raise InputError(msg)
 
 

@@ -137,8 +137,8 @@ class Executable:
         scheduler = getattr(heuristic_params, "scheduler", heuristic_params)
         if scheduler is None or isinstance(scheduler, SchedulerType):
             return scheduler
-        given = shown(heuristic_params)
-        msg = f"manual_execute: heuristic_params must be what compute_heuristics returns, given {given}."
+        shown_params = shown(heuristic_params)
+        msg = f"manual_execute: heuristic_params must be what compute_heuristics returns, given {shown_params}."
         raise ArgumentTypeError(msg)
 
     def plan_for(self, inputs: Iterable[Any]) -> Plan:
@@ -188,9 +188,9 @@ class Executable:
             msg = f"{inside}: {message}"
             raise EmptyDefinitionError(msg)
 
-    def _expected(self, flat: Sequence[Any], given: Sequence[Any] | None) -> Sequence[Any]:
+    def _expected(self, flat: Sequence[Any], expected: Sequence[Any] | None) -> Sequence[Any]:
         # Evaluated first, because a run may write to its inputs.
-        return expected_outputs(self.recorded_fusion, flat, self._like(flat)) if given is None else given
+        return expected_outputs(self.recorded_fusion, flat, self._like(flat)) if expected is None else expected
 
     def _like(self, flat: Sequence[Any]) -> tuple[Any, ...]:
         """Return an array whose library makes random numbers if no input is an array; None selects NumPy."""
@@ -237,20 +237,20 @@ class Executable:
 
     def profile(self, inputs: Iterable[Any]) -> FusionProfile:
         """Return the times of one run on these inputs, by segment; its results are discarded."""
-        found: list[FusionProfile] = []
+        profiles: list[FusionProfile] = []
         flat = flattened(inputs)
-        with receiving(found.append):
+        with receiving(profiles.append):
             outputs = self.execute(flat)
-        if len(found) == 1:
-            return found[0]
+        if len(profiles) == 1:
+            return profiles[0]
         read, written = (sum(d.nbytes for d in map(describe, v) if isinstance(d, TensorSpec)) for v in (flat, outputs))
-        return joined(found, found[0].fusion_id, read, written)
+        return joined(profiles, profiles[0].fusion_id, read, written)
 
     def reference(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the results of the NumPy reference evaluation as NumPy arrays, rounded as in the fusion's dtypes."""
         flat = flattened(inputs)
-        bound, given = reference_form(bind(self.recorded_fusion, [describe(v) for v in flat]).fusion, flat)
-        results = evaluate(bound, given)
+        bound, values = reference_form(bind(self.recorded_fusion, [describe(v) for v in flat]).fusion, flat)
+        results = evaluate(bound, values)
         return [x for tv, x in zip(bound.outputs, results, strict=True) if tv not in bound.hidden]
 
     def print_math(self) -> None:

@@ -66,9 +66,9 @@ def explore(
         msg = f"the explorer needs the notebook packages: pip install 'fuser_lab[notebook]' ({error})."
         raise UnsupportedError(msg) from None
     if segment_options and isinstance(fd, Captured | Plan):
-        what = "a captured model, which is cut as it is captured" if isinstance(fd, Captured) else "a plan"
+        subject = "a captured model, which is cut as it is captured" if isinstance(fd, Captured) else "a plan"
         msg = (
-            f"explore: {brief(min(segment_options))} is an option of cutting a definition, given {what}; "
+            f"explore: {brief(min(segment_options))} is an option of cutting a definition, given {subject}; "
             "give the definition, or the plan that plan.resegmented(...) returns."
         )
         raise ArgumentTypeError(msg)
@@ -78,16 +78,16 @@ def explore(
             raise ArgumentTypeError(msg)
         return ModelExplorer(fd, title or headline(fd.graphs, fd.graph_breaks), strategies=_EXPLORED)
     notes: list[str] = []
-    given = None if inputs is None else flattened(inputs)
-    if given is not None and (not given or any(isinstance(v, TensorSpec) for v in given)):
-        are_abstract = all(isinstance(v, TensorSpec | Number) for v in given)
-        found = runnable(
-            definition_of(fd), [described_input(v) for v in given], free=free_bytes(),
+    flat = None if inputs is None else flattened(inputs)
+    if flat is not None and (not flat or any(isinstance(v, TensorSpec) for v in flat)):
+        are_abstract = all(isinstance(v, TensorSpec | Number) for v in flat)
+        runnable_inputs = runnable(
+            definition_of(fd), [described_input(v) for v in flat], free=free_bytes(),
             is_fixed=isinstance(fd, Plan) or not are_abstract,
         )
-        notes.append(found.said)
-        inputs = list(found.inputs) if are_abstract else given
-        given = inputs if found.fits else None
+        notes.append(runnable_inputs.said)
+        inputs = list(runnable_inputs.inputs) if are_abstract else flat
+        flat = inputs if runnable_inputs.fits else None
     plan = fd if isinstance(fd, Plan) else segment(fd, inputs, **segment_options)
     notes += fd.notes if isinstance(fd, FusionDefinition) else ()
-    return Explorer(plan, given, strategies=_EXPLORED, title=title, notes=notes, profile=profile)
+    return Explorer(plan, flat, strategies=_EXPLORED, title=title, notes=notes, profile=profile)

@@ -157,8 +157,8 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
     def _executor_cache(self) -> FusionExecutorCache:
         if self.fec is None and self._end is not None:
             # The kernels that an equal definition has compiled are in the cache.
-            kept = self._end.schedules
-            self.fec = kept.made(lambda fusion: FusionExecutorCache(fusion, kept.fusion_id))
+            schedules = self._end.schedules
+            self.fec = schedules.made(lambda fusion: FusionExecutorCache(fusion, schedules.fusion_id))
         return super()._executor_cache()
 
     def _run(self, flat: list[Any], **how: Any) -> list[Any]:
@@ -227,9 +227,9 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         """Return the results of each segment's `reference` in order; raises StateError like `argument_manager`."""
         return self._in_segments("segments_reference").reference(flattened(inputs))
 
-    def _in_segments(self, what: str) -> SegmentedDefinition:
+    def _in_segments(self, method: str) -> SegmentedDefinition:
         if self._segmented is None:
-            msg = f"{what}: the definition is not segmented; call segment first."
+            msg = f"{method}: the definition is not segmented; call segment first."
             raise StateError(msg)
         return self._segmented
 
@@ -335,9 +335,9 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         self._begun("finalize_segmentation").finalize_segmentation()
         self._segmentation = None
 
-    def _begun(self, what: str) -> SegmentationState:
+    def _begun(self, method: str) -> SegmentationState:
         if self._segmentation is None:
-            msg = f"{what}: no segments are set up; call setup_segmentation first."
+            msg = f"{method}: no segments are set up; call setup_segmentation first."
             raise StateError(msg)
         return self._segmentation
 

@@ -60,10 +60,10 @@ def _all_bytes() -> int | None:
 
 def _figure(system: Path, name: str) -> int | None:
     try:
-        found = re.search(rf"^{name}:\s*(\d+) kB", system.read_text(encoding="utf-8"), re.MULTILINE)
+        figure = re.search(rf"^{name}:\s*(\d+) kB", system.read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
         return None
-    return None if found is None else int(found[1]) << 10
+    return None if figure is None else int(figure[1]) << 10
 
 
 def _number(file: Path) -> int | None:

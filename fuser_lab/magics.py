@@ -38,18 +38,18 @@ class FusionMagics(Magics):
     @cell_magic("fusion")
     def fusion(self, line: str, cell: str) -> Any:
         """Return the plan of the definition in a cell, which is read as a repro script and never executed."""
-        given = parse_argstring(self.fusion, line)
-        if not given.name.isidentifier():
-            msg = f"%%fusion: {given.name!r} is not a variable name."
+        arguments = parse_argstring(self.fusion, line)
+        if not arguments.name.isidentifier():
+            msg = f"%%fusion: {arguments.name!r} is not a variable name."
             raise UsageError(msg)
         try:
             fd, inputs = api.load_repro(cell)
-            options = SegmenterOptions(segment_set=given.segment_set)
-            plan = segment(fd, inputs, strategy=given.strategy, target=given.target, options=options)
+            options = SegmenterOptions(segment_set=arguments.segment_set)
+            plan = segment(fd, inputs, strategy=arguments.strategy, target=arguments.target, options=options)
         except FuserLabError as error:
             raise UsageError(str(error)) from None
-        self.shell.push({given.name: fd, f"{given.name}_inputs": inputs, f"{given.name}_plan": plan})
-        return explore(plan) if given.explore else plan
+        self.shell.push({arguments.name: fd, f"{arguments.name}_inputs": inputs, f"{arguments.name}_plan": plan})
+        return explore(plan) if arguments.explore else plan
 
     @magic_arguments()
     @argument("plans", nargs="+", help="variables that hold plans; ratios are relative to the first")
@@ -58,11 +58,11 @@ class FusionMagics(Magics):
     @line_magic("fusion_time")
     def fusion_time(self, line: str) -> api.Timings:
         """Return the measured times of plans."""
-        given = parse_argstring(self.fusion_time, line)
-        plans = [self._plan(name) for name in given.plans]
+        arguments = parse_argstring(self.fusion_time, line)
+        plans = [self._plan(name) for name in arguments.plans]
         try:
-            inputs = _arrays(plans[0]) if given.inputs is None else self._value(given.inputs)
-            return api.time(plans, inputs, seconds=given.seconds)
+            inputs = _arrays(plans[0]) if arguments.inputs is None else self._value(arguments.inputs)
+            return api.time(plans, inputs, seconds=arguments.seconds)
         except FuserLabError as error:
             raise UsageError(str(error)) from None
 
@@ -72,9 +72,9 @@ class FusionMagics(Magics):
     @line_magic("fusion_diff")
     def fusion_diff(self, line: str) -> PlanDiff:
         """Return the differences between two plans."""
-        given = parse_argstring(self.fusion_diff, line)
+        arguments = parse_argstring(self.fusion_diff, line)
         try:
-            return api.diff(self._plan(given.before), self._plan(given.after))
+            return api.diff(self._plan(arguments.before), self._plan(arguments.after))
         except FuserLabError as error:
             raise UsageError(str(error)) from None
 
@@ -86,14 +86,14 @@ class FusionMagics(Magics):
     @line_magic("fusion_history")
     def fusion_history(self, line: str) -> History:
         """Return the times of a plan or a segment over commits."""
-        given = parse_argstring(self.fusion_history, line)
-        held = self.shell.user_ns.get(given.ledger)
-        if not isinstance(held, Ledger) and not (Path(given.ledger) / "ledger.json").exists():
-            msg = f"{given.ledger!r} is neither a variable that holds a ledger nor the folder of one."
+        arguments = parse_argstring(self.fusion_history, line)
+        held = self.shell.user_ns.get(arguments.ledger)
+        if not isinstance(held, Ledger) and not (Path(arguments.ledger) / "ledger.json").exists():
+            msg = f"{arguments.ledger!r} is neither a variable that holds a ledger nor the folder of one."
             raise UsageError(msg)
         try:
-            ledger = held if isinstance(held, Ledger) else Ledger(given.ledger)
-            return history(ledger, plan=given.plan, fusion=given.fusion, segment=given.segment)
+            ledger = held if isinstance(held, Ledger) else Ledger(arguments.ledger)
+            return history(ledger, plan=arguments.plan, fusion=arguments.fusion, segment=arguments.segment)
         except FuserLabError as error:
             raise UsageError(str(error)) from None
 

@@ -42,19 +42,19 @@ def alternatives(plan: Plan) -> tuple[Alternative, ...]:
     Empty if none applies.
     """
     before = bytes_moved(plan)
-    found = []
+    plans = []
     for cuts, switches in CUTS.items():
         if all(_has(plan.fusion, _KINDS[name]) for name in switches):
             other = plan.resegmented("top_down", **_all_of(switches))
             share = bytes_moved(other) / before if before else 1.0
-            found.append(Alternative(plan=other, switches=tuple(switches.items()), share=share, cuts=cuts))
-    return tuple(sorted(found, key=lambda one: one.share))
+            plans.append(Alternative(plan=other, switches=tuple(switches.items()), share=share, cuts=cuts))
+    return tuple(sorted(plans, key=lambda alternative: alternative.share))
 
 
 def cheapest(plan: Plan) -> Alternative | None:
     """Return the top-down plan that moves the fewest bytes; None if none moves fewer than the given plan."""
-    found = alternatives(plan)
-    return found[0] if found and found[0].share < 1 else None
+    plans = alternatives(plan)
+    return plans[0] if plans and plans[0].share < 1 else None
 
 
 def _all_of(switches: dict[str, bool]) -> dict[str, Any]:

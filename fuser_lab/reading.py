@@ -167,7 +167,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
-def record_of(kind: type[T], data: Any, what: str = "it") -> T:
+def record_of(kind: type[T], data: Any, label: str = "it") -> T:
     """Return a dataclass made of the entries of a JSON object for its fields; those with defaults may be missing.
 
     Raises
@@ -176,7 +176,7 @@ def record_of(kind: type[T], data: Any, what: str = "it") -> T:
         If an entry is missing or of another type.
     """
     if not isinstance(data, Mapping):
-        msg = f"{what} is {_short(repr(data))}, not an object"
+        msg = f"{label} is {_short(repr(data))}, not an object"
         raise UnreadableError(msg)
     hints = _hints(cast("Any", kind))
     values: dict[str, Any] = {}
@@ -184,7 +184,7 @@ def record_of(kind: type[T], data: Any, what: str = "it") -> T:
         if field.name in data:
             values[field.name] = as_type(hints[field.name], data[field.name], field.name)
         elif field.init and field.default is MISSING and field.default_factory is MISSING:
-            msg = f"{what} has no entry {field.name!r}"
+            msg = f"{label} has no entry {field.name!r}"
             raise UnreadableError(msg)
     return kind(**values)
 
@@ -195,13 +195,13 @@ def _hints(kind: type[Any]) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in fields(kind) if field.init}
 
 
-def as_type(hint: Any, value: Any, what: str) -> Any:
+def as_type(hint: Any, value: Any, label: str) -> Any:
     """Return a value of JSON as an annotation says: lists as tuples, objects as dataclasses, null as NaN for a float.
 
     Raises
     ------
     UnreadableError
-        If the value does not fit; ``what`` names it.
+        If the value does not fit; ``label`` names it.
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
@@ -216,24 +216,24 @@ def as_type(hint: Any, value: Any, what: str) -> Any:
     elif origin in {Union, types.UnionType}:
         for choice in arguments:
             try:
-                return as_type(choice, value, what)
+                return as_type(choice, value, label)
             except UnreadableError:
                 continue
     elif origin is tuple and isinstance(value, list | tuple):
         if arguments[-1:] == (Ellipsis,):
-            return tuple(as_type(arguments[0], entry, what) for entry in value)
+            return tuple(as_type(arguments[0], entry, label) for entry in value)
         if len(arguments) == len(value):
-            return tuple(as_type(inner, entry, what) for inner, entry in zip(arguments, value, strict=True))
+            return tuple(as_type(inner, entry, label) for inner, entry in zip(arguments, value, strict=True))
     elif origin is Sequence and isinstance(value, list | tuple):
-        return tuple(as_type(arguments[0], entry, what) for entry in value)
+        return tuple(as_type(arguments[0], entry, label) for entry in value)
     elif origin is Mapping and isinstance(value, Mapping):
-        return {name: as_type(arguments[1], entry, what) for name, entry in value.items()}
+        return {name: as_type(arguments[1], entry, label) for name, entry in value.items()}
     elif is_dataclass(hint) and isinstance(hint, type):
-        return record_of(hint, value, what)
+        return record_of(hint, value, label)
     elif isinstance(hint, type) and issubclass(hint, Enum):
         with contextlib.suppress(ValueError):
             return hint(value)
-    msg = f"{what} is {_short(repr(value))}"
+    msg = f"{label} is {_short(repr(value))}"
     raise UnreadableError(msg)
 
 

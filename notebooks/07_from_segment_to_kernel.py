@@ -253,7 +253,7 @@ fourth
 
 # %% [markdown]
 # What did the heuristics *not* choose? `segment.candidates()` lists other values of the parameters, with the time that a model predicts
-# for each relative to the kernel that runs, and what makes it slower or faster. Nothing is compiled for that.
+# for each relative to the kernel that runs. Nothing is compiled for that.
 
 # %%
 segment.candidates()

@@ -43,12 +43,9 @@ class Coverage:
             grew = len(covered) > before
         self.covered = covered
 
-    def missing(self, classes: Iterable[int], exempt: frozenset[int] = frozenset()) -> int | None:
-        """Return a class that is neither reached nor exempt, or None."""
-        for number in classes:
-            if number not in self.covered and number not in exempt:
-                return number
-        return None
+    def missing(self, classes: Iterable[int]) -> int | None:
+        """Return a class that is not reached, or None."""
+        return next((number for number in classes if number not in self.covered), None)
 
 
 def conflicting_reshapes(exact: ExactMap) -> tuple[str, str] | None:

@@ -300,23 +300,30 @@ class ReductionFlow:
 
 
 def mixing_reshape(exact: ExactMap, pattern: ReductionPattern) -> str | None:
-    """Return a reshape that merges kept and reduced axes, or cuts a merged axis into both kinds.
+    """Return a reshape that connects axes which the loops of a reduction merge separately.
 
-    Splits alone never prevent a reduction's loops (nvFuser: reductionInterferingView).
+    These are the innermost axes of one kind, kept or reduced, the axes of the other kind, and the rest. Reshapes that
+    only split prevent no loops (nvFuser: csrc/scheduler/registry_utils.cpp:418-560, scheduler/utils.cpp:2305-2332).
     """
-    kept, reduced = pattern.kept, pattern.reduced
-    results: dict[int, list[int]] = {}
-    sources: dict[int, list[int]] = {}
+    merge = next((derivation.expr for derivation in exact.derivations if derivation.name == "merge"), None)
+    if merge is None:
+        return None
+    edges: dict[int, list[int]] = {}
     for derivation in exact.derivations:
-        for source in derivation.sources:
-            results.setdefault(source, []).extend(derivation.results)
-        for result in derivation.results:
-            sources.setdefault(result, []).extend(derivation.sources)
-    for derivation in exact.derivations:
-        if derivation.name == "merge":
-            related = _reached(derivation.sources, sources) | _reached(derivation.results, results)
-            if related & kept and related & reduced:
-                return derivation.expr
+        numbers = (*derivation.sources, *derivation.results)
+        for number in numbers:
+            edges.setdefault(number, []).extend(numbers)
+    kinds = [flag for _, flag in pattern.axes]
+    inner = next((place for place in range(len(kinds), 0, -1) if kinds[place - 1] is not kinds[-1]), 0)
+    groups = (
+        {number for number, _ in pattern.axes[inner:]},
+        {number for number, flag in pattern.axes if flag is not kinds[-1]},
+        {number for number, flag in pattern.axes[:inner] if flag is kinds[-1]},
+    )
+    for place, group in enumerate(groups):
+        connected = _reached(group, edges)
+        if any(not connected.isdisjoint(other) for other in groups[place + 1 :]):
+            return next((d.expr for d in exact.derivations if d.name == "merge" and connected & {*d.sources}), merge)
     return None
 
 

@@ -28,7 +28,7 @@ _ACCEPTED = "a module's path with * and **, a module class, a torch function or 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """An entry of `annotate`: ``path`` for modules by path, ``cls`` for those of a class, ``call`` for calls."""
+    """An entry of `annotate`, which names modules by ``path``, modules by class (``cls``), or calls (``call``)."""
 
     text: str
     path: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Pattern:
         }
 
 
-def patterns_of(what: str, given: Any) -> tuple[Pattern, ...]:
+def patterns_of(caller: str, entries: Any) -> tuple[Pattern, ...]:
     """Return the user's ``annotate`` as patterns.
 
     Raises
@@ -53,26 +53,26 @@ def patterns_of(what: str, given: Any) -> tuple[Pattern, ...]:
     ArgumentTypeError
         If it is not a list, or an entry names neither modules nor calls.
     """
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        msg = f"{what}: annotate must be a list, each entry {_ACCEPTED}; given {shown(given)}."
+    if isinstance(entries, str) or not isinstance(entries, Iterable):
+        msg = f"{caller}: annotate must be a list, each entry {_ACCEPTED}; given {shown(entries)}."
         raise ArgumentTypeError(msg)
-    return tuple(_pattern(what, one) for one in given)
+    return tuple(_pattern(caller, entry) for entry in entries)
 
 
-def _pattern(what: str, given: Any) -> Pattern:
-    torch = torch_for(what)
-    if isinstance(given, str) and given.startswith(("aten.", "prims.")):
-        return Pattern(text=given, call=_plain_name(given.split(".")[1]))
-    if isinstance(given, str) and given and all(given.split(".")):
-        return Pattern(text=given, path=tuple(given.split(".")))
-    if isinstance(given, torch._ops.OpOverload | torch._ops.OpOverloadPacket):  # noqa: SLF001
-        return Pattern(text=str(given), call=_plain_name(str(given).split(".")[1]))
-    if inspect.isclass(given) and issubclass(given, torch.nn.Module):
-        return Pattern(text=given.__name__, cls=f"{given.__module__}.{given.__qualname__}")
-    name = getattr(given, "__name__", "")
-    if callable(given) and not inspect.isclass(given) and name.isidentifier():
+def _pattern(caller: str, entry: Any) -> Pattern:
+    torch = torch_for(caller)
+    if isinstance(entry, str) and entry.startswith(("aten.", "prims.")):
+        return Pattern(text=entry, call=_plain_name(entry.split(".")[1]))
+    if isinstance(entry, str) and entry and all(entry.split(".")):
+        return Pattern(text=entry, path=tuple(entry.split(".")))
+    if isinstance(entry, torch._ops.OpOverload | torch._ops.OpOverloadPacket):  # noqa: SLF001
+        return Pattern(text=str(entry), call=_plain_name(str(entry).split(".")[1]))
+    if inspect.isclass(entry) and issubclass(entry, torch.nn.Module):
+        return Pattern(text=entry.__name__, cls=f"{entry.__module__}.{entry.__qualname__}")
+    name = getattr(entry, "__name__", "")
+    if callable(entry) and not inspect.isclass(entry) and name.isidentifier():
         return Pattern(text=name, call=_plain_name(name))
-    msg = f"{what}: annotate has {shown(given)}; each entry must be {_ACCEPTED}."
+    msg = f"{caller}: annotate has {shown(entry)}; each entry must be {_ACCEPTED}."
     raise ArgumentTypeError(msg)
 
 
@@ -96,18 +96,18 @@ def _fits(path: Sequence[str], pattern: Sequence[str]) -> bool:
 
 def _calls(node: Node) -> list[tuple[str, set[str]]]:
     """Return the calls that a node belongs to: an identity of each, and its names."""
-    found: list[tuple[str, set[str]]] = []
+    calls: list[tuple[str, set[str]]] = []
     for name, function in node.meta.get("source_fn_stack") or node.meta.get("fwd_source_fn_stack") or ():
         names = {_plain_name(_NUMBER.sub("", name)), _plain_name(getattr(function, "__name__", str(function)))}
-        found.append((name, names))
+        calls.append((name, names))
     op = str(node.meta.get("original_aten") or "")
     if "." in op:
         name = _plain_name(op.split(".")[1])
-        if found:
-            found[-1][1].add(name)
+        if calls:
+            calls[-1][1].add(name)
         else:
-            found.append((f"{name} {node.meta.get('seq_nr')}", {name}))
-    return found
+            calls.append((f"{name} {node.meta.get('seq_nr')}", {name}))
+    return calls
 
 
 def names_of_calls(node: Node) -> frozenset[str]:
@@ -147,26 +147,28 @@ class Names:
                 self._names[cls.rpartition(".")[2]] = None
             self._names.update(dict.fromkeys(name for _, names in _calls(node) for name in names))
 
-    def check(self, what: str, patterns: Sequence[Pattern], *, is_whole: bool | None = None) -> None:
+    def check(self, caller: str, patterns: Sequence[Pattern], *, is_whole: bool | None = None) -> None:
         """Raise InputError for a pattern without a match, or warn if only a part of a function was captured."""
-        message = self.unmet(what, patterns)
+        message = self.unmet(caller, patterns)
         if message and (self.is_whole if is_whole is None else is_whole):
             raise InputError(message)
         if message:
             warnings.warn(message, RegionWarning, stacklevel=2)
 
-    def unmet(self, what: str, patterns: Sequence[Pattern]) -> str:
+    def unmet(self, caller: str, patterns: Sequence[Pattern]) -> str:
         """Return a sentence about the first pattern without a match, with similar names; empty if all match."""
-        pattern = next((one for one in patterns if one.text not in self._met), None)
+        pattern = next((candidate for candidate in patterns if candidate.text not in self._met), None)
         if pattern is None:
             return ""
         if pattern.path:
-            kind, known = "module", list(dict.fromkeys(_tail(path, len(pattern.path)) for path in self._paths if path))
+            kind, candidates = "module", list(
+                dict.fromkeys(_tail(path, len(pattern.path)) for path in self._paths if path),
+            )
         else:
-            kind, known = "module of this class" if pattern.cls else "call", list(self._names)
-        close = difflib.get_close_matches(pattern.text, known, _MOST_CLOSE, 0.5) or known[:_MOST_CLOSE]
+            kind, candidates = "module of this class" if pattern.cls else "call", list(self._names)
+        close = difflib.get_close_matches(pattern.text, candidates, _MOST_CLOSE, 0.5) or candidates[:_MOST_CLOSE]
         hint = f"; close names are {', '.join(map(repr, close))}" if close else ""
-        return f"{what}: annotate has {pattern.text!r}, but the captured graphs have no such {kind}{hint}."
+        return f"{caller}: annotate has {pattern.text!r}, but the captured graphs have no such {kind}{hint}."
 
 
 def _tail(path: str, length: int) -> str:

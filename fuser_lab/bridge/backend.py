@@ -35,7 +35,7 @@ _LAST = _Last()
 _MATMULS = ("torch", "record")
 
 
-def options_of(given: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOptions:
+def options_of(options: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOptions:
     """Return the options of `backend` as passed to ``torch.compile``; ``who`` begins each message.
 
     Raises
@@ -45,8 +45,8 @@ def options_of(given: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOptio
     ArgumentTypeError
         If a value is of another type.
     """
-    known = {**COMMON, "left_to_torch": (), "matmuls": "torch", "annotate": ()}
-    chosen = chosen_of(who, known, given)
+    defaults = {**COMMON, "left_to_torch": (), "matmuls": "torch", "annotate": ()}
+    chosen = chosen_of(who, defaults, options)
     if chosen["matmuls"] not in _MATMULS:
         msg = f"{who}: matmuls must be 'torch' or 'record', given {shown(chosen['matmuls'])}."
         raise InputError(msg)
@@ -60,22 +60,22 @@ def options_of(given: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOptio
     )
 
 
-def _op_names(who: str, given: Any) -> frozenset[str]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        msg = f"{who}: left_to_torch must be a list of ops or their names, given {shown(given)}."
+def _op_names(who: str, ops: Any) -> frozenset[str]:
+    if isinstance(ops, str) or not isinstance(ops, Iterable):
+        msg = f"{who}: left_to_torch must be a list of ops or their names, given {shown(ops)}."
         raise ArgumentTypeError(msg)
     torch = torch_for("the fuser_lab backend")
-    return frozenset(_op_name(who, torch, op) for op in given)
+    return frozenset(_op_name(who, torch, op) for op in ops)
 
 
-def _op_name(who: str, torch: Any, given: Any) -> str:
+def _op_name(who: str, torch: Any, op: Any) -> str:
     """Return an op's name, given as ``"aten.gelu"``, ``"gelu"``, a torch op, or a function of that name."""
-    is_op = isinstance(given, torch._ops.OpOverload | torch._ops.OpOverloadPacket)  # noqa: SLF001
-    name = given if isinstance(given, str) else str(given) if is_op else str(getattr(given, "__name__", ""))
+    is_op = isinstance(op, torch._ops.OpOverload | torch._ops.OpOverloadPacket)  # noqa: SLF001
+    name = op if isinstance(op, str) else str(op) if is_op else str(getattr(op, "__name__", ""))
     space, *rest = name.split(".") if "." in name else ("aten", name)
     bare = rest[0]
     if not bare.isidentifier() or not any(hasattr(getattr(torch.ops, space, None), n) for n in (bare, f"_{bare}")):
-        msg = f"{who}: left_to_torch has {shown(given)}, which is not a torch op, such as 'aten.gelu'."
+        msg = f"{who}: left_to_torch has {shown(op)}, which is not a torch op, such as 'aten.gelu'."
         raise InputError(msg)
     return name
 
@@ -133,12 +133,12 @@ def _root() -> CodeType | None:
 
     Such code calls the graphs of one function, and functions that have separate graphs, one after another.
     """
-    frame, found = inspect.currentframe(), None
+    frame, code = inspect.currentframe(), None
     while frame is not None:
         if _has_resumption(frame.f_code):
-            found = frame.f_code
+            code = frame.f_code
         frame = frame.f_back
-    return found
+    return code
 
 
 def _has_resumption(code: CodeType) -> bool:

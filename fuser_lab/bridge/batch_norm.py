@@ -27,10 +27,10 @@ def _functional(
     if not (training and _rounds(torch, x)):
         op = torch.ops.aten._native_batch_norm_legit_functional.default  # noqa: SLF001
         return _by_torch(torch, op)(x, weight, bias, mean, variance, training, momentum, eps)
-    found, batch_mean, batch_variance = _trained(torch, x, weight, bias, mean, eps)
+    normalized, batch_mean, batch_variance = _training_norm(torch, x, weight, bias, mean, eps)
     count = x.numel() / x.shape[1]
     return (
-        *found,
+        *normalized,
         (momentum * batch_mean + (1 - momentum) * mean).to(mean.dtype),
         (momentum * (batch_variance * (count / (count - 1))) + (1 - momentum) * variance).to(variance.dtype),
     )
@@ -41,7 +41,7 @@ def _no_stats(x: Any, weight: Any, bias: Any, training: bool, momentum: float, e
     if not (training and _rounds(torch, x)):
         op = torch.ops.aten._native_batch_norm_legit.no_stats  # noqa: SLF001
         return _by_torch(torch, op)(x, weight, bias, training, momentum, eps)
-    return _trained(torch, x, weight, bias, None, eps)[0]
+    return _training_norm(torch, x, weight, bias, None, eps)[0]
 
 
 def _by_torch(torch: Any, op: Any) -> Any:
@@ -52,7 +52,7 @@ def _rounds(torch: Any, x: Any) -> bool:
     return is_on_host(x.device.type) and x.dtype in {torch.float16, torch.bfloat16}
 
 
-def _trained(torch: Any, x: Any, weight: Any, bias: Any, running: Any, eps: float) -> tuple[Any, Any, Any]:
+def _training_norm(torch: Any, x: Any, weight: Any, bias: Any, running: Any, eps: float) -> tuple[Any, Any, Any]:
     """Return ``(result, saved mean, saved reciprocal deviation)``, and the batch's mean and variance in float32."""
     axes = [0, *range(2, x.ndim)]
     wide, count = x.float(), x.numel() / x.shape[1]

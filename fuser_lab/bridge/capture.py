@@ -162,10 +162,10 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
         joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
     for node in joint_module.graph.nodes:
         if target_of(node) == "aten.eq.Tensor":
-            for given in node.all_input_nodes:
-                held = given.meta.get("val")
-                if given.op == "call_function" and getattr(held, "is_floating_point", bool)():
-                    given.meta.setdefault("recompute", policies.MUST_SAVE)
+            for operand in node.all_input_nodes:
+                held = operand.meta.get("val")
+                if operand.op == "call_function" and getattr(held, "is_floating_point", bool)():
+                    operand.meta.setdefault("recompute", policies.MUST_SAVE)
     with importlib.import_module("torch._functorch.config").patch(cse=False):
         return partitioners.min_cut_rematerialization_partition(joint_module, joint_inputs, **options)
 
@@ -212,16 +212,16 @@ def _with_kernels(
     """
     evaluated: set[Node] = set()
     while True:
-        found = partitioned(gm, capture.options.wishes, begins, evaluated)
-        regions, left = _regions_of(gm, found, capture)
+        partition = partitioned(gm, capture.options.wishes, begins, evaluated)
+        regions, left = _regions_of(gm, partition, capture)
         more = {node for region in regions for node in region.evaluated if target_of(node) not in MATMULS} - evaluated
         if not more:
-            return found, regions, left
+            return partition, regions, left
         evaluated |= more
 
 
 def _regions_of(
-    gm: Any, found: Partition, capture: Capture, shared: Sequence["SharedKernels"] = (),
+    gm: Any, partition: Partition, capture: Capture, shared: Sequence["SharedKernels"] = (),
 ) -> tuple[list[TorchRegion], list[Left]]:
     """Return a graph's parts as regions, and the nodes left to torch; ``shared`` is empty or has one entry per part."""
     options = capture.options
@@ -229,21 +229,21 @@ def _regions_of(
 
     def made(index: int, number: int) -> TorchRegion:
         return TorchRegion(
-            index, found.regions[number], options.cutting, checked=options.check, idle=capture.idle, homes=homes,
+            index, partition.regions[number], options.cutting, checked=options.check, idle=capture.idle, homes=homes,
             shared=shared[number] if shared else None,
         )
 
-    return recordable(found, made)
+    return recordable(partition, made)
 
 
-def recordable(found: Partition, made: Callable[[int, int], R]) -> tuple[list[R], list[Left]]:
+def recordable(partition: Partition, made: Callable[[int, int], R]) -> tuple[list[R], list[Left]]:
     """Return the parts of a graph as regions, and the nodes left to the library, among them what cannot be recorded.
 
     ``made`` returns a region from its index and the number of its part.
     """
     regions: list[R] = []
-    left = list(found.left)
-    for number, nodes in enumerate(found.regions):
+    left = list(partition.left)
+    for number, nodes in enumerate(partition.regions):
         if not nodes:
             continue
         region = made(len(regions), number)
@@ -321,7 +321,7 @@ def ordered(nodes: Sequence[Node], of: Mapping[Node, Region]) -> Iterable[Node |
     for place, node in enumerate(nodes):
         unit = of.get(node, node)
         units.setdefault(unit, place)
-        reads[unit] |= {source for given in node.all_input_nodes if (source := of.get(given, given)) is not unit}
+        reads[unit] |= {source for operand in node.all_input_nodes if (source := of.get(operand, operand)) is not unit}
     waiting = {unit: len(before) for unit, before in reads.items()}
     readers: dict[Node | Region, list[Node | Region]] = defaultdict(list)
     for unit, before in reads.items():
@@ -407,5 +407,5 @@ class _Sizes:
     def _regions(
         self, symbolic: SymbolicGraph, values: tuple[Any, ...],
     ) -> tuple[Any, list[TorchRegion], list[Left]]:
-        sized, found = symbolic.at(values)
-        return sized, *_regions_of(sized, found, self._capture, symbolic.shared)
+        sized, partition = symbolic.at(values)
+        return sized, *_regions_of(sized, partition, self._capture, symbolic.shared)

@@ -39,15 +39,15 @@ def _fake_quantize(x: Any, scale: float, zero_point: int, least: int, most: int)
 def _of_lists() -> dict[Any, Callable[..., Any]]:
     """Return decompositions of the functional ``_foreach`` ops: the effect on one tensor, for each of the list."""
     torch = torch_for("fuser_lab.bridge")
-    found = {}
+    effects = {}
     for full in torch._C._dispatch_get_all_op_names():  # noqa: SLF001 - torch lists its ops nowhere else
         name, _, kind = full.removeprefix("aten::_foreach_").partition(".")
         if not full.startswith("aten::_foreach_") or name.endswith("_") or "out" in kind:
             continue
         function = _for_one(torch, name, kind)
         if function is not None:
-            found[getattr(getattr(torch.ops.aten, f"_foreach_{name}"), kind or "default")] = _for_each(function)
-    return found
+            effects[getattr(getattr(torch.ops.aten, f"_foreach_{name}"), kind or "default")] = _for_each(function)
+    return effects
 
 
 def _for_one(torch: Any, name: str, kind: str) -> Callable[..., Any] | None:
@@ -61,8 +61,8 @@ def _for_one(torch: Any, name: str, kind: str) -> Callable[..., Any] | None:
     if name == "norm":
         return lambda x, order=2, dtype=None: torch.linalg.vector_norm(x, order, dtype=dtype)
     of_one = {"zero": "zeros_like", "max": "amax", "copy": "", "mm": ""}.get(name, name)
-    found: Callable[..., Any] | None = getattr(torch, of_one, None)
-    return found
+    on_tensor: Callable[..., Any] | None = getattr(torch, of_one, None)
+    return on_tensor
 
 
 def _for_each(function: Callable[..., Any]) -> Callable[..., list[Any]]:

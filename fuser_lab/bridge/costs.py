@@ -76,17 +76,17 @@ class ModelCosts:
     @property
     def by_module(self) -> dict[str, int]:
         """Bytes by the path of the module that makes the tensor, largest first; ``*`` for equal regions."""
-        return _summed((boundary.module, boundary.bytes) for boundary in self.boundaries)
+        return _totals((boundary.module, boundary.bytes) for boundary in self.boundaries)
 
     @property
     def by_reason(self) -> dict[str, int]:
         """Bytes by the reason code that keeps two segments apart, the largest first."""
-        return _summed((boundary.reason, boundary.bytes) for boundary in self.boundaries)
+        return _totals((boundary.reason, boundary.bytes) for boundary in self.boundaries)
 
     def tables(self) -> tuple[tuple[str, Table], ...]:
         """Return bytes by module and by reason, and the ten most expensive boundaries, each with its caption."""
         sums = (("module", self.by_module), ("reason", self.by_reason))
-        found = [
+        tables = [
             (
                 f"Bytes by {title}",
                 Table(
@@ -99,18 +99,21 @@ class ModelCosts:
         most_expensive = Table(
             columns=("bytes", "where", "tensors", "module", "rule", "line"), numeric=frozenset({"bytes"}),
             rows=tuple(
-                (bytes_label(one.bytes), one.place, ", ".join(one.tensors), one.module, one.rule, one.line)
-                for one in self.boundaries[:MOST_BOUNDARIES]
+                (
+                    bytes_label(boundary.bytes), boundary.place, ", ".join(boundary.tensors), boundary.module,
+                    boundary.rule, boundary.line,
+                )
+                for boundary in self.boundaries[:MOST_BOUNDARIES]
             ),
         )
-        return (*found, ("Most expensive boundaries", most_expensive))
+        return (*tables, ("Most expensive boundaries", most_expensive))
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return one row per boundary, the most expensive first."""
         import pandas as pd
 
-        found = self._records()
-        return pd.DataFrame.from_records(list(found.rows), columns=list(found.columns))
+        records = self._records()
+        return pd.DataFrame.from_records(list(records.rows), columns=list(records.columns))
 
     def to_json(self) -> str:
         """Return the sums and all boundaries as JSON."""
@@ -168,7 +171,7 @@ class ModelCosts:
         return fragment(element("p", element("b", self.headline)), *tables)
 
 
-def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _totals(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     sums: Counter[str] = Counter()
     for name, count in pairs:
         sums[name] += count
@@ -177,8 +180,10 @@ def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 def model_costs(graphs: Sequence["CapturedGraph"]) -> ModelCosts:
     """Return the cost of the cuts of captured graphs; equal regions are analysed once."""
-    found = [boundary for graph in graphs for row in region_rows(graph.regions) for boundary in _boundaries(graph, row)]
-    return ModelCosts(boundaries=tuple(sorted(found, key=lambda boundary: -boundary.bytes)))
+    boundaries = [
+        boundary for graph in graphs for row in region_rows(graph.regions) for boundary in _boundaries(graph, row)
+    ]
+    return ModelCosts(boundaries=tuple(sorted(boundaries, key=lambda boundary: -boundary.bytes)))
 
 
 def _boundaries(graph: "CapturedGraph", row: "RegionRow") -> Iterable[Boundary]:

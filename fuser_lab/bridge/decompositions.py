@@ -55,14 +55,14 @@ def table(left_to_torch: frozenset[str] = frozenset()) -> dict[Any, Any]:
         getattr(torch.ops.aten, name) for name in NAMES.split()
         if hasattr(torch.ops.aten, name) and not is_named(f"aten.{name}", left)
     ]
-    found: dict[Any, Any] = from_names(packets)
-    found |= {op: mended for op, mended in batch_norm.decompositions().items() if op in found}
-    own = composites.decompositions()
-    found |= {op: written for op, written in own.items() if not is_named(str(op), left)}
-    return {op: _laid(op, decomposed) for op, decomposed in found.items()}
+    decompositions: dict[Any, Any] = from_names(packets)
+    decompositions |= {op: mended for op, mended in batch_norm.decompositions().items() if op in decompositions}
+    lowered = composites.decompositions()
+    decompositions |= {op: written for op, written in lowered.items() if not is_named(str(op), left)}
+    return {op: _with_usual_strides(op, decomposed) for op, decomposed in decompositions.items()}
 
 
-def _laid(op: Any, decomposed: Callable[..., Any]) -> Callable[..., Any]:
+def _with_usual_strides(op: Any, decomposed: Callable[..., Any]) -> Callable[..., Any]:
     """Return a decomposition whose results have the strides that the op gives them, which callers may rely on."""
     torch = torch_for("fuser_lab.bridge")
     # What torch flattens arguments with.

@@ -104,22 +104,22 @@ class FlatGraph:
         return self._long_way(args)
 
     def _long_way(self, args: list[Any]) -> Any:
-        given = list(args)
+        arguments = list(args)
         args.clear()
-        results = self._module(*given)
-        if self._tries < _TRIES and self._made < _MOST_FRAMES and self._is_plain() and self._lie_as_traced(given):
+        results = self._module(*arguments)
+        if self._tries < _TRIES and self._made < _MOST_FRAMES and self._is_plain() and self._lie_as_traced(arguments):
             with self._lock:
-                self._write(given)
+                self._write(arguments)
         return results
 
-    def _write(self, given: Sequence[Any]) -> None:
-        guard = guard_of([given[place] for place in self._tensors])
+    def _write(self, arguments: Sequence[Any]) -> None:
+        guard = guard_of([arguments[place] for place in self._tensors])
         runs = self._taken()
         if guard is None or runs is None:
             self._tries += 1
             return
         try:
-            written = _Writer(self._inputs, self._units, runs, given).function(self._module)
+            written = _Writer(self._inputs, self._units, runs, arguments).function(self._module)
         except _NotFlatError:
             self._tries = _TRIES
             return
@@ -134,19 +134,19 @@ class FlatGraph:
 
         Equal regions share one, because they run in sequence.
         """
-        found: dict[Region, DirectRun] = {}
-        known: dict[int, DirectRun] = {}
+        runs: dict[Region, DirectRun] = {}
+        run_of: dict[int, DirectRun] = {}
         for region in self._regions:
             if not isinstance(region, TorchRegion) or not region.is_direct:
                 continue
             plan = region.prepared
-            run = known.get(id(plan)) or plan.taken_run()
+            run = run_of.get(id(plan)) or plan.taken_run()
             if run is None or run.strides != region.input_strides:
                 if self._tries < _TRIES - 1:
                     return None
                 continue
-            known[id(plan)] = found[region] = run
-        return found
+            run_of[id(plan)] = runs[region] = run
+        return runs
 
     def _is_plain(self) -> bool:
         return all(
@@ -217,14 +217,14 @@ class _Writer:
     """Generates the function of a graph; its global names are those in ``names``."""
 
     def __init__(
-        self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, DirectRun], given: Sequence[Any],
+        self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, DirectRun], arguments: Sequence[Any],
     ) -> None:
         torch = self._torch = torch_for("fuser_lab.bridge")
         guards = importlib.import_module("torch._C._dynamo.guards")
         if not hasattr(guards, "_reinterpret_tensor"):
             raise _NotFlatError
         self._inputs, self._units, self._runs = inputs, units, runs
-        self._given = dict(zip(inputs, given, strict=True))
+        self._given = dict(zip(inputs, arguments, strict=True))
         self.names: dict[str, Any] = {
             "view": guards._reinterpret_tensor, "laid": laid, "copied": copied,  # noqa: SLF001
         }
@@ -265,35 +265,35 @@ class _Writer:
     def _alignments(self) -> str:
         """Return a statement that ends the function if an argument does not have the alignment that kernels need."""
         needed = dict.fromkeys(
-            self._rest(node, one) for region, run in self._runs.items()
-            for node, one in zip(region.input_nodes, run.alignments, strict=False)
+            self._rest(node, alignment) for region, run in self._runs.items()
+            for node, alignment in zip(region.input_nodes, run.alignments, strict=False)
         )
-        found = [
+        conditions = [
             f"{self._bases[base].name}.data_ptr() & {mask} != {rest}"
             for base, mask, rest in needed if base in self._given and (mask, rest) != (ALIGNED - 1, 0)
         ]
         aligned = [f"{self._bases[base].name}.data_ptr()" for base, *rest in needed
                    if base in self._given and rest == [ALIGNED - 1, 0]]
         if aligned:
-            found.append(f"({' | '.join(aligned)}) & {ALIGNED - 1}")
-        return f"    if {' or '.join(found)}: return None\n" if found else ""
+            conditions.append(f"({' | '.join(aligned)}) & {ALIGNED - 1}")
+        return f"    if {' or '.join(conditions)}: return None\n" if conditions else ""
 
     # Views
 
     def _find_forms(self) -> None:
         """Determine the base of each tensor, and its form in it."""
         nodes: list[Node] = []
-        own: set[Node] = set()
+        computed: set[Node] = set()
         for unit in self._units:
             nodes += (*unit.output_nodes, *unit.view_nodes) if isinstance(unit, Region) else (unit,)
-            own.update(unit.output_nodes if isinstance(unit, Region) else ())
+            computed.update(unit.output_nodes if isinstance(unit, Region) else ())
         for node in nodes:
             value = node.meta.get("val")
             traced = traced_tensor(value) if node.op != "output" else None
             if traced is None:
                 continue
             base, start = node, 0
-            if node not in own and target_of(node) in _VIEWS and node.args[0] in self._form:
+            if node not in computed and target_of(node) in _VIEWS and node.args[0] in self._form:
                 source = self._form[node.args[0]][0]
                 held = source.meta["val"]
                 if _storage(value) == _storage(held) and value.dtype is held.dtype:
@@ -318,7 +318,7 @@ class _Writer:
 
     def _views(self) -> dict[Node, list[Form]]:
         """Return the forms in which torch reads a base, in their order."""
-        wanted: dict[Node, list[Form]] = {}
+        forms: dict[Node, list[Form]] = {}
         for unit in self._units:
             if isinstance(unit, Region):
                 read = () if unit in self._runs else unit.input_nodes
@@ -327,8 +327,8 @@ class _Writer:
             for node in read:
                 if node in self._form:
                     base, form = self._form[node]
-                    wanted.setdefault(base, []).append(form)
-        return wanted
+                    forms.setdefault(base, []).append(form)
+        return forms
 
     def _is_view(self, node: Node) -> bool:
         return node in self._form and self._form[node][0] is not node
@@ -410,8 +410,8 @@ class _Writer:
 
     def _is_read_by_region(self, node: Node) -> bool:
         return any(
-            self._form[given][0] is node
-            for region in self._runs for given in region.input_nodes if given in self._form
+            self._form[read][0] is node
+            for region in self._runs for read in region.input_nodes if read in self._form
         )
 
     def _argument(self, value: Any, reads: set[str]) -> str:
@@ -442,9 +442,9 @@ class _Writer:
         run = self._runs.get(region)
         if run is None:
             reads: set[str] = set()
-            given = [self._argument(node, reads) for node in region.input_nodes]
+            operands = [self._argument(node, reads) for node in region.input_nodes]
             name = f"r{len(self._lines)}"
-            self._emit(f"{name} = {self._constant(region)}({', '.join(given)})", reads)
+            self._emit(f"{name} = {self._constant(region)}({', '.join(operands)})", reads)
             for place, node in enumerate(region.output_nodes):
                 self._define(node, f"{name}[{place}]", {name})
         else:
@@ -520,7 +520,7 @@ class _Writer:
 
     def _freed(self, parameters: Sequence[str], returned: str) -> Iterator[str]:
         """Yield the statements, each followed by the deletion of variables that are not read afterwards."""
-        kept = set(returned.replace("(", " ").replace(")", " ").replace(",", " ").split())
+        returned_names = set(returned.replace("(", " ").replace(")", " ").replace(",", " ").split())
         last: dict[str, int] = dict.fromkeys(parameters, -1)
         for number, line in enumerate(self._lines):
             name, is_assigned, _ = line.text.partition(" = ")
@@ -529,7 +529,7 @@ class _Writer:
             last.update(dict.fromkeys(line.reads & last.keys(), number))
         ends: dict[int, list[str]] = {}
         for name, number in last.items():
-            if name not in kept:
+            if name not in returned_names:
                 ends.setdefault(number, []).append(name)
         if -1 in ends:
             yield f"del {', '.join(ends[-1])}"

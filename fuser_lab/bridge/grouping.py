@@ -25,8 +25,8 @@ def groups(
     """
     contraction = _Contraction(reads)
     users: list[list[int]] = [[] for _ in reads]
-    for node, given in enumerate(reads):
-        for source in dict.fromkeys(given):
+    for node, sources in enumerate(reads):
+        for source in dict.fromkeys(sources):
             users[source].append(node)
     for node in reversed(range(len(reads))):
         readers = [user for user in reversed(users[node]) if section[user] is not None]
@@ -37,11 +37,11 @@ def groups(
         if not reads[node] and section[node] is None:
             readers = [user for user in readers if user in (common or {}).get(node, ())]
         _join_siblings(contraction, readers, section)
-    found: dict[int, list[int]] = {}
+    members: dict[int, list[int]] = {}
     for node, here in enumerate(section):
         if here is not None:
-            found.setdefault(contraction.group(node), []).append(node)
-    return list(found.values())
+            members.setdefault(contraction.group(node), []).append(node)
+    return list(members.values())
 
 
 def _join_siblings(contraction: "_Contraction", readers: Iterable[int], section: Sequence[int | None]) -> None:
@@ -59,10 +59,10 @@ class _Contraction:
     def __init__(self, reads: Sequence[Sequence[int]]) -> None:
         self._leader = list(range(len(reads)))
         self._place = list(range(len(reads)))  # of a group, by its leader
-        self._before = [set(given) for given in reads]
+        self._before = [set(node_sources) for node_sources in reads]
         self._after: list[set[int]] = [set() for _ in reads]
-        for node, given in enumerate(self._before):
-            for source in given:
+        for node, sources in enumerate(self._before):
+            for source in sources:
                 self._after[source].add(node)
 
     def group(self, node: int) -> int:
@@ -73,9 +73,9 @@ class _Contraction:
             node = leader[node]
         return node
 
-    def join(self, one: int, other: int) -> bool:
+    def join(self, node: int, other: int) -> bool:
         """Join the groups of two nodes unless a path leads from one through a third group to the other."""
-        first, second = sorted((self.group(one), self.group(other)), key=self._place.__getitem__)
+        first, second = sorted((self.group(node), self.group(other)), key=self._place.__getitem__)
         if first == second:
             return True
         least, most = self._place[first], self._place[second]

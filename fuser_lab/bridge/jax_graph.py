@@ -52,7 +52,7 @@ class Step:
     @property
     def all_input_nodes(self) -> list["Step"]:
         """The nodes among the arguments, each once."""
-        return list(dict.fromkeys(given for given in self.args if isinstance(given, Step)))
+        return list(dict.fromkeys(argument for argument in self.args if isinstance(argument, Step)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,18 +77,18 @@ def graph_of(closed_jaxpr: Any) -> Graph:
 
 def _needed(nodes: Sequence[Step], results: Iterable[Any]) -> tuple[Step, ...]:
     """Return the nodes that a result depends on, and those with effects, and a node that reads the results."""
-    wanted = {node for node in results if isinstance(node, Step)}
+    needed_nodes = {node for node in results if isinstance(node, Step)}
     for node in reversed(nodes):
-        if node in wanted or (node.equation is not None and node.target is not operator.getitem and _acts(node)):
-            wanted.add(node)
-            wanted.update(node.all_input_nodes)
-    kept = tuple(node for node in nodes if node in wanted or node.op == "placeholder")
+        if node in needed_nodes or (node.equation is not None and node.target is not operator.getitem and _acts(node)):
+            needed_nodes.add(node)
+            needed_nodes.update(node.all_input_nodes)
+    remaining = tuple(node for node in nodes if node in needed_nodes or node.op == "placeholder")
     returned = Step(op="output", target="output", args=tuple(results))
-    for place, node in enumerate((*kept, returned)):
+    for place, node in enumerate((*remaining, returned)):
         node.name = f"v{place}"
-        for given in node.all_input_nodes:
-            given.users[node] = None
-    return (*kept, returned)
+        for operand in node.all_input_nodes:
+            operand.users[node] = None
+    return (*remaining, returned)
 
 
 def _acts(node: Step) -> bool:
@@ -111,9 +111,9 @@ class _Reader:
     def constant(self, atom: Any, value: Any) -> "Step | Known":
         """Return a value that the jaxpr contains: a number, or the one node for its array."""
         array = value if hasattr(value, "dtype") else np.asarray(value, atom.aval.dtype)
-        known = _known(atom.aval, array)
-        if known is not None:
-            return known
+        number = _number_of(atom.aval, array)
+        if number is not None:
+            return number
         if id(value) not in self._of_array:
             self._of_array[id(value)] = self.placed("get_attr", atom, array)
         return self._of_array[id(value)]
@@ -144,19 +144,19 @@ class _Reader:
 
     def called(self, equation: Any, operands: Sequence[Any], origin: Origin) -> list[Any]:
         """Return the results of an equation: one node, one node per result, or a known number."""
-        if operands and all(isinstance(given, Known) for given in operands) and not equation.effects:
-            known = _computed(equation, operands)
-            if known is not None:
-                return [known]
+        if operands and all(isinstance(operand, Known) for operand in operands) and not equation.effects:
+            number = _constant_of(equation, operands)
+            if number is not None:
+                return [number]
         results = tuple(traced_aval(variable.aval) for variable in equation.outvars)
         target = f"lax.{equation.primitive.name.replace('-', '_')}"
-        given = tuple(value.number if isinstance(value, Known) else value for value in operands)
+        arguments = tuple(value.number if isinstance(value, Known) else value for value in operands)
         call = Call(
             target=target, kwargs=tuple(equation.params.items()), results=results,
-            args=tuple(value.meta["val"] if isinstance(value, Step) else value for value in given),
+            args=tuple(value.meta["val"] if isinstance(value, Step) else value for value in arguments),
         )
         node = Step(
-            op="call_function", target=target, args=given, equation=equation, value=tuple(operands),
+            op="call_function", target=target, args=arguments, equation=equation, value=tuple(operands),
             meta={"call": call, "val": results[0] if len(results) == 1 else results, **_whence(origin)},
         )
         self.nodes.append(node)
@@ -181,7 +181,7 @@ class Known:
     value: Any
 
 
-def _known(aval: Any, value: Any) -> Known | None:
+def _number_of(aval: Any, value: Any) -> Known | None:
     """Return a value as a number; None for values with axes, and for dtypes that fusions do not support."""
     dtype = DTYPES.get(str(getattr(aval, "dtype", "")))
     if dtype is None or aval.shape != ():
@@ -191,13 +191,13 @@ def _known(aval: Any, value: Any) -> Known | None:
     return Known(number, array)
 
 
-def _computed(equation: Any, operands: Sequence[Known]) -> Known | None:
+def _constant_of(equation: Any, operands: Sequence[Known]) -> Known | None:
     (variable, *more) = equation.outvars
     if more or getattr(variable.aval, "shape", None) != () or str(variable.aval.dtype) not in DTYPES:
         return None
     jax = jax_for("from_jax")
     with jax.ensure_compile_time_eval():
-        return _known(variable.aval, bound(equation, [given.value for given in operands])[0])
+        return _number_of(variable.aval, bound(equation, [operand.value for operand in operands])[0])
 
 
 def bound(equation: Any, operands: Sequence[Any]) -> list[Any]:
@@ -205,8 +205,8 @@ def bound(equation: Any, operands: Sequence[Any]) -> list[Any]:
     parameters = equation.primitive.get_bind_params(equation.params)
     functions, parameters = parameters if isinstance(parameters, tuple) else ((), parameters)
     with equation.ctx.manager:
-        found = equation.primitive.bind(*functions, *operands, **parameters)
-    return list(found) if equation.primitive.multiple_results else [found]
+        results = equation.primitive.bind(*functions, *operands, **parameters)
+    return list(results) if equation.primitive.multiple_results else [results]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,11 +119,11 @@ def from_jax(
         If JAX is not installed, or is older than 0.10.
     """
     with collecting_rarely():
-        return _captured(function, inputs, dict(keywords or {}), options)
+        return _capture(function, inputs, dict(keywords or {}), options)
 
 
-def _captured(
-    function: Callable[..., Any], inputs: tuple[Any, ...], given: dict[str, Any], options: Mapping[str, Any],
+def _capture(
+    function: Callable[..., Any], inputs: tuple[Any, ...], keywords: dict[str, Any], options: Mapping[str, Any],
 ) -> CapturedFunction:
     jax = jax_for("from_jax")
     if not callable(function):
@@ -135,7 +135,7 @@ def _captured(
         left=_primitive_names(jax, chosen["left_to_jax"]),
     )
     try:
-        traced, results = jax.make_jaxpr(function, return_shape=True)(*inputs, **given)
+        traced, results = jax.make_jaxpr(function, return_shape=True)(*inputs, **keywords)
     except jax.errors.ConcretizationTypeError as error:
         msg = (
             f"from_jax: the function needs the value of an array{_line_of(error)}, which has none during "
@@ -143,10 +143,10 @@ def _captured(
         )
         raise InputError(msg) from None
     graph = graph_of(traced)
-    found = partitioned(graph, wishes)
+    partition = partitioned(graph, wishes)
     regions, left = recordable(
-        found, lambda index, number: JaxRegion(
-            index, found.regions[number], cutting_of(chosen), checked=chosen["check"],
+        partition, lambda index, number: JaxRegion(
+            index, partition.regions[number], cutting_of(chosen), checked=chosen["check"],
         ),
     )
     calls = sum(node.equation is not None for node in graph.nodes)
@@ -158,18 +158,20 @@ def _captured(
         kind="function", library="JAX", regions=tuple(regions), left=tuple(left), nodes=calls, traced=graph,
         run=_Run(graph, regions), most=wishes.max_region_ops,
     )
-    return CapturedFunction(captured, _Signature(inputs, given, traced.in_avals, results))
+    return CapturedFunction(captured, _Signature(inputs, keywords, traced.in_avals, results))
 
 
-def _primitive_names(jax: Any, given: Any) -> frozenset[str]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        msg = f"from_jax: left_to_jax must be a list of primitives or their names, given {shown(given)}."
+def _primitive_names(jax: Any, primitives: Any) -> frozenset[str]:
+    if isinstance(primitives, str) or not isinstance(primitives, Iterable):
+        msg = f"from_jax: left_to_jax must be a list of primitives or their names, given {shown(primitives)}."
         raise ArgumentTypeError(msg)
     names = set()
-    for one in given:
-        name = (one if isinstance(one, str) else str(getattr(one, "__name__", ""))).removeprefix("lax.")
+    for primitive in primitives:
+        name = (
+            primitive if isinstance(primitive, str) else str(getattr(primitive, "__name__", ""))
+        ).removeprefix("lax.")
         if f"lax.{name}" not in LOWERINGS and not hasattr(jax.lax, f"{name}_p"):
-            msg = f"from_jax: left_to_jax has {shown(one)}, which is not a JAX primitive, such as 'tanh'."
+            msg = f"from_jax: left_to_jax has {shown(primitive)}, which is not a JAX primitive, such as 'tanh'."
             raise InputError(msg)
         names.add(name)
     return frozenset(names)
@@ -178,8 +180,11 @@ def _primitive_names(jax: Any, given: Any) -> frozenset[str]:
 def _line_of(error: BaseException) -> str:
     """Return the innermost line of the user's code in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not {"jax", "fuser_lab"} & set(PurePath(f.filename).parts[-4:-1])]
-    return f" ({own[-1].line}, {PurePath(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    user_frames = [f for f in frames if not {"jax", "fuser_lab"} & set(PurePath(f.filename).parts[-4:-1])]
+    if not user_frames:
+        return ""
+    innermost = user_frames[-1]
+    return f" ({innermost.line}, {PurePath(innermost.filename).name}:{innermost.lineno})"
 
 
 def reason_for(node: Step, wishes: Wishes) -> str | None:
@@ -210,13 +215,13 @@ def partitioned(graph: Graph, wishes: Wishes) -> Partition:
         for group in proposed_groups(graph.nodes, reasons, dict.fromkeys(graph.nodes, 0))
     ]
     parts = [tuple(part) for group in groups for part in chunks(group, wishes.max_region_ops)]
-    kept = sorted((part for part in parts if is_worth_it(part, wishes)), key=lambda part: position[part[0]])
-    inside = {node for part in kept for node in part}
+    regions = sorted((part for part in parts if is_worth_it(part, wishes)), key=lambda part: position[part[0]])
+    inside = {node for part in regions for node in part}
     left = tuple(
         Left(node, target_of(node), reason or why_outside(node, wishes), origin_of(node))
         for node, reason in reasons.items() if node not in inside and target_of(node) != "getitem"
     )
-    return Partition(tuple(kept), left)
+    return Partition(tuple(regions), left)
 
 
 class _Run:
@@ -232,8 +237,8 @@ class _Run:
         values: dict[Step, Any] = dict(zip(self._graph.inputs, inputs, strict=True))
         for unit in self._units:
             if isinstance(unit, Region):
-                found = unit(*(values[node] for node in unit.input_nodes))
-                values.update(zip(unit.output_nodes, found, strict=True))
+                results = unit(*(values[node] for node in unit.input_nodes))
+                values.update(zip(unit.output_nodes, results, strict=True))
             elif unit.op == "get_attr":
                 values[unit] = jax_for("from_jax").numpy.asarray(unit.value)
             elif unit.op == "call_function":

@@ -46,6 +46,6 @@ def evaluate(node: Step, values: dict[Step, Any]) -> None:
             source, place = node.args
             values[node] = values[source][place]
         return
-    given = [known.value if isinstance(known, Known) else values[known] for known in node.value]
-    found = bound(node.equation, given)
-    values[node] = found[0] if len(found) == 1 else found
+    operands = [operand.value if isinstance(operand, Known) else values[operand] for operand in node.value]
+    results = bound(node.equation, operands)
+    values[node] = results[0] if len(results) == 1 else results

@@ -43,9 +43,9 @@ def with_masks(gm: Any) -> None:
 def _is_plain(torch: Any, node: Node) -> bool:
     operand, p, train = (*node.args, None)[:3]
     value = operand.meta.get("val")
-    known = isinstance(value, torch.Tensor) and all(type(n) is int for n in (*value.shape, *value.stride()))
+    is_static = isinstance(value, torch.Tensor) and all(type(n) is int for n in (*value.shape, *value.stride()))
     users = all(user.target.__name__ == "getitem" for user in node.users)
-    return known and users and isinstance(p, float | int) and train is not False
+    return is_static and users and isinstance(p, float | int) and train is not False
 
 
 def _split(torch: Any, graph: Any, node: Node) -> None:
@@ -77,8 +77,8 @@ def _split(torch: Any, graph: Any, node: Node) -> None:
             noise = call(aten.mul.Tensor, (number, factor), number.meta["val"])
             scaled = call(aten.mul.Tensor, (operand, noise), result)
         else:
-            kept = call(aten.mul.Tensor, (operand, mask), result)
-            scaled = call(aten.mul.Tensor, (kept, factor), result)
+            masked = call(aten.mul.Tensor, (operand, mask), result)
+            scaled = call(aten.mul.Tensor, (masked, factor), result)
     for user in list(node.users):
         user.replace_all_uses_with(scaled if user.args[1] == 0 else mask)
         graph.erase_node(user)

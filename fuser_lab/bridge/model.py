@@ -111,7 +111,7 @@ def from_torch(
         If torch is not installed, or is older than 2.6.
     """
     torch = torch_for("from_torch")
-    given = dict(keywords or {})
+    named_arguments = dict(keywords or {})
     capture = Capture(options_of(options, "from_torch"))
     exported = isinstance(function, torch.export.ExportedProgram)
     if not exported and not callable(function):
@@ -124,21 +124,21 @@ def from_torch(
         msg = "from_torch: torch does not capture a module that torch.jit has compiled; give its Python module."
         raise UnsupportedError(msg)
     called = function.module() if exported else function
-    if exported and not inputs and not given and function.example_inputs is not None:
-        inputs, given = tuple(function.example_inputs[0]), dict(function.example_inputs[1])
-    tensors = [x for x in _leaves(torch, (inputs, given)) if isinstance(x, torch.Tensor)]
+    if exported and not inputs and not named_arguments and function.example_inputs is not None:
+        inputs, named_arguments = tuple(function.example_inputs[0]), dict(function.example_inputs[1])
+    tensors = [x for x in _leaves(torch, (inputs, named_arguments)) if isinstance(x, torch.Tensor)]
     _check_layouts(torch, tensors)
     _check_gradients(torch, called, tensors, backward=backward)
     _check_devices(torch, called, tensors)
-    run = _compiled(torch, called, capture, backward=backward)
+    run = _compile(torch, called, capture, backward=backward)
     on_meta = any(x.device.type == "meta" for x in tensors)
     with collecting_rarely(), state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
-        given_copies, copied_keywords = copies(torch, (inputs, given))
+        given_copies, copied_keywords = copies(torch, (inputs, named_arguments))
         capture.idle = True
         try:
             results = run(*given_copies, **copied_keywords)
         except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
-            raise InputError(_refused(str(error))) from None
+            raise InputError(_refusal(str(error))) from None
         except (NotImplementedError, RuntimeError) as error:
             if not on_meta or "meta" not in str(error).lower():
                 raise
@@ -158,7 +158,7 @@ def from_torch(
         msg = f"from_torch: torch captured no op of {name}; {why}."
         raise InputError(msg)
     capture.names.check("from_torch", capture.options.annotate, is_whole=True)
-    return CapturedModel(capture, run, Source(function=called, inputs=tuple(inputs), keywords=given))
+    return CapturedModel(capture, run, Source(function=called, inputs=tuple(inputs), keywords=named_arguments))
 
 
 def _recurrent(torch: Any, called: Any) -> str:
@@ -167,7 +167,7 @@ def _recurrent(torch: Any, called: Any) -> str:
     return next((f"torch.nn.{type(m).__name__}" for m in modules if isinstance(m, torch.nn.RNNBase)), "")
 
 
-def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Callable[..., Any]:
+def _compile(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Callable[..., Any]:
     def keep(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         capture.note_break(gm)
         return compiled(gm, example_inputs, capture)
@@ -178,16 +178,16 @@ def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> C
     # Dynamo counts compilations by code: each capture has a code object of its own.
     entered.__code__ = entered.__code__.replace(co_name=f"captured_{id(capture):x}")
     config = importlib.import_module("torch._dynamo.config")
-    wanted: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "recompile_limit": 1 << 30, "accumulated_recompile_limit": 1 << 30, "run_gc_after_compile": False,
         # By default, torch skips recurrent layers such as LSTM, and it cannot partition their gradient.
         "allow_rnn": not backward,
     }
-    known = {found: value for name, value in wanted.items() if (found := _known(config, name))}
-    ignored = _known(config, "ignore_logging_functions")
-    known[ignored] = {*getattr(config, ignored), *_messages()}
+    patches = {setting: value for name, value in settings.items() if (setting := _setting_name(config, name))}
+    ignored = _setting_name(config, "ignore_logging_functions")
+    patches[ignored] = {*getattr(config, ignored), *_messages()}
     optimizing = importlib.import_module("torch._dynamo").optimize(keep, dynamic=False)
-    _configure(optimizing.callback, lambda: config.patch(**known))
+    _configure(optimizing.callback, lambda: config.patch(**patches))
     traced = optimizing(entered)
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -203,7 +203,7 @@ _OLDER = {
 }  # names in torch 2.6
 
 
-def _known(config: Any, name: str) -> str:
+def _setting_name(config: Any, name: str) -> str:
     """Return the name of a setting in this torch, or an empty text."""
     return next((n for n in (name, _OLDER.get(name, name)) if hasattr(config, n)), "")
 
@@ -258,8 +258,8 @@ def _closes_over(torch: Any, called: Any) -> bool:
 def _check_layouts(torch: Any, tensors: Sequence[Any]) -> None:
     for place, x in enumerate(tensors):
         nested = getattr(x, "is_nested", False)
-        own = type(x).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl  # noqa: SLF001
-        if own and type(x) not in {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}:
+        is_wrapper = type(x).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl  # noqa: SLF001
+        if is_wrapper and type(x) not in {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}:
             msg = (
                 f"from_torch: input {place} is a {type(x).__name__}, a subclass of torch.Tensor that torch does not "
                 "trace; give x.as_subclass(torch.Tensor)."
@@ -275,12 +275,12 @@ def _check_layouts(torch: Any, tensors: Sequence[Any]) -> None:
         raise UnsupportedError(msg)
 
 
-def _refused(text: str) -> str:
+def _refusal(text: str) -> str:
     """Return Dynamo's refusal as one sentence: its explanation, and the innermost line of the user's code."""
     why = re.search(r"got \w+\(['\"](.*)['\"]\)", text) or re.search(r"Explanation: (.*)", text)
     lines = re.findall(r'File "([^"]*)", line (\d+)', text.partition("from user code:")[2])
-    own = [(path, line) for path, line in lines if not OF_TORCH.search(path) and path != __file__]
-    where = f" at {PurePath(own[-1][0]).name}:{own[-1][1]}" if own else ""
+    user_lines = [(path, line) for path, line in lines if not OF_TORCH.search(path) and path != __file__]
+    where = f" at {PurePath(user_lines[-1][0]).name}:{user_lines[-1][1]}" if user_lines else ""
     reasons = [line for line in text.partition("from user code:")[0].splitlines() if line.strip()]
     if len(reasons) > 1 and reasons[0].startswith("Failed running"):  # torch 2.6 says why in the second line
         del reasons[0]
@@ -290,8 +290,9 @@ def _refused(text: str) -> str:
 def _without_values(error: Exception) -> str:
     """Return a sentence, with the user's line, about an operation that torch cannot do on tensors without values."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not OF_TORCH.search(frame.filename)]
-    own = [frame for frame in frames if PurePath(frame.filename).parent != PurePath(__file__).parent]
-    where = f" at {PurePath(own[-1].filename).name}:{own[-1].lineno} ({own[-1].line})" if own else ""
+    user_frames = [frame for frame in frames if PurePath(frame.filename).parent != PurePath(__file__).parent]
+    last = user_frames[-1] if user_frames else None
+    where = "" if last is None else f" at {PurePath(last.filename).name}:{last.lineno} ({last.line})"
     return (
         f"from_torch: the function's behaviour{where} depends on values, and tensors on the device 'meta' have none; "
         "give tensors on another device."
@@ -316,14 +317,14 @@ def state_kept(torch: Any, called: Any, tensors: Sequence[Any]) -> Iterator[None
     """Restore the generators' state and a module's buffers at the end."""
     module = called if isinstance(called, torch.nn.Module) else getattr(called, "__self__", None)
     buffers = list(module.buffers()) if isinstance(module, torch.nn.Module) else []
-    kept = [buffer.detach().clone() for buffer in buffers]
+    saved = [buffer.detach().clone() for buffer in buffers]
     devices = sorted({x.device.index or 0 for x in tensors if has_own_memory(x.device.type)})
     with torch.random.fork_rng(devices=devices):
         try:
             yield
         finally:
             with torch.no_grad():
-                for buffer, before in zip(buffers, kept, strict=True):
+                for buffer, before in zip(buffers, saved, strict=True):
                     buffer.copy_(before)
 
 
@@ -337,10 +338,10 @@ def copies(torch: Any, value: Any) -> Any:
         if type(x) is not torch.Tensor:
             return x
         storage = x.untyped_storage()
-        own = storages.setdefault(storage.data_ptr(), None) or storage.clone()
-        storages[storage.data_ptr()] = own
+        copy = storages.setdefault(storage.data_ptr(), None) or storage.clone()
+        storages[storage.data_ptr()] = copy
         made = torch.empty(0, dtype=x.dtype, device=x.device)
-        made.set_(own, x.storage_offset(), x.shape, x.stride())
+        made.set_(copy, x.storage_offset(), x.shape, x.stride())
         return made.requires_grad_(x.requires_grad)
 
     return torch.utils._pytree.tree_map(copied, value)  # noqa: SLF001 - what torch flattens arguments with
@@ -357,13 +358,13 @@ def _run_backward(torch: Any, results: Any) -> None:
 
 def accumulators(outputs: Sequence[Any]) -> list[Any]:
     """Return the leaves that accumulate gradients of some results."""
-    waiting, seen, found = [x.grad_fn for x in outputs], set(), []
+    waiting, seen, leaves = [x.grad_fn for x in outputs], set(), []
     while waiting:
         function = waiting.pop()
         if function is None or function in seen:
             continue
         seen.add(function)
         if hasattr(function, "variable"):
-            found.append(function.variable)
+            leaves.append(function.variable)
         waiting += [following for following, _ in function.next_functions]
-    return found
+    return leaves

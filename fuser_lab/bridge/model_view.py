@@ -53,10 +53,10 @@ def left_rows(
         for left in graph.left:
             counts[left.op, left.reason] += 1
             first.setdefault((left.op, left.reason), str(left.origin))
-    for one in breaks:
-        if one.op:
-            counts[one.op, one.why_outside] += 1
-            first.setdefault((one.op, one.why_outside), one.place)
+    for graph_break in breaks:
+        if graph_break.op:
+            counts[graph_break.op, graph_break.why_outside] += 1
+            first.setdefault((graph_break.op, graph_break.why_outside), graph_break.place)
     rows = [LeftOver(op, count, why, first[op, why]) for (op, why), count in counts.items()]
     return tuple(sorted(rows, key=lambda row: (row.is_free, -row.count, row.op)))
 
@@ -84,23 +84,23 @@ class Shares:
 
 
 def shares_of(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] = ()) -> Shares:
-    """Return the distribution of calls; those of a region that failed are not in it."""
-    free = own = others = 0
+    """Return the distribution of calls; calls of a failed region count among ``others``."""
+    free = separate = others = 0
     for graph in graphs:
         for left in graph.left:
             packet = left.op.removeprefix("aten.").removeprefix("lax.").partition(".")[0]
             if is_free(left.reason):
                 free += 1
             elif left.reason.startswith("it draws") or packet.startswith(_OWN_KERNELS):
-                own += 1
+                separate += 1
             elif left.op != "getitem":
                 others += 1
     regions = [region for graph in graphs for region in graph.regions]
     whole = [region for region in regions if region.failed is None]
     others += sum(len(region) for region in regions if region.failed is not None)
     evaluated = sum(len(region.evaluated) for region in whole)
-    outside = sum(bool(one.op) for one in breaks)
-    return Shares(sum(map(len, whole)) - evaluated, free, own, others, evaluated, outside)
+    outside = sum(bool(graph_break.op) for graph_break in breaks)
+    return Shares(sum(map(len, whole)) - evaluated, free, separate, others, evaluated, outside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def headline(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] =
 
 def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> str:
     """Return the map of a model as text."""
-    lines = [headline(graphs, breaks), *(str(one) for one in breaks)]
+    lines = [headline(graphs, breaks), *(str(graph_break) for graph_break in breaks)]
     for graph in graphs:
         lines.append(f"{graph.kind}:" if graph.regions else f"{graph.kind}: no regions")
         lines += [
@@ -182,7 +182,9 @@ def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
 
 def model_html(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> str:
     """Return a model's map as static HTML: a table of regions for each graph, and one of the ops not in them."""
-    parts = [f"<p>{escape(headline(graphs, breaks))}</p>", *(f"<p>{escape(str(one))}</p>" for one in breaks)]
+    parts = [
+        f"<p>{escape(headline(graphs, breaks))}</p>", *(f"<p>{escape(str(graph_break))}</p>" for graph_break in breaks),
+    ]
     for graph in graphs:
         rows = "".join(
             f"<tr><td>{row.region.index}</td><td>{row.count}</td><td>{len(row.region)}</td>"

@@ -27,7 +27,9 @@ class Mapped(Protocol):
 
 def drawn(maps: Sequence[ModuleMap], depth: int | None = None) -> list[ModuleBox]:
     """Return the boxes of maps, open to a depth, or as far as they are readable."""
-    return [module_boxes(one.graph, depth=depth or depth_for(one.graph, _READABLE)) for one in maps]
+    return [
+        module_boxes(module_map.graph, depth=depth or depth_for(module_map.graph, _READABLE)) for module_map in maps
+    ]
 
 
 def map_html(maps: Sequence[ModuleMap], depth: int | None = None) -> str:
@@ -54,9 +56,10 @@ def box_records(maps: Sequence[ModuleMap], wholes: Sequence[ModuleBox]) -> Recor
     )
     rows = tuple(
         (
-            one.graph.title, box.id, box.kind, box.cls, box.modules, len(box.calls), words(box.regions), box.left,
+            module_map.graph.title, box.id, box.kind, box.cls, box.modules, len(box.calls), words(box.regions),
+            box.left,
             box.bytes_in, box.bytes_out,
         )
-        for one, whole in zip(maps, wholes, strict=True) for box in whole.each() if box.id
+        for module_map, whole in zip(maps, wholes, strict=True) for box in whole.each() if box.id
     )
     return Records(columns=columns, rows=rows)

@@ -37,7 +37,7 @@ def module_map(captured: "CapturedGraph", title: str = "") -> ModuleMap:
     calls: list[Call] = []
     flows: list[Flow] = []
     for node, part in parts.items():
-        read = list(_read(node, numbers))
+        read = list(_calls_read(node, numbers))
         for path, cls in modules_of(node):
             classes.setdefault(parts_of(path), cls.rpartition(".")[2])
         sources = sorted((source for source, _ in read), key=numbers.__getitem__)
@@ -47,7 +47,7 @@ def module_map(captured: "CapturedGraph", title: str = "") -> ModuleMap:
         calls.append(Call(module=modules[node], op=op, region=region, bytes=_bytes(node.meta.get("val"))))
         flows += [_flow(source, value, numbers, numbers[node]) for source, value in read]
     returned = next(node for node in captured.traced.nodes if node.op == "output")
-    flows += [_flow(source, value, numbers, None) for source, value in _read(returned, numbers)]
+    flows += [_flow(source, value, numbers, None) for source, value in _calls_read(returned, numbers)]
     graph = CallGraph(
         title=title or captured.kind, library=captured.library, calls=tuple(calls),
         flows=tuple(dict.fromkeys(flows)), classes=classes,
@@ -56,7 +56,7 @@ def module_map(captured: "CapturedGraph", title: str = "") -> ModuleMap:
 
 
 def module_maps(graphs: Sequence["CapturedGraph"]) -> tuple[ModuleMap, ...]:
-    """Return the maps of captured graphs; those of one kind are numbered."""
+    """Return the maps of captured graphs; graphs of the same kind are numbered."""
     kinds = [graph.kind for graph in graphs]
     return tuple(
         module_map(graph, graph.kind if kinds.count(graph.kind) == 1 else f"{graph.kind} {kinds[:n].count(graph.kind)}")
@@ -66,21 +66,21 @@ def module_maps(graphs: Sequence["CapturedGraph"]) -> tuple[ModuleMap, ...]:
 
 def _parts(captured: "CapturedGraph") -> "Mapping[Node, tuple[Region, RegionOp] | Left]":
     """Return the computing calls, in the graph's order."""
-    found: dict[Node, Any] = {left.node: left for left in captured.left if not is_free(left.reason)}
+    parts: dict[Node, Any] = {left.node: left for left in captured.left if not is_free(left.reason)}
     for region in captured.regions:
-        found.update(zip(region.call_nodes, ((region, op) for op in region.ops), strict=True))
-    return {node: found[node] for node in captured.traced.nodes if node in found and target_of(node) != "getitem"}
+        parts.update(zip(region.call_nodes, ((region, op) for op in region.ops), strict=True))
+    return {node: parts[node] for node in captured.traced.nodes if node in parts and target_of(node) != "getitem"}
 
 
-def _read(node: Node, known: Mapping[Node, int]) -> Iterator[tuple[Node, Node]]:
+def _calls_read(node: Node, numbers: Mapping[Node, int]) -> Iterator[tuple[Node, Node]]:
     """Yield the calls whose results a node reads, each with its value."""
-    for given in node.all_input_nodes:
-        value = given
-        while given not in known and given.op == "call_function" and given.all_input_nodes:
-            value = given if target_of(given) == "getitem" else given.all_input_nodes[0]
-            given = given.all_input_nodes[0]  # noqa: PLW2901 - a view, or one of several results
-        if given in known:
-            yield given, value
+    for operand in node.all_input_nodes:
+        value = operand
+        while operand not in numbers and operand.op == "call_function" and operand.all_input_nodes:
+            value = operand if target_of(operand) == "getitem" else operand.all_input_nodes[0]
+            operand = operand.all_input_nodes[0]  # noqa: PLW2901 - a view, or one of several results
+        if operand in numbers:
+            yield operand, value
 
 
 def _flow(source: Node, value: Node, numbers: Mapping[Node, int], target: int | None) -> Flow:
@@ -95,14 +95,14 @@ def _bytes(value: Any) -> int:
     return int(value.numel()) * int(value.element_size()) if hasattr(value, "element_size") else 0
 
 
-def _module(node: Node, given: Sequence[Path]) -> Path:
-    """Return the module of a call, given those of the calls that it reads, the latest last."""
+def _module(node: Node, paths: Sequence[Path]) -> Path:
+    """Return the module of a call; ``paths`` are the modules of the calls whose results it reads, the latest last."""
     named = modules_of(node)
-    if named or not given:
+    if named or not paths:
         return parts_of(named[-1][0]) if named else ()
-    shared = given[0]
-    for path in given[1:]:
+    shared = paths[0]
+    for path in paths[1:]:
         same = next((n for n, (a, b) in enumerate(zip(shared, path, strict=False)) if a != b), None)
         shared = shared[: min(len(shared), len(path))] if same is None else shared[:same]
     # The sum at a residual reads one layer's gradient and that of the next one.
-    return shared or given[-1][:-1]
+    return shared or paths[-1][:-1]

@@ -15,8 +15,8 @@ COMMON: Mapping[str, Any] = {
 }
 
 
-def chosen_of(who: str, known: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return all options with the given values, or the defaults in ``known``; ``who`` begins each message.
+def chosen_of(who: str, defaults: Mapping[str, Any], options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return all options with the given values, or the defaults in ``defaults``; ``who`` begins each message.
 
     Raises
     ------
@@ -26,12 +26,12 @@ def chosen_of(who: str, known: Mapping[str, Any], given: Mapping[str, Any] | Non
     ArgumentTypeError
         If a number of ops is not an int of 1 or more, or ``check`` is not True or False.
     """
-    for name in given or {}:
-        if name not in known:
-            own = "; keyword arguments of the function go into keywords={...}" if who.startswith("from_") else ""
-            msg = f"{who}: unknown option {name!r}; choose from {', '.join(known)}{own}."
+    for name in options or {}:
+        if name not in defaults:
+            advice = "; keyword arguments of the function go into keywords={...}" if who.startswith("from_") else ""
+            msg = f"{who}: unknown option {name!r}; choose from {', '.join(defaults)}{advice}."
             raise InputError(msg)
-    chosen = {**known, **(given or {})}
+    chosen = {**defaults, **(options or {})}
     for name in ("min_region_ops", "max_region_ops"):
         if type(chosen[name]) is not int or chosen[name] < 1:
             msg = f"{who}: {name} must be an int of 1 or more, given {shown(chosen[name])}."

@@ -109,15 +109,15 @@ def _from_the_operand(gm: Any) -> None:
         if not 0 <= start < source.numel():
             continue
         inherited = {key: value for key, value in node.meta.items() if key not in {"val", SYMBOLIC}}
-        given = node.args[0]
+        base = node.args[0]
         with gm.graph.inserting_before(node):
             for target, rest, value in (
                 (aten.view.default, ([source.numel()],), source.view(-1)),
                 (aten.slice.Tensor, (0, start, source.numel()), source.view(-1)[start:]),
             ):
-                given = gm.graph.call_function(target, (given, *rest))
-                given.meta = {**inherited, "val": value}
-        node.args = (given, *node.args[1:3])
+                base = gm.graph.call_function(target, (base, *rest))
+                base.meta = {**inherited, "val": value}
+        node.args = (base, *node.args[1:3])
 
 
 def _parts_as_views(gm: Any) -> None:
@@ -127,7 +127,7 @@ def _parts_as_views(gm: Any) -> None:
         target = target_of(node)
         if target not in _SPLITS or node.kwargs or any(target_of(user) != "getitem" for user in node.users):
             continue
-        x, given, dim = (*node.args, 0, 0)[:3]
+        x, lengths, dim = (*node.args, 0, 0)[:3]
         whole = x.meta.get("val")
         if traced_tensor(whole) is None or not whole.ndim:
             continue
@@ -137,9 +137,9 @@ def _parts_as_views(gm: Any) -> None:
             place = part.args[1]
             with gm.graph.inserting_before(part):
                 if target == "aten.unbind.int":
-                    view = gm.graph.call_function(aten.select.int, (x, given, place))
+                    view = gm.graph.call_function(aten.select.int, (x, lengths, place))
                 else:
-                    sizes = given if isinstance(given, list | tuple) else [given] * (place + 1)
+                    sizes = lengths if isinstance(lengths, list | tuple) else [lengths] * (place + 1)
                     start, axis = sum(sizes[:place]), dim % whole.ndim
                     end = min(start + sizes[place], whole.shape[axis])
                     view = gm.graph.call_function(aten.slice.Tensor, (x, axis, start, end))
@@ -151,7 +151,7 @@ def _parts_as_views(gm: Any) -> None:
 
 def _has_symbols(node: Node) -> bool:
     """Whether a node's view depends on a symbolic size."""
-    return any(has_symbol(one) for one in (node, *node.all_input_nodes))
+    return any(has_symbol(value) for value in (node, *node.all_input_nodes))
 
 
 def _depends_on_data(node: Node) -> bool:
@@ -196,18 +196,18 @@ def partitioned(
     position = {node: place for place, node in enumerate(gm.graph.nodes)}
     parts: list[list[Node]] = []
     for proposed in proposed_groups(list(gm.graph.nodes), reasons, section):
-        parts += _connected(_without_edge_views(sorted(proposed, key=position.__getitem__)))
-    parts = _absorbed(parts, section, position)
+        parts += _connected_parts(_without_edge_views(sorted(proposed, key=position.__getitem__)))
+    parts = _with_parts_joined(parts, section, position)
     parts.sort(key=lambda part: position[part[0]])
     regions = [tuple(chunk) for part in parts for chunk in chunks(part, wishes.max_region_ops)]
-    kept = [region for region in regions if is_worth_it(region, wishes)]
-    inside = {node for region in kept for node in region}
+    worthwhile = [region for region in regions if is_worth_it(region, wishes)]
+    inside = {node for region in worthwhile for node in region}
     left = tuple(
         Left(node, target_of(node), reason or why_outside(node, wishes), origin_of(node))
         for node, reason in reasons.items()
         if node not in inside and not (target_of(node) == "getitem" and node.args[0] not in inside)
     )
-    return Partition(tuple(kept), left)
+    return Partition(tuple(worthwhile), left)
 
 
 def proposed_groups(
@@ -221,7 +221,7 @@ def proposed_groups(
         if node not in number:
             number[node] = number[node.args[0]]
             results.setdefault(number[node], []).append(node)
-    reads = [[number[given] for given in node.all_input_nodes] for node in units]
+    reads = [[number[operand] for operand in node.all_input_nodes] for node in units]
     allowed = [section[node] if reasons.get(node, "") is None else None for node in units]
     common = {
         place: {number[user] for user in node.users if is_most_of(node, user)}
@@ -246,8 +246,8 @@ def _sizes(node: Node) -> list[int]:
     """Return the numbers of elements of a node's tensors with known sizes."""
     held = node.meta.get("val")
     values = held if isinstance(held, list | tuple) else (held,)
-    known = [one if one is None or isinstance(one, TracedTensor) else traced_tensor(one) for one in values]
-    return [one.size for one in known if one is not None]
+    tensors = [value if value is None or isinstance(value, TracedTensor) else traced_tensor(value) for value in values]
+    return [tensor.size for tensor in tensors if tensor is not None]
 
 
 def _without_edge_views(nodes: list[Node]) -> list[Node]:
@@ -263,7 +263,7 @@ def _without_edge_views(nodes: list[Node]) -> list[Node]:
             target = target_of(node)
             if target not in ALIASES:
                 continue
-            comes_in = target not in BROADCASTS and not any(given in inside for given in node.all_input_nodes)
+            comes_in = target not in BROADCASTS and not any(operand in inside for operand in node.all_input_nodes)
             goes_out = not any(user in inside for user in node.users)
             if comes_in or goes_out:
                 inside.discard(node)
@@ -278,7 +278,7 @@ def base_of(node: Node) -> Node:
     return node
 
 
-def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
+def _connected_parts(nodes: Sequence[Node]) -> list[list[Node]]:
     """Return a region's nodes in parts that share no value, no computed operand and no large input.
 
     Torch's partitioner joins everything that does not form a cycle; unrelated nodes would only keep equal layers from
@@ -295,8 +295,8 @@ def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
     inside = set(nodes)
     for node in nodes:
         find(node)
-        for given in node.all_input_nodes:
-            source = given if given in inside else base_of(given)
+        for operand in node.all_input_nodes:
+            source = operand if operand in inside else base_of(operand)
             if source.op == "call_function" or is_most_of(source, node):
                 leader[find(node)] = find(source)
     parts: dict[Node, list[Node]] = {}
@@ -305,7 +305,7 @@ def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
     return list(parts.values())
 
 
-def _absorbed(
+def _with_parts_joined(
     parts: Sequence[list[Node]], section: dict[Node, int], position: dict[Node, int],
 ) -> list[list[Node]]:
     """Return the parts; a part that reads only another part's results and the graph's inputs is joined to it.
@@ -319,8 +319,8 @@ def _absorbed(
         views: dict[Node, None] = {}
         homes: set[int | None] = set()
         for node in part:
-            for given in node.all_input_nodes:
-                at = given
+            for operand in node.all_input_nodes:
+                at = operand
                 while at not in of and target_of(at) in ALIASES:
                     views[at] = None
                     at = at.args[0]
@@ -330,9 +330,9 @@ def _absorbed(
             continue
         if section[joined[home][0]] != section[part[0]] or not all(section[node] == section[part[0]] for node in views):
             continue
-        wanted = [node for node in views if _leads_to(node, home, of)]
-        joined[home] = sorted({*joined[home], *part, *wanted}, key=position.__getitem__)
-        of.update(dict.fromkeys([*part, *wanted], home))
+        needed = [node for node in views if _leads_to(node, home, of)]
+        joined[home] = sorted({*joined[home], *part, *needed}, key=position.__getitem__)
+        of.update(dict.fromkeys([*part, *needed], home))
         del joined[number]
     return list(joined.values())
 

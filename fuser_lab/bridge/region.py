@@ -91,7 +91,7 @@ class Region(ABC):
         self.signature = signature_of(nodes, self.input_nodes, self.output_nodes, cutting, homes or {}, shared)
         self.call_nodes = tuple(node for node in nodes if target_of(node) != "getitem")
         results = [call.results for call in self.signature.calls]
-        self.traced = tuple(_known(results[ref.call or 0][ref.place]) for ref in self.signature.outputs)
+        self.traced = tuple(_static_tensor(results[ref.call or 0][ref.place]) for ref in self.signature.outputs)
         self._lock = new_lock()
 
     @property
@@ -141,15 +141,15 @@ class Region(ABC):
     @functools.cached_property
     def names(self) -> tuple[tuple[str, str], ...]:
         """What the graph and the user's code call tensors, with their names in the definition."""
-        given = zip(self.input_nodes, self.definition.fusion.inputs, strict=False)
-        found = [(node.name, value.name) for node, value in given if isinstance(value, TensorView)]
+        inputs = zip(self.input_nodes, self.definition.fusion.inputs, strict=False)
+        pairs = [(node.name, value.name) for node, value in inputs if isinstance(value, TensorView)]
         lines: dict[tuple[str, str], str] = {}  # an assignment names what its last op computes
         for node, op in zip(self.call_nodes, self.ops, strict=True):
             if op.tensors:
-                found.append((node.name, op.tensors[-1]))
+                pairs.append((node.name, op.tensors[-1]))
                 lines |= {(name, op.origin.place): op.tensors[-1] for name in assigned(op.origin.code)}
-        found += [(name, tensor) for (name, _), tensor in lines.items()]
-        return tuple(dict.fromkeys((name, tensor) for name, tensor in found if name))
+        pairs += [(name, tensor) for (name, _), tensor in lines.items()]
+        return tuple(dict.fromkeys((name, tensor) for name, tensor in pairs if name))
 
     @functools.cached_property
     def modules(self) -> tuple[str, ...]:
@@ -218,28 +218,28 @@ class Region(ABC):
         Ops such as a norm of a nearly constant row amplify rounding errors. Results that differ by more than the usual
         tolerance are correct if other roundings of the library's ops change its results as much.
         """
-        found = self._run(inputs) if outputs is None else outputs
+        results = self._run(inputs) if outputs is None else outputs
         expected = list(self._by_library(inputs))
         try:
-            check_outputs(self.definition.fusion, list(inputs), list(found), expected)
+            check_outputs(self.definition.fusion, list(inputs), list(results), expected)
         except ValidationError as error:
-            if self.inexactness(inputs, found, expected) <= 1:
+            if self.inexactness(inputs, results, expected) <= 1:
                 return
             first = next((str(op) for op in map(origin_of, self.call_nodes) if str(op)), "")
             msg = f"region {self.index}{f' ({first})' if first else ''}: {error}"
             raise ValidationError(msg) from None
 
 
-def _known(traced: TracedTensor | None) -> TracedTensor:
+def _static_tensor(traced: TracedTensor | None) -> TracedTensor:
     assert traced is not None  # results missing from a list are never read
     return traced
 
 
 def _inputs(nodes: Sequence[Node], inside: set[Node]) -> tuple[Node, ...]:
-    found: dict[Node, None] = {}
+    inputs: dict[Node, None] = {}
     for node in nodes:
-        found.update(dict.fromkeys(given for given in node.all_input_nodes if given not in inside))
-    return tuple(found)
+        inputs.update(dict.fromkeys(operand for operand in node.all_input_nodes if operand not in inside))
+    return tuple(inputs)
 
 
 def _outputs(nodes: Sequence[Node], inside: set[Node]) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
@@ -248,15 +248,15 @@ def _outputs(nodes: Sequence[Node], inside: set[Node]) -> tuple[tuple[Node, ...]
     A view that is read elsewhere is not an output: torch creates it from its base, so memory is shared as in the traced
     graph.
     """
-    wanted: dict[Node, None] = {}
+    read_values: dict[Node, None] = {}
     views: dict[Node, None] = {}
     for node in reversed(nodes):
-        read = node in wanted or any(user not in inside for user in node.users)
+        read = node in read_values or any(user not in inside for user in node.users)
         if read and target_of(node) in ALIASES:
             views[node] = None
-            wanted.pop(node, None)
-            wanted.update(dict.fromkeys(given for given in node.all_input_nodes if given in inside))
+            read_values.pop(node, None)
+            read_values.update(dict.fromkeys(operand for operand in node.all_input_nodes if operand in inside))
         elif read:
-            wanted[node] = None
-    ordered = [node for node in nodes if node in wanted]
+            read_values[node] = None
+    ordered = [node for node in nodes if node in read_values]
     return tuple(ordered), tuple(node for node in nodes if node in views)

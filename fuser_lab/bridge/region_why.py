@@ -110,9 +110,9 @@ def region_why(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
         If a text selects no op, or several things.
     """
     outside = [_outside(graphs, breaks, text) for text in (a, b)]
-    found = next((answer for answer in outside if answer is not None), None)
-    if found is not None:
-        return RegionWhy(answers=(found,))
+    answer_between = next((answer for answer in outside if answer is not None), None)
+    if answer_between is not None:
+        return RegionWhy(answers=(answer_between,))
     first, second = selected(graphs, a, breaks), selected(graphs, b, breaks)
     common = [number for number in first.by_graph if number in second.by_graph]
     if not common:
@@ -123,7 +123,7 @@ def region_why(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
 def _outside(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"], text: str) -> RegionAnswer | None:
     """Return the answer for a line at which a graph ends and that no captured op comes from."""
     word = text.strip().rpartition("/")[2]
-    ended = next((one for one in breaks if one.place and word in {one.place, one.place.rpartition(":")[2]}), None)
+    ended = next((b for b in breaks if b.place and word in {b.place, b.place.rpartition(":")[2]}), None)
     if ended is None or any(
         origin_of(node).place == ended.place for graph in graphs for node in graph.traced.nodes
         if node.op == "call_function"
@@ -140,11 +140,11 @@ def _across(
     """Return the answer for selections that share no graph."""
     at = next(iter(first.by_graph)), next(iter(second.by_graph))
     labels = [
-        f"{one.text} is in graph {number} ({graphs[number].kind}), {_placed(graphs[number], one.by_graph[number])}"
-        for one, number in zip((first, second), at, strict=True)
+        f"{each.text} is in graph {number} ({graphs[number].kind}), {_home_of(graphs[number], each.by_graph[number])}"
+        for each, number in zip((first, second), at, strict=True)
     ]
     low, high = sorted(at)
-    ends = [str(one) for one in breaks if low <= one.graph < high and graphs[high].kind != "backward"]
+    ends = [str(b) for b in breaks if low <= b.graph < high and graphs[high].kind != "backward"]
     kinds = {graphs[number].kind for number in at}
     if "backward" in kinds and len(kinds) == 2:
         why = "no region spans a forward and a backward graph, which run at different times"
@@ -157,14 +157,14 @@ def _across(
     )
 
 
-def _placed(graph: "CapturedGraph", nodes: Iterable[Node]) -> str:
+def _home_of(graph: "CapturedGraph", nodes: Iterable[Node]) -> str:
     """Return ``in region 3`` or ``left to torch`` for nodes."""
     inside = set(nodes)
     numbers = [str(region.index) for region in graph.regions if not inside.isdisjoint(region.nodes)]
-    return f"in {_numbered(numbers)}" if numbers else f"left to {graph.library}"
+    return f"in {_number_list(numbers)}" if numbers else f"left to {graph.library}"
 
 
-def _numbered(numbers: Sequence[str]) -> str:
+def _number_list(numbers: Sequence[str]) -> str:
     return f"region{'s' if len(numbers) > 1 else ''} {named(numbers)}"
 
 
@@ -179,8 +179,8 @@ class _Comparison:
         self._unit: dict[Node, Unit] = {node: region for region in self._graph.regions for node in region.nodes}
         self._after: dict[Unit, dict[Unit, None]] = {}
         for node in self._graph.traced.nodes:
-            for given in node.all_input_nodes:
-                reader, source = self._unit.get(node, node), self._unit.get(given, given)
+            for operand in node.all_input_nodes:
+                reader, source = self._unit.get(node, node), self._unit.get(operand, operand)
                 if reader is not source:
                     self._after.setdefault(source, {})[reader] = None
 
@@ -219,26 +219,26 @@ class _Comparison:
         """Return a sentence about the other regions that have ops of the selections, with the next call."""
         parts = []
         for selection, nodes, region in zip(self._selections, self._nodes, compared, strict=True):
-            others = [str(one.index) for one in self._regions(nodes) if one is not region]
+            others = [str(each.index) for each in self._regions(nodes) if each is not region]
             if others:
                 word = f"{selection.text} region {others[0]}"
-                parts.append(f"{selection.text} also has ops in {_numbered(others)}; select them by {word!r}")
+                parts.append(f"{selection.text} also has ops in {_number_list(others)}; select them by {word!r}")
         return f" {'. '.join(parts)}." if parts else ""
 
     # One of them is left to the library
 
     def _left_out(self, *regions: Sequence[Region]) -> RegionAnswer:
         clauses = []
-        for selection, nodes, own in zip(self._selections, self._nodes, regions, strict=True):
-            if own:
-                clauses.append(f"{selection.text} is {_placed(self._graph, nodes)}")
+        for selection, nodes, place in zip(self._selections, self._nodes, regions, strict=True):
+            if place:
+                clauses.append(f"{selection.text} is {_home_of(self._graph, nodes)}")
             else:
                 ops = named(dict.fromkeys(f"{target_of(n)}: {self._left.get(n, 'it unpacks a list')}" for n in nodes))
                 clauses.append(f"{self._graph.library} runs {selection.text} ({ops})")
-        missing = [node for nodes, own in zip(self._nodes, regions, strict=True) if not own for node in nodes]
+        missing = [node for nodes, place in zip(self._nodes, regions, strict=True) if not place for node in nodes]
         return self._answer(
             Relation.LEFT, f"{' and '.join(clauses)}.{self._remedy(missing)}",
-            [own[0] if own else None for own in regions], between=tuple(map(self._op, missing)),
+            [place[0] if place else None for place in regions], between=tuple(map(self._op, missing)),
         )
 
     def _op(self, node: Node) -> Between:
@@ -269,7 +269,7 @@ class _Comparison:
         segmented = region.plan.segmented
         homes = {
             name: segmented.homes[segmented.fusion.producers[segmented.fusion.tensors[name]].name]
-            for one in tensors for name in one
+            for selected_tensors in tensors for name in selected_tensors
         }
         _, a, b = min(
             (min(abs(i - j) for i in homes[a] for j in homes[b]), a, b) for a in tensors[0] for b in tensors[1]
@@ -300,18 +300,18 @@ class _Comparison:
     # Two regions
 
     def _apart(self, first: Region, second: Region) -> RegionAnswer:
-        one, other = (
+        named_first, other = (
             text if text.endswith(f"region {region.index}") else f"{text} in region {region.index}"
             for text, region in zip((each.text for each in self._selections), (first, second), strict=True)
         )
         rule, why, between, nodes = self._rule(first, second)
         remedy = self._remedy(nodes) or self._next(first, between)
-        text = f"{one} and {other} are separate; {why}.{remedy}{self._elsewhere(first, second)}"
+        text = f"{named_first} and {other} are separate; {why}.{remedy}{self._elsewhere(first, second)}"
         return self._answer(Relation.REGIONS, text, (first, second), rule=rule, between=between)
 
     def _next(self, first: Region, between: Sequence[Between]) -> str:
         """Return a sentence with the call that explains the first region in between."""
-        region = next((one.region for one in between if one.region is not None), None)
+        region = next((unit.region for unit in between if unit.region is not None), None)
         if region is None:
             return ""
         graph = f"graph {self._number} " if self._several else ""
@@ -324,7 +324,7 @@ class _Comparison:
         if through:
             between = tuple(Between(region=u.index) if isinstance(u, Region) else self._op(u) for u in through)
             ops = tuple(unit for unit in through if not isinstance(unit, Region))
-            reasons = named(dict.fromkeys(f"{one.op}: {one.reason}" for one in between if one.op))
+            reasons = named(dict.fromkeys(f"{unit.op}: {unit.reason}" for unit in between if unit.op))
             because = f", of which {library} runs {reasons}" if len(between) > 1 and ops else ""
             if len(between) == 1 and ops:
                 because = f", which {library} runs: {between[0].reason}"
@@ -354,9 +354,9 @@ class _Comparison:
             unit = waiting.popleft()
             for reader in self._after.get(unit, ()):
                 if reader is end:
-                    found = [one for one in _back(unit, start, before) if not self._is_view(one)]
-                    if found:
-                        return tuple(reversed(found))
+                    path = [unit for unit in _back(unit, start, before) if not self._is_view(unit)]
+                    if path:
+                        return tuple(reversed(path))
                 elif reader not in before:
                     before[reader] = unit
                     waiting.append(reader)
@@ -381,8 +381,8 @@ class _Comparison:
         if self._are_adjacent(first, second):
             return True
         bases = [
-            {base_of(given) for node in region.nodes for given in node.all_input_nodes
-             if (base := base_of(given)).op == "call_function" or is_most_of(base, node)}
+            {base_of(operand) for node in region.nodes for operand in node.all_input_nodes
+             if (base := base_of(operand)).op == "call_function" or is_most_of(base, node)}
             for region in (first, second)
         ]
         return not bases[0].isdisjoint(bases[1])

@@ -24,14 +24,14 @@ def merged(graph: Any) -> bool:
     calls = [node for node in graph.nodes if node.op == "call_function"]
     if any(writes(node) or not _is_known(node) for node in graph.nodes):
         return False
-    returned = {place for node in graph.find_nodes(op="output") for given in node.all_input_nodes
-                for place in _storages(given)}
+    returned = {place for node in graph.find_nodes(op="output") for operand in node.all_input_nodes
+                for place in _storages(operand)}
     first: dict[Any, Node] = {}
     for node in calls:
         if not _is_pure(node) or not returned.isdisjoint(_storages(node)):
             continue
         try:
-            key = (node.target, _compared(node.args), _compared(dict(node.kwargs)))
+            key = (node.target, _comparison_key(node.args), _comparison_key(dict(node.kwargs)))
         except _UnknownError:
             continue
         same = first.setdefault(key, node)
@@ -73,15 +73,15 @@ def _is_pure(node: Node) -> bool:
     return torch.Tag.nondeterministic_seeded not in node.target.tags and ".empty" not in target_of(node)
 
 
-def _compared(value: Any) -> Any:
+def _comparison_key(value: Any) -> Any:
     """Return a key that is equal only for equal arguments: 1, 1.0 and True differ."""
     torch = torch_for("fuser_lab.bridge")
     if isinstance(value, torch.fx.Node):
         return value
     if isinstance(value, list | tuple):
-        return (type(value), *map(_compared, value))
+        return (type(value), *map(_comparison_key, value))
     if isinstance(value, dict):
-        return tuple((key, _compared(part)) for key, part in sorted(value.items()))
+        return tuple((key, _comparison_key(part)) for key, part in sorted(value.items()))
     if value is None or isinstance(
         value, bool | int | float | complex | str | torch.dtype | torch.device | torch.layout | torch.memory_format,
     ):

@@ -37,7 +37,7 @@ def rounding_errors(graph: Any, inputs: Sequence[Any], results: Sequence[Any], e
     squares = [torch.zeros(x.shape, dtype=torch.float64, device=x.device) for x in expected]
     worst = math.inf
     for run in range(MOST_RUNS):
-        moved = _rounded(torch, graph, inputs, run)
+        moved = _results_rounded(torch, graph, inputs, run)
         squares = [s + _distance(torch, a, b).square() for s, a, b in zip(squares, moved, expected, strict=True)]
         if run + 1 >= LEAST_RUNS:
             changes = [(square / (run + 1)).sqrt() for square in squares]
@@ -62,7 +62,7 @@ def _unexplained(ours: Any, theirs: Any, change: Any) -> float:
     return float(ratio.nan_to_num(math.inf, math.inf).max())
 
 
-def _rounded(torch: Any, graph: Any, inputs: Sequence[Any], run: int) -> Sequence[Any]:
+def _results_rounded(torch: Any, graph: Any, inputs: Sequence[Any], run: int) -> Sequence[Any]:
     """Return a graph's results if its inputs, and the floating-point result of each op, are rounded differently."""
     generators: dict[Any, Any] = {}
 

@@ -30,7 +30,7 @@ Op = tuple[int, Node]  # the number of its graph, and the node
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The ops that a text selects, in order; ``by_graph`` has those of each graph."""
+    """The ops that a text selects, in order; ``by_graph`` groups them by graph."""
 
     text: str
     ops: tuple[Op, ...]
@@ -38,10 +38,10 @@ class Selection:
     @property
     def by_graph(self) -> dict[int, tuple[Node, ...]]:
         """The nodes by the number of their graph."""
-        found: dict[int, tuple[Node, ...]] = {}
+        nodes: dict[int, tuple[Node, ...]] = {}
         for number, node in self.ops:
-            found[number] = (*found.get(number, ()), node)
-        return found
+            nodes[number] = (*nodes.get(number, ()), node)
+        return nodes
 
 
 def selected(graphs: Sequence["CapturedGraph"], text: str, breaks: Sequence["GraphBreak"] = ()) -> Selection:
@@ -71,7 +71,7 @@ class _Index:
 
     def __init__(self, graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> None:
         self._graphs = graphs
-        ends = named(dict.fromkeys(one.place for one in breaks if one.place))
+        ends = named(dict.fromkeys(graph_break.place for graph_break in breaks if graph_break.place))
         # What runs between two graphs has lines that no graph knows.
         self._ends = f"; graphs end at {ends}, and no graph has what runs after an end, before the next" if ends else ""
         self.ops: tuple[Op, ...] = tuple(
@@ -134,9 +134,11 @@ class _Index:
         """Return the lines that are nearest to one, in its file if it has some."""
         file, _, number = line.rpartition(":")
         lines = [place.rpartition(":") for place in dict.fromkeys(self.places.values()) if place]
-        same = [one for one in lines if one[0] == file] or lines
-        same.sort(key=lambda one: abs(int(one[2]) - int(number)))
-        return named("".join(one) for one in sorted(same[:_MOST_CLOSE], key=lambda one: (one[0], int(one[2]))))
+        same = [entry for entry in lines if entry[0] == file] or lines
+        same.sort(key=lambda entry: abs(int(entry[2]) - int(number)))
+        return named(
+            "".join(piece) for piece in sorted(same[:_MOST_CLOSE], key=lambda entry: (entry[0], int(entry[2])))
+        )
 
     def _of_variable(self, name: str) -> Sequence[Op]:
         ops = [op for op in self.ops if name in assigned(origin_of(op[1]).code)]

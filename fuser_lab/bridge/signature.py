@@ -117,7 +117,7 @@ class Recorded:
             segments = self.plan.segments
         except FuserLabError:  # it is raised again, and reported, where the region runs
             return frozenset()
-        found: set[str] = set()
+        names: set[str] = set()
         for part in segments:
             # The library makes views, which cost it nothing.
             exprs = [expr for expr in part.fusion.exprs if not (expr.kind.is_view or expr.op.name == "select")]
@@ -126,8 +126,8 @@ class Recorded:
             if not evaluated_because(part.fusion, part.scheduler):
                 continue
             alone = [expr for expr in exprs if expr.kind in _NEVER_IN_KERNELS] or exprs
-            found.update(tensor.name for expr in alone for tensor in expr.tensor_outputs)
-        return frozenset(found)
+            names.update(tensor.name for expr in alone for tensor in expr.tensor_outputs)
+        return frozenset(names)
 
     def prepared(self, target: str) -> "PreparedPlan":
         """Return the plan compiled for a target; the array library evaluates what a compiler refuses."""
@@ -148,30 +148,30 @@ def recorded(signature: Signature) -> Recorded:
     """
     key = (signature, tuned_state())
     with _LOCK:
-        found = _RECORDED.get(key)
-        if found is not None:
+        cached = _RECORDED.get(key)
+        if cached is not None:
             _RECORDED.move_to_end(key)
-            return found
-    made = _recorded(signature)
+            return cached
+    made = _record(signature)
     with _LOCK:
-        found = _RECORDED.setdefault(key, made)
+        cached = _RECORDED.setdefault(key, made)
         while len(_RECORDED) > _KEPT:
             _RECORDED.popitem(last=False)
-    return found
+    return cached
 
 
-def _recorded(signature: Signature) -> Recorded:
-    found = _recorded_as(signature)
-    laid_otherwise = _laid_otherwise(found, signature)
-    return _recorded_as(signature, laid_otherwise) if laid_otherwise else found
+def _record(signature: Signature) -> Recorded:
+    recording = _recorded_as(signature)
+    laid_otherwise = _laid_otherwise(recording, signature)
+    return _recorded_as(signature, laid_otherwise) if laid_otherwise else recording
 
 
-def _laid_otherwise(found: Recorded, signature: Signature) -> frozenset[int]:
+def _laid_otherwise(recording: Recorded, signature: Signature) -> frozenset[int]:
     """Return the indices of row-major outputs to which allocation order inference would give another order.
 
     torch returns them row-major, so a kernel that wrote another order would be followed by a copy.
     """
-    fusion = bind(found.definition.fusion, found.specs).fusion
+    fusion = bind(recording.definition.fusion, recording.specs).fusion
     placed = AllocationDomain().run(fusion)
     return frozenset(
         place for place, (before, after) in enumerate(zip(fusion.outputs, placed.outputs, strict=True))
@@ -243,7 +243,7 @@ def _is_row_major(traced: TracedTensor) -> bool:
 def _order_of(traced: TracedTensor) -> Sequence[int]:
     """Return the order of strides of a dense output; None for others."""
     contiguity, ranks = describe_strides(traced.shape, traced.strides)
-    return () if any(known is False for known in contiguity) else list(ranks)
+    return () if any(flag is False for flag in contiguity) else list(ranks)
 
 
 def _filled(value: Any, handle: Callable[[Ref], Any]) -> Any:
@@ -270,12 +270,12 @@ def signature_of(
         call = call_of(node)
         assert call is not None
         seen = {**refs, **{
-            given: replace(refs[given], marked=True) for given in node.all_input_nodes
-            if refs[given].call is not None and given.all_input_nodes and homes.get(given) != homes.get(node)
+            operand: replace(refs[operand], marked=True) for operand in node.all_input_nodes
+            if refs[operand].call is not None and operand.all_input_nodes and homes.get(operand) != homes.get(node)
         }}
         operands.append((
-            tuple(_referred(value, seen) for value in node.args),
-            tuple((name, _referred(value, seen)) for name, value in node.kwargs.items()),
+            tuple(_references(value, seen) for value in node.args),
+            tuple((name, _references(value, seen)) for name, value in node.kwargs.items()),
         ))
         refs[node] = Ref(len(calls), 0)
         calls.append(call)
@@ -286,7 +286,7 @@ def signature_of(
     )
 
 
-def _referred(value: Any, refs: Mapping[Node, Ref]) -> Any:
+def _references(value: Any, refs: Mapping[Node, Ref]) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(_referred(part, refs) for part in value)
+        return tuple(_references(part, refs) for part in value)
     return refs[value] if is_node(value) else plain(value)

@@ -72,26 +72,26 @@ class SymbolicGraph:
         begins = set(prepare(self._module))
         sized, copies = self._sized(values)
         of = {copy: node for node, copy in copies.items()}
-        found = partition(sized, [copies[node] for node in begins])
-        self._left = tuple(replace(left, node=of[left.node]) for left in found.left)
-        self._regions = tuple(tuple(of[node] for node in region) for region in found.regions)
-        known: dict[str, SharedKernels] = {}
-        self.shared = tuple(known.setdefault(_text(region), SharedKernels()) for region in self._regions)
+        partitioned = partition(sized, [copies[node] for node in begins])
+        self._left = tuple(replace(left, node=of[left.node]) for left in partitioned.left)
+        self._regions = tuple(tuple(of[node] for node in region) for region in partitioned.regions)
+        kernels: dict[str, SharedKernels] = {}
+        self.shared = tuple(kernels.setdefault(_text(region), SharedKernels()) for region in self._regions)
 
     def _places_of_symbols(self) -> dict[Any, tuple[int, int | None]]:
         """Return the source of each symbol: the index of an argument, and the axis whose size it is."""
-        found: dict[Any, tuple[int, int | None]] = {}
+        places: dict[Any, tuple[int, int | None]] = {}
         symbols = self._torch.SymInt | self._torch.SymFloat | self._torch.SymBool
         for place, node in enumerate(self._inputs):
             value = node.meta.get("val")
             if isinstance(value, symbols) and value.node.expr.is_Symbol:
-                found.setdefault(value.node.expr, (place, None))
+                places.setdefault(value.node.expr, (place, None))
         for place, node in enumerate(self._inputs):
             value = node.meta.get("val")
             for axis, size in enumerate(value.shape if isinstance(value, self._torch.Tensor) else ()):
                 if isinstance(size, symbols) and size.node.expr.is_Symbol:
-                    found.setdefault(size.node.expr, (place, axis))
-        return found
+                    places.setdefault(size.node.expr, (place, axis))
+        return places
 
     def values_of(self, args: Sequence[Any]) -> Values:
         """Return the values of the symbols in a call."""
@@ -113,9 +113,9 @@ class SymbolicGraph:
     def fits(self, args: Sequence[Any], values: Values) -> bool:
         """Whether arguments have the shapes for these values of the symbols."""
         fill = _Fill(self._torch, self._fakes, self._mode, dict(zip(self._symbols, values, strict=True)))
-        for node, given in zip(self._inputs, args, strict=True):
+        for node, value in zip(self._inputs, args, strict=True):
             traced = node.meta.get(SYMBOLIC)
-            if isinstance(traced, self._torch.Tensor) and tuple(map(fill.number, traced.shape)) != tuple(given.shape):
+            if isinstance(traced, self._torch.Tensor) and tuple(map(fill.number, traced.shape)) != tuple(value.shape):
                 return False
         return True
 
@@ -125,25 +125,25 @@ class SymbolicGraph:
         A region is empty if it has a call that cannot be lowered for these sizes.
         """
         sized, copies = self._sized(values)
-        left = [replace(one, node=copies[one.node]) for one in self._left if one.node in copies]
+        left = [replace(call, node=copies[call.node]) for call in self._left if call.node in copies]
         regions: list[tuple[Node, ...]] = []
         for region in self._regions:
             nodes = tuple(copies[node] for node in region)
-            why = next((why for node in nodes if (why := _refused(node)) is not None), None)
+            why = next((why for node in nodes if (why := _refusal(node)) is not None), None)
             if why is not None:
                 left += [Left(node, target_of(node), why, origin_of(node)) for node in nodes]
             regions.append(nodes if why is None else ())
         return sized, Partition(tuple(regions), tuple(left))
 
     def _sized(self, values: Values) -> tuple[Any, Mapping[Node, Node]]:
-        """Return a graph module with values in place of the symbols, and its nodes by those of this graph."""
+        """Return a graph module with values in place of the symbols, and its nodes by the nodes of this graph."""
         torch = self._torch
         fill = _Fill(torch, self._fakes, self._mode, dict(zip(self._symbols, values, strict=True)))
         graph = torch.fx.Graph()
         copies: dict[Node, Node] = {}
         numbers: dict[Node, Any] = {}
 
-        def known(node: Node) -> Any:
+        def value_of(node: Node) -> Any:
             return numbers[node] if node in numbers else copies[node]
 
         for node in self._graph.nodes:
@@ -152,7 +152,7 @@ class SymbolicGraph:
                 numbers[node] = value
                 if node.op == "call_function":
                     continue
-            copy = copies[node] = graph.node_copy(node, known)
+            copy = copies[node] = graph.node_copy(node, value_of)
             if node.target is dropout_mask:
                 of = copies[node.meta["mask_of"]].meta["val"]
                 copy.args = (*mask_layout(torch, of), *copy.args[2:])
@@ -167,11 +167,11 @@ class SymbolicGraph:
         """Return the value of a node that was not traced but created by a rewrite of the graph."""
         held = self._torch.fx.map_arg
         with self._mode, self._torch.no_grad():
-            args = held(node.args, lambda given: given.meta["val"])
-            return node.target(*args, **held(node.kwargs, lambda given: given.meta["val"]))
+            args = held(node.args, lambda operand: operand.meta["val"])
+            return node.target(*args, **held(node.kwargs, lambda operand: operand.meta["val"]))
 
 
-def _refused(node: Node) -> str | None:
+def _refusal(node: Node) -> str | None:
     """Return why a node of a region cannot be lowered, None if it can."""
     if target_of(node) == "getitem":
         return None
@@ -182,10 +182,10 @@ def _refused(node: Node) -> str | None:
 class _Fill:
     """Replaces symbols by numbers; tensors that share memory still share it afterwards."""
 
-    def __init__(self, torch: Any, fakes: Any, mode: Any, known: Mapping[Any, Any]) -> None:
+    def __init__(self, torch: Any, fakes: Any, mode: Any, values: Mapping[Any, Any]) -> None:
         sympify = importlib.import_module("sympy").sympify
         self._torch, self._fakes, self._mode = torch, fakes, mode
-        self._known = {symbol: sympify(value) for symbol, value in known.items()}
+        self._known = {symbol: sympify(value) for symbol, value in values.items()}
         self._numbers: dict[Any, Any] = {}
         self._memory: dict[int, Any] = {}
 
@@ -195,15 +195,15 @@ class _Fill:
             return value
         expression = value.node.expr
         if expression not in self._numbers:
-            found = expression.xreplace(self._known)
-            if found.free_symbols:
-                msg = f"{found} is not known."
+            number = expression.xreplace(self._known)
+            if number.free_symbols:
+                msg = f"{number} is not known."
                 raise ValueError(msg)
-            self._numbers[expression] = found
-        found = self._numbers[expression]
+            self._numbers[expression] = number
+        number = self._numbers[expression]
         if isinstance(value, self._torch.SymBool):
-            return bool(found)
-        return float(found) if isinstance(value, self._torch.SymFloat) else int(found)
+            return bool(number)
+        return float(number) if isinstance(value, self._torch.SymFloat) else int(number)
 
     def filled(self, value: Any) -> Any:
         """Return a traced value with numbers in place of symbols."""

@@ -24,7 +24,7 @@ OURS = "fuser_lab"
 
 
 def measure_model(
-    found: CapturedModel, inputs: Sequence[Any] | None, *, peers: Sequence[str], progress: Progress | bool | None,
+    model: CapturedModel, inputs: Sequence[Any] | None, *, peers: Sequence[str], progress: Progress | bool | None,
     cancelled: Callable[[], bool] | None, seconds: float,
 ) -> Timings:
     """Return measured times of a captured model and of its regions, each followed by those of its peers.
@@ -52,26 +52,26 @@ def measure_model(
     """
     torch = torch_for("time")
     _check_peers(torch, peers)
-    if found.source is None:
+    if model.source is None:
         msg = "time: the model was captured from a graph alone; capture the function with from_torch to time it."
         raise InputError(msg)
-    given = found.source.inputs if inputs is None else tuple(inputs)
-    tensors = [x for x in _leaves(torch, (given, found.source.keywords)) if isinstance(x, torch.Tensor)]
+    arguments = model.source.inputs if inputs is None else tuple(inputs)
+    tensors = [x for x in _leaves(torch, (arguments, model.source.keywords)) if isinstance(x, torch.Tensor)]
     if any(x.device.type == "meta" for x in tensors):
         msg = "time: the model was captured from meta tensors, which cannot run; give others: time(found, inputs)."
         raise InputError(msg)
-    run = _ModelMeasurement(torch, found, given, peers, cancelled or (lambda: False), seconds)
-    total = (1 + len(region_rows(found.regions))) * (1 + len(peers)) + 1
-    with state_kept(torch, found.source.function, tensors):
+    run = _ModelMeasurement(torch, model, arguments, peers, cancelled or (lambda: False), seconds)
+    total = (1 + len(region_rows(model.regions))) * (1 + len(peers)) + 1
+    with state_kept(torch, model.source.function, tensors):
         return with_progress(partial(run.measure, total), total, progress)
 
 
 def _check_peers(torch: Any, peers: Sequence[str]) -> None:
-    known = dict.fromkeys((*PEERS, *torch._dynamo.list_backends()))  # noqa: SLF001 - where torch.compile looks
-    known.pop(OURS, None)
+    backends = dict.fromkeys((*PEERS, *torch._dynamo.list_backends()))  # noqa: SLF001 - where torch.compile looks
+    backends.pop(OURS, None)
     for name in peers:
-        if name not in known:
-            msg = f"time: unknown peer {shown(name)}; choose from {', '.join(known)}."
+        if name not in backends:
+            msg = f"time: unknown peer {shown(name)}; choose from {', '.join(backends)}."
             raise InputError(msg)
 
 
@@ -82,22 +82,22 @@ def _leaves(torch: Any, value: Any) -> list[Any]:
 
 class _ModelMeasurement(Measurement):
     def __init__(
-        self, torch: Any, found: CapturedModel, inputs: Sequence[Any], peers: Sequence[str],
+        self, torch: Any, model: CapturedModel, inputs: Sequence[Any], peers: Sequence[str],
         cancelled: Callable[[], bool], seconds: float,
     ) -> None:
         super().__init__(cancelled, seconds)
-        assert found.source is not None
-        self._torch, self._model, self._peers, self._source = torch, found, tuple(peers), found.source
-        self._regions = tuple(region for region in found.regions if isinstance(region, TorchRegion))
-        self._inputs, self._keywords = copies(torch, (tuple(inputs), dict(found.source.keywords)))
-        self._backward = any(graph.kind == "backward" for graph in found.graphs)
+        assert model.source is not None
+        self._torch, self._model, self._peers, self._source = torch, model, tuple(peers), model.source
+        self._regions = tuple(region for region in model.regions if isinstance(region, TorchRegion))
+        self._inputs, self._keywords = copies(torch, (tuple(inputs), dict(model.source.keywords)))
+        self._backward = any(graph.kind == "backward" for graph in model.graphs)
         devices = (x.device.type for x in _leaves(torch, self._inputs) if isinstance(x, torch.Tensor))
         self._target = next(filter(has_own_memory, devices), CPU.name)
         self._wanting: list[Any] = []
 
     def measure(self, total: int, progress: Progress) -> Timings:
         done = 0
-        given = self._seen_inputs()
+        region_inputs = self._seen_inputs()
         rows = region_rows(self._regions)
         places: dict[Region, int] = {region: place for place, region in enumerate(self._regions)}
         ops = sum(len(row.region) * row.count for row in rows)
@@ -112,13 +112,13 @@ class _ModelMeasurement(Measurement):
             region = self._regions[places[row.region]]
             count = f" × {row.count}" if row.count > 1 else ""
             group = f"regions[{places[region]}]{count}"
-            own = replace(mark, group=group, ops=len(region), bytes_in=_nbytes(region.signature.inputs),
+            ours = replace(mark, group=group, ops=len(region), bytes_in=_nbytes(region.signature.inputs),
                           bytes_out=_nbytes(region.traced))
             for name in (OURS, *self._peers):
                 if self._cancelled():
                     break
-                there = replace(own, plan=f"{group}: {name}")
-                self._add_or_say(name, there, partial(self._region_call, name, region, given.get(region)))
+                there = replace(ours, plan=f"{group}: {name}")
+                self._add_or_say(name, there, partial(self._region_call, name, region, region_inputs.get(region)))
                 progress(done := done + 1, total, self._so_far)
         self._take_turns(done, total, progress)
         return replace(self._so_far, preallocated=False)
@@ -131,14 +131,14 @@ class _ModelMeasurement(Measurement):
 
     def _seen_inputs(self) -> dict[TorchRegion, tuple[Any, ...]]:
         """Return the inputs of the model's regions in a run, for those that run."""
-        found: dict[TorchRegion, tuple[Any, ...]] = {}
+        inputs_of: dict[TorchRegion, tuple[Any, ...]] = {}
 
         def note(region: TorchRegion, inputs: Sequence[Any]) -> None:
-            found.setdefault(region, tuple(x.detach() for x in inputs))
+            inputs_of.setdefault(region, tuple(x.detach() for x in inputs))
 
         with _observed(self._regions, note):
             self._step(self._model.run)()
-        return found
+        return inputs_of
 
     def _step(self, function: Callable[..., Any]) -> Callable[[], object]:
         """Return one step of the model: a call, and all required gradients."""
@@ -163,7 +163,7 @@ class _ModelMeasurement(Measurement):
         """Return the measurement of the whole model, without a deviation, because only regions are compared."""
         function = self._model.run if name == OURS else self._source.function
         if name not in {OURS, "eager"}:
-            function = _compiled(self._torch, function, name)
+            function = _compile(self._torch, function, name)
         call = self._step(function)
         call()
         return call, math.nan, ""
@@ -183,7 +183,7 @@ class _ModelMeasurement(Measurement):
             # Without Dynamo, whose guards take longer than a small kernel.
             function = importlib.import_module("torch._inductor").compile(region.fallback, list(inputs))
         elif name != "eager":
-            function = _compiled(torch, region.fallback, name)
+            function = _compile(torch, region.fallback, name)
 
         def call() -> Any:
             with torch.no_grad():
@@ -196,7 +196,7 @@ class _ModelMeasurement(Measurement):
         with torch.no_grad():
             expected = region.fallback(*inputs)
             error = max(map(distance, results, expected), default=0.0)
-            if error >= 1:  # such as a sum of which only rounding errors remain
+            if error >= 1:  # for example if a sum cancels, so that only rounding errors remain
                 error = min(error, region.inexactness(inputs, results, expected))
         return call, error, ""
 
@@ -230,7 +230,7 @@ def _observed(regions: Sequence[TorchRegion], note: Callable[[TorchRegion, Seque
             region.observer = None
 
 
-def _compiled(torch: Any, function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+def _compile(torch: Any, function: Callable[..., Any], backend: str) -> Callable[..., Any]:
     """Return a function compiled by torch for a backend, in a separate code object."""
     def entered(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)

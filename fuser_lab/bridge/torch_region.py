@@ -47,7 +47,7 @@ class TorchRegion(Region):
         self._out_strides = tuple(traced.strides for traced in self.traced)
         self._prepared: PreparedPlan | None = None
         self._again: Again | None = None  # a run like one before
-        self._quick: Again | None = None  # the same, if a call is no more than a run
+        self._quick: Again | None = None  # the same run, if a call does nothing else
         self.watchers.append(self._choose)
         self._apart: tuple[int, ...] = ()  # outputs that the plan returns in shared memory
         self._relaid: tuple[int, ...] = ()  # outputs that the plan returns with strides other than the traced ones
@@ -86,7 +86,7 @@ class TorchRegion(Region):
 
         There are none on other devices, or if the region cannot run; its first run then says why.
         """
-        if self.idle or not all(is_on_host(one.device) for one in (*self.signature.inputs, *self.traced)):
+        if self.idle or not all(is_on_host(tensor.device) for tensor in (*self.signature.inputs, *self.traced)):
             return ()
         try:
             prepared = self.recorded.prepared(CPU.name)
@@ -142,12 +142,12 @@ class TorchRegion(Region):
         if not inputs:
             return self._made(prepared)
         # A tensor from autograd or another compiler may have a layout other than the traced one.
-        given = [x if x.stride() == s else laid(x, s) for x, s in zip(inputs, self.input_strides, strict=True)]
-        given = self._on_gpu(given) if self._moved else given
-        outputs = prepared.run(given)
+        laid_inputs = [x if x.stride() == s else laid(x, s) for x, s in zip(inputs, self.input_strides, strict=True)]
+        laid_inputs = self._on_gpu(laid_inputs) if self._moved else laid_inputs
+        outputs = prepared.run(laid_inputs)
         if self._prepared is None:
             made = prepared.output_strides
-            self._apart = self._shared(given, outputs)
+            self._apart = self._shared(laid_inputs, outputs)
             self._relaid = tuple(n for n, (a, b) in enumerate(zip(made, self._out_strides, strict=True)) if a != b)
             self._finish = tuple(
                 (place, (copier if place in self._apart else layer)(outputs[place], self._out_strides[place]))
@@ -179,13 +179,13 @@ class TorchRegion(Region):
     def _shared(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
         """Return the outputs that share memory with an input or an earlier output; a region's outputs are not views."""
         taken = {_memory(x) for x in inputs}
-        found = []
+        places = []
         for place, output in enumerate(outputs):
             memory = _memory(output)
             if memory in taken and output.numel():
-                found.append(place)
+                places.append(place)
             taken.add(memory)
-        return tuple(found)
+        return tuple(places)
 
 
 def _memory(tensor: Any) -> int:
@@ -204,10 +204,10 @@ def copied(tensor: Any, strides: tuple[int, ...]) -> Any:
 
 def layer(like: Any, strides: tuple[int, ...]) -> Callable[[Any], Any]:
     """Return `laid` for tensors like this one, with its strides."""
-    shape, given = tuple(like.shape), like.stride()
-    if given == strides:
+    shape, current = tuple(like.shape), like.stride()
+    if current == strides:
         return lambda tensor: tensor
-    if not like.numel() or all(n <= 1 or a == b for n, a, b in zip(shape, given, strides, strict=True)):
+    if not like.numel() or all(n <= 1 or a == b for n, a, b in zip(shape, current, strides, strict=True)):
         return lambda tensor: tensor.as_strided(shape, strides)
     copy = copier(like, strides)
     return lambda tensor: tensor if tensor.stride() == strides else copy(tensor)

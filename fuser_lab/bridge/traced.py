@@ -44,15 +44,15 @@ OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
 
 def assigned(code: str) -> tuple[str, ...]:
     """Return the variable that a line of code assigns its value to, if it is one."""
-    found = _ASSIGNED.match(code)
-    return () if found is None else (found[1],)
+    assignment = _ASSIGNED.match(code)
+    return () if assignment is None else (assignment[1],)
 
 
 def origin_of(node: Node) -> Origin:
     """Return the origin of a node: the innermost frame outside torch, if there is one, and the module."""
-    known = node.meta.get("origin")
-    if isinstance(known, Origin):
-        return known
+    origin = node.meta.get("origin")
+    if isinstance(origin, Origin):
+        return origin
     code, place = _line(node.meta.get("stack_trace") or "")
     modules = modules_of(node)
     if modules and not code:  # a chain of torch's own modules has no user's line
@@ -64,10 +64,10 @@ def origin_of(node: Node) -> Origin:
 def _line(stack: str) -> tuple[str, str]:
     """Return the text of the innermost line outside torch, and its file and number; or two empty texts."""
     frames = [frame for frame in _FRAME.findall(stack) if PurePath(frame[0]).parent != PurePath(__file__).parent]
-    own = [frame for frame in frames if not OF_TORCH.search(frame[0])] or frames
-    if not own:
+    user_frames = [frame for frame in frames if not OF_TORCH.search(frame[0])] or frames
+    if not user_frames:
         return "", ""
-    path, line, code = own[-1]
+    path, line, code = user_frames[-1]
     # Jupyter names a cell's file by a hash of its text.
     file = "notebook cell" if _OF_CELL.search(path) else PurePath(path).name
     return code.strip(), f"{file}:{line}"
@@ -75,15 +75,15 @@ def _line(stack: str) -> tuple[str, str]:
 
 def modules_of(node: Node) -> tuple[tuple[str, str], ...]:
     """Return the modules of a node, the outermost first: path, and qualified name of the class."""
-    known = node.meta.get("scopes")
-    if isinstance(known, tuple):
-        return known
-    found = []
+    scopes = node.meta.get("scopes")
+    if isinstance(scopes, tuple):
+        return scopes
+    modules = []
     for entry in (node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}).values():
         path, cls = entry if isinstance(entry, tuple) else (str(entry), "")
         name = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
-        found.append((_module_path(path), name))
-    return tuple(found)
+        modules.append((_module_path(path), name))
+    return tuple(modules)
 
 
 @functools.lru_cache(4096)
@@ -133,14 +133,14 @@ def is_node(value: Any) -> bool:
 
 def held(node: Node) -> TracedTensor:
     """Return the tensor of a node."""
-    known = node.meta.get("val")
-    found = known if isinstance(known, TracedTensor) else plain(node)
-    assert isinstance(found, TracedTensor)  # regions read nothing else
-    return found
+    value = node.meta.get("val")
+    tensor = value if isinstance(value, TracedTensor) else plain(node)
+    assert isinstance(tensor, TracedTensor)  # regions read nothing else
+    return tensor
 
 
 def results_of(node: Node) -> tuple[TracedTensor | None, ...]:
-    """Return the results of a node: one, or those of the list that it returns."""
+    """Return the results of a node: one, or the entries of the list that it returns."""
     value = node.meta.get("val")
     if isinstance(value, list | tuple):
         return tuple(map(traced_tensor, value))
@@ -186,9 +186,9 @@ def plain(value: Any) -> Any:
 
 def call_of(node: Node) -> Call | None:
     """Return the call of a node, or None if a size in it is symbolic."""
-    known = node.meta.get("call")
-    if isinstance(known, Call):
-        return known
+    call = node.meta.get("call")
+    if isinstance(call, Call):
+        return call
     try:
         args = tuple(map(plain, node.args))
         kwargs = tuple((name, plain(value)) for name, value in node.kwargs.items())
@@ -211,10 +211,10 @@ def draws(node: Node) -> bool:
     for name in ("dropout_p", "train"):
         if name in named:
             place = named[name]
-            given = node.args[place] if place < len(node.args) else node.kwargs.get(name)
-            if given is None:
-                given = node.target._schema.arguments[place].default_value  # noqa: SLF001
-            return given is None or bool(given)
+            is_training = node.args[place] if place < len(node.args) else node.kwargs.get(name)
+            if is_training is None:
+                is_training = node.target._schema.arguments[place].default_value  # noqa: SLF001
+            return is_training is None or bool(is_training)
     return True
 
 

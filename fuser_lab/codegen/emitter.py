@@ -473,8 +473,12 @@ class Emitter:
 
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""
-        msg = f"{term.fn} of {term.args[0].dtype!r} is not supported for target {self._kernel.target!r}."
-        raise CodegenError(msg)
+        raise self.unsupported(term)
+
+    def unsupported(self, term: Apply) -> CodegenError:
+        """Return the error about a function that a target does not have."""
+        dtype, target = term.args[0].dtype, self._kernel.target
+        return CodegenError(f"{term.fn} of {dtype!r} is not supported for target {target!r}.")
 
     # Hooks
 

@@ -338,26 +338,15 @@ def negated(condition: Term) -> Term:
 
 def _bounded(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
     """Tighten bounds by ``difference fn 0``."""
-    if len(difference.parts) != 1 or not isinstance(difference.parts[0][0], Var):
-        return ranges
-    atom, coefficient = difference.parts[0]
-    if coefficient == -1:
-        mirrored = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}[fn]
-        return _bounded(mirrored, difference.scaled(-1), ranges)
-    if coefficient != 1 or not isinstance(atom, Var):
-        return ranges
-    low, high = ranges.get(atom.name, (-_BIG, _BIG))
-    limit = -difference.constant
-    match fn:
-        case "lt":
-            high = min(high, limit - 1)
-        case "le":
-            high = min(high, limit)
-        case "gt":
-            low = max(low, limit + 1)
+    match difference.parts:
+        case ((Var(_, name), 1 | -1 as sign),):
+            upper = fn in {"lt", "le"}
+            distance = (fn in {"lt", "gt"}) * (-1 if upper else 1)
+            limit, is_high = sign * (distance - difference.constant), upper is (sign == 1)
+            low, high = ranges.get(name, (-_BIG, _BIG))
+            return {**ranges, name: (low, min(high, limit)) if is_high else (max(low, limit), high)}
         case _:
-            low = max(low, limit)
-    return {**ranges, atom.name: (low, high)}
+            return ranges
 
 
 def thresholds(condition: Term, name: str, ranges: Ranges) -> set[int]:
@@ -368,14 +357,12 @@ def thresholds(condition: Term, name: str, ranges: Ranges) -> set[int]:
             continue
         a, b = (linear(arg, ranges) for arg in term.args)
         difference = a.plus(b.scaled(-1))
-        if len(difference.parts) != 1 or abs(difference.parts[0][1]) != 1:
-            continue
-        atom, sign = difference.parts[0]
-        if isinstance(atom, Var) and atom.name == name:
-            limit = -sign * difference.constant
-            # j < c and j >= c change at c; j <= c and j > c at c + 1; for -j it is reversed.
-            strict = term.fn in {"lt", "ge"}
-            found.add(limit if strict is (sign == 1) else limit + 1)
+        match difference.parts:
+            case ((Var(_, moving), 1 | -1 as sign),) if moving == name:
+                limit = -sign * difference.constant
+                # j < c and j >= c change at c; j <= c and j > c at c + 1; for -j it is reversed.
+                strict = term.fn in {"lt", "ge"}
+                found.add(limit if strict is (sign == 1) else limit + 1)
     return found
 
 

@@ -31,7 +31,6 @@ from fuser_lab.codegen.kernel_ir import (
     Send,
     Statement,
     Store,
-    Transpose,
     Uniforms,
     VectorLoad,
     VectorStore,
@@ -312,8 +311,6 @@ class _Walk:
                 self._count("meetings", self._reached())
             case Alloc(buffer=buffer) if buffer.role is not Role.SHARED:
                 self._count("scratch", buffer.size * buffer.dtype.itemsize)
-            case Transpose(rows=rows, columns=columns):
-                self._count("simple", rows * columns * self._reached())
             case Uniforms(count=count):
                 self._count("simple", _ROUND * count * self._reached())
             case _:
@@ -399,7 +396,7 @@ class _Walk:
             self._count("simple", _SOFTWARE * self._reached())
         if place.value is None or not load.dtype.is_integral:
             return Found(None, self._times)
-        return Found((place.value * _RANDOM >> 8) % _TABLE, self._times, load.buffer.role in _GLOBAL)
+        return Found(from_memory(place.value), self._times, load.buffer.role in _GLOBAL)
 
     def _applied(self, term: Term) -> Found:
         assert isinstance(term, Apply)
@@ -500,6 +497,11 @@ def _cost(term: Apply) -> tuple[str, float]:
     if any(arg.dtype in {DataType.Int, DataType.UInt64} for arg in term.args):
         return of_class, _WIDE
     return of_class, _LONG.get(term.fn, 1)
+
+
+def from_memory(position: Whole) -> Whole:
+    """Return unknown integers at positions: scattered, and equal for equal positions."""
+    return np.asarray((position * _RANDOM >> 8) % _TABLE)
 
 
 def whole_value(term: Apply, values: list[Any]) -> Known:

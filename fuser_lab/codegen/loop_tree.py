@@ -28,7 +28,7 @@ from fuser_lab.codegen.kernel_ir import (
     Store,
     Transpose,
 )
-from fuser_lab.codegen.kernel_profile import whole_value
+from fuser_lab.codegen.kernel_profile import from_memory, whole_value
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -37,9 +37,7 @@ from fuser_lab.ir.transform import ParallelType
 VECTOR: Final = 16  # elements that a vector loop takes together
 _SAMPLES: Final = 16
 _SPREAD: Final = (0.6180339887498949, 0.7548776662466927, 0.5698402909980532, 0.3819660112501051)  # of loops in loops
-_RANDOM: Final = 2654435761  # Knuth's multiplicative hash
 _ALL_LOOPS: Final = "*"  # in place of the name of one
-_TABLE: Final = 1 << 12  # numbers that an integer from memory is taken to be below
 # Time of a function of float32 in a vector loop over that of the exponential, measured on an AMD EPYC.
 _FUNCTIONS: Final = {
     "exp": 1.0, "exp2": 1.0, "expm1": 1.0, "tanh": 1.0, "one_plus_tanh": 1.0, "erf": 1.0, "sigmoid": 1.3, "log": 2.0,
@@ -327,7 +325,7 @@ class _Walk:
         self._convert(load.buffer.dtype, found.depth)
         if found.value is None or not load.dtype.is_integral:
             return _Found(None, found.depth)
-        return _Found(_from_memory(found.value), found.depth)
+        return _Found(from_memory(found.value), found.depth)
 
     def _applied(self, term: Term) -> _Found:
         assert isinstance(term, Apply)
@@ -428,7 +426,7 @@ class _Walk:
             case Var(name=variable) if variable in self._lets:
                 return self._at(self._lets[variable], name, turn)
             case Load(position=position):
-                return _from_memory(self._at(position, name, turn))
+                return from_memory(self._at(position, name, turn))
             case Apply(fn=fn, args=args):
                 values = [self._at(arg, name, turn) for arg in args]
                 if fn == "select":
@@ -441,11 +439,6 @@ class _Walk:
 
 def _all(value: int) -> Whole:
     return np.full(_SAMPLES, value, np.int64)
-
-
-def _from_memory(position: Whole) -> Whole:
-    """Return unknown integers: scattered, the same for the same position."""
-    return np.asarray((position * _RANDOM >> 8) % _TABLE)
 
 
 def _walked(term: Term, known: Mapping[str, Term]) -> Iterator[Term]:

@@ -140,8 +140,6 @@ class NestLowering:
 
     def _results_read_back(self) -> tuple[TensorView, ...]:
         """Return the results that a pass stores and a later one reads, because computing them again reads more."""
-        if not self._nest.reduced:
-            return ()
         kept = {saved.tensor for saved in self._saved}
         return tuple(
             tv for tv in self._nest.full
@@ -292,13 +290,12 @@ class NestLowering:
         folds = self._open(exprs)
         written = [s.tensor for s in self._saved if s.written == number]
         stored = [tv for tv in self._nest.full if self._levels.get(tv, 0) == number]
-        if folds or stored or written:
-            with ExitStack() as stack:
-                inner, slot = walking(stack, folds)
-                if first is not None:
-                    slot = simplify(first + slot, self._values.scope.ranges)
-                self._know_saved({**places, **inner}, number, buffers, slot)
-                self._point({**places, **inner}, folds, stored, [(tv, buffers[tv]) for tv in written], slot)
+        with ExitStack() as stack:
+            inner, slot = walking(stack, folds)
+            if first is not None:
+                slot = simplify(first + slot, self._values.scope.ranges)
+            self._know_saved({**places, **inner}, number, buffers, slot)
+            self._point({**places, **inner}, folds, stored, [(tv, buffers[tv]) for tv in written], slot)
         return folds
 
     def _know_saved(
@@ -377,8 +374,8 @@ class NestLowering:
         yield
         for fold in folds:
             partial, fold.partial = fold.partial, None
-            if partial is not None:
-                self._update(fold, partial)
+            assert partial is not None
+            self._update(fold, partial)
 
     def _store_parts(self, folds: Sequence[Fold], position: Term) -> None:
         for fold in folds:
@@ -465,8 +462,9 @@ class NestLowering:
             self._values.emit(
                 Store(buffer=running.buffer, position=running.position, value=term, origin=fold.expr.name),
             )
-        elif isinstance(running, Var):
-            self._values.emit(Let(name=running.name, value=term, update=True, origin=fold.expr.name))
+            return
+        assert isinstance(running, Var)
+        self._values.emit(Let(name=running.name, value=term, update=True, origin=fold.expr.name))
 
     def _close(self, folds: Sequence[Fold], places: Places) -> None:
         """Make results available to subsequent statements."""

@@ -323,9 +323,9 @@ class CpuEmitter(Emitter):
             return self._call("nextafter64" if operand is DataType.Double else "nextafter32", args)
         if fn == "signbit":
             return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
-        if fn == "philox_uniform":
-            return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
-        return super().function(term)
+        if fn != "philox_uniform":
+            raise self.unsupported(term)
+        return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
 
 
 def _names_of(loop: Loop) -> tuple[set[str], dict[str, str]]:

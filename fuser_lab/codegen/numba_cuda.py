@@ -335,11 +335,10 @@ class CudaEmitter(Emitter):
 
     def arrive(self, statement: Arrive) -> None:
         """Print the signal that a block of a cluster has started, and the number of bytes that it will wait for."""
-        if self._awaited:
-            self._line(f"{_ARRIVALS} = cuda.shared.array({len(self._awaited)}, uint64)", statement.origin)
-            self._line("if cuda.threadIdx.x == 0 and cuda.threadIdx.y == 0:", statement.origin)
-            for number, nbytes in self._awaited.values():
-                self._line(f"    cluster_expect({_ARRIVALS}, {number}, {nbytes})", statement.origin)
+        self._line(f"{_ARRIVALS} = cuda.shared.array({len(self._awaited)}, uint64)", statement.origin)
+        self._line("if cuda.threadIdx.x == 0 and cuda.threadIdx.y == 0:", statement.origin)
+        for number, nbytes in self._awaited.values():
+            self._line(f"    cluster_expect({_ARRIVALS}, {number}, {nbytes})", statement.origin)
         self._line("cluster_arrive()", statement.origin)
 
     def send(self, statement: Send) -> None:
@@ -622,6 +621,6 @@ class CudaEmitter(Emitter):
             return self._call("remainder_float", args)
         if fn == "signbit":
             return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
-        if fn == "philox_uniform":
-            return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
-        return super().function(term)
+        if fn != "philox_uniform":
+            raise self.unsupported(term)
+        return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"

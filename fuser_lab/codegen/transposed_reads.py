@@ -83,9 +83,7 @@ def _chain(segment: Fusion, turn: Expr) -> list[Expr] | None:
     found: list[Expr] = []
     wanted: set[Val] = set(turn.inputs)
     for expr in reversed(segment.exprs[: segment.positions[turn.name]]):
-        if wanted.isdisjoint(expr.outputs):
-            continue
-        if not expr.tensor_outputs:
+        if wanted.isdisjoint(expr.tensor_outputs):
             continue  # arithmetic on scalars is shared
         if expr.kind not in _REPEATED or len(expr.outputs) > 1 or len(found) == MOST_REPEATED:
             return None

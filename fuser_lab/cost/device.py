@@ -76,6 +76,18 @@ class Device:
         return self.register_file // 2
 
     @property
+    def threads_per_sm(self) -> int:
+        """Most threads that one SM runs at once (CUDA C++ Programming Guide, technical specifications)."""
+        if self.cc == (7, 5):
+            return 1024
+        return 1536 if self.cc[0] == 12 or (self.cc[0] == 8 and self.cc[1] > 0) else 2048
+
+    @property
+    def large_reduction(self) -> int:
+        """Elements from which a reduction is so long that few rows leave most SMs idle: four for each thread of one."""
+        return 4 * self.threads_per_sm
+
+    @property
     def max_cluster(self) -> int:
         """Blocks that can reduce together through each other's shared memory; 1 before compute capability 9."""
         return PORTABLE_CLUSTER if self.cc >= (9, 0) else 1

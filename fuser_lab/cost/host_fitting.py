@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label, three_digits
-from fuser_lab.cost.fitting import within
 from fuser_lab.cost.host_plan import begun_phases
 from fuser_lab.cost.host_time import HostCaches, HostColumns, HostPhase, HostRates, Numbers, host_columns, phase_seconds
 from fuser_lab.errors import InputError
 
 FEWEST: Final = 20  # kernels
+WITHIN: Final = 0.2  # of the measured time
 FOLDS: Final = 5  # folds of the cross-validation; no form of kernel is in both parts of a fold
 # Typical seconds and seconds per unit of a core: where the search for the best rates begins.
 TYPICAL: Final = {
@@ -67,19 +67,19 @@ class HostFit:
 
     def __str__(self) -> str:
         """Return the rates and the validation as text."""
-        one = self.rates
+        rates = self.rates
         rows = (
-            ("call", f"{seconds_label(one.call)}, {seconds_label(one.cold)} more with cold caches"),
-            ("threads", f"{seconds_label(one.fork)} to start {one.caches.threads}"),
-            ("vectors", f"{_rate(one.simple / 4)} additions of Float per second and core"),
-            ("", f"{_rate(one.dividing / 4)} divisions, {_rate(one.function)} exponentials"),
-            ("one at a time", f"{_rate(one.single)} operations, {_rate(one.called)} functions of the library"),
-            ("innermost loop", f"{seconds_label(one.start)} to start"),
-            ("caches", f"{_bandwidth(one.near)} to the first of a core, {_bandwidth(one.far)} to the second"),
-            ("memory", f"{_bandwidth(one.loaded)} to a core, {_bandwidth(one.together)} to all together"),
-            ("found in caches", f"{bytes_label(one.second)} of a core, {bytes_label(one.last)} of all"),
-            ("matrix products", f"{_rate(1 / one.product)} operations per second"),
-            ("interval", f"{one.low:.2f} to {one.high:.2f} times the prediction"),
+            ("call", f"{seconds_label(rates.call)}, {seconds_label(rates.cold)} more with cold caches"),
+            ("threads", f"{seconds_label(rates.fork)} to start {rates.caches.threads}"),
+            ("vectors", f"{_rate(rates.simple / 4)} additions of Float per second and core"),
+            ("", f"{_rate(rates.dividing / 4)} divisions, {_rate(rates.function)} exponentials"),
+            ("one at a time", f"{_rate(rates.single)} operations, {_rate(rates.called)} functions of the library"),
+            ("innermost loop", f"{seconds_label(rates.start)} to start"),
+            ("caches", f"{_bandwidth(rates.near)} to the first of a core, {_bandwidth(rates.far)} to the second"),
+            ("memory", f"{_bandwidth(rates.loaded)} to a core, {_bandwidth(rates.together)} to all together"),
+            ("found in caches", f"{bytes_label(rates.second)} of a core, {bytes_label(rates.last)} of all"),
+            ("matrix products", f"{_rate(1 / rates.product)} operations per second"),
+            ("interval", f"{rates.low:.2f} to {rates.high:.2f} times the prediction"),
             ("within 20 %", f"{self.within:.0%} of {self.count} kernels, each predicted from kernels of other forms"),
             ("median factor", f"{self.typical:.2f}"),
         )
@@ -103,13 +103,13 @@ class _Rows:
     times: Numbers
     forms: npt.NDArray[np.int64]
 
-    def of(self, kept: npt.NDArray[np.bool_]) -> "_Rows":
+    def of(self, selected: npt.NDArray[np.bool_]) -> "_Rows":
         """Return the rows of some kernels."""
-        phases = kept[self.owners]
-        numbers = np.cumsum(kept) - 1
+        phases = selected[self.owners]
+        numbers = np.cumsum(selected) - 1
         return _Rows(
             {name: values[phases] for name, values in self.columns.items()}, numbers[self.owners[phases]],
-            self.times[kept], self.forms[kept],
+            self.times[selected], self.forms[selected],
         )
 
     def seconds(self, rates: HostRates) -> Numbers:
@@ -127,7 +127,7 @@ def fitted_host(samples: Sequence[HostSample], caches: HostCaches, product: floa
         If there are fewer than 20 measured kernels, or all are of one form.
     """
     forms = sorted({sample.form for sample in samples})
-    count = sum(not math.isnan(one) for sample in samples for one in sample.seconds)
+    count = sum(not math.isnan(time) for sample in samples for time in sample.seconds)
     if count < FEWEST or len(forms) < 2:
         msg = f"fit: at least {FEWEST} measured kernels of several forms are needed, given {count}."
         raise InputError(msg)
@@ -135,12 +135,12 @@ def fitted_host(samples: Sequence[HostSample], caches: HostCaches, product: floa
         caches=caches, second=0.0, last=0.0, product=product, low=1.0, high=1.0, source=f"{count} measurements",
         **TYPICAL,
     )
-    found = []
+    fits = []
     for second, last in pairs(_PARTS_OF_SECOND, _PARTS_OF_LAST):
         start = replace(first, second=second * caches.second, last=last * caches.last)
         rows = _rows(samples, start)
-        found.append((*_least_squares(rows, start, _FEW), rows))
-    _, rough, rows = min(found, key=lambda one: one[0])
+        fits.append((*_least_squares(rows, start, _FEW), rows))
+    _, rough, rows = min(fits, key=lambda fit: fit[0])
     _, best = _least_squares(rows, rough)
     left_out = np.empty(count)
     for fold in range(min(FOLDS, len(forms))):
@@ -155,6 +155,11 @@ def fitted_host(samples: Sequence[HostSample], caches: HostCaches, product: floa
         within=within(left_out, rows.times),
         typical=float(np.exp(np.median(np.abs(np.log(factors))))),
     )
+
+
+def within(predicted: Numbers, measured: Numbers) -> float:
+    """Return the share of predicted times within 20 % of the measured ones."""
+    return float(np.mean(np.abs(predicted / measured - 1) <= WITHIN))
 
 
 def _rows(samples: Sequence[HostSample], rates: HostRates) -> _Rows:
@@ -191,8 +196,8 @@ def _least_squares(rows: _Rows, start: HostRates, steps: int = _STEPS) -> tuple[
     values = asdict(start)
     begin = np.log([values[name] for name in TYPICAL]) - middle
     most = math.log(_MOST)
-    found = least_squares(
+    solution = least_squares(
         residuals, np.clip(begin, -0.99 * most, 0.99 * most), bounds=(-most, most), loss="soft_l1", f_scale=_OUTLIER,
         max_nfev=steps, xtol=1e-4, ftol=1e-4,
     )
-    return float(found.cost), rates(found.x)
+    return float(solution.cost), rates(solution.x)

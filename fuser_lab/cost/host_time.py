@@ -15,12 +15,15 @@ import numpy.typing as npt
 
 Numbers = npt.NDArray[np.float64]
 HostColumns = Mapping[str, npt.NDArray[Any]]
-_LONG: Final = 4096  # bytes of a run from which on prefetching hides its latency
+_LONG: Final = 4096  # bytes: prefetching hides the latency of longer runs of neighbouring lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCaches:
-    """The threads that share a kernel's loops, and bytes of caches: two of each core, and one of all cores."""
+    """The number of threads that share a kernel's loops, and the sizes of L1, L2 and last-level cache in bytes.
+
+    Each core has an L1 and an L2 cache; all cores share the last level.
+    """
 
     threads: int
     first: int
@@ -30,43 +33,55 @@ class HostCaches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRates:
-    """Rates of a CPU that were fitted to measurements. Times are seconds, or seconds per unit, of one core.
+    """Rates of a CPU that were fitted to measurements: seconds, or seconds of one core per unit of work.
 
     Attributes
     ----------
     caches
-        What the rates were measured with.
-    call, cold, fork
-        Seconds of a call that does nothing; more than that if other kernels have filled the caches since the last run;
-        and to let other threads share a loop.
+        The threads and caches of the measured processor.
+    call
+        Seconds of a call of an empty kernel.
+    cold
+        Additional seconds of a call if other kernels have evicted the kernel's code and data from the caches.
+    fork
+        Seconds to distribute a loop over threads.
     simple, dividing, converted, vectors
-        Per byte of the elements that a vector loop adds or multiplies, divides, converts from or to Half, and loads or
-        stores.
-    function, called
-        Per function of an element in a vector loop, in exponentials, and per function of the library.
-    single, whole, apart
-        Per operation or access of a loop that is no vector loop, per division of integers, and per element that a
-        vector loop loads or stores by itself.
-    turned, scanned
-        Per byte that is transposed in registers, and per element of a scan.
-    start, wait
-        To start an innermost loop, and for a loop to wait for the sums of a loop before it.
+        Seconds per byte of the elements of a vector loop: added or multiplied, divided, converted from or to Half,
+        loaded or stored.
+    function
+        Seconds per element of an exponential in a vector loop; other functions count as several exponentials.
+    called
+        Seconds per call of a library function.
+    single
+        Seconds per operation or access of a scalar loop.
+    whole
+        Seconds per division of integers.
+    apart
+        Seconds per element that a vector loop loads or stores with a separate scalar instruction.
+    turned
+        Seconds per byte that is transposed in registers.
+    scanned
+        Seconds per element of a scan.
+    start
+        Seconds to start an innermost loop.
+    wait
+        Seconds that a loop waits for the sums of the loop before it.
     near, far, loaded, stored
-        Per byte of lines from the second to the first cache, from the last to the second, from memory, and to memory.
+        Seconds per byte of the lines moved from L2 to L1, from the last-level cache to L2, from memory, and to memory.
     together
-        Per byte from or to memory for all cores together.
+        Seconds per byte moved from or to memory when all cores do so at the same time.
     jump, memory_jump
-        Per run of neighbouring bytes, in the last cache and in memory.
+        Seconds per run of neighbouring bytes, in the last-level cache and in memory.
     sharpness
         Exponent of the smooth maximum.
     second, last
-        Bytes of a core's second cache and of the last one in which a kernel finds what those before it have touched.
+        Bytes of L2 and of the last-level cache in which tensors of earlier kernels remain.
     product
         Floating-point operations of matrix products per second.
     low, high
-        Factors on a prediction between which 80 % of measured times are expected.
+        Factors on a prediction: 80 % of measured times lie between them.
     source
-        Their source, such as ``"95 measurements"``.
+        The data that the rates were fitted to, such as ``"95 measurements"``.
     """
 
     caches: HostCaches
@@ -110,24 +125,24 @@ class HostRates:
 UNSURE: Final = tuple(
     field.name for field in fields(HostRates)
     if field.type is float and field.name not in {"sharpness", "product", "low", "high"}
-)  # of which each may be wrong for some kernel
+)  # rates that may each be wrong for a kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What a phase moves of a buffer.
+    """The traffic between a phase and one buffer.
 
     Attributes
     ----------
     name
         The buffer, or the tensor whose memory it is.
     nbytes
-        Bytes of the lines that are touched at least once.
+        Bytes of the distinct lines that the phase touches.
     far, memory
-        Bytes of lines that come from beyond a core's second cache, and beyond the last cache, if both are empty at the
-        beginning: at least ``nbytes``.
+        Bytes of the lines that the phase fetches from beyond L2, and from beyond the last-level cache, if these caches
+        are empty at the beginning; both are at least ``nbytes``.
     length
-        Mean bytes of the runs of neighbours that the former are in.
+        Mean length in bytes of the runs of neighbouring lines that are fetched.
     is_stored
         Whether the phase writes to it.
     """
@@ -142,18 +157,20 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPhase:
-    """What the time of a phase depends on.
+    """The features that determine the predicted time of a phase.
 
     Attributes
     ----------
     cores
-        Cores that compute it; ``is_shared`` if its outermost loop is for several.
+        Number of cores that compute the phase.
+    is_shared
+        Whether the outermost loop is distributed over cores.
     near
-        Bytes of lines from the second to the first cache of the busiest core.
+        Bytes of the lines that move from L2 to L1 of the busiest core.
     moved
-        The tensors in memory.
+        The traffic of the phase, by buffer.
     simple, ..., wait
-        What the busiest core does, in the units of `HostRates`; ``start`` counts innermost loops.
+        The work of the busiest core, in the units of `HostRates`; ``start`` counts innermost loops.
     """
 
     cores: float
@@ -176,25 +193,27 @@ class HostPhase:
 
     @property
     def nbytes(self) -> float:
-        """Bytes of all lines that it touches in memory."""
-        return sum(one.nbytes for one in self.moved)
+        """Bytes of all distinct lines that the phase touches."""
+        return sum(access.nbytes for access in self.moved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFeatures:
-    """What the time of a kernel depends on: its phases, which run one after another."""
+    """The features that determine the predicted time of a kernel: its phases, which run one after another."""
 
     phases: tuple[HostPhase, ...]
 
     @property
     def moved(self) -> tuple[Moved, ...]:
-        """What its phases move."""
-        return tuple(one for phase in self.phases for one in phase.moved)
+        """The traffic of all phases, by buffer."""
+        return tuple(access for phase in self.phases for access in phase.moved)
 
     def over(self, base: Mapping[str, str]) -> "HostFeatures":
-        """Return the same with tensors under the names of those whose memory they are, if ``base`` has them."""
+        """Return the features with each tensor in ``base``, a view, replaced by the tensor whose memory it uses."""
         return HostFeatures(phases=tuple(
-            replace(phase, moved=tuple(replace(one, name=base.get(one.name, one.name)) for one in phase.moved))
+            replace(
+                phase, moved=tuple(replace(access, name=base.get(access.name, access.name)) for access in phase.moved),
+            )
             for phase in self.phases
         ))
 
@@ -206,7 +225,7 @@ COUNTS: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InCaches:
-    """Part of a tensor that is in the second caches when a phase begins, and part that is in these or the last one."""
+    """The fractions of a tensor that are in L2, and in L2 or the last-level cache, when a phase begins."""
 
     second: float = 0.0
     last: float = 0.0
@@ -214,36 +233,39 @@ class InCaches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A phase with what it finds in caches, by tensor, and how much of its code has left them, 0 to 1."""
+    """A phase with the state of the caches at its beginning.
+
+    ``in_caches`` has the cached fractions of each tensor; ``cold`` is the evicted fraction of the code, 0 to 1.
+    """
 
     phase: HostPhase
-    found: Mapping[str, InCaches]
+    in_caches: Mapping[str, InCaches]
     cold: float
 
 
 def host_columns(phases: Sequence[Begun]) -> HostColumns:
-    """Return the features of phases as arrays by name; bytes are those that caches do not hold at the beginning."""
-    found: dict[str, list[float]] = {
-        name: [getattr(one.phase, name) for one in phases] for name in (*COUNTS, "near", "cores", "is_shared")
+    """Return the features of phases as arrays by name; bytes that are cached when a phase begins are not counted."""
+    numbers: dict[str, list[float]] = {
+        name: [getattr(begun.phase, name) for begun in phases] for name in (*COUNTS, "near", "cores", "is_shared")
     }
-    found["cold"] = [one.cold for one in phases]
-    rows = [_beyond(one) for one in phases]
-    found |= {name: [row[name] for row in rows] for name in ("far", "loaded", "stored", "jump", "memory_jump")}
-    return {name: np.array(values, np.float64) for name, values in found.items()}
+    numbers["cold"] = [begun.cold for begun in phases]
+    rows = [_beyond(begun) for begun in phases]
+    numbers |= {name: [row[name] for row in rows] for name in ("far", "loaded", "stored", "jump", "memory_jump")}
+    return {name: np.array(values, np.float64) for name, values in numbers.items()}
 
 
 def _beyond(begun: Begun) -> dict[str, float]:
-    """Return the bytes and runs that a core moves from and to the last cache and memory."""
+    """Return the bytes and runs that a core moves from and to the last-level cache and memory."""
     total = dict.fromkeys(("far", "loaded", "stored", "jump", "memory_jump"), 0.0)
-    for one in begun.phase.moved:
-        held = begun.found.get(one.name, InCaches())
-        far = (one.far - held.second * one.nbytes) / begun.phase.cores
-        memory = (one.memory - held.last * one.nbytes) / begun.phase.cores
+    for access in begun.phase.moved:
+        held = begun.in_caches.get(access.name, InCaches())
+        far = (access.far - held.second * access.nbytes) / begun.phase.cores
+        memory = (access.memory - held.last * access.nbytes) / begun.phase.cores
         total["far"] += far
-        total["stored" if one.is_stored else "loaded"] += memory
-        if one.length < _LONG:
-            total["jump"] += far / one.length
-            total["memory_jump"] += memory / one.length
+        total["stored" if access.is_stored else "loaded"] += memory
+        if access.length < _LONG:
+            total["jump"] += far / access.length
+            total["memory_jump"] += memory / access.length
     return total
 
 
@@ -257,5 +279,5 @@ def phase_seconds(columns: HostColumns, rates: HostRates) -> Numbers:
     terms = np.stack([operations, caches, np.maximum(alone, together)])
     largest = np.maximum(terms.max(axis=0), 1e-12)
     busy = largest * ((terms / largest) ** rates.sharpness).sum(axis=0) ** (1 / rates.sharpness)
-    found: Numbers = rates.call + c["cold"] * rates.cold + c["is_shared"] * rates.fork + busy
-    return found
+    seconds: Numbers = rates.call + c["cold"] * rates.cold + c["is_shared"] * rates.fork + busy
+    return seconds

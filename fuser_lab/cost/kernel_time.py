@@ -13,7 +13,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +20,6 @@ import numpy.typing as npt
 
 from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.cost.device import DEFAULT, DEVICES, Device
-from fuser_lab.json_text import json_text
 
 Numbers = npt.NDArray[np.float64]
 Columns = Mapping[str, npt.NDArray[Any]]
@@ -138,7 +136,8 @@ class Rates:
     launch, phase
         Seconds of an empty kernel, and of each further phase.
     read, write, kept
-        Bytes per second of memory; bytes of outputs of which half are still in the L2 cache when the kernel ends.
+        Bytes per second read from and written to memory; the size in bytes of outputs of which half remain in the L2
+        cache when the kernel ends.
     cache, stores, partials
         Bytes per second of the L2 cache, for sectors that are read, written, and partially written.
     lines, shared, local
@@ -244,8 +243,8 @@ class KernelModel:
     def predict(self, kernel: KernelFeatures, seconds: float | None = None) -> Prediction:
         """Return the predicted time of a kernel, or the given time of it in a plan, with its bounds."""
         seconds = self.seconds(kernel) if seconds is None else seconds
-        known = self.intervals or {}
-        interval = known.get(kernel.style) or known.get("") or Interval()
+        intervals = self.intervals or {}
+        interval = intervals.get(kernel.style) or intervals.get("") or Interval()
         return Prediction(
             seconds=seconds, low=seconds * interval.low, high=seconds * interval.high, source=self.source,
         )
@@ -259,34 +258,34 @@ class KernelModel:
 
 def columns(kernels: Sequence[KernelFeatures]) -> Columns:
     """Return the features of kernels as arrays by name; ``style`` has indices into `STYLES`."""
-    found = {
-        name: np.array([getattr(one, name) for one in kernels], np.float64) for name in _NUMBERS
+    arrays = {
+        name: np.array([getattr(kernel, name) for kernel in kernels], np.float64) for name in _NUMBERS
     }
-    return found | {"style": np.array([STYLES.index(one.style) for one in kernels])}
+    return arrays | {"style": np.array([STYLES.index(kernel.style) for kernel in kernels])}
 
 
 def predicted_seconds(kernels: Columns, rates: Rates, device: Device) -> Numbers:
     """Return the times of kernels under the model."""
     waves = _waves(kernels, device)
-    terms = np.stack(list(busy_times(kernels, rates, device).values()))
+    terms = np.stack(list(_busy_times(kernels, rates, device).values()))
     exponent = rates.sharpness + rates.overlap * (1 - 1 / waves)
     largest = np.maximum(terms.max(axis=0), 1e-12)
     busy = largest * ((terms / largest) ** exponent).sum(axis=0) ** (1 / exponent)
-    found: Numbers = rates.launch + (kernels["launches"] - 1) * rates.phase + busy
-    return found
+    seconds: Numbers = rates.launch + (kernels["launches"] - 1) * rates.phase + busy
+    return seconds
 
 
 def _waves(kernels: Columns, device: Device) -> Numbers:
-    slots = device.sms * resident_blocks(kernels, device)
-    found: Numbers = np.maximum(np.maximum(kernels["blocks"], 1.0) / slots, 1.0)
-    return found
+    slots = device.sms * _resident_blocks(kernels, device)
+    waves: Numbers = np.maximum(np.maximum(kernels["blocks"], 1.0) / slots, 1.0)
+    return waves
 
 
-def busy_times(kernels: Columns, rates: Rates, device: Device) -> dict[str, Numbers]:
-    """Return the seconds of everything that a device does at the same time for a kernel, by what it does."""
+def _busy_times(kernels: Columns, rates: Rates, device: Device) -> dict[str, Numbers]:
+    """Return the busy seconds of each resource of a device, such as memory; resources work in parallel."""
     k = kernels
     blocks = np.maximum(k["blocks"], 1.0)
-    slots = device.sms * resident_blocks(k, device)
+    slots = device.sms * _resident_blocks(k, device)
     waves = _waves(k, device)
     uneven = 1 + rates.tail * np.where(blocks > slots, np.ceil(blocks / slots) * slots / blocks - 1, 0.0)
     idle = 1 / np.minimum(blocks / device.sms, 1.0)  # multiprocessors without a block issue nothing
@@ -316,43 +315,26 @@ def _outside_registers(k: Columns) -> Numbers:
     """Return the bytes that warps move to and from per-thread arrays that do not fit in registers."""
     registers = np.where(k["registers"] > 0, k["registers"], _REGISTERS)
     in_memory = k["scratch"] > _IN_REGISTERS * _WORD * registers
-    found: Numbers = _LANE_WORD * (np.where(in_memory, k["moves"], 0.0) + k["spilled"] / _WORD * k["warps"])
-    return found
+    spilled: Numbers = _LANE_WORD * (np.where(in_memory, k["moves"], 0.0) + k["spilled"] / _WORD * k["warps"])
+    return spilled
 
 
-def resident_blocks(k: Columns, device: Device) -> Numbers:
+def _resident_blocks(k: Columns, device: Device) -> Numbers:
     """Return how many blocks fit on a multiprocessor: as compiled, or as threads and shared memory allow."""
     of_threads = _RESIDENT_THREADS // np.maximum(k["threads"], 1)
     of_shared = np.where(k["shared"] > 0, device.shared_per_sm // np.maximum(k["shared"], 1), _MOST_BLOCKS)
     allowed = np.clip(np.minimum(of_threads, of_shared), 1, _MOST_BLOCKS)
-    found: Numbers = np.where(k["resident"] > 0, k["resident"], allowed)
-    return found
-
-
-def model_record(model: KernelModel) -> dict[str, Any]:
-    """Return a model as plain data, with the name of its device."""
-    intervals = {name: asdict(one) for name, one in (model.intervals or {}).items()}
-    return {
-        "device": model.device.name, "source": model.source, "rates": asdict(model.rates), "intervals": intervals,
-        "together": asdict(model.together),
-    }
+    blocks: Numbers = np.where(k["resident"] > 0, k["resident"], allowed)
+    return blocks
 
 
 def model_from(record: Mapping[str, Any], device: Device) -> KernelModel:
-    """Return the model that `model_record` wrote."""
+    """Return the model of a device that a file of ``rates`` has."""
     return KernelModel(
         device=device, source=record["source"], rates=Rates(**record["rates"]),
-        intervals={name: Interval(**one) for name, one in record["intervals"].items()},
+        intervals={name: Interval(**bounds) for name, bounds in record["intervals"].items()},
         together=PlanRates(**record["together"]),
     )
-
-
-def keep_model(model: KernelModel) -> Path:
-    """Store a model in the package as the model of its device, and return the path."""
-    place = Path(str(files(__package__).joinpath("rates", f"{model.device.name}.json")))
-    place.parent.mkdir(exist_ok=True)
-    place.write_text(json_text(model_record(model), indent=1) + "\n", encoding="utf-8")
-    return place
 
 
 @functools.cache

@@ -133,5 +133,5 @@ def _record(row: TimingRow) -> dict[str, Any]:
     names = [f.name for f in fields(row) if f.name != "seconds"]
     record = {name: getattr(row, name) for name in names}
     record["bandwidth"] = row.bandwidth
-    found: dict[str, Any] = plain(record)
-    return found
+    entry: dict[str, Any] = plain(record)
+    return entry

@@ -57,32 +57,32 @@ class Again:
 def read_again(kernels: Sequence[KernelInPlan]) -> list[tuple[Again, ...]]:
     """Return, for each kernel, the tensors that it reads and that earlier kernels accessed."""
     touched: dict[str, int] = {}
-    moved, found = 0, []
+    moved, tensors = 0, []
     for kernel in kernels:
-        found.append(tuple(
+        tensors.append(tuple(
             Again(nbytes=size, since=moved - touched[name]) for name, size in kernel.reads if name in touched
         ))
         moved += kernel.nbytes
         touched.update((name, moved) for name, _ in (*kernel.reads, *kernel.writes))
-    return found
+    return tensors
 
 
 def share_kept(nbytes: Numbers, since: Numbers, cache: float) -> Numbers:
     """Return the share of tensors of ``nbytes`` that a cache still holds after ``since`` bytes were moved."""
     if not cache:
         return np.zeros_like(nbytes)
-    found: Numbers = np.clip(1 - (since + _OWN * nbytes) / cache, 0.0, 1.0)
-    return found
+    share: Numbers = np.clip(1 - (since + _OWN * nbytes) / cache, 0.0, 1.0)
+    return share
 
 
 def shares_in_cache(kernels: Sequence[KernelInPlan], cache: float) -> list[float]:
     """Return the share of the bytes read by each kernel that a cache of the given size holds."""
-    found = []
+    shares = []
     for kernel, again in zip(kernels, read_again(kernels), strict=True):
-        nbytes, since = np.array([(one.nbytes, one.since) for one in again], np.float64).reshape(-1, 2).T
-        kept = float((nbytes * share_kept(nbytes, since, cache)).sum())
-        found.append(kept / max(sum(size for _, size in kernel.reads), 1))
-    return found
+        nbytes, since = np.array([(tensor.nbytes, tensor.since) for tensor in again], np.float64).reshape(-1, 2).T
+        cached = float((nbytes * share_kept(nbytes, since, cache)).sum())
+        shares.append(cached / max(sum(size for _, size in kernel.reads), 1))
+    return shares
 
 
 def kernel_seconds(
@@ -92,7 +92,7 @@ def kernel_seconds(
     seconds = np.full(len(kernels), np.nan)
     places = [n for n, kernel in enumerate(kernels) if isinstance(kernel.features, KernelFeatures)]
     if places:
-        features = columns([one.features for one in kernels if isinstance(one.features, KernelFeatures)])
+        features = columns([kernel.features for kernel in kernels if isinstance(kernel.features, KernelFeatures)])
         shares = np.array(shares_in_cache(kernels, together.held * device.l2))[places]
         seconds[places] = in_plan(features, shares, (np.array(places) > 0).astype(np.float64), rates, together, device)
     return seconds
@@ -107,8 +107,8 @@ def in_plan(
     cold["read"] = features["read"] * (1 - shares)
     further = features["launches"] - 1
     alone = predicted_seconds(cold, rates, device)
-    found: Numbers = alone + further * (together.phase - rates.phase) + later * (together.gap - rates.launch)
-    return found
+    seconds: Numbers = alone + further * (together.phase - rates.phase) + later * (together.gap - rates.launch)
+    return seconds
 
 
 def plan_seconds(kernels: Sequence[KernelInPlan], model: KernelModel) -> Numbers:

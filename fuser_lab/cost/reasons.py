@@ -58,6 +58,9 @@ class ReasonCode(enum.Enum):
     SEVERAL_MATMULS = "several_matmuls"
     OTHER_MATMUL = "other_matmul"
     MATMUL_VECTOR = "matmul_vector"
+    MATMUL_BATCH = "matmul_batch"
+    MATMUL_ONE_INPUT = "matmul_one_input"
+    MATMUL_LAYOUT = "matmul_layout"
     MATMUL_DTYPE = "matmul_dtype"
     MATMUL_OLD_DEVICE = "matmul_old_device"
     MATMUL_PROLOGUE = "matmul_prologue"
@@ -112,6 +115,7 @@ class ReasonCode(enum.Enum):
     COLUMNS_ACROSS_BLOCKS = "columns_across_blocks"
 
     # Persistent along rows, with sums along columns
+    AXES_INTERLEAVED = "axes_interleaved"
     NOT_COMPLEMENTARY = "not_complementary"
     NO_SHARED_INPUT = "no_shared_input"
     SHARED_CONSUMER = "shared_consumer"
@@ -127,6 +131,7 @@ class ReasonCode(enum.Enum):
     GREEDY_MERGED = "greedy_merged"
     SCATTER_INEXACT = "scatter_inexact"
     SCATTER_SHARED = "scatter_shared"
+    SCATTER_PERMUTED = "scatter_permuted"
     GREEDY_SYMBOLIC = "greedy_symbolic"
     GREEDY_LONG_PAD = "greedy_long_pad"
     GREEDY_REGISTERS = "greedy_registers"
@@ -222,6 +227,11 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.MATMUL_VECTOR: (
         "{operand}, which {tensor} multiplies, is a vector: this is not a product of two matrices"
     ),
+    ReasonCode.MATMUL_BATCH: (
+        "{tensor} multiplies {first} of {axes} axes with {second} of {more}; the second operand may not have more axes"
+    ),
+    ReasonCode.MATMUL_ONE_INPUT: "{operand} is the only input, and {tensor} multiplies it with itself",
+    ReasonCode.MATMUL_LAYOUT: "{output} is stored in the order {order} of its axes; products write row-major results",
     ReasonCode.MATMUL_DTYPE: "{operand}, which {tensor} multiplies, is {dtype}; only Half and BFloat16 are fused",
     ReasonCode.MATMUL_OLD_DEVICE: (
         "{device} has compute capability {cc}; matrix products are fused only from {least} on"
@@ -290,7 +300,8 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.REDUCTIONS_OF_BOTH_KINDS: "{inner} reduces the innermost axis and {outer} keeps it",
     ReasonCode.ONE_KIND_OF_REDUCTION: "both inner and outer reductions are needed, and there are only {kind} ones",
     ReasonCode.BROADCAST_ELSEWHERE: (
-        "{tensor} broadcasts a result of the reduction to {extent} elements of an axis that was not reduced, in {user}"
+        "{tensor} broadcasts a result of the reduction to {extent} elements in {user}, along an axis of nothing that a "
+        "reduction reads"
     ),
     ReasonCode.BUFFER_TOO_LARGE: (
         "{bytes} bytes of each row have to be kept ({tensors}); at most {limit} fit "
@@ -338,6 +349,10 @@ TEXTS: dict[ReasonCode, str] = {
         "{bytes} bytes of each column are kept in registers ({tensors}) by {wide} x {across} blocks of {x} x {y} "
         "threads; a thread keeps {buffer} elements of each of {vector} columns"
     ),
+    ReasonCode.AXES_INTERLEAVED: (
+        "{tensor} reduces a tensor whose axes are {axes}: only kept and reduced axes may occur, and those of one kind "
+        "have to lie together"
+    ),
     ReasonCode.NOT_COMPLEMENTARY: (
         "{inner} reduces {inner_axes} and {outer} reduces {outer_axes}: each has to keep what the other reduces"
     ),
@@ -374,6 +389,7 @@ TEXTS: dict[ReasonCode, str] = {
         "differ"
     ),
     ReasonCode.SCATTER_SHARED: "{operand}, into which {tensor} scatters, is also used by {user}",
+    ReasonCode.SCATTER_PERMUTED: "{tensor} scatters and {operand} is not row-major in memory",
     ReasonCode.GREEDY_SYMBOLIC: (
         "{tensor} = {op} runs along axis {axis}, which has {extent} elements here, but the definition leaves its size "
         "open: sorts and scans need a constant size"
@@ -409,6 +425,7 @@ MONOTONE: frozenset[ReasonCode] = frozenset(
         ReasonCode.SEVERAL_MATMULS,
         ReasonCode.OTHER_MATMUL,
         ReasonCode.MATMUL_VECTOR,
+        ReasonCode.MATMUL_BATCH,
         ReasonCode.MATMUL_DTYPE,
         ReasonCode.MATMUL_OLD_DEVICE,
         ReasonCode.MATMUL_OFF,

@@ -1,27 +1,13 @@
-"""Scheduler names, their verdicts, and the closed list of reasons."""
+"""The verdicts of schedulers, with reasons."""
 
-import enum
 from dataclasses import dataclass
 
 from fuser_lab.cost.reasons import OTHER_KIND, TEXTS, ReasonCode
+from fuser_lab.scheduler_type import SchedulerType
+
+__all__ = ["Answer", "Param", "Reason", "SchedulerType", "Verdict", "accept", "reason", "refuse"]
 
 Param = int | float | str
-
-
-class SchedulerType(enum.Enum):
-    """nvFuser's schedulers for one GPU, in the order in which they are asked."""
-
-    EXPR_EVAL = "expr_eval"
-    NO_OP = "no_op"
-    MATMUL = "matmul"
-    REDUCTION = "reduction"
-    RESIZE = "resize"
-    TRANSPOSE = "transpose"
-    POINTWISE = "pointwise"
-    INNER_PERSISTENT = "inner_persistent"
-    OUTER_PERSISTENT = "outer_persistent"
-    INNER_OUTER_PERSISTENT = "inner_outer_persistent"
-    GREEDY = "greedy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +128,10 @@ class Answer:
         if self.chosen is not None:
             rules = ", ".join(code.value for code in self.verdicts[-1].beyond)
             return f"accepted as {self.chosen.value}" + (f", beyond nvFuser's rules {rules}" if rules else "")
-        found: dict[str, list[str]] = {}
+        schedulers: dict[str, list[str]] = {}
         decisive = self.decisive
         for verdict in decisive:
-            found.setdefault(verdict.text, []).append(verdict.scheduler.value)
-        if len(found) == 1 and len(decisive) == len(self.verdicts) > 1:
-            return f"every scheduler: {next(iter(found))}"
-        return "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
+            schedulers.setdefault(verdict.text, []).append(verdict.scheduler.value)
+        if len(schedulers) == 1 and len(decisive) == len(self.verdicts) > 1:
+            return f"every scheduler: {next(iter(schedulers))}"
+        return "; ".join(f"{', '.join(names)}: {text}" for text, names in schedulers.items())

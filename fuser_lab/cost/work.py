@@ -57,8 +57,8 @@ def work_of(exprs: Iterable[Expr]) -> Work:
 def total_work(parts: Collection[Work]) -> Work:
     """Return the sum of several amounts of arithmetic."""
     return Work(
-        simple=sum([one.simple for one in parts]), dividing=sum([one.dividing for one in parts]),
-        special=sum([one.special for one in parts]), reducing=sum([one.reducing for one in parts]),
+        simple=sum([part.simple for part in parts]), dividing=sum([part.dividing for part in parts]),
+        special=sum([part.special for part in parts]), reducing=sum([part.reducing for part in parts]),
     )
 
 
@@ -80,10 +80,10 @@ def repeated_work(exprs: Sequence[Expr]) -> Work:
         times = 1
         if expr.tensor_outputs and expr.out not in after:
             times = max((repeats * _turns(user, expr.out) for user, repeats in users.get(expr.out, ())), default=1)
-        own = _work(expr)
+        work = _work(expr)
         total += Work(
-            simple=times * own.simple, dividing=times * own.dividing, special=times * own.special,
-            reducing=own.reducing,
+            simple=times * work.simple, dividing=times * work.dividing, special=times * work.special,
+            reducing=work.reducing,
         )
         for value in expr.tensor_inputs:
             users.setdefault(value, []).append((expr, times))
@@ -93,12 +93,12 @@ def repeated_work(exprs: Sequence[Expr]) -> Work:
 def _turns(user: Expr, operand: TensorView) -> int:
     """Return how often a kernel computes each element of an operand for one expression."""
     if user.kind is OpKind.RESHAPE:
-        return max(prod(_computed(user.out)) // max(prod(_computed(operand)), 1), 1)
+        return max(prod(_computed_sizes(user.out)) // max(prod(_computed_sizes(operand)), 1), 1)
     if user.kind is not OpKind.POINTWISE or operand.ndim != user.out.ndim:
         return 1
-    own, made = _computed(operand), _computed(user.out)
-    last = max((axis for axis, size in enumerate(own) if size > 1), default=0)
-    return prod(made[axis] for axis in range(last) if own[axis] == 1)
+    sizes, made = _computed_sizes(operand), _computed_sizes(user.out)
+    last = max((axis for axis, size in enumerate(sizes) if size > 1), default=0)
+    return prod(made[axis] for axis in range(last) if sizes[axis] == 1)
 
 
 def product_flops(exprs: Iterable[Expr]) -> int:
@@ -116,11 +116,11 @@ def _work(expr: Expr) -> Work:
         return Work()
     dtypes = tuple(value.dtype for value in expr.inputs)
     simple, dividing, special = _per_element(expr.op.name, dtypes, expr.attrs)
-    elements = prod(_computed(expr.out))
+    elements = prod(_computed_sizes(expr.out))
     return Work(simple=simple * elements, dividing=dividing * elements, special=special * elements)
 
 
-def _computed(tensor: TensorView) -> tuple[int, ...]:
+def _computed_sizes(tensor: TensorView) -> tuple[int, ...]:
     """Return the extents that are computed: a broadcast axis counts as one element, however far it is expanded."""
     return tuple(
         1 if axis.is_broadcast else size for axis, size in zip(tensor.domain.axes, tensor.shape, strict=True)

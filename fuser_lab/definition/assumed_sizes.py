@@ -30,11 +30,11 @@ def assumed_inputs(fusion: Fusion) -> tuple[tuple[Described, ...], str] | None:
         except FuserLabError:
             continue
         if not is_empty or size == _TRIED[-1]:
-            return inputs, _said(fusion, constants, size)
+            return inputs, _reason(fusion, constants, size)
     return None
 
 
-def _said(fusion: Fusion, constants: Mapping[str, int], size: int) -> str:
+def _reason(fusion: Fusion, constants: Mapping[str, int], size: int) -> str:
     extents = [extent for tensor in fusion.tensor_inputs for extent in tensor.extents if isinstance(extent, Scalar)]
     assumed = {_size(extent, constants, size) for extent in extents}
     fixed = sorted(assumed & set(constants.values()))

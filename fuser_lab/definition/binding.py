@@ -42,14 +42,14 @@ def bind(fusion: Fusion, inputs: Sequence[Described]) -> Binding:
     shapes: dict[str, tuple[int, ...]] = {}
     scalars: dict[str, Number] = {}
     devices: dict[str, int] = {}
-    for position, (value, given) in enumerate(zip(fusion.inputs, inputs, strict=True)):
+    for position, (value, argument) in enumerate(zip(fusion.inputs, inputs, strict=True)):
         if isinstance(value, TensorView):
-            described = check_tensor(position, value, given)
+            described = check_tensor(position, value, argument)
             shapes[value.name] = described.shape
             if not value.is_cpu:
                 devices.setdefault(described.device, position)
         else:
-            scalars[value.name] = check_scalar(position, value, given)
+            scalars[value.name] = check_scalar(position, value, argument)
     if len(devices) > 1:
         (first, a), (second, b) = list(devices.items())[:2]
         msg = f"inputs {a} and {b} are on different devices, {first} and {second}; all must be on one."
@@ -75,76 +75,76 @@ def _check_sizes(fusion: Fusion) -> None:
             raise InputError(msg)
 
 
-def check_count(expected: Sequence[Val], given: object) -> None:
+def check_count(expected: Sequence[Val], values: object) -> None:
     """Raise unless inputs are a list with one entry per fusion input."""
-    if not isinstance(given, list | tuple):
-        msg = f"inputs must be a list of arrays and numbers, given {type(given).__name__}."
+    if not isinstance(values, list | tuple):
+        msg = f"inputs must be a list of arrays and numbers, given {type(values).__name__}."
         raise ArgumentTypeError(msg)
-    if len(given) != len(expected):
+    if len(values) != len(expected):
         names = ", ".join(v.name for v in expected)
         inputs = f"{len(expected)} input{'s' * (len(expected) != 1)}"
-        found = str(len(given))
-        if given and all(isinstance(v, Number) for v in given) and any(isinstance(v, TensorView) for v in expected):
-            found += " numbers; lists are flattened, so a tensor must be given as an array, such as numpy.array(...)"
-        msg = f"the fusion takes {inputs} ({names or 'none'}), given {found}."
+        count = str(len(values))
+        if values and all(isinstance(v, Number) for v in values) and any(isinstance(v, TensorView) for v in expected):
+            count += " numbers; lists are flattened, so a tensor must be given as an array, such as numpy.array(...)"
+        msg = f"the fusion takes {inputs} ({names or 'none'}), given {count}."
         raise InputError(msg)
 
 
-def check_tensor(position: int, value: TensorView, given: Described) -> TensorSpec:
+def check_tensor(position: int, value: TensorView, argument: Described) -> TensorSpec:
     """Return the description of a tensor input, or raise InputError with what was expected and given."""
     expected = f"Expected input {position}, {value},"
-    if not isinstance(given, TensorSpec):
+    if not isinstance(argument, TensorSpec):
         example = "array" if value.ndim == 0 else f"array with {value.ndim} {'axis' if value.ndim == 1 else 'axes'}"
-        msg = f"{expected} to be an at::Tensor but got scalar {shown(given)}. Pass an {example}, or an fl.spec(...)."
+        msg = f"{expected} to be an at::Tensor but got scalar {shown(argument)}. Pass an {example}, or an fl.spec(...)."
         raise InputError(msg)
-    if given.dtype is not value.dtype and {given.dtype, value.dtype} != {DataType.Int, DataType.Index}:
+    if argument.dtype is not value.dtype and {argument.dtype, value.dtype} != {DataType.Int, DataType.Index}:
         msg = (
             f"{expected} to be bound to a tensor of dtype {value.dtype.ir_name}, "
-            f"but got a tensor of dtype {given.dtype.ir_name}."
+            f"but got a tensor of dtype {argument.dtype.ir_name}."
         )
         raise InputError(msg)
-    if len(given.shape) != value.ndim:
+    if len(argument.shape) != value.ndim:
         msg = (
-            f"{expected} to be bound to a tensor of rank {value.ndim}, but got a tensor of rank {len(given.shape)}."
+            f"{expected} to be bound to a tensor of rank {value.ndim}, but got a tensor of rank {len(argument.shape)}."
         )
         raise InputError(msg)
-    for axis, size in zip(value.domain.axes, given.shape, strict=True):
+    for axis, size in zip(value.domain.axes, argument.shape, strict=True):
         if axis.is_broadcast and axis.expanded is None and size != 1:
-            msg = f"{expected} to have size 1 where {axis} says so, but got shape {list(given.shape)}."
+            msg = f"{expected} to have size 1 where {axis} says so, but got shape {list(argument.shape)}."
             raise InputError(msg)
-    return given
+    return argument
 
 
-def check_scalar(position: int, value: Scalar, given: Described) -> Number:
+def check_scalar(position: int, value: Scalar, number: Described) -> Number:
     """Return a scalar input as a Python number of the scalar's kind and precision, or raise InputError."""
-    if isinstance(given, TensorSpec):
+    if isinstance(number, TensorSpec):
         msg = (
-            f"Expected input {position}, {value}, to be a scalar but got {given.dtype.ir_name} tensor "
-            f"of rank {len(given.shape)}."
+            f"Expected input {position}, {value}, to be a scalar but got {number.dtype.ir_name} tensor "
+            f"of rank {len(number.shape)}."
         )
         raise InputError(msg)
-    if of_python(given).kind > value.dtype.kind or (value.dtype is DataType.Bool and not isinstance(given, bool)):
+    if of_python(number).kind > value.dtype.kind or (value.dtype is DataType.Bool and not isinstance(number, bool)):
         msg = (
-            f"Expected input {position}, {value}: Scalar value {_as_cpp(given)} is not compatible with the expected "
+            f"Expected input {position}, {value}: Scalar value {_as_cpp(number)} is not compatible with the expected "
             f"data type: {value.dtype.ir_name}."
         )
         raise InputError(msg)
     if value.dtype.is_integral:
         low, high = value.dtype.limits
-        if not low <= int(given.real) <= high:
+        if not low <= int(number.real) <= high:
             msg = (
-                f"Expected input {position}, {value}: scalar value {shown(given)} is outside the range of "
+                f"Expected input {position}, {value}: scalar value {shown(number)} is outside the range of "
                 f"{value.dtype.ir_name}, {low} to {high}."
             )
             raise InputError(msg)
-        return int(given.real)
+        return int(number.real)
     try:
         if value.dtype.is_reduced_float:
-            return float(number_of(float(given.real), value.dtype))
-        return complex(given) if value.dtype.is_complex else float(given.real) if value.dtype.is_float else given
+            return float(number_of(float(number.real), value.dtype))
+        return complex(number) if value.dtype.is_complex else float(number.real) if value.dtype.is_float else number
     except OverflowError:
         msg = (
-            f"Expected input {position}, {value}: scalar value {shown(given)} is outside the range of "
+            f"Expected input {position}, {value}: scalar value {shown(number)} is outside the range of "
             f"{value.dtype.ir_name}."
         )
         raise InputError(msg) from None
@@ -189,10 +189,10 @@ def default_inputs(fusion: Fusion) -> tuple[Described, ...]:
     InputError
         If a size is symbolic or an input is a scalar: then inputs must be given.
     """
-    found: list[Described] = []
+    descriptions: list[Described] = []
     for value in fusion.inputs:
         if isinstance(value, Scalar) or not all(isinstance(e, int) for e in value.extents):
             msg = f"inputs must be given: {value} is not fixed by the definition; {example_line(fusion)}."
             raise InputError(msg)
-        found.append(described_as_defined(value, value.shape))
-    return tuple(found)
+        descriptions.append(described_as_defined(value, value.shape))
+    return tuple(descriptions)

@@ -57,10 +57,10 @@ MOST_AXES = 64  # of an array, in NumPy and in torch
 _VECTOR_SIZE = arguments.whole(0, 1 << 16)
 
 
-def _axes(given: object, argument: str) -> list[int]:
+def _axes(entries: object, argument: str) -> list[int]:
     """Return one int per axis of an input, or raise DefinitionError if no array can have so many."""
-    _check_axes("define_tensor", argument, len(listed(given, "define_tensor", argument)))
-    return wholes(given, "define_tensor", argument)
+    _check_axes("define_tensor", argument, len(listed(entries, "define_tensor", argument)))
+    return wholes(entries, "define_tensor", argument)
 
 
 def _check_axes(op: str, argument: str, count: int, each: int = 1) -> None:
@@ -146,7 +146,7 @@ class FusionBuilder(Recording):
         return made
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...], dict[str, object]]:
-        """Return the recorded fusion, its schedule by hand and names, of which copies and pickles are made.
+        """Return the recorded fusion, its schedule by hand and names, from which copies and pickles are built.
 
         They belong to no cache and compile their own kernels.
         """
@@ -193,10 +193,10 @@ class FusionBuilder(Recording):
         """Whether the definition has never been opened."""
         return self._open is None
 
-    def require_open(self, what: str) -> None:
+    def require_open(self, caller: str) -> None:
         """Raise ClosedDefinitionError unless inside the ``with`` block."""
         if not self._open:
-            msg = f"{what} belongs inside `with FusionDefinition() as fd:`, which is not open."
+            msg = f"{caller} belongs inside `with FusionDefinition() as fd:`, which is not open."
             raise ClosedDefinitionError(msg)
 
     @property
@@ -248,15 +248,15 @@ class FusionBuilder(Recording):
 
     def _live_exprs(self) -> tuple[Expr, ...]:
         """Return the expressions that an output depends on; nvFuser also drops the others."""
-        wanted: set[Val] = set(self._outputs)
+        needed: set[Val] = set(self._outputs)
         live: list[Expr] = []
         for place in range(len(self._exprs) - 1, -1, -1):
             expr = self._exprs[place]
-            if wanted.isdisjoint(expr.outputs) and wanted.isdisjoint(self._sized.get(place, ())):
+            if needed.isdisjoint(expr.outputs) and needed.isdisjoint(self._sized.get(place, ())):
                 continue
             live.append(expr)
-            wanted.update(expr.inputs)
-            wanted.update(scalars_in(value for _, value in expr.attrs))
+            needed.update(expr.inputs)
+            needed.update(scalars_in(value for _, value in expr.attrs))
         return tuple(reversed(live))
 
     @overload
@@ -313,9 +313,9 @@ class FusionBuilder(Recording):
             len(args) > 1 and _are_strides(args[1])
         )
         form = _STRIDED if strided else _SHAPED
-        given = check_arguments("define_tensor", form, args, kwargs)
-        given.apply_defaults()
-        values = dict(given.arguments)
+        bound = check_arguments("define_tensor", form, args, kwargs)
+        bound.apply_defaults()
+        values = dict(bound.arguments)
         if strided:
             static = flag(values.pop("static_sizes"), "define_tensor", "static_sizes")
             sizes = _axes(values.pop("sizes"), "sizes")
@@ -351,7 +351,7 @@ class FusionBuilder(Recording):
         backwards = [described.strides[axis] < 0 for axis in allocation_of(ranks)]
         return self.define_tensor(
             shape=[n if static or n in {0, 1} else -1 for n in described.shape],
-            contiguity=[False if back and known else known for known, back in zip(contiguity, backwards, strict=True)],
+            contiguity=[False if back and mark else mark for mark, back in zip(contiguity, backwards, strict=True)],
             dtype=described.dtype,
             is_cpu=is_cpu,
             stride_order=ranks,
@@ -376,7 +376,7 @@ class FusionBuilder(Recording):
         order = allocation or tuple(range(len(shape)))
         contiguous = self._contiguity(shape, contiguity, order)
         # None on an axis of a size other than 1 means that the axis is expanded, with stride 0.
-        expanded = {axis for axis, known in zip(order, contiguous, strict=True) if known is None and shape[axis] != 1}
+        expanded = {n for n, mark in zip(order, contiguous, strict=True) if mark is None and shape[n] != 1}
         logical = tuple(self._input_axis(i, size, expanded=i in expanded) for i, size in enumerate(shape))
         try:
             domain = TensorDomain(logical=logical, allocation=allocation, contiguity=contiguous)
@@ -389,15 +389,15 @@ class FusionBuilder(Recording):
 
     @staticmethod
     def _contiguity(
-        shape: Sequence[int], given: object, order: tuple[int, ...],
+        shape: Sequence[int], contiguity: object, order: tuple[int, ...],
     ) -> tuple[bool | None, ...]:
-        if isinstance(given, bool):
-            return tuple(None if shape[axis] == 1 else given for axis in order)
-        found = flags(given, "define_tensor", "contiguity", none=True)
-        if len(found) != len(shape):
-            msg = f"define_tensor: contiguity has {len(found)} entries for a shape with {len(shape)}."
+        if isinstance(contiguity, bool):
+            return tuple(None if shape[axis] == 1 else contiguity for axis in order)
+        entries = flags(contiguity, "define_tensor", "contiguity", none=True)
+        if len(entries) != len(shape):
+            msg = f"define_tensor: contiguity has {len(entries)} entries for a shape with {len(shape)}."
             raise DefinitionError(msg)
-        return tuple(found)
+        return tuple(entries)
 
     def _input_axis(self, position: int, size: int, *, expanded: bool) -> IterDomain:
         if size < -1:
@@ -433,9 +433,11 @@ class FusionBuilder(Recording):
         if not isinstance(value, bool | int | float | complex):
             msg = f"define_scalar: value must be a number, given {shown(value)}."
             raise ArgumentTypeError(msg)
-        wanted = of_python(value) if dtype is None else element_type(dtype, "define_scalar")
+        scalar_type = of_python(value) if dtype is None else element_type(dtype, "define_scalar")
         return Handle(
-            Scalar(name="", dtype=wanted, value=convert_number(value, wanted, "define_scalar", "value")), self,
+            Scalar(
+                name="", dtype=scalar_type, value=convert_number(value, scalar_type, "define_scalar", "value"),
+            ), self,
         )
 
     def define_vector(self, size: int | Sequence[Handle | int], dtype: DataType = DataType.Int) -> list[Handle]:
@@ -469,9 +471,9 @@ class FusionBuilder(Recording):
         result: the rank of each axis counted from the fastest.
         """
         self.require_open("add_output")
-        given = {} if isinstance(stride_order, tuple) and not stride_order else {"stride_order": stride_order}
+        keywords = {} if isinstance(stride_order, tuple) and not stride_order else {"stride_order": stride_order}
         args = (output,) if alias_input is None else (output, alias_input)
-        self.recorded("add_output", self._add_output, args, given)
+        self.recorded("add_output", self._add_output, args, keywords)
 
     def _add_output(
         self, output: Tensor, alias_input: Tensor | None = None, *, stride_order: Sequence[int] = (),
@@ -627,16 +629,16 @@ class FusionBuilder(Recording):
 
     def extents(self, sizes: object, op: str, argument: str) -> tuple[Extent, ...]:
         """Return a shape argument: ints and integer scalars."""
-        found: list[Extent] = []
-        given = listed(sizes, op, argument, "ints and integer scalars")
-        _check_axes(op, argument, len(given), each=2)  # a pad has two widths for each axis
-        for position, size in enumerate(given):
+        extents: list[Extent] = []
+        entries = listed(sizes, op, argument, "ints and integer scalars")
+        _check_axes(op, argument, len(entries), each=2)  # a pad has two widths for each axis
+        for position, size in enumerate(entries):
             value = self.value(size, op, f"{argument}[{position}]")
             if not isinstance(value, Scalar) or not value.dtype.is_integral:
                 msg = f"{op}: {argument}[{position}] is {value}; it must be an integer."
                 raise ArgumentTypeError(msg)
-            found.append(value if value.value is None else int(value.value.real))
-        return tuple(found)
+            extents.append(value if value.value is None else int(value.value.real))
+        return tuple(extents)
 
     def wrap(self, result: Any) -> Any:
         """Return values as handles, inside lists and tuples too."""

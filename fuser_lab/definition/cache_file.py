@@ -76,18 +76,18 @@ def read_cache(path: Path, max_fusions: int | None, empty: Callable[[int], Cache
         case {"records": list(records), "fusions": list(fusions), "max_fusions": int(room)}:
             calls = [_call(path, place, entry) for place, entry in enumerate(records)]
         case _:
-            raise _refused(path, "records, fusions or max_fusions are missing")
+            raise _refusal(path, "records, fusions or max_fusions are missing")
     cache = empty(room if max_fusions is None else max_fusions)
     seen: set[int] = set()
     for end in fusions:
         match end:
             case [int(place), int(hits), int(number)] if 0 <= place < len(calls) and min(hits, number) >= 0:
                 if place in seen:
-                    raise _refused(path, f"record {place} ends two fusions")
+                    raise _refusal(path, f"record {place} ends two fusions")
                 seen.add(place)
                 _define(path, cache, calls, place, hits, number)
             case _:
-                raise _refused(path, f"{json_text(end)[:80]} is not the end of a fusion")
+                raise _refusal(path, f"{json_text(end)[:80]} is not the end of a fusion")
     return cache
 
 
@@ -95,11 +95,11 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         data = json_of(path)
     except UnreadableError as error:
-        raise _refused(path, str(error)) from None
+        raise _refusal(path, str(error)) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise _refused(path, f"its format is not {FORMAT!r}")
+        raise _refusal(path, f"its format is not {FORMAT!r}")
     if data.get("version") != VERSION:
-        raise _refused(path, f"its version is {json_text(data.get('version'))[:80]}; this one reads {VERSION}")
+        raise _refusal(path, f"its version is {json_text(data.get('version'))[:80]}; this one reads {VERSION}")
     return data
 
 
@@ -110,8 +110,8 @@ def _call(path: Path, place: int, entry: Any) -> tuple[int, Record]:
             try:
                 return before, from_json(call)
             except (InputError, RecursionError) as error:
-                raise _refused(path, f"record {place}: {error}") from None
-    raise _refused(path, f"record {place} has no predecessor")
+                raise _refusal(path, f"record {place}: {error}") from None
+    raise _refusal(path, f"record {place} has no predecessor")
 
 
 def _define(
@@ -129,14 +129,14 @@ def _define(
             try:
                 result = bare(builder.call(calls[place][1], values))
             except (FuserLabError, TypeError, ValueError, RecursionError) as error:
-                raise _refused(path, f"record {place} cannot be executed: {error}") from None
+                raise _refusal(path, f"record {place} cannot be executed: {error}") from None
             values.update(named_in(result))
     try:
         taken = [(step.record, (step,)) for step in builder.steps]
         cache.insert(taken, builder.fusion, builder.state, hits=hits, fusion_id=number)
     except FuserLabError as error:
-        raise _refused(path, f"record {end} does not end a definition: {error}") from None
+        raise _refusal(path, f"record {end} does not end a definition: {error}") from None
 
 
-def _refused(path: Path, why: str) -> InputError:
+def _refusal(path: Path, why: str) -> InputError:
     return InputError(f"FusionCache.load: {brief(str(path))} is not a readable cache: {why.removesuffix('.')}.")

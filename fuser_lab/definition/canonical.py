@@ -88,11 +88,11 @@ def _scalar_input(scalar: Scalar) -> Step:
 def _tensor_record(tensor: TensorView) -> Record:
     domain = tensor.domain
     shape = [axis.visible_extent if isinstance(axis.visible_extent, int) else -1 for axis in domain.logical]
-    given = {
+    keywords = {
         "shape": shape, "contiguity": list(domain.contiguity or ()), "dtype": tensor.dtype, "is_cpu": tensor.is_cpu,
         "stride_order": list(stride_order_of(domain.allocation_order)),
     }
-    return record_of("define_tensor", (), given, None)
+    return record_of("define_tensor", (), keywords, None)
 
 
 def _call_record(call: Called, made: Sequence[Expr], numbers: Mapping[str, Scalar], owner: object) -> Record:
@@ -104,7 +104,7 @@ def _call_record(call: Called, made: Sequence[Expr], numbers: Mapping[str, Scala
         attrs = {name: value for part in made for name, value in part.attrs if name == "dims"}
     else:
         attrs = dict(expr.attrs)
-    given: list[Any] = []
+    positional: list[Any] = []
     named: dict[str, Any] = {}
     places = True
     parameters = entry.signature.parameters
@@ -116,18 +116,18 @@ def _call_record(call: Called, made: Sequence[Expr], numbers: Mapping[str, Scala
         if kind is Parameter.VAR_POSITIONAL:
             if value:
                 # Arguments before them must be positional, too.
-                given, named = [*given, *named.values(), *value], {}
+                positional, named = [*positional, *named.values(), *value], {}
             continue
         if value is None and parameters[name].default is None and kind is not Parameter.POSITIONAL_ONLY:
             places = False
             continue
         understood = numbers.get(name, _understood(value, attrs.get(name)))
-        if kind is Parameter.POSITIONAL_ONLY or (places and _is_operand(understood, first=not given)):
-            given.append(understood)
+        if kind is Parameter.POSITIONAL_ONLY or (places and _is_operand(understood, first=not positional)):
+            positional.append(understood)
         else:
             places = False
             named[name] = understood
-    return record_of(call.name, tuple(given), named, owner)
+    return record_of(call.name, tuple(positional), named, owner)
 
 
 def _is_operand(value: Any, *, first: bool) -> bool:
@@ -137,17 +137,17 @@ def _is_operand(value: Any, *, first: bool) -> bool:
     return isinstance(value, Handle | Scalar)
 
 
-def _understood(given: Any, attribute: AttrValue) -> Any:
+def _understood(axes: Any, attribute: AttrValue) -> Any:
     """Return an expression's axes for the given axes."""
-    if type(attribute) is int and type(given) is int:
+    if type(attribute) is int and type(axes) is int:
         return attribute
-    if isinstance(given, list | tuple | range):
-        if any(isinstance(part, Handle) for part in given):
-            return list(given)
-        if isinstance(attribute, tuple) and len(attribute) == len(given) and all(type(n) is int for n in attribute):
+    if isinstance(axes, list | tuple | range):
+        if any(isinstance(part, Handle) for part in axes):
+            return list(axes)
+        if isinstance(attribute, tuple) and len(attribute) == len(axes) and all(type(n) is int for n in attribute):
             return list(attribute)
-        return list(given)
-    return given
+        return list(axes)
+    return axes
 
 
 def _effect_of(expr: Expr) -> Effect:

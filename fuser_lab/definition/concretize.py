@@ -67,7 +67,7 @@ class _Concretizer:
         self._fixed = {*fusion.inputs, *fusion.hidden, *(v for pair in fusion.aliases for v in pair)}
         self._fixed.update(tv for tv, _ in fusion.stride_orders)
         self._returned = set(fusion.outputs)
-        exprs = _used([new for expr in fusion.exprs for new in self._built(expr)])
+        built = [new for expr in fusion.exprs for new in self._built(expr)]
 
         def tensor(old: TensorView) -> TensorView:
             new = self._new[old]
@@ -75,10 +75,11 @@ class _Concretizer:
                 raise TypeError(new)
             return new
 
+        outputs = tuple(tensor(tv) for tv in fusion.outputs)
         return Fusion(
             inputs=inputs,
-            exprs=exprs,
-            outputs=tuple(tensor(tv) for tv in fusion.outputs),
+            exprs=_used(built, outputs),
+            outputs=outputs,
             aliases=tuple((tensor(a), tensor(b)) for a, b in fusion.aliases),
             hidden=frozenset(tensor(tv) for tv in fusion.hidden),
             stride_orders=tuple((tensor(tv), ranks) for tv, ranks in fusion.stride_orders),
@@ -107,9 +108,9 @@ class _Concretizer:
         return new
 
     def _bind(self, tensor: TensorView, position: int, extent: Extent, size: int) -> None:
-        known = self._sizes.setdefault(extent.name, size) if isinstance(extent, Scalar) else extent
-        if known != size:
-            msg = f"{tensor.name} has size {size} on axis {position}; the fusion was defined for {known} there."
+        bound = self._sizes.setdefault(extent.name, size) if isinstance(extent, Scalar) else extent
+        if bound != size:
+            msg = f"{tensor.name} has size {size} on axis {position}; the fusion was defined for {bound} there."
             raise InputError(msg)
 
     def _built(self, expr: Expr) -> list[Expr]:
@@ -129,13 +130,14 @@ class _Concretizer:
             steps = COPY
         made: list[Expr] = []
         for place, step in enumerate(steps, 1):
-            (result,) = OPS[step.op].infer((operand,), dict(step.attrs), self._axes)
+            inputs = (operand if step.fill is None else step.fill,)
+            (result,) = OPS[step.op].infer(inputs, dict(step.attrs), self._axes)
             if place == len(steps):
                 part = self._tensor(expr.tensor_outputs[0], result)
             else:
                 name = f"{bound.out.name}_{step.suffix}"
                 part = TensorView(name=name, dtype=result.dtype, domain=_domain_of(result))
-            made.append(Expr(op=OPS[step.op], inputs=(operand,), outputs=(part,), attrs=step.attrs))
+            made.append(Expr(op=OPS[step.op], inputs=inputs, outputs=(part,), attrs=step.attrs))
             operand = part
         return made
 
@@ -191,9 +193,9 @@ class _Concretizer:
             for v, n in zip(inputs, numbers, strict=True) if n is not None
         ]
         with np.errstate(all="ignore"):
-            found = OPS[expr.op.name].reference(*arrays, **attrs)
+            results = OPS[expr.op.name].reference(*arrays, **attrs)
         constant = all(v.value is not None for v in inputs)
-        for out, result in zip(expr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
+        for out, result in zip(expr.outputs, results if isinstance(results, tuple) else (results,), strict=True):
             number = _as_number(result, out)
             self._values[out.name] = number
             if constant:
@@ -237,15 +239,15 @@ def _domain_of(result: Result) -> TensorDomain:
     return result.domain
 
 
-def _used(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Return the expressions without scalar arithmetic that only sizes need."""
-    wanted: set[Val] = set()
-    kept: list[Expr] = []
+def _used(exprs: Sequence[Expr], outputs: Sequence[Val]) -> tuple[Expr, ...]:
+    """Return the expressions that outputs need: without arithmetic for sizes, and operands of what zeros replace."""
+    needed = set(outputs)
+    live: list[Expr] = []
     for expr in reversed(exprs):
-        if expr.tensor_outputs or not wanted.isdisjoint(expr.outputs):
-            kept.append(expr)
-            wanted.update(v for v in expr.inputs if isinstance(v, Scalar))
-    return tuple(reversed(kept))
+        if not needed.isdisjoint(expr.outputs):
+            live.append(expr)
+            needed.update(expr.inputs)
+    return tuple(reversed(live))
 
 
 def _as_number(result: Any, out: Val) -> Number:

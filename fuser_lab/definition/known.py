@@ -139,7 +139,7 @@ class KnownDefinitions(Generic[Payload]):
 
     # Following calls
 
-    def found(self, node: Node | None, *, again: bool = False) -> End | None:
+    def end_of(self, node: Node | None, *, again: bool = False) -> End | None:
         """Return the data that an equal definition stored at the end of its path, or None; count the lookup."""
         with self._lock:
             self._lookups += not again
@@ -201,7 +201,7 @@ class KnownDefinitions(Generic[Payload]):
             self._refusals[node, spelled] = None
             if len(self._refusals) > _MOST_REFUSALS:
                 (oldest, call), _ = self._refusals.popitem(last=False)
-                oldest.refused = {known: said for known, said in oldest.refused.items() if known != call}
+                oldest.refused = {earlier: said for earlier, said in oldest.refused.items() if earlier != call}
                 self._prune(oldest)
 
     def _path(self, taken: Sequence[Taken]) -> Node:
@@ -239,30 +239,30 @@ class KnownDefinitions(Generic[Payload]):
 
     def _lines(self) -> list[TreeLine]:
         """Return the calls, each before those that follow it, and the fusions that end there; the first of many."""
-        found: list[TreeLine] = []
+        lines: list[TreeLine] = []
         with self._lock:
             tops = list(self.root.children.values())
             waiting = [(0, len(tops) > 1, node) for node in reversed(tops)]
-            while waiting and len(found) < MOST_LINES:
+            while waiting and len(lines) < MOST_LINES:
                 depth, begins, node = waiting.pop()
                 text = record_text(node.step.record, node.step.result) if node.step is not None else ""
-                found.append(TreeLine(depth=depth, text=text, begins=begins))
+                lines.append(TreeLine(depth=depth, text=text, begins=begins))
                 parts = len(node.children) + len(node.refused) + (node.end is not None) > 1
                 if node.end is not None:
-                    kept = node.end.schedules
-                    note = f"fusion {kept.fusion_id}: {counted(kept.hits, 'hit')}, "
-                    note += "has not run" if kept.payload is None else "has run"
-                    found.append(TreeLine(depth=depth + parts, text=note, begins=parts, is_end=True))
-                found += [
+                    schedules = node.end.schedules
+                    note = f"fusion {schedules.fusion_id}: {counted(schedules.hits, 'hit')}, "
+                    note += "has not run" if schedules.payload is None else "has run"
+                    lines.append(TreeLine(depth=depth + parts, text=note, begins=parts, is_end=True))
+                lines += [
                     TreeLine(depth=depth + parts, text=f"{record_text(call)} is refused: {error}", begins=parts)
                     for call, error in node.refused.items()
                 ]
                 waiting += [(depth + parts, parts, child) for child in reversed(node.children.values())]
             every = self._records + len(self._refusals) + sum(map(len, self._ends.values()))
-            left = every - len(found)
+            left = every - len(lines)
         if left:
-            found.append(TreeLine(depth=0, text=f"... and {left:,} more lines"))
-        return found
+            lines.append(TreeLine(depth=0, text=f"... and {left:,} more lines"))
+        return lines
 
     def __str__(self) -> str:
         """Return the trie as text: indented lines are alternative branches."""

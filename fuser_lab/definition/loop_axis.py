@@ -31,11 +31,11 @@ class LoopAxis:
     def __init__(self, axis: IterDomain, tensor: Looped) -> None:
         self.axis, self.tensor = axis, tensor
 
-    def _position(self, what: str) -> int:
+    def _position(self, method: str) -> int:
         for position, axis in enumerate(self.tensor.scheduled.loop):
             if axis.id == self.axis.id:
                 return position
-        msg = f"{what}: {self.axis} is not, or is no longer, a loop of {self.tensor.val.name}."
+        msg = f"{method}: {self.axis} is not, or is no longer, a loop of {self.tensor.val.name}."
         raise ScheduleError(msg)
 
     def is_reduction(self) -> bool:

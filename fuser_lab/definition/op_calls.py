@@ -19,7 +19,7 @@ class OpsRecorder(Recorder, Protocol):
     def is_open(self) -> bool:
         """Whether recording is allowed."""
 
-    def require_open(self, what: str) -> None:
+    def require_open(self, caller: str) -> None:
         """Raise unless the definition is open."""
 
     def recorded(
@@ -44,7 +44,7 @@ class Ops:
             if name.startswith("__"):
                 raise AttributeError(name)
             if name in UNSUPPORTED:
-                return _refused(name)
+                return _refusal(name)
             near = get_close_matches(name, dir(self), 1)
             hint = f"did you mean {near[0]}?" if near else "dir(fd.ops) lists all ops."
             msg = f"fd.ops has no op {name}; {hint}"
@@ -60,7 +60,7 @@ class Ops:
         return sorted([*OPS, *COMPOSITES])
 
 
-def _refused(name: str) -> Callable[..., Any]:
+def _refusal(name: str) -> Callable[..., Any]:
     def call(*_: Any, **__: Any) -> NoReturn:
         raise UnsupportedError(refusal(name))
 

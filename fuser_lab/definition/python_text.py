@@ -126,7 +126,7 @@ class _Writer:
         free = [name for name in parameters if name not in attrs and name not in named]
         places = [*free[: len(expr.inputs) - len(named)], *named]
         operands = dict(zip(places, range(len(expr.inputs)), strict=True))
-        found: list[str] = []
+        texts: list[str] = []
         positional = True
         for name, (default, keyword_only) in parameters.items():
             text = None
@@ -140,8 +140,8 @@ class _Writer:
             if text is None or keyword_only:
                 positional = False
             if text is not None:
-                found.append(text if positional else f"{name}={text}")
-        return found
+                texts.append(text if positional else f"{name}={text}")
+        return texts
 
     def _name(self, value: Val) -> str:
         if value.name not in self._names:
@@ -280,26 +280,26 @@ def _cat_arguments(writer: _Writer, expr: Expr) -> list[str]:
 
 def _iota_arguments(writer: _Writer, expr: Expr) -> list[str]:
     shape = expr.attr("shape")
-    found = [writer.attr_text(shape[0] if isinstance(shape, tuple) else shape)]
+    texts = [writer.attr_text(shape[0] if isinstance(shape, tuple) else shape)]
     for place, name in enumerate(("start", "step")):
         if not _is_left_out(expr, name, expr.inputs[place]):
-            found.append(f"{name}={writer.operand(expr, place)}")
-    return [*found, f"dtype={expr.outputs[0].dtype!r}"]
+            texts.append(f"{name}={writer.operand(expr, place)}")
+    return [*texts, f"dtype={expr.outputs[0].dtype!r}"]
 
 
 def _slice_arguments(writer: _Writer, expr: Expr) -> list[str]:
-    found = [writer.operand(expr, 0)]
-    found += [f"{name}={writer.attr_text(expr.attr(name))}" for name in ("start_indices", "end_indices")]
-    found.append(f"strides={[1] * expr.out.ndim}")
-    return [*found, "manual_normalization=True"] if expr.attr("manual_normalization") else found
+    texts = [writer.operand(expr, 0)]
+    texts += [f"{name}={writer.attr_text(expr.attr(name))}" for name in ("start_indices", "end_indices")]
+    texts.append(f"strides={[1] * expr.out.ndim}")
+    return [*texts, "manual_normalization=True"] if expr.attr("manual_normalization") else texts
 
 
 def _fold_arguments(writer: _Writer, expr: Expr) -> list[str]:
-    found = [writer.operand(expr, 0), f"dims={writer.attr_text(expr.attr('dims'))}"]
+    texts = [writer.operand(expr, 0), f"dims={writer.attr_text(expr.attr('dims'))}"]
     # By default, a sum of integers is an Int.
     dtype = expr.outputs[0].dtype
     narrow = dtype is DataType.Bool or (dtype.is_integral and dtype is not DataType.Int)
-    return [*found, f"dtype={dtype!r}"] if narrow else found
+    return [*texts, f"dtype={dtype!r}"] if narrow else texts
 
 
 _SPECIAL: dict[str, Callable[[_Writer, Expr], list[str]]] = {

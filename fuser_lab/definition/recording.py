@@ -46,7 +46,7 @@ class Recording:
         """The recorded fusion."""
         raise NotImplementedError
 
-    def require_open(self, what: str) -> None:
+    def require_open(self, caller: str) -> None:
         """Raise ClosedDefinitionError unless inside the ``with`` block."""
         raise NotImplementedError
 
@@ -67,9 +67,9 @@ class Recording:
         walk, record = self._walk, None
         if walk is not None:
             record = walk.record(name, args, kwargs, self)
-            known = walk.follow(record)
-            if known is not None and known.step is not None:
-                result = known.step.result
+            node = walk.follow(record)
+            if node is not None and node.step is not None:
+                result = node.step.result
                 return (result if isinstance(result, tuple) else (result,)) if name == EMIT else self.wrap(result)
             refused = walk.refused(record)
             if refused is not None:
@@ -139,12 +139,12 @@ class Recording:
 
     def _look_up(self, walk: "Walk[Any]") -> None:
         """Use the data of an equal definition in the cache, or store it there."""
-        self._end = walk.found()
+        self._end = walk.find_end()
         if self._end is None and walk.following:
             self._open = True
             self._build(walk)
             self._open = False
-            self._end = walk.found(again=True)
+            self._end = walk.find_end(again=True)
         self._walk = None
         if self._end is None and self._outputs:
             self._end = walk.keep(self.fusion, self.state)
@@ -198,5 +198,5 @@ class Recording:
         if value is None:
             msg = f"handle: no value of this definition has the number {fid}."
             raise DefinitionError(msg)
-        found: Handle = self.wrap(value)
-        return found
+        handle: Handle = self.wrap(value)
+        return handle

@@ -43,11 +43,11 @@ class Schedulable:
     @property
     def scheduled(self) -> ScheduledTensor:
         """The tensor with its loops; ScheduleError if no output needs it."""
-        found = self.builder.hand.scheduled.tensors.get(self.val.name)
-        if found is None:
+        scheduled = self.builder.hand.scheduled.tensors.get(self.val.name)
+        if scheduled is None:
             msg = f"{self.val.name} is not a tensor that any output of this fusion needs."
             raise ScheduleError(msg)
-        return found
+        return scheduled
 
     def __str__(self) -> str:
         """Return IR text, with the loops of the schedule by hand."""
@@ -168,10 +168,10 @@ class Schedulable:
         self, pos: int, to: Iterable[Any], propagate_parallel_type: bool = False,
     ) -> None:
         """Give the tensors on paths from ``to`` to this one its first ``pos`` loops."""
-        what = "bounded_transform_backward"
+        method = "bounded_transform_backward"
         self._add(
-            what, pos=whole(what, "pos", pos), to=names(what, to, self.builder),
-            propagate_parallel_type=flag(propagate_parallel_type, what, "propagate_parallel_type"),
+            method, pos=whole(method, "pos", pos), to=names(method, to, self.builder),
+            propagate_parallel_type=flag(propagate_parallel_type, method, "propagate_parallel_type"),
         )
 
     def _unsupported(self, method: str, why: str) -> NoReturn:
@@ -209,8 +209,8 @@ class Transforms:
     def _hand(self) -> HandSchedule:
         return self._builder.hand
 
-    def _of(self, what: str, given: Any, name: str = "tensor") -> Any:
-        return schedule_arguments.tensor(what, name, given, self._builder)
+    def _of(self, method: str, handle: Any, name: str = "tensor") -> Any:
+        return schedule_arguments.tensor(method, name, handle, self._builder)
 
     @property
     def transforms(self) -> tuple[Transform, ...]:

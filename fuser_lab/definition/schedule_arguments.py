@@ -22,7 +22,7 @@ _TENSORS = listed(ANYTHING, "a list of tensors", most=_MOST, lazy=True)
 _PARALLEL_TYPES = listed(ANYTHING, "a list of ParallelTypes", most=_MOST, lazy=True)
 
 
-def order_of(given: object) -> tuple[tuple[int, int], ...]:
+def order_of(order: object) -> tuple[tuple[int, int], ...]:
     """Return the argument of ``reorder``, a mapping {old: new} or the old positions in their new order, as pairs.
 
     Raises
@@ -30,104 +30,104 @@ def order_of(given: object) -> tuple[tuple[int, int], ...]:
     ArgumentTypeError
         If it is neither.
     """
-    if isinstance(given, Mapping):
-        pairs = list(given.items())
-    elif isinstance(given, Sequence) and not isinstance(given, str):
-        pairs = [(old, new) for new, old in enumerate(islice(given, _MOST))]
+    if isinstance(order, Mapping):
+        pairs = list(order.items())
+    elif isinstance(order, Sequence) and not isinstance(order, str):
+        pairs = [(old, new) for new, old in enumerate(islice(order, _MOST))]
     else:
         pairs = [(None, None)]
     if not all(is_whole(a) and is_whole(b) for a, b in pairs):
-        msg = f"reorder: order must be a mapping of old positions to new ones, given {shown(given)}."
+        msg = f"reorder: order must be a mapping of old positions to new ones, given {shown(order)}."
         raise ArgumentTypeError(msg)
     return tuple((int(a), int(b)) for a, b in pairs)
 
 
-def check_copy(what: str, op_type: object, cache_op: object = None) -> None:
+def check_copy(call: str, op_type: object, cache_op: object = None) -> None:
     """Raise ArgumentTypeError if it is not a kind of copy, UnsupportedError if Numba cannot express it."""
-    for given, name in ((op_type, "op_type"), (cache_op, "cache_op")):
-        if given is None:
+    for mode, name in ((op_type, "op_type"), (cache_op, "cache_op")):
+        if mode is None:
             continue
-        if not isinstance(given, Enum) or type(given).__name__ != _COPY_KINDS[name]:
-            msg = f"{what}: {name} must be a {_COPY_KINDS[name]}, given {shown(given)}."
+        if not isinstance(mode, Enum) or type(mode).__name__ != _COPY_KINDS[name]:
+            msg = f"{call}: {name} must be a {_COPY_KINDS[name]}, given {shown(mode)}."
             raise ArgumentTypeError(msg)
-        if given.name in {"tma", "load_matrix", "cp_async"}:
-            msg = f"{what}: {name}={given} is not supported: Numba has no such instruction; a plain copy does the same."
+        if mode.name in {"tma", "load_matrix", "cp_async"}:
+            msg = f"{call}: {name}={mode} is not supported: Numba has no such instruction; a plain copy does the same."
             raise UnsupportedError(msg)
 
 
-def tensor(what: str, name: str, given: Any, builder: object) -> Any:
+def tensor(method: str, name: str, handle: Any, builder: object) -> Any:
     """Return a tensor of a definition, or raise ArgumentTypeError, or DefinitionError if it is another definition's."""
-    if not isinstance(getattr(given, "val", None), TensorView):
-        msg = f"{what}: {name} must be a tensor, given {shown(given)}."
+    if not isinstance(getattr(handle, "val", None), TensorView):
+        msg = f"{method}: {name} must be a tensor, given {shown(handle)}."
         raise ArgumentTypeError(msg)
-    if given.builder is not builder:
-        msg = f"{what}: {name} ({given}) belongs to another definition."
+    if handle.builder is not builder:
+        msg = f"{method}: {name} ({handle}) belongs to another definition."
         raise DefinitionError(msg)
-    return given
+    return handle
 
 
-def names(what: str, given: Any, builder: object) -> tuple[str, ...]:
+def names(method: str, handles: Any, builder: object) -> tuple[str, ...]:
     """Return the names of a definition's tensors, given as one handle or several."""
-    several = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
-    found: list[Any] = _TENSORS.of(given, what, "tensors") if several else [given]
-    for entry in found:
+    several = isinstance(handles, Iterable) and not isinstance(handles, str | bytes | Mapping)
+    entries: list[Any] = _TENSORS.of(handles, method, "tensors") if several else [handles]
+    for entry in entries:
         if not isinstance(getattr(entry, "val", None), TensorView):
-            msg = f"{what}: a list of tensors is needed, given {shown(entry)}."
+            msg = f"{method}: a list of tensors is needed, given {shown(entry)}."
             raise ArgumentTypeError(msg)
-    return tuple(tensor(what, "a tensor", entry, builder).val.name for entry in found)
+    return tuple(tensor(method, "a tensor", entry, builder).val.name for entry in entries)
 
 
-def whole(what: str, name: str, given: Any) -> int:
+def whole(method: str, name: str, value: Any) -> int:
     """Return a whole number, or raise ArgumentTypeError."""
-    found: int = _WHOLE.of(given, what, name)
-    return found
+    number: int = _WHOLE.of(value, method, name)
+    return number
 
 
-def wholes(what: str, name: str, given: Any) -> tuple[int, ...]:
+def wholes(method: str, name: str, values: Any) -> tuple[int, ...]:
     """Return whole numbers, or raise ArgumentTypeError."""
-    return tuple(_WHOLES.of(given, what, name))
+    return tuple(_WHOLES.of(values, method, name))
 
 
-def parallel_type(what: str, given: Any) -> ParallelType:
+def parallel_type(method: str, value: Any) -> ParallelType:
     """Return a ParallelType, or raise ArgumentTypeError."""
-    if not isinstance(given, ParallelType):
-        msg = f"{what}: a ParallelType is needed, given {shown(given)}."
+    if not isinstance(value, ParallelType):
+        msg = f"{method}: a ParallelType is needed, given {shown(value)}."
         raise ArgumentTypeError(msg)
-    return given
+    return value
 
 
-def parallel_types(what: str, given: Any) -> tuple[ParallelType, ...]:
+def parallel_types(method: str, values: Any) -> tuple[ParallelType, ...]:
     """Return ParallelTypes, by name, or raise ArgumentTypeError."""
-    found = _PARALLEL_TYPES.of(given, what, "selected_parallel_types")
-    return tuple(sorted((parallel_type(what, entry) for entry in found), key=lambda kind: kind.name))
+    entries = _PARALLEL_TYPES.of(values, method, "selected_parallel_types")
+    return tuple(sorted((parallel_type(method, entry) for entry in entries), key=lambda kind: kind.name))
 
 
-def memory(what: str, given: Any) -> MemoryType:
+def memory(method: str, value: Any) -> MemoryType:
     """Return a MemoryType, or raise ArgumentTypeError."""
-    if not isinstance(given, MemoryType):
-        msg = f"{what}: a MemoryType is needed, given {shown(given)}."
+    if not isinstance(value, MemoryType):
+        msg = f"{method}: a MemoryType is needed, given {shown(value)}."
         raise ArgumentTypeError(msg)
-    return given
+    return value
 
 
-def sharing(what: str, given: Any) -> str:
+def sharing(method: str, mode: Any) -> str:
     """Return how loops are shared, ``"standard"`` or ``"best_effort"``, or raise ArgumentTypeError, ScheduleError."""
-    if isinstance(given, str) and given in {"standard", "best_effort"}:
-        return given
-    msg = f"{what}: mode must be 'standard' or 'best_effort', given {shown(given)}."
-    raise ScheduleError(msg) if isinstance(given, str) else ArgumentTypeError(msg)
+    if isinstance(mode, str) and mode in {"standard", "best_effort"}:
+        return mode
+    msg = f"{method}: mode must be 'standard' or 'best_effort', given {shown(mode)}."
+    raise ScheduleError(msg) if isinstance(mode, str) else ArgumentTypeError(msg)
 
 
-def template_arguments(what: str, style: Any, nest: Any, params: Mapping[str, Any]) -> dict[str, Argument]:
+def template_arguments(method: str, style: Any, nest: Any, params: Mapping[str, Any]) -> dict[str, Argument]:
     """Return the arguments of a form of loops: its style, its nest, and whole numbers, flags or a pair of threads."""
-    found: dict[str, Argument] = {"style": _TEXT.of(style, what, "style"), "nest": whole(what, "nest", nest)}
+    checked: dict[str, Argument] = {"style": _TEXT.of(style, method, "style"), "nest": whole(method, "nest", nest)}
     for name, value in params.items():
         if name == "target":
-            found[name] = _TEXT.of(value, what, name)
+            checked[name] = _TEXT.of(value, method, name)
         elif isinstance(value, bool):
-            found[name] = value
+            checked[name] = value
         elif name == "threads" and not is_whole(value):
-            found[name] = wholes(what, name, value)
+            checked[name] = wholes(method, name, value)
         else:
-            found[name] = whole(what, name, value)
-    return found
+            checked[name] = whole(method, name, value)
+    return checked

@@ -65,8 +65,8 @@ class _Refused(Exception):  # noqa: N818 - turned into a ScheduleError where it 
     def __init__(self, node: ast.AST) -> None:
         super().__init__()
         self.line = getattr(node, "lineno", 1)
-        found = ast.unparse(node).partition("\n")[0]
-        self.what = found if len(found) <= 60 else f"{found[:57]}..."
+        text = ast.unparse(node).partition("\n")[0]
+        self.what = text if len(text) <= 60 else f"{text[:57]}..."
 
 
 class _Reader:
@@ -141,11 +141,11 @@ class _Reader:
         return self._known[node.id]
 
     def _member(self, kind: type[Enum], name: str, node: ast.AST) -> Enum:
-        found = kind.__members__.get(name)
-        if found is None:
+        member = kind.__members__.get(name)
+        if member is None:
             getattr(kind, name, None)  # raises with the reason, if there is one
             self._refuse(node)
-        return found
+        return member
 
     def _refuse(self, node: ast.AST) -> NoReturn:
         raise _Refused(node)

@@ -102,14 +102,14 @@ def steps_of(fusion: Fusion, transforms: Iterable[Transform]) -> Steps:
     """Return the changes of each transform."""
     scheduled = ScheduledFusion.start(fusion)
     before = texts(scheduled, RULES)
-    found: list[Step] = []
+    steps: list[Step] = []
     for number, transform in enumerate(transforms, 1):
         scheduled = apply(scheduled, transform, RULES)
         after = texts(scheduled, RULES)
         changes = tuple((name, before.get(name, ""), text) for name, text in after.items() if before.get(name) != text)
-        found.append(Step(number=number, transform=transform, changes=changes))
+        steps.append(Step(number=number, transform=transform, changes=changes))
         before = after
-    return Steps(tuple(found))
+    return Steps(tuple(steps))
 
 
 class HandSchedule:
@@ -184,8 +184,8 @@ class HandSchedule:
         if not 0 <= count <= len(self._transforms):
             msg = f"undo: {count} transforms cannot be undone; there are {len(self._transforms)}."
             raise ScheduleError(msg)
-        kept = len(self._transforms) - count
-        taken, self._transforms = self._transforms[kept:], self._transforms[:kept]
+        remaining = len(self._transforms) - count
+        taken, self._transforms = self._transforms[remaining:], self._transforms[:remaining]
         return taken
 
     def steps(self) -> Steps:

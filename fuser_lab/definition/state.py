@@ -110,11 +110,11 @@ class FusionState:
     def rows(self) -> tuple[tuple[str, str, str, str], ...]:
         """Return (number, kind, value, part) of every number, extents last."""
         parts = dict.fromkeys(self.outputs, "output") | dict.fromkeys(self.inputs, "input")
-        found = [(str(s.fid), s.kind.value, str(s), parts.get(s.fid, "")) for s in self.states]
+        rows = [(str(s.fid), s.kind.value, str(s), parts.get(s.fid, "")) for s in self.states]
         inner = sorted((fid, name) for name, fid in self.fid_of.items() if fid >= len(self.states))
-        found += [(str(fid), "inside", name, parts.get(fid, "")) for fid, name in inner]
-        found += [(str(-n), "extent", str(e), "size") for n, e in enumerate(self.extents, 1)]
-        return tuple(found)
+        rows += [(str(fid), "inside", name, parts.get(fid, "")) for fid, name in inner]
+        rows += [(str(-n), "extent", str(e), "size") for n, e in enumerate(self.extents, 1)]
+        return tuple(rows)
 
     def __str__(self) -> str:
         """Return a table of all numbers."""
@@ -200,20 +200,20 @@ def number_operands(call: Called, made: Sequence[Expr]) -> list[tuple[str | None
     if call.name in DEFINES:
         return [(None, scalar) for scalar in _elements(call)]
     names = _operand_names(call.name, made)
-    found: list[tuple[str | None, Scalar]] = []
+    numbers: list[tuple[str | None, Scalar]] = []
     for name, value in arguments_of(call).items() if names else ():
         if name in names and not isinstance(value, Handle):
             number = value.item() if hasattr(value, "item") else value
             if isinstance(number, bool | int | float | complex):
-                found.append((name, Scalar(name="", dtype=of_python(number), value=number)))
-    return found
+                numbers.append((name, Scalar(name="", dtype=of_python(number), value=number)))
+    return numbers
 
 
 def _elements(call: Called) -> Iterator[Scalar]:
     """Yield the numbers of a vector's elements."""
     if call.name == "define_vector" and not is_whole(call.args[0]):
-        for given, scalar in zip(call.args[0], values_in(call.result), strict=True):
-            if isinstance(scalar, Scalar) and not isinstance(given, Handle):
+        for element, scalar in zip(call.args[0], values_in(call.result), strict=True):
+            if isinstance(scalar, Scalar) and not isinstance(element, Handle):
                 yield scalar
 
 

@@ -5,7 +5,7 @@ from fuser_lab.ops.arguments import wholes
 
 
 def describe_strides(
-    sizes: object, strides: object, what: str = "define_tensor",
+    sizes: object, strides: object, caller: str = "define_tensor",
 ) -> tuple[tuple[bool | None, ...], tuple[int, ...]]:
     """Return (contiguity, stride_order) of a tensor with these sizes and strides, both lists of ints, in elements.
 
@@ -18,14 +18,14 @@ def describe_strides(
     DefinitionError
         If the lengths differ or an entry is negative.
     """
-    sizes = wholes(sizes, what, "sizes")
-    strides = wholes(strides, what, "strides")
+    sizes = wholes(sizes, caller, "sizes")
+    strides = wholes(strides, caller, "strides")
     if len(sizes) != len(strides):
-        msg = f"{what}: sizes has {len(sizes)} entries and strides {len(strides)}; they must agree."
+        msg = f"{caller}: sizes has {len(sizes)} entries and strides {len(strides)}; they must agree."
         raise DefinitionError(msg)
-    for name, given in (("sizes", sizes), ("strides", strides)):
-        if any(n < 0 for n in given):
-            msg = f"{what}: {name}={given} has a negative entry; {name} are 0 or more."
+    for name, entries in (("sizes", sizes), ("strides", strides)):
+        if any(n < 0 for n in entries):
+            msg = f"{caller}: {name}={entries} has a negative entry; {name} are 0 or more."
             raise DefinitionError(msg)
     order = sorted((i for i in range(len(sizes)) if strides[i]), key=lambda i: -strides[i])
     for axis in (i for i in range(len(sizes)) if not strides[i]):

@@ -34,12 +34,12 @@ class Walk(Generic[Payload]):
     @property
     def steps(self) -> tuple[Step, ...]:
         """The records so far of a definition that is following."""
-        found: list[Step] = []
+        steps: list[Step] = []
         node = self._node
         while node is not None and node.step is not None:
-            found.append(node.step)
+            steps.append(node.step)
             node = node.parent
-        return tuple(reversed(found))
+        return tuple(reversed(steps))
 
     def record(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], owner: object) -> Record | None:
         """Return a call as data; None if it has no written form, in which case the definition is not cached."""
@@ -91,9 +91,9 @@ class Walk(Generic[Payload]):
         if self.cacheable and record is not None and isinstance(error, FuserLabError):
             self._cache.refuse(self._taken, record, error)
 
-    def found(self, *, again: bool = False) -> End | None:
+    def find_end(self, *, again: bool = False) -> End | None:
         """Return the data of an equal definition, now that this one is complete; ``again`` does not count it."""
-        return self._cache.found(self._node if self.cacheable else None, again=again)
+        return self._cache.end_of(self._node if self.cacheable else None, again=again)
 
     def keep(self, fusion: Fusion, state: FusionState) -> End | None:
         """Return the cached data of a definition that was built; None if it cannot be cached."""

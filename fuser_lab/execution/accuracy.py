@@ -62,13 +62,13 @@ class Accuracy:
 
 def measure_all() -> dict[str, Stated]:
     """Return the accuracy of kernels on every target of this machine: the CPU, and a GPU if there is one."""
-    found = {cpu_table(): stated_from(measured(CPU.name), cpu_table(), _processor())}
+    tables = {cpu_table(): stated_from(measured(CPU.name), cpu_table(), _processor())}
     for name in names():
         described = target_of(name).device
         if described is not None:
             with contextlib.suppress(FuserLabError):  # there is none here
-                found[name] = stated_from(measured(name), name, described()().name)
-    return found
+                tables[name] = stated_from(measured(name), name, described()().name)
+    return tables
 
 
 def cpu_table() -> str:
@@ -76,11 +76,11 @@ def cpu_table() -> str:
     return CPU.name if cpu_has("fma") else WITHOUT_FMA
 
 
-def stated_from(found: Iterable[Accuracy], target: str, device: str) -> Stated:
+def stated_from(accuracies: Iterable[Accuracy], target: str, device: str) -> Stated:
     """Return measurements as a table."""
     table: dict[str, dict[str, float]] = {}
-    for one in found:
-        table.setdefault(one.op, {})[one.dtype.name] = one.ulps
+    for accuracy in accuracies:
+        table.setdefault(accuracy.op, {})[accuracy.dtype.name] = accuracy.ulps
     return Stated(target=target, device=device, ulps=table)
 
 
@@ -98,14 +98,14 @@ def measured(
     UnsupportedError
         If the target is a GPU and there is none.
     """
-    found: list[Accuracy] = []
+    accuracies: list[Accuracy] = []
     counts = tuple(operands)
     for dtype in dtypes:
         for count in counts:
             names = _names(dtype, count)
             if names:
-                found += _measured(names, dtype, count, target)
-    return tuple(found)
+                accuracies += _measure(names, dtype, count, target)
+    return tuple(accuracies)
 
 
 def _names(dtype: DataType, count: int) -> tuple[str, ...]:
@@ -133,19 +133,19 @@ def _fusion(names: Sequence[str], dtype: DataType, count: int, size: int) -> Fus
     return concretize(fd.fusion, {tv.name: (size,) for tv in fd.fusion.tensor_inputs}, {})
 
 
-def _measured(names: Sequence[str], dtype: DataType, count: int, target: str) -> list[Accuracy]:
+def _measure(names: Sequence[str], dtype: DataType, count: int, target: str) -> list[Accuracy]:
     inputs = samples(dtype, count)
     fusion = _fusion(names, dtype, count, len(inputs[0]))
     plan = prepare(
         fusion, [KernelRequest(fusion=fusion, scheduler=SchedulerType.POINTWISE)], target, allow_fallback=False,
     )
     on_host = is_on_host(target)
-    given = inputs if on_host else [from_numpy_as("torch", x).to(target) for x in inputs]
-    results = [to_numpy(x) for x in plan.run(given)]
+    arguments = inputs if on_host else [from_numpy_as("torch", x).to(target) for x in inputs]
+    results = [to_numpy(x) for x in plan.run(arguments)]
     with np.errstate(all="ignore"):
-        wanted = _wanted(names, fusion, inputs)
-        found = []
-        for name, tv, got, exact in zip(names, fusion.outputs, results, wanted, strict=True):
+        references = _exact_results(names, fusion, inputs)
+        accuracies = []
+        for name, tv, got, exact in zip(names, fusion.outputs, results, references, strict=True):
             if exact is None:
                 continue
             places, reference = exact
@@ -156,16 +156,16 @@ def _measured(names: Sequence[str], dtype: DataType, count: int, target: str) ->
                 errors = np.where(np.abs(reference) < _info(tv.dtype).tiny, 0.0, errors)
             worst = int(np.argmax(errors))
             operands = tuple(str(x[places][worst]) for x in inputs)
-            found.append(
+            accuracies.append(
                 Accuracy(op=name, dtype=dtype, target=target, ulps=float(errors[worst]), operands=operands),
             )
-    return found
+    return accuracies
 
 
 Wanted = tuple[Any, Array]  # indices of samples, and their exact results
 
 
-def _wanted(names: Sequence[str], fusion: Fusion, inputs: Sequence[Array]) -> list[Wanted | None]:
+def _exact_results(names: Sequence[str], fusion: Fusion, inputs: Sequence[Array]) -> list[Wanted | None]:
     """Return exact results for some samples of each op; None if none can be computed in higher precision."""
     if inputs[0].dtype in {np.dtype(np.float64), np.dtype(np.complex128)}:
         return [_of_double(name, inputs) for name in names]
@@ -187,10 +187,10 @@ def _of_double(name: str, inputs: Sequence[Array]) -> Wanted | None:
     if np.finfo(kind).nmant <= np.finfo(np.float64).nmant:
         return None
     try:
-        found = np.asarray(entry.reference(*(x.astype(kind) for x in inputs)))
+        results = np.asarray(entry.reference(*(x.astype(kind) for x in inputs)))
     except TypeError:
         return None
-    return (slice(None), found) if np.finfo(found.dtype).nmant > np.finfo(np.float64).nmant else None
+    return (slice(None), results) if np.finfo(results.dtype).nmant > np.finfo(np.float64).nmant else None
 
 
 _BY_MPMATH: dict[str, Callable[[Any, Any], Any]] = {
@@ -213,8 +213,8 @@ def _by_mpmath(name: str, x: Array) -> Wanted | None:
     places = np.flatnonzero((x > low) & (x < high) & (np.abs(x) > 1e-30) & ((x != np.rint(x)) | (x > 0)))[::_FEW]
     with mpmath.workdps(_DIGITS if name == "erfcinv" else 60):
         exact = [_BY_MPMATH[name](mpmath.mp, mpmath.mpf(float(value))) for value in x[places]]
-        found = [np.longdouble(mpmath.nstr(value, 25)) for value in exact]
-    return places, np.array(found)
+        numbers = [np.longdouble(mpmath.nstr(value, 25)) for value in exact]
+    return places, np.array(numbers)
 
 
 def ulps(got: Array, exact: Array, dtype: DataType) -> Array:
@@ -299,5 +299,5 @@ def _complex_samples(rng: np.random.Generator, dtype: DataType) -> Array:
     special.imag = imag
     size = np.exp(rng.uniform(-7, 5, 2 * _EACH))
     plane = size * np.exp(1j * rng.uniform(-np.pi, np.pi, 2 * _EACH))
-    found = np.concatenate([special, plane])
-    return rng.permutation(found).astype(dtype.numpy)
+    numbers = np.concatenate([special, plane])
+    return rng.permutation(numbers).astype(dtype.numpy)

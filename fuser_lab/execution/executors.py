@@ -77,22 +77,22 @@ def options_of(enable: object, disable: object) -> SegmenterOptions:
     ArgumentTypeError
         If they are not lists of names.
     """
-    on = _known("_enable_options", enable, ENABLE_OPTIONS)
-    off = {_DISABLES[name] for name in _known("_disable_options", disable, DISABLE_OPTIONS) if name in _DISABLES}
+    on = _options("_enable_options", enable, ENABLE_OPTIONS)
+    off = {_DISABLES[name] for name in _options("_disable_options", disable, DISABLE_OPTIONS) if name in _DISABLES}
     return SegmenterOptions(
         disabled_schedulers=frozenset(scheduler.value for scheduler in off), memory_promotion="memory_promotion" in on,
         fuse_matmul="fuse_matmul" in on,
     )
 
 
-def _known(argument: str, given: object, names: frozenset[str]) -> tuple[str, ...]:
-    found = tuple(_NAMES.of(given, "execute", argument))
-    for name in found:
+def _options(argument: str, options: object, names: frozenset[str]) -> tuple[str, ...]:
+    chosen = tuple(_NAMES.of(options, "execute", argument))
+    for name in chosen:
         if name not in names:
-            known = ", ".join(sorted(names))
-            msg = f"execute: {argument} names {shown(name)}, which is not an option; choose from {known}."
+            choices = ", ".join(sorted(names))
+            msg = f"execute: {argument} names {shown(name)}, which is not an option; choose from {choices}."
             raise DefinitionError(msg)
-    return found
+    return chosen
 
 
 def device_name(device: object) -> str | None:
@@ -107,8 +107,8 @@ def device_name(device: object) -> str | None:
         return None
     if type(device).__name__ == "device":
         return str(device)
-    found: str | int = _DEVICE.of(device, "", "device")
-    return found if isinstance(found, str) else f"cuda:{found}"
+    device_id: str | int = _DEVICE.of(device, "", "device")
+    return device_id if isinstance(device_id, str) else f"cuda:{device_id}"
 
 
 def _check_device(device: str | None, described: Sequence[Described]) -> None:
@@ -156,10 +156,10 @@ class FusionExecutorCache:
         flat = flattened(inputs)
         options = options_of(_enable_options, _disable_options)
         described = tuple(describe(value) for value in flat)
-        wanted = device_name(device)
-        _check_device(wanted, described)
+        name = device_name(device)
+        _check_device(name, described)
         plan = self._plan(flat, described, options)
-        outputs = run_plan(plan, flat, described, wanted, self._id, self.like(flat, wanted))
+        outputs = run_plan(plan, flat, described, name, self._id, self.like(flat, name))
         with self._lock:
             self._recent = plan
             self._ran[self._key(described)] = None
@@ -382,8 +382,8 @@ class KernelExecutor:
         self._plan = plan
 
     def _compile_scheduled(self, definition: Fusion, hand: HandSchedule, flat: Sequence[Any]) -> None:
-        known = bool(flat) or not definition.inputs
-        described = tuple(described_input(value) for value in flat) if known else default_inputs(definition)
+        has_inputs = bool(flat) or not definition.inputs
+        described = tuple(described_input(value) for value in flat) if has_inputs else default_inputs(definition)
         self._definition, self.transforms, self._kernels = definition, hand.transforms, {}
         self._scheduled = replay(bind(definition, described).fusion, hand.transforms, RULES)
         # Raise now, not when the kernel runs, if the inputs do not fit.
@@ -420,9 +420,9 @@ class KernelExecutor:
         """Return the CUDA kernel of the manual schedule; raise StateError if none has been compiled."""
         return generate_scheduled(self._by_hand("get_cuda_kernel")).source
 
-    def _by_hand(self, what: str) -> ScheduledFusion:
+    def _by_hand(self, method: str) -> ScheduledFusion:
         if self._scheduled is None:
-            msg = f"KernelExecutor.{what}: no kernel scheduled by hand has been compiled."
+            msg = f"KernelExecutor.{method}: no kernel scheduled by hand has been compiled."
             raise StateError(msg)
         return self._scheduled
 
@@ -458,9 +458,9 @@ class KernelExecutor:
         return False
 
     @staticmethod
-    def _own_launches(what: str, launch_constraints: object, compile_params: object) -> None:
+    def _own_launches(method: str, launch_constraints: object, compile_params: object) -> None:
         if launch_constraints is not None or compile_params is not None:
-            msg = f"KernelExecutor.{what}: launch_constraints and compile_params are not supported."
+            msg = f"KernelExecutor.{method}: launch_constraints and compile_params are not supported."
             raise UnsupportedError(msg)
 
 

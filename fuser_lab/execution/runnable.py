@@ -113,28 +113,28 @@ def _smaller(fusion: Fusion, inputs: tuple[Described, ...], room: float) -> tupl
 def _halved(fusion: Fusion, inputs: tuple[Described, ...]) -> Iterator[tuple[Described, ...]]:
     """Yield inputs with one open size of the definition halved, the largest first; then with all of them halved."""
     opened = {
-        (place, axis): given.shape[axis]
-        for place, (value, given) in enumerate(zip(fusion.inputs, inputs, strict=True))
-        if isinstance(value, TensorView) and isinstance(given, TensorSpec)
+        (place, axis): described.shape[axis]
+        for place, (value, described) in enumerate(zip(fusion.inputs, inputs, strict=True))
+        if isinstance(value, TensorView) and isinstance(described, TensorSpec)
         for axis, extent in enumerate(value.extents)
-        if not isinstance(extent, int) and given.shape[axis] > 1
+        if not isinstance(extent, int) and described.shape[axis] > 1
     }
     sizes = sorted(set(opened.values()), reverse=True)
     for changed in (*({size} for size in sizes), set(sizes)):
-        found = tuple(
-            _with_sizes(given, [
-                size // 2 if opened.get((place, axis)) in changed else size for axis, size in enumerate(given.shape)
-            ], changed) if isinstance(given, TensorSpec) else given
-            for place, given in enumerate(inputs)
+        halved = tuple(
+            _with_sizes(described, [
+                size // 2 if opened.get((place, axis)) in changed else size for axis, size in enumerate(described.shape)
+            ], changed) if isinstance(described, TensorSpec) else described
+            for place, described in enumerate(inputs)
         )
-        if None not in found and found != inputs:
-            yield found  # type: ignore[misc]
+        if None not in halved and halved != inputs:
+            yield halved  # type: ignore[misc]
 
 
-def _with_sizes(given: TensorSpec, shape: list[int], changed: set[int]) -> TensorSpec | None:
+def _with_sizes(described: TensorSpec, shape: list[int], changed: set[int]) -> TensorSpec | None:
     """Return an input with other sizes in the same memory order; None if its integers may be indices out of range."""
-    fill = given.fill
-    if given.dtype.is_integral and fill is not None:
+    fill = described.fill
+    if described.dtype.is_integral and fill is not None:
         # Integers below a size are assumed to be indices along it.
         least = min((size for size in changed), default=0)
         if fill.kind == "integers" and fill.high <= max(changed, default=0):
@@ -142,8 +142,8 @@ def _with_sizes(given: TensorSpec, shape: list[int], changed: set[int]) -> Tenso
         elif fill.kind in {"range", "values"} and any(value != 0 for value in fill.values):
             return None
     steps, step = [0] * len(shape), 1
-    for axis in sorted(range(len(shape)), key=lambda i: (given.strides[i], -i)):
-        if given.strides[axis] or given.shape[axis] <= 1:
+    for axis in sorted(range(len(shape)), key=lambda i: (described.strides[i], -i)):
+        if described.strides[axis] or described.shape[axis] <= 1:
             steps[axis] = step
             step *= max(shape[axis], 1)
-    return replace(given, shape=tuple(shape), strides=tuple(steps), fill=fill)
+    return replace(described, shape=tuple(shape), strides=tuple(steps), fill=fill)

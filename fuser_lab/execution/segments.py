@@ -92,10 +92,10 @@ class SegmentedDefinition:
         if way is not None:
             return self.manager.run(flat, way.runs, way.sizes)
         sizes = self._sizes(flat)
-        found: list[Run] = []
-        outputs = self.manager.run(flat, [partial(_noted, s, flat, found) for s in self._segments], sizes)
+        runs: list[Run] = []
+        outputs = self.manager.run(flat, [partial(_run_and_store, s, flat, runs) for s in self._segments], sizes)
         with self._lock:
-            self._ways[key] = _Way(tuple(found), sizes)
+            self._ways[key] = _Way(tuple(runs), sizes)
             if len(self._ways) > _KEPT_WAYS:
                 self._ways.popitem(last=False)
         return outputs
@@ -116,19 +116,21 @@ class SegmentedDefinition:
 
     def _sizes(self, flat: Sequence[Any]) -> dict[int, int]:
         """Return the sizes that ops determine and segments read, by number; raise for inputs that do not fit."""
-        found = self._lifting.sizes([describe(value) for value in flat])
-        return {number: found[name] for name, number in self._decided.items()}
+        sizes = self._lifting.sizes([describe(value) for value in flat])
+        return {number: sizes[name] for name, number in self._decided.items()}
 
 
 def _manager(
     fusion: Fusion, state: FusionState, segments: Sequence[Definition], maps: Sequence[Mapping[int, int]],
     last_used: Mapping[int, int],
 ) -> ArgumentManager:
-    kept = {*state.outputs, *state.inputs}
+    lasting = {*state.outputs, *state.inputs}
     steps = []
     for index, (segment, numbers) in enumerate(zip(segments, maps, strict=True)):
         reads = tuple(numbers[fid] for fid in segment.state.inputs)
-        frees = tuple(fid for fid in dict.fromkeys(reads) if last_used[fid] == index and fid not in kept and fid >= 0)
+        frees = tuple(
+            fid for fid in dict.fromkeys(reads) if last_used[fid] == index and fid not in lasting and fid >= 0
+        )
         writes = tuple(numbers[fid] for fid in segment.state.outputs)
         alone = not segment.fusion.tensor_inputs
         steps.append(SegmentArguments(alone=alone, reads=reads, writes=writes, frees=frees))
@@ -155,15 +157,15 @@ def _by_definition(segment: Definition, how: Mapping[str, Any], values: list[Any
     return segment.manual_execute(values) if by_hand else segment.execute(values, **how)
 
 
-def _noted(segment: Definition, given: Sequence[Any], found: list[Run], values: list[Any]) -> Sequence[Any]:
+def _run_and_store(segment: Definition, inputs: Sequence[Any], runs: list[Run], values: list[Any]) -> Sequence[Any]:
     """Run a segment, and store its compiled form so that the next run does not examine the inputs."""
     specs = [d for d in map(describe, values) if isinstance(d, TensorSpec)]
     if specs:
         target = target_of(device_of(specs)).name
         run: Run = segment.plan_for(values).prepared(target).run
     else:
-        run = partial(_alone, segment, next((x for x in given if kind_of(x) != "number"), None))
-    found.append(run)
+        run = partial(_alone, segment, next((x for x in inputs if kind_of(x) != "number"), None))
+    runs.append(run)
     return run(values)
 
 

@@ -77,7 +77,7 @@ def tolerances(fusion: Fusion) -> tuple[Tolerance, ...]:
     sizes: dict[str, int] = {}
     bits: dict[str, int] = {}
     for expr in fusion.exprs:
-        size = max((sizes.get(tv.name, 1) for tv in expr.tensor_inputs), default=1) * _summed(expr)
+        size = max((sizes.get(tv.name, 1) for tv in expr.tensor_inputs), default=1) * _reduced_count(expr)
         inherited = min((bits.get(tv.name, 53) for tv in expr.tensor_inputs), default=53)
         for tv in expr.tensor_outputs:
             sizes[tv.name] = size
@@ -89,15 +89,15 @@ def tolerances(fusion: Fusion) -> tuple[Tolerance, ...]:
 
 
 def _tolerance(tensor: TensorView, size: int, bits: int) -> Tolerance:
-    own = _BITS.get(tensor.dtype.name)
-    if own is None:
+    mantissa = _BITS.get(tensor.dtype.name)
+    if mantissa is None:
         return Tolerance(absolute=0.0, relative=0.0, reduction_size=size, bits=0)
-    least = min(own, bits)
+    least = min(mantissa, bits)
     error = _sum_error(size, least)
     return Tolerance(absolute=error, relative=_RELATIVE * error, reduction_size=size, bits=least)
 
 
-def _summed(expr: Expr) -> int:
+def _reduced_count(expr: Expr) -> int:
     """Return the number of elements that are reduced to one element of a result."""
     if expr.kind is OpKind.REDUCTION:
         return math.prod(_size(a.visible_extent) for a in expr.tensor_outputs[0].domain.logical if a.is_reduction)
@@ -144,8 +144,8 @@ def expected_outputs(fusion: Fusion, inputs: Sequence[Any], like: Sequence[Any] 
     """
     bound = bind(fusion, [describe(value) for value in inputs]).fusion
     # Random numbers without a seed are those of the next run.
-    bound, given = reference_form(bound, inputs, ahead=True, like=like)
-    results = evaluate(bound, given)
+    bound, arguments = reference_form(bound, inputs, ahead=True, like=like)
+    results = evaluate(bound, arguments)
     return [np.array(x) for tv, x in zip(bound.outputs, results, strict=True) if tv not in bound.hidden]
 
 
@@ -170,44 +170,44 @@ def check_outputs(
     ValidationError
         If the number of outputs, or a shape, dtype or value, is wrong; the message names the worst element.
     """
-    wanted = expected_outputs(fusion, inputs) if expected is None else expected
+    references = expected_outputs(fusion, inputs) if expected is None else expected
     outputs = _RESULTS.of(outputs, "validate", "outputs")
-    wanted = _RESULTS.of(wanted, "validate", "reference outputs")
+    references = _RESULTS.of(references, "validate", "reference outputs")
     bound = bind(fusion, [describe(value) for value in inputs]).fusion
     returned = [tv for tv in bound.outputs if tv not in bound.hidden]
-    both = (("outputs", outputs), ("reference outputs", wanted))
-    for what, given in both:
-        if len(given) != len(returned):
-            msg = f"validate: the fusion returns {len(returned)} outputs, given {len(given)} {what}."
+    both = (("outputs", outputs), ("reference outputs", references))
+    for side, arrays in both:
+        if len(arrays) != len(returned):
+            msg = f"validate: the fusion returns {len(returned)} outputs, given {len(arrays)} {side}."
             raise ValidationError(msg)
     for number, (tensor, tolerance) in enumerate(zip(returned, tolerances(bound), strict=True)):
-        got, right = (_array(given[number], f"{what}[{number}]") for what, given in both)
+        got, right = (_array(values[number], f"{role}[{number}]") for role, values in both)
         _check(f"output {number}, {tensor},", got, right, tolerance)
 
 
-def _array(value: Any, what: str) -> Array:
+def _array(value: Any, label: str) -> Array:
     try:
         return to_numpy(value)
     except Exception:  # noqa: BLE001 - whatever NumPy cannot make an array of
-        msg = f"validate: {what} must be an array, given {shown(value)}."
+        msg = f"validate: {label} must be an array, given {shown(value)}."
         raise ArgumentTypeError(msg) from None
 
 
-def _check(name: str, got: Array, wanted: Array, tolerance: Tolerance) -> None:
-    if got.shape != wanted.shape:
-        msg = f"validate: {name} has shape {list(got.shape)}, but {list(wanted.shape)} is expected."
+def _check(name: str, got: Array, reference: Array, tolerance: Tolerance) -> None:
+    if got.shape != reference.shape:
+        msg = f"validate: {name} has shape {list(got.shape)}, but {list(reference.shape)} is expected."
         raise ValidationError(msg)
-    if got.dtype != wanted.dtype:
-        msg = f"validate: {name} has dtype {got.dtype}, but {wanted.dtype} is expected."
+    if got.dtype != reference.dtype:
+        msg = f"validate: {name} has dtype {got.dtype}, but {reference.dtype} is expected."
         raise ValidationError(msg)
-    if not got.size or np.array_equal(got, wanted):
+    if not got.size or np.array_equal(got, reference):
         return
     if not tolerance.bits:
-        wrong = got != wanted
+        wrong = got != reference
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        _fail(name, place, got, wanted, f"{got.dtype} is exact", int(wrong.sum()))
+        _fail(name, place, got, reference, f"{got.dtype} is exact", int(wrong.sum()))
     wide = np.complex128 if np.iscomplexobj(got) else np.float64
-    a, b = got.astype(wide), wanted.astype(wide)
+    a, b = got.astype(wide), reference.astype(wide)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore", over="ignore"):
         off = np.where(same, 0.0, np.abs(a - b))
@@ -220,12 +220,12 @@ def _check(name: str, got: Array, wanted: Array, tolerance: Tolerance) -> None:
         place = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), excess.shape))
         difference = f"they differ by {off[place]:.3g} where {allowed[place]:.3g} is allowed"
         reduced = f" (sums of {tolerance.reduction_size} elements)" if tolerance.reduction_size > 1 else ""
-        _fail(name, place, got, wanted, difference + reduced, int(wrong.sum()))
+        _fail(name, place, got, reference, difference + reduced, int(wrong.sum()))
 
 
-def _fail(name: str, place: tuple[int, ...], got: Array, wanted: Array, why: str, count: int) -> None:
+def _fail(name: str, place: tuple[int, ...], got: Array, reference: Array, why: str, count: int) -> None:
     msg = (
         f"validate: {name} is wrong in {count} of {got.size} elements; the worst is at {list(place)}: "
-        f"expected {wanted[place]}, got {got[place]}; {why}."
+        f"expected {reference[place]}, got {got[place]}; {why}."
     )
     raise ValidationError(msg)

@@ -35,12 +35,12 @@ def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tu
     OutOfMemoryError
         If there is not enough memory for the results of an expression.
     """
-    known: dict[Val, Any] = {}
-    for value, given in zip(fusion.inputs, inputs, strict=True):
-        array = number_of(given, value.dtype) if isinstance(value, Scalar) else given
-        known[value] = array if exact else _widen(np.asarray(array))
+    arrays: dict[Val, Any] = {}
+    for value, argument in zip(fusion.inputs, inputs, strict=True):
+        array = number_of(argument, value.dtype) if isinstance(value, Scalar) else argument
+        arrays[value] = array if exact else _widen(np.asarray(array))
     for expr in fusion.exprs:
-        operands = [known[v] if v in known else constant(v) for v in expr.inputs]
+        operands = [arrays[v] if v in arrays else constant(v) for v in expr.inputs]
         try:
             results = evaluate_expr(expr, operands, exact=exact)
         except (MemoryError, ValueError) as error:
@@ -53,9 +53,9 @@ def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tu
                 f"{list(tensor.shape)}, without a kernel: {tensor.nbytes} bytes are needed for it alone."
             )
             raise OutOfMemoryError(msg) from error
-        known.update(zip(expr.outputs, results, strict=True))
+        arrays.update(zip(expr.outputs, results, strict=True))
     written = {target: output for output, target in fusion.aliases}
-    return tuple(np.asarray(known[written.get(tv, tv)]) for tv in fusion.outputs)
+    return tuple(np.asarray(arrays[written.get(tv, tv)]) for tv in fusion.outputs)
 
 
 _MOST_BYTES = 1 << 62  # bytes that are worth requesting
@@ -125,11 +125,11 @@ def _typed(array: Any, value: Val, *, exact: bool) -> Array:
     if isinstance(value, TensorView) and result.shape != value.shape:
         msg = f"{value.name} evaluated to shape {result.shape}, inferred {value.shape}."
         raise AssertionError(msg)
-    wanted = value.dtype.numpy
+    dtype = value.dtype.numpy
     if exact and value.dtype.is_reduced_float:
         return np.asarray(narrowed(result, value.dtype))
     if not exact and value.dtype.is_float:
-        wanted = np.dtype(np.float64)
+        dtype = np.dtype(np.float64)
     elif not exact and value.dtype.is_complex:
-        wanted = np.dtype(np.complex128)
-    return result if result.dtype == wanted else result.astype(wanted)
+        dtype = np.dtype(np.complex128)
+    return result if result.dtype == dtype else result.astype(dtype)

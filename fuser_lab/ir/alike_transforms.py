@@ -73,16 +73,16 @@ def with_loops_alike(
     while waiting:
         best: tuple[int, str, str, Expr] | None = None
         for name in sorted(waiting):
-            found = False
+            reached = False
             for other, expr, forward in _neighbours(scheduled, name):
                 passes = other in selected or (scheduled.is_input(other) and not backward)
                 if other in carried or not passes or (backward and forward):
                     continue
-                found = True
+                reached = True
                 score = len(_carried(scheduled, name, other, expr, carried[name], rules, forward=forward))
                 if best is None or score > best[0]:
                     best = (score, name, other, expr)
-            if not found:
+            if not reached:
                 waiting.discard(name)
         if best is None:
             break
@@ -106,7 +106,7 @@ def with_loops_alike(
 
 
 def _carried(
-    scheduled: ScheduledFusion, name: str, other: str, expr: Expr, known: frozenset[int], rules: Rules, *,
+    scheduled: ScheduledFusion, name: str, other: str, expr: Expr, axes: frozenset[int], rules: Rules, *,
     forward: bool,
 ) -> frozenset[int]:
     operand = scheduled.tensors[name if forward else other].tensor
@@ -115,19 +115,19 @@ def _carried(
         if expr.tensor_inputs[number] == operand
     ]
     if forward:
-        return frozenset(b for a, b in joined if a in known)
-    return frozenset(a for a, b in joined if b in known)
+        return frozenset(b for a, b in joined if a in axes)
+    return frozenset(a for a, b in joined if b in axes)
 
 
 def _steps_to(tensor: ScheduledTensor, position: int) -> list[Split | Merge]:
     """Return the steps that lead to the first loops of a tensor."""
-    wanted = {axis.id for axis in tensor.loop[:position]}
-    kept: list[Split | Merge] = []
+    needed = {axis.id for axis in tensor.loop[:position]}
+    leading: list[Split | Merge] = []
     for step in reversed(tensor.steps):
-        if any(axis.id in wanted for axis in results_of(step)):
-            kept.append(step)
-            wanted |= {axis.id for axis in sources_of(step)}
-    return kept[::-1]
+        if any(axis.id in needed for axis in results_of(step)):
+            leading.append(step)
+            needed |= {axis.id for axis in sources_of(step)}
+    return leading[::-1]
 
 
 def _neighbours(scheduled: ScheduledFusion, name: str) -> Iterable[tuple[str, Expr, bool]]:
@@ -159,7 +159,7 @@ def _parallelized_like(
     for name in scheduled.tensors:
         if name not in selected or name == reference or scheduled.is_input(name):
             continue
-        for own, theirs in sorted(matched.get(name, {}).items()):
+        for loop, theirs in sorted(matched.get(name, {}).items()):
             parallel = first.parallel_type(theirs)
             if theirs >= position or (types and parallel not in types) or parallel is ParallelType.serial:
                 continue
@@ -167,15 +167,15 @@ def _parallelized_like(
             if parallel is ParallelType.vectorize and not types:
                 continue
             tensor = scheduled.tensors[name]
-            if parallel.is_block and tensor.loop[own].is_reduction:
+            if parallel.is_block and tensor.loop[loop].is_reduction:
                 continue
-            scheduled = with_tensors(scheduled, with_parallel_type(scheduled, tensor, own, parallel))
+            scheduled = with_tensors(scheduled, with_parallel_type(scheduled, tensor, loop, parallel))
     return scheduled
 
 
 def mapped_positions(scheduled: ScheduledFusion, reference: str, rules: Rules) -> dict[str, dict[int, int]]:
     """Return for each tensor the loops of a reference that its loops match, propagated from neighbour to neighbour."""
-    known: dict[str, dict[int, int]] = {reference: {i: i for i in range(len(scheduled.tensors[reference].loop))}}
+    matches: dict[str, dict[int, int]] = {reference: {i: i for i in range(len(scheduled.tensors[reference].loop))}}
     waiting = [reference]
     while waiting:
         name = waiting.pop(0)
@@ -185,12 +185,12 @@ def mapped_positions(scheduled: ScheduledFusion, reference: str, rules: Rules) -
                 pairs = match(source, target, expr, rules).pairs
             else:
                 pairs = {b: a for a, b in match(target, source, expr, rules).pairs.items()}
-            found = known.setdefault(other, {})
-            new = {b: known[name][a] for a, b in pairs.items() if a in known[name] and b not in found}
+            matched = matches.setdefault(other, {})
+            new = {b: matches[name][a] for a, b in pairs.items() if a in matches[name] and b not in matched}
             if new:
-                found.update(new)
+                matched.update(new)
                 waiting.append(other)
-    return known
+    return matches
 
 
 def sources_of(step: Split | Merge) -> tuple[IterDomain, ...]:

@@ -20,19 +20,19 @@ Keys = dict[int, Hashable | None]
 
 def keys_of(transforms: Iterable[DomainTransform], leaves: Mapping[int, Hashable | None]) -> Keys:
     """Return the key of each axis that transforms reach from given ones; None for axes without counterpart."""
-    known: Keys = dict(leaves)
+    keys: Keys = dict(leaves)
     for step in transforms:
         if isinstance(step, Split):
-            source = known.get(step.source.id)
+            source = keys.get(step.source.id)
             for part, axis in (("outer", step.outer), ("inner", step.inner)):
-                known[axis.id] = None if source is None else (part, source, step.factor, step.inner_split)
+                keys[axis.id] = None if source is None else (part, source, step.factor, step.inner_split)
         elif isinstance(step, Merge):
-            outer, inner = known.get(step.outer.id), known.get(step.inner.id)
-            known[step.result.id] = inner if outer is None else outer if inner is None else ("merge", outer, inner)
+            outer, inner = keys.get(step.outer.id), keys.get(step.inner.id)
+            keys[step.result.id] = inner if outer is None else outer if inner is None else ("merge", outer, inner)
         else:
-            source = known.get(step.source.id)
-            known[step.result.id] = None if source is None else ("resize", step.result.id)
-    return known
+            source = keys.get(step.source.id)
+            keys[step.result.id] = None if source is None else ("resize", step.result.id)
+    return keys
 
 
 def paired(expr: Expr, operand: TensorView, rules: Rules) -> dict[int, int]:
@@ -102,12 +102,12 @@ def replayed_from_consumer(
 ) -> ScheduledTensor:
     """Return a producer with the loops of a consumer; ``steps`` limits what is replayed."""
     joined = {b: a for a, b in paired(expr, producer.tensor, rules).items()}
-    own = {axis.id: axis for axis in producer.tensor.domain.logical}
-    known = {
-        axis.id: own.get(joined.get(axis.id, -1)) for axis in consumer.tensor.domain.root_or_logical
+    logical = {axis.id: axis for axis in producer.tensor.domain.logical}
+    counterparts = {
+        axis.id: logical.get(joined.get(axis.id, -1)) for axis in consumer.tensor.domain.root_or_logical
     }
     chosen = consumer.steps if steps is None else tuple(steps)
-    return _replayed(consumer, producer, known, (*consumer.tensor.domain.transforms, *chosen), axes)
+    return _replayed(consumer, producer, counterparts, (*consumer.tensor.domain.transforms, *chosen), axes)
 
 
 def replayed_from_producer(
@@ -116,47 +116,49 @@ def replayed_from_producer(
     """Return a consumer with the loops of a producer, as far as these run over axes that the consumer has."""
     joined = paired(expr, producer.tensor, rules)
     root = {axis.id: axis for axis in consumer.tensor.domain.root_or_logical}
-    known = {axis.id: root.get(joined.get(axis.id, -1)) for axis in producer.tensor.domain.logical}
-    return _replayed(producer, consumer, known, producer.steps, axes)
+    counterparts = {axis.id: root.get(joined.get(axis.id, -1)) for axis in producer.tensor.domain.logical}
+    return _replayed(producer, consumer, counterparts, producer.steps, axes)
 
 
 def _replayed(
     reference: ScheduledTensor, target: ScheduledTensor, start: Mapping[int, IterDomain | None],
     steps: Iterable[DomainTransform], axes: AxisMaker,
 ) -> ScheduledTensor:
-    known = dict(start)
+    counterparts = dict(start)
     made: list[Split | Merge] = []
     # Steps that already lead from the target's root to its logical axes are not repeated.
-    given = list(target.tensor.domain.transforms)
+    transforms = list(target.tensor.domain.transforms)
     # A root axis that a reshape splits or merges differently is not a loop, so it cannot be transformed.
     loops = {axis.id for axis in target.tensor.domain.logical}
     for step in steps:
         if isinstance(step, Split):
-            source = known.get(step.source.id)
-            known[step.outer.id], known[step.inner.id] = None, None
+            source = counterparts.get(step.source.id)
+            counterparts[step.outer.id], counterparts[step.inner.id] = None, None
             if source is None:
                 continue
-            inside = next((g for g in given if isinstance(g, Split) and g.source.id == source.id), None)
+            inside = next((g for g in transforms if isinstance(g, Split) and g.source.id == source.id), None)
             if inside is not None:
                 if (inside.factor, inside.inner_split) == (step.factor, step.inner_split):
-                    known[step.outer.id], known[step.inner.id] = inside.outer, inside.inner
+                    counterparts[step.outer.id], counterparts[step.inner.id] = inside.outer, inside.inner
                 continue
             if source.id not in loops:
                 continue
             split = axes.split(source, step.factor, inner_split=step.inner_split)
-            known[step.outer.id], known[step.inner.id] = split.outer, split.inner
+            counterparts[step.outer.id], counterparts[step.inner.id] = split.outer, split.inner
             made.append(split)
             loops |= {split.outer.id, split.inner.id}
         elif isinstance(step, Merge):
-            outer, inner = known.get(step.outer.id), known.get(step.inner.id)
+            outer, inner = counterparts.get(step.outer.id), counterparts.get(step.inner.id)
             if outer is None or inner is None:
-                known[step.result.id] = outer or inner
+                counterparts[step.result.id] = outer or inner
                 continue
             done = next(
-                (g for g in given if isinstance(g, Merge) and (g.outer.id, g.inner.id) == (outer.id, inner.id)), None,
+                (
+                    g for g in transforms if isinstance(g, Merge) and (g.outer.id, g.inner.id) == (outer.id, inner.id)
+                ), None,
             )
             if done is not None:
-                known[step.result.id] = done.result
+                counterparts[step.result.id] = done.result
                 continue
             if IterType.REDUCTION in {outer.kind, inner.kind} and outer.kind is not inner.kind:
                 msg = (
@@ -165,16 +167,16 @@ def _replayed(
                 )
                 raise ScheduleError(msg)
             if outer.id not in loops or inner.id not in loops:
-                known[step.result.id] = None
+                counterparts[step.result.id] = None
                 continue
             merge = axes.merge(outer, inner)
-            known[step.result.id] = merge.result
+            counterparts[step.result.id] = merge.result
             made.append(merge)
             loops.add(merge.result.id)
         else:
-            known[step.result.id] = None
+            counterparts[step.result.id] = None
     ended = _loop_ids(target.tensor.domain.logical, made)
-    first = [axis for old in reference.loop if (axis := known.get(old.id)) is not None and axis.id in ended]
+    first = [axis for old in reference.loop if (axis := counterparts.get(old.id)) is not None and axis.id in ended]
     seen = {axis.id for axis in first}
     rest = [axis for axis in ended.values() if axis.id not in seen]
     unique = list({axis.id: axis for axis in (*first, *rest)}.values())

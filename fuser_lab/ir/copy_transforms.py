@@ -17,8 +17,10 @@ from fuser_lab.ir.val import TensorView, Val
 def cache_after(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
     """``y = f(x)  ->  c = set(x); y = f(c)``."""
     tensor = scheduled.tensors[transform.tensor]
-    wanted = tuple_of(transform, "cached_uses")
-    users = [e for e in scheduled.consumers(tensor.name) if not wanted or any(o.name in wanted for o in e.outputs)]
+    cached_uses = tuple_of(transform, "cached_uses")
+    users = [
+        e for e in scheduled.consumers(tensor.name) if not cached_uses or any(o.name in cached_uses for o in e.outputs)
+    ]
     if not users:
         msg = f"cache_after: nothing reads {tensor.name}; cache_before makes a copy before an output."
         raise ScheduleError(msg)
@@ -107,8 +109,8 @@ def rfactor(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> S
     check_single("rfactor", expr)
     _not_inlined(scheduled, tensor, "rfactor", rules)
     chosen: set[int] = set()
-    for given in tuple_of(transform, "axes"):
-        position = given if isinstance(given, int) else 0
+    for entry in tuple_of(transform, "axes"):
+        position = entry if isinstance(entry, int) else 0
         check_in_range("rfactor", tensor, position)
         axis = tensor.loop[position]
         if not axis.is_reduction:
@@ -134,10 +136,10 @@ def _factored(
         if any(axis.id in gone for axis in results_of(step)):
             gone |= {axis.id for axis in sources_of(step)}
 
-    def kept(axis: IterDomain) -> IterDomain:
+    def copied_axis(axis: IterDomain) -> IterDomain:
         return axis if axis.id in gone or not axis.is_reduction else replace(axis, kind=IterType.ITERATION)
 
-    transforms: list[DomainTransform] = [*domain.transforms, *(_mapped(step, kept) for step in above)]
+    transforms: list[DomainTransform] = [*domain.transforms, *(_mapped(step, copied_axis) for step in above)]
     logical = list(domain.logical)
     for step in above:
         places = [next(i for i, axis in enumerate(logical) if axis.id == source.id) for source in sources_of(step)]
@@ -148,7 +150,7 @@ def _factored(
         name=result, dtype=tensor.tensor.dtype.compute,
         domain=TensorDomain(
             root=domain.root_or_logical if transforms else None, transforms=tuple(transforms),
-            logical=tuple(kept(axis) for axis in logical),
+            logical=tuple(copied_axis(axis) for axis in logical),
         ),
     )
     axes = AxisMaker(scheduled.next_axis)
@@ -171,22 +173,23 @@ def _factored(
         exprs += [first_expr, second_expr] if other == expr else [_rebuilt(other, {tensor.tensor: total})]
     fusion = _fusion(scheduled.fusion, exprs, {tensor.tensor: total})
     scheduled_partial = ScheduledTensor(
-        tensor=partial, loop=tuple(kept(axis) for axis in tensor.loop), steps=tuple(below), memory=MemoryType.local,
+        tensor=partial, loop=tuple(copied_axis(axis) for axis in tensor.loop), steps=tuple(below),
+        memory=MemoryType.local,
         parallel=tensor.parallel,
     )
-    known = dict(left)
+    axis_of = dict(left)
     steps: list[Split | Merge] = []
     for step in below:
         if isinstance(step, Split):
-            made: Split | Merge = axes.split(known[step.source.id], step.factor, inner_split=step.inner_split)
+            made: Split | Merge = axes.split(axis_of[step.source.id], step.factor, inner_split=step.inner_split)
         else:
-            made = axes.merge(known[step.outer.id], known[step.inner.id])
-        known |= dict(zip((axis.id for axis in results_of(step)), results_of(made), strict=True))
+            made = axes.merge(axis_of[step.outer.id], axis_of[step.inner.id])
+        axis_of |= dict(zip((axis.id for axis in results_of(step)), results_of(made), strict=True))
         steps.append(made)
     scheduled_total = ScheduledTensor(
-        tensor=total, loop=tuple(known[axis.id] for axis in tensor.loop if axis.id not in chosen), steps=tuple(steps),
+        tensor=total, loop=tuple(axis_of[axis.id] for axis in tensor.loop if axis.id not in chosen), steps=tuple(steps),
         memory=tensor.memory,
-        parallel={known[number].id: given for number, given in tensor.parallel.items() if number in known},
+        parallel={axis_of[number].id: parallel for number, parallel in tensor.parallel.items() if number in axis_of},
     )
     return with_tensors(replace(scheduled, fusion=fusion), scheduled_partial, scheduled_total, axes=axes)
 
@@ -227,7 +230,7 @@ def _mapped(step: Split | Merge, change: Callable[[IterDomain], IterDomain]) -> 
     return replace(step, outer=step.outer, inner=step.inner, result=change(step.result))
 
 
-def _not_inlined(scheduled: ScheduledFusion, tensor: ScheduledTensor, what: str, rules: Rules) -> None:
+def _not_inlined(scheduled: ScheduledFusion, tensor: ScheduledTensor, step: str, rules: Rules) -> None:
     if fixed_loops(scheduled, tensor, rules):
-        msg = f"{what}: loops of {tensor.name} are already shared with other tensors; cache and factor before inlining."
+        msg = f"{step}: loops of {tensor.name} are already shared with other tensors; cache and factor before inlining."
         raise ScheduleError(msg)

@@ -170,10 +170,10 @@ class TensorDomain:
         sizes = tuple([extent for extent in extents if isinstance(extent, int)])
         object.__setattr__(self, "axes", axes)
         object.__setattr__(self, "extents", extents)
-        known = len(sizes) == len(extents)
-        object.__setattr__(self, "sizes", sizes if known else None)
-        stored = [size for axis, size in zip(axes, sizes, strict=True) if axis.expanded is None] if known else ()
-        object.__setattr__(self, "stored", prod(stored) if known else None)
+        has_sizes = len(sizes) == len(extents)
+        object.__setattr__(self, "sizes", sizes if has_sizes else None)
+        stored = [size for axis, size in zip(axes, sizes, strict=True) if axis.expanded is None] if has_sizes else ()
+        object.__setattr__(self, "stored", prod(stored) if has_sizes else None)
         if self.allocation is not None and sorted(self.allocation) != list(range(len(axes))):
             msg = f"allocation order {self.allocation} is not a permutation of {len(axes)} axes."
             raise VerificationError(msg)

@@ -55,11 +55,11 @@ class Fusion:
     @cached_property
     def users(self) -> Mapping[Val, tuple[Expr, ...]]:
         """Expressions that read each value, in order, each once."""
-        found: dict[Val, dict[Expr, None]] = {}
+        readers: dict[Val, dict[Expr, None]] = {}
         for expr in self.exprs:
             for value in expr.inputs:
-                found.setdefault(value, {})[expr] = None
-        return {value: tuple(exprs) for value, exprs in found.items()}
+                readers.setdefault(value, {})[expr] = None
+        return {value: tuple(exprs) for value, exprs in readers.items()}
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[str, ...]]:
@@ -98,10 +98,10 @@ class Fusion:
     @cached_property
     def tensors(self) -> Mapping[str, TensorView]:
         """Every tensor by name: inputs first, then results in order."""
-        found = {tv.name: tv for tv in self.tensor_inputs}
+        tensors = {tv.name: tv for tv in self.tensor_inputs}
         for expr in self.exprs:
-            found.update((tv.name, tv) for tv in expr.tensor_outputs)
-        return found
+            tensors.update((tv.name, tv) for tv in expr.tensor_outputs)
+        return tensors
 
     @cached_property
     def is_concrete(self) -> bool:
@@ -116,11 +116,11 @@ class Fusion:
     @cached_property
     def deciding_scalars(self) -> frozenset[str]:
         """Names of the scalar inputs that sizes and other attributes depend on, through arithmetic too."""
-        found = {scalar.name for expr in self.exprs for scalar in scalars_in(value for _, value in expr.attrs)}
+        names = {scalar.name for expr in self.exprs for scalar in scalars_in(value for _, value in expr.attrs)}
         for expr in reversed(self.exprs):
-            if not expr.tensor_outputs and any(out.name in found for out in expr.outputs):
-                found.update(v.name for v in expr.inputs)
-        return frozenset(v.name for v in self.inputs if isinstance(v, Scalar) and v.name in found)
+            if not expr.tensor_outputs and any(out.name in names for out in expr.outputs):
+                names.update(v.name for v in expr.inputs)
+        return frozenset(v.name for v in self.inputs if isinstance(v, Scalar) and v.name in names)
 
     def set_output_stride_order(self, output: TensorView | str, stride_order: Sequence[int]) -> "Fusion":
         """Return the fusion with a layout required of an output, replacing any earlier requirement.
@@ -207,11 +207,11 @@ class Fusion:
     def _tensor(self, tensor: TensorView | str, method: str) -> TensorView:
         if isinstance(tensor, TensorView):
             return tensor
-        found = self.tensors.get(tensor) if isinstance(tensor, str) else None
-        if found is None:
+        match = self.tensors.get(tensor) if isinstance(tensor, str) else None
+        if match is None:
             msg = f"{method}: {shown(tensor)} is not a tensor of the fusion; its tensors are {named(self.tensors)}."
             raise InputError(msg)
-        return found
+        return match
 
     def _output(self, output: TensorView | str, method: str) -> TensorView:
         for tensor in self.outputs:
@@ -222,14 +222,8 @@ class Fusion:
         raise InputError(msg)
 
     @cached_property
-    def key(self) -> tuple[object, ...]:
-        """Content with values and axes numbered in order of appearance; equal for equal fusions."""
-        return _Canon().fusion(self)
-
-    @cached_property
     def digest(self) -> str:
         """SHA-256 of the content, as hex digits; stable between processes."""
-        # Not computed from `key`, which would stay in memory and is larger than the fusion.
         return sha256(repr(_Canon().fusion(self)).encode()).hexdigest()
 
     @cached_property
@@ -252,7 +246,7 @@ class Fusion:
 
     def __eq__(self, other: object) -> bool:
         """Compare by content, up to renaming."""
-        return self.key == other.key if isinstance(other, Fusion) else NotImplemented
+        return self.digest == other.digest if isinstance(other, Fusion) else NotImplemented
 
     def __hash__(self) -> int:
         """Hash by content."""

@@ -20,16 +20,16 @@ def inline_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) ->
     for other in _inner_first(scheduled, selected_tensors(scheduled, transform, itself=True)):
         if not scheduled.consumers(other) or scheduled.is_input(other):
             continue
-        places = {theirs: own for own, theirs in matched.get(other, {}).items()}
+        places = {theirs: place for place, theirs in matched.get(other, {}).items()}
         count = 0
         while count < len(scheduled.tensors[other].loop) and any(
-            place < position and own == count for place, own in places.items()
+            place < position and loop == count for place, loop in places.items()
         ):
             count += 1
         limit, why = _most_inline(scheduled, other, rules, ordered=best)
         if count > limit and not best:
-            given = int_of(transform, "pos")
-            of = f", which pos={given} stands for" if given < 0 else ""
+            requested = int_of(transform, "pos")
+            of = f", which pos={requested} stands for" if requested < 0 else ""
             msg = f"{transform.kind}: {other} cannot be computed inside {count} loops of its consumers{of}: {why}."
             raise ScheduleError(msg)
         scheduled = _inlined(scheduled, other, min(count, limit))

@@ -60,13 +60,13 @@ class LoopClasses:
         for expr in self._scheduled.consumers(name) if shared else ():
             consumer = expr.out.name
             place = match(tensor, self._scheduled.tensors[consumer], expr, self._rules).shared(shared)
-            found = self.around(consumer, place or 0)
-            if outer is not None and found != outer:
+            loops = self.around(consumer, place or 0)
+            if outer is not None and loops != outer:
                 msg = f"{name} shares a loop that {consumer} and another reader have in different loops; inline less."
                 raise ScheduleError(msg)
-            outer = found
-        own = tuple(self.of((name, position)) for position in range(shared, count))
-        self._around[name, count] = (*(outer or ()), *own)
+            outer = loops
+        inner = tuple(self.of((name, position)) for position in range(shared, count))
+        self._around[name, count] = (*(outer or ()), *inner)
         return self._around[name, count]
 
 

@@ -126,7 +126,7 @@ def with_parallel_type(
         raise ScheduleError(msg)
     if parallel is ParallelType.vectorize:
         _check_vector(scheduled, tensor, position)
-    types = {number: given for number, given in tensor.parallel.items() if number != axis.id}
+    types = {number: kind for number, kind in tensor.parallel.items() if number != axis.id}
     if parallel is not ParallelType.serial:
         types[axis.id] = parallel
     return replace(tensor, parallel=types)
@@ -134,15 +134,15 @@ def with_parallel_type(
 
 def _check_vector(scheduled: ScheduledFusion, tensor: ScheduledTensor, position: int) -> None:
     """Raise unless an axis of a copy can be one access of up to 16 bytes: innermost, contiguous, of constant extent."""
-    axis, what = tensor.loop[position], f"parallelize: {tensor.name} cannot vectorize {tensor.loop[position]}:"
+    axis, refusal = tensor.loop[position], f"parallelize: {tensor.name} cannot vectorize {tensor.loop[position]}:"
     if axis.is_reduction:
-        raise ScheduleError(f"{what} it is a reduction axis.")
+        raise ScheduleError(f"{refusal} it is a reduction axis.")
     if position != len(tensor.loop) - 1:
-        raise ScheduleError(f"{what} it is not the innermost loop.")
+        raise ScheduleError(f"{refusal} it is not the innermost loop.")
     size = tensor.tensor.dtype.itemsize
     if not isinstance(axis.extent, int) or axis.extent not in _WIDTHS or axis.extent * size > WIDEST_ACCESS:
         raise ScheduleError(
-            f"{what} a vector has 1, 2, 4, 8 or 16 elements and at most {WIDEST_ACCESS} bytes, "
+            f"{refusal} a vector has 1, 2, 4, 8 or 16 elements and at most {WIDEST_ACCESS} bytes, "
             f"and this axis has {axis.extent} of {size} bytes.",
         )
     expr = scheduled.producer(tensor.name)
@@ -150,24 +150,24 @@ def _check_vector(scheduled: ScheduledFusion, tensor: ScheduledTensor, position:
     ends = () if source is None else (tensor, scheduled.tensors[source.name])
     outside = [end for end in ends if end.memory is GLOBAL]
     if not outside:
-        raise ScheduleError(f"{what} only a copy from or to global memory can be one access; use cache_after.")
+        raise ScheduleError(f"{refusal} only a copy from or to global memory can be one access; use cache_after.")
     for end in outside:
-        _check_contiguous(tensor, end, what)
+        _check_contiguous(tensor, end, refusal)
 
 
-def _check_contiguous(tensor: ScheduledTensor, end: ScheduledTensor, what: str) -> None:
+def _check_contiguous(tensor: ScheduledTensor, end: ScheduledTensor, refusal: str) -> None:
     """Raise unless the innermost loop runs along the fastest axis of the tensor in global memory."""
     walked = _fastest_leaf(tensor)
     domain = end.tensor.domain
     order = domain.allocation_order
     if not order or walked is None:
-        raise ScheduleError(f"{what} it does not run along an axis of {end.name}.")
+        raise ScheduleError(f"{refusal} it does not run along an axis of {end.name}.")
     fastest = order[-1]
-    own = [axis.id for axis in tensor.tensor.domain.axes]
-    if own[fastest] != walked:
-        raise ScheduleError(f"{what} it does not run along the axis of {end.name} that is contiguous in memory.")
+    axes = [axis.id for axis in tensor.tensor.domain.axes]
+    if axes[fastest] != walked:
+        raise ScheduleError(f"{refusal} it does not run along the axis of {end.name} that is contiguous in memory.")
     if domain.contiguity is not None and not domain.contiguity[-1]:
-        raise ScheduleError(f"{what} {end.name} is not contiguous along it.")
+        raise ScheduleError(f"{refusal} {end.name} is not contiguous along it.")
 
 
 def _fastest_leaf(tensor: ScheduledTensor) -> int | None:

@@ -180,8 +180,8 @@ def apply(fn: str, first: Term, *rest: TermLike, dtype: DataType | None = None) 
 
 def select(condition: Term, if_true: TermLike, if_false: TermLike) -> Term:
     """Return a choice; only the chosen side is evaluated, so it can guard a load."""
-    known = next(t for t in (if_true, if_false) if isinstance(t, Term))
-    a, b = like(known, if_true), like(known, if_false)
+    typed = next(t for t in (if_true, if_false) if isinstance(t, Term))
+    a, b = like(typed, if_true), like(typed, if_false)
     if isinstance(condition, Const):
         return a if condition.value else b
     return Apply(a.dtype, "select", (condition, a, b))

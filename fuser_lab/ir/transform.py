@@ -259,8 +259,8 @@ class AxisMaker:
 
     def split(self, source: IterDomain, factor: int, *, inner_split: bool) -> Split:
         """Return a split of an axis; the other part has as many iterations as are needed to cover the axis."""
-        rest, given = ceil_div(source.extent, factor), factor
-        sizes = (rest, given) if inner_split else (given, rest)
+        rest, iterations = ceil_div(source.extent, factor), factor
+        sizes = (rest, iterations) if inner_split else (iterations, rest)
         outer, inner = (self.axis(size, source.kind) for size in sizes)
         return Split(source=source, factor=factor, outer=outer, inner=inner, inner_split=inner_split)
 

@@ -14,21 +14,21 @@ def produce_position(scheduled: ScheduledFusion, name: str, rules: Rules) -> int
     expr = scheduled.producer(name)
     if expr is None:
         return 0
-    found = [0]
+    positions = [0]
     for operand in expr.tensor_inputs:
         producer = scheduled.tensors[operand.name]
         if producer.compute_at:
             place = match(producer, scheduled.tensors[name], expr, rules).shared(producer.compute_at)
-            found.append(place or 0)
-    return max(found)
+            positions.append(place or 0)
+    return max(positions)
 
 
 def with_tensors(
     scheduled: ScheduledFusion, *tensors: ScheduledTensor, axes: AxisMaker | None = None,
 ) -> ScheduledFusion:
     """Return a schedule with tensors replaced or added, in the fusion's order."""
-    known = {**scheduled.tensors, **{tensor.name: tensor for tensor in tensors}}
-    ordered = {name: replace(known[name], tensor=tv) for name, tv in scheduled.fusion.tensors.items()}
+    merged = {**scheduled.tensors, **{tensor.name: tensor for tensor in tensors}}
+    ordered = {name: replace(merged[name], tensor=tv) for name, tv in scheduled.fusion.tensors.items()}
     return replace(scheduled, tensors=ordered, next_axis=scheduled.next_axis if axes is None else axes.next)
 
 
@@ -37,11 +37,11 @@ def fixed_loops(scheduled: ScheduledFusion, tensor: ScheduledTensor, rules: Rule
     return max(tensor.compute_at, produce_position(scheduled, tensor.name, rules))
 
 
-def check_serial(tensor: ScheduledTensor, position: int, what: str) -> None:
+def check_serial(tensor: ScheduledTensor, position: int, command: str) -> None:
     """Raise ScheduleError if a loop is already parallel."""
     parallel = tensor.parallel_type(position)
     if parallel is not ParallelType.serial:
-        msg = f"{what}: axis {position} of {tensor.name} is on {parallel.value}; {what} before parallelizing."
+        msg = f"{command}: axis {position} of {tensor.name} is on {parallel.value}; {command} before parallelizing."
         raise ScheduleError(msg)
 
 
@@ -76,10 +76,10 @@ def check_in_range(kind: str, tensor: ScheduledTensor, position: int) -> None:
 
 def loop_count(tensor: ScheduledTensor, transform: Transform, name: str) -> int:
     """Return a number of outer loops; -1 stands for all, -2 for all but the innermost."""
-    given, total = int_of(transform, name), len(tensor.loop)
-    position = given + total + 1 if given < 0 else given
+    count, total = int_of(transform, name), len(tensor.loop)
+    position = count + total + 1 if count < 0 else count
     if not 0 <= position <= total:
-        msg = f"{transform.kind}: position {given} is out of range; {tensor.name} has {total} loops."
+        msg = f"{transform.kind}: position {count} is out of range; {tensor.name} has {total} loops."
         raise ScheduleError(msg)
     return position
 
@@ -125,8 +125,8 @@ def names_of(transform: Transform, name: str) -> list[str]:
     return [str(value) for value in tuple_of(transform, name)]
 
 
-def check_single(what: str, expr: Expr) -> None:
+def check_single(command: str, expr: Expr) -> None:
     """Raise UnsupportedError if an expression has several results."""
     if len(expr.outputs) > 1:
-        msg = f"{what}: {expr.op.name} has {len(expr.outputs)} results of one computation, which is not supported."
+        msg = f"{command}: {expr.op.name} has {len(expr.outputs)} results of one computation, which is not supported."
         raise UnsupportedError(msg)

@@ -17,16 +17,16 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
     VerificationError
         Naming the expression and the value that break the rule.
     """
-    known: dict[str, Val] = {}
+    defined: dict[str, Val] = {}
 
     def declare(value: Val) -> None:
-        known[value.name] = value
+        defined[value.name] = value
         if isinstance(value, TensorView) and value.domain.sizes is None:
             # The sizes of a tensor can be read wherever the tensor can be.
-            known.update((e.name, e) for e in value.extents if isinstance(e, Scalar))
+            defined.update((e.name, e) for e in value.extents if isinstance(e, Scalar))
 
     for value in inputs:
-        if value.name in known and isinstance(value, TensorView):
+        if value.name in defined and isinstance(value, TensorView):
             msg = f"input {value.name} appears twice among the inputs."
             raise VerificationError(msg)
         declare(value)
@@ -34,7 +34,7 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
         for value in expr.inputs:
             if isinstance(value, Scalar) and value.value is not None:
                 continue
-            there = known.get(value.name)
+            there = defined.get(value.name)
             if there is value:
                 continue
             if there is None:
@@ -44,12 +44,12 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
                 msg = f"{expr.op.name} reads a value called {value.name} that is not the one produced under this name."
                 raise VerificationError(msg)
         for value in expr.outputs:
-            if value.name in known:
+            if value.name in defined:
                 msg = f"{expr.op.name} produces {value.name}, which already exists."
                 raise VerificationError(msg)
             declare(value)
     for value in outputs:
-        there = known.get(value.name)
+        there = defined.get(value.name)
         if there is not value and there != value:
             msg = f"output {value.name} is neither an input nor produced by an expression."
             raise VerificationError(msg)

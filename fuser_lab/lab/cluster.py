@@ -103,10 +103,10 @@ def rows_from(
     compiles = resource == "GPU" and bool(workers.others)
 
     def submitted(parts: Sequence[Part]) -> dict[str, tuple[Part, Any]]:
-        given = [[peers.get(task.subject, {}) for task in part] for part in parts]
+        peers_of_parts = [[peers.get(task.subject, {}) for task in part] for part in parts]
         ahead = [_compiled_beside(client, [task for (task,) in parts], workers)] if compiles else []
         names = [f"{part[0].key}-{len(part)}-{run}" for part in parts]
-        futures = client.map(_each, [list(part) for part in parts], given, *ahead, key=names, **options)
+        futures = client.map(_each, [list(part) for part in parts], peers_of_parts, *ahead, key=names, **options)
         return {future.key: (part, future) for part, future in zip(parts, futures, strict=True)}
 
     threads = sum(count for address, count in client.nthreads().items() if address in workers.others) or 1
@@ -129,7 +129,7 @@ def rows_from(
                     # One of them kills its workers; if it is sent alone, the others are completed.
                     again = submitted([(task,) for task in part])
                     left |= again
-                    completed.update([one for _, one in again.values()])
+                    completed.update([entry for _, entry in again.values()])
                 elif future.status == "error":
                     yield part[0], failed(part[0], _sentence(result))
                 else:
@@ -148,19 +148,19 @@ def _each(
     version: str,
 ) -> list[list[Row]]:
     """Return the rows of several tasks that a worker runs in sequence."""
-    return [perform(task, one, run=run, version=version) for task, one in zip(tasks, peers, strict=True)]
+    return [perform(task, task_peers, run=run, version=version) for task, task_peers in zip(tasks, peers, strict=True)]
 
 
 def _parts(tasks: Sequence[Task], threads: int, spent: Sequence[float]) -> list[Part]:
     """Return tasks in batches of about 0.25 s, shorter towards the end, so that workers finish together."""
     most = max(1, min(_LARGEST, int(_PART * len(spent) / max(sum(spent), 1e-9)))) if spent else 1
-    found: list[Part] = []
+    parts: list[Part] = []
     place = 0
     while place < len(tasks):
         size = max(1, min(most, (len(tasks) - place) // (2 * threads)))
-        found.append(tuple(tasks[place : place + size]))
+        parts.append(tuple(tasks[place : place + size]))
         place += size
-    return found
+    return parts
 
 
 def workers_of(client: Any, resource: str) -> Workers:
@@ -176,33 +176,33 @@ def workers_of(client: Any, resource: str) -> Workers:
     except TimeoutError:
         msg = f"Sweep.run: the cluster has no workers after {_PATIENCE:g} s; start some with `dask worker`."
         raise InputError(msg) from None
-    known = client.scheduler_info(n_workers=-1)["workers"]
+    workers = client.scheduler_info(n_workers=-1)["workers"]
     # A function of the standard library, because ours could not be unpickled on workers without fuser_lab.
-    found = client.run(pkgutil.resolve_name, "fuser_lab:__version__", on_error="return")
-    refused = {address: why for address in known if (why := _refusal(found.get(address)))}
+    versions = client.run(pkgutil.resolve_name, "fuser_lab:__version__", on_error="return")
+    refused = {address: why for address in workers if (why := _refusal(versions.get(address)))}
     for address, why in refused.items():
         warn(f"Sweep.run: the worker {address} is left out: {why}.", SweepWarning)
-    good = [address for address in known if address not in refused]
+    good = [address for address in workers if address not in refused]
     if not good:
-        msg = f"Sweep.run: none of the {len(known)} workers can run the tasks: {next(iter(refused.values()))}."
+        msg = f"Sweep.run: none of the {len(workers)} workers can run the tasks: {next(iter(refused.values()))}."
         raise InputError(msg)
-    measuring = tuple(address for address in good if resource and known[address]["resources"].get(resource))
+    measuring = tuple(address for address in good if resource and workers[address]["resources"].get(resource))
     if resource:
-        _check_measuring(known, measuring, resource)
-    reserved = {a for a in good if any(known[a]["resources"].get(name) for name in (_ON_HOST, _ELSEWHERE))}
+        _check_measuring(workers, measuring, resource)
+    reserved = {a for a in good if any(workers[a]["resources"].get(name) for name in (_ON_HOST, _ELSEWHERE))}
     others = tuple(address for address in good if address not in reserved)
     return Workers(measuring=measuring, others=others if resource else others or tuple(good), left_out=bool(refused))
 
 
-def _check_measuring(known: dict[str, Any], measuring: Sequence[str], resource: str) -> None:
+def _check_measuring(workers: dict[str, Any], measuring: Sequence[str], resource: str) -> None:
     if not measuring:
-        what = "GPU" if resource == "GPU" else "host"
+        place = "GPU" if resource == "GPU" else "host"
         msg = (
-            f"Sweep.run: no worker has the resource {resource}, which measurements need; start one per {what} with "
+            f"Sweep.run: no worker has the resource {resource}, which measurements need; start one per {place} with "
             f"`dask worker ADDRESS --nthreads 1 --resources {resource}=1`."
         )
         raise InputError(msg)
-    wide = [address for address in measuring if known[address]["nthreads"] != 1]
+    wide = [address for address in measuring if workers[address]["nthreads"] != 1]
     if wide:
         msg = (
             f"Sweep.run: workers that measure need one thread, so that nothing else runs during a measurement; start "
@@ -211,13 +211,13 @@ def _check_measuring(known: dict[str, Any], measuring: Sequence[str], resource: 
         raise InputError(msg)
 
 
-def _refusal(found: Any) -> str:
-    """Return why a worker is excluded; ``found`` is its version, or the exception that the query raised."""
-    if found == __version__:
+def _refusal(version: Any) -> str:
+    """Return why a worker is excluded; ``version`` is its version, or the exception that the query raised."""
+    if version == __version__:
         return ""
-    if isinstance(found, str):
-        return f"it has fuser_lab {found}, and this process has {__version__}"
-    return "fuser_lab is not installed" if isinstance(found, ImportError) else f"it does not answer ({found})"
+    if isinstance(version, str):
+        return f"it has fuser_lab {version}, and this process has {__version__}"
+    return "fuser_lab is not installed" if isinstance(version, ImportError) else f"it does not answer ({version})"
 
 
 def _compiled_beside(client: Any, tasks: Sequence[Task], workers: Workers) -> list[Any]:

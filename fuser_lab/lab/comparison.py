@@ -1,4 +1,4 @@
-"""Two measurements side by side: ratios of medians with intervals, and what else has changed."""
+"""Two measurements side by side: ratios of medians with intervals, and changes of the environment."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -108,10 +108,10 @@ class Comparison(View):
         return records.Records(columns=columns, rows=rows)
 
     def _data(self) -> dict[str, Any]:
-        found = self._records()
+        numbers = self._records()
         return {
             "confidence": self.confidence, "changes": self.changes,
-            "rows": [dict(zip(found.columns, row, strict=True)) for row in found.rows],
+            "rows": [dict(zip(numbers.columns, row, strict=True)) for row in numbers.rows],
         }
 
 
@@ -182,8 +182,8 @@ def _medians(row: TimingRow, generator: np.random.Generator) -> np.ndarray[Any, 
     length = max(len(seconds) // _BLOCKS, 1)
     blocks = seconds[: len(seconds) // length * length].reshape(-1, length)
     drawn = blocks[generator.integers(0, len(blocks), (_RESAMPLES, len(blocks)))]
-    found: np.ndarray[Any, np.dtype[np.float64]] = np.median(drawn.reshape(_RESAMPLES, -1), axis=1)
-    return found
+    medians: np.ndarray[Any, np.dtype[np.float64]] = np.median(drawn.reshape(_RESAMPLES, -1), axis=1)
+    return medians
 
 
 def _alone(row: TimingRow, *, is_first: bool) -> ComparedRow:
@@ -203,24 +203,24 @@ def _changes(before: Timings, after: Timings) -> Iterator[tuple[str, str, str]]:
 
 
 def _flat(timings: Timings) -> dict[str, str]:
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
     for name, value in timings.environment.items():
         if name in _NOT_COMPARED:
             continue
         if name == "versions":
-            found |= _packages(value)
+            facts |= _packages(value)
         else:
-            found[name] = str(value)
+            facts[name] = str(value)
     devices = dict.fromkeys(row.device for row in timings.rows if row.device)
-    return {**found, "device": ", ".join(devices), "outputs": "allocated before" if timings.preallocated else "made"}
+    return {**facts, "device": ", ".join(devices), "outputs": "allocated before" if timings.preallocated else "made"}
 
 
 def _packages(value: Any) -> dict[str, str]:
     try:
-        found = parsed(value)
-    except (AttributeError, UnreadableError):  # AttributeError: it is no text
+        packages = parsed(value)
+    except (AttributeError, UnreadableError):  # AttributeError: the value is not a text
         return {}
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
+    return {str(k): str(v) for k, v in packages.items()} if isinstance(packages, Mapping) else {}
 
 
 def _shown(value: str) -> str:

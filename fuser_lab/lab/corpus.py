@@ -109,11 +109,11 @@ class Corpus:
             If no entry has the name.
         """
         if isinstance(place, str):
-            found = next((one for one in self.entries if one.name == place), None)
-            if found is None:
+            match = next((entry for entry in self.entries if entry.name == place), None)
+            if match is None:
                 msg = f"corpus: no entry is called {brief(place)}; fl.corpus('softmax*') selects entries by pattern."
                 raise InputError(msg)
-            return found
+            return match
         return Corpus(entries=self.entries[place]) if isinstance(place, slice) else self.entries[place]
 
     @takes(name=_PATTERN, kind=_PATTERN, origin=_PATTERN)
@@ -132,13 +132,13 @@ class Corpus:
         InputError
             If no entry matches.
         """
-        found = tuple(one for one in self.entries if _matches(one, name, kind, origin))
-        if not found:
-            given = {"name": name, "kind": kind, "origin": origin}
-            given_text = ", ".join(f"{key}={brief(value)}" for key, value in given.items() if value is not None)
+        matches = tuple(entry for entry in self.entries if _matches(entry, name, kind, origin))
+        if not matches:
+            patterns = {"name": name, "kind": kind, "origin": origin}
+            given_text = ", ".join(f"{key}={brief(value)}" for key, value in patterns.items() if value is not None)
             msg = f"corpus: none of {len(self.entries)} entries matches {given_text}; kinds are {', '.join(KINDS)}."
             raise InputError(msg)
-        return Corpus(entries=found)
+        return Corpus(entries=matches)
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return one row per entry."""
@@ -146,8 +146,11 @@ class Corpus:
 
         columns = ["name", "kind", "ops", "bytes", "small form", "origin", "also"]
         rows = [
-            (one.name, one.kind, one.ops, one.bytes, bool(one.small_script), one.origin, ", ".join(one.also))
-            for one in self.entries
+            (
+                entry.name, entry.kind, entry.ops, entry.bytes, bool(entry.small_script), entry.origin,
+                ", ".join(entry.also),
+            )
+            for entry in self.entries
         ]
         return pd.DataFrame(rows, columns=columns)
 
@@ -160,15 +163,18 @@ class Corpus:
         return table_html(self._table(), note=self._note())
 
     def _note(self) -> str:
-        counts = {kind: sum(one.kind == kind for one in self.entries) for kind in KINDS}
+        counts = {kind: sum(entry.kind == kind for entry in self.entries) for kind in KINDS}
         counted = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
         shown = f"; the first {_MOST_SHOWN} are shown" if len(self.entries) > _MOST_SHOWN else ""
         return f"{len(self.entries)} entries ({counted}){shown}."
 
     def _table(self) -> Table:
         rows = [
-            (one.name, one.kind, str(one.ops), bytes_label(one.bytes), "yes" if one.small_script else "", one.origin)
-            for one in self.entries[:_MOST_SHOWN]
+            (
+                entry.name, entry.kind, str(entry.ops), bytes_label(entry.bytes), "yes" if entry.small_script else "",
+                entry.origin,
+            )
+            for entry in self.entries[:_MOST_SHOWN]
         ]
         columns = ("name", "kind", "ops", "inputs and outputs", "small", "origin")
         return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"ops", "inputs and outputs"}))
@@ -211,27 +217,29 @@ def _entries() -> tuple[CorpusEntry, ...]:
 
 def read_entries(text: str) -> tuple[CorpusEntry, ...]:
     """Return the entries that `written_entries` wrote."""
-    found = []
+    entries = []
     for part in f"\n{text}".split(f"\n{_MARK}entry ")[1:]:
         head, _, body = part.partition("\n\n")
         name, *lines = head.split("\n")
         facts = dict(line.split(": ", 1) for line in lines)
         script, _, small = body.partition(f"{_SMALL}\n")
-        found.append(CorpusEntry(
+        entries.append(CorpusEntry(
             name=name, kind=facts["kind"], origin=facts["origin"], ops=int(facts["ops"]), bytes=int(facts["bytes"]),
             script=f"{script.rstrip()}\n", small_script=f"{small.rstrip()}\n" if small else "",
             also=tuple(filter(None, facts.get("also", "").split(", "))),
         ))
-    return tuple(found)
+    return tuple(entries)
 
 
 def written_entries(entries: Iterable[CorpusEntry]) -> str:
     """Return entries as text, in order of their names."""
     lines = []
-    for one in sorted(entries, key=_order):
-        lines += [f"{_MARK}entry {one.name}", f"kind: {one.kind}", f"origin: {one.origin}", f"ops: {one.ops}"]
-        lines += [f"bytes: {one.bytes}", *([f"also: {', '.join(one.also)}"] if one.also else []), "", one.script]
-        lines += [_SMALL, one.small_script] if one.small_script else []
+    for entry in sorted(entries, key=_order):
+        lines += [f"{_MARK}entry {entry.name}", f"kind: {entry.kind}", f"origin: {entry.origin}", f"ops: {entry.ops}"]
+        lines += [
+            f"bytes: {entry.bytes}", *([f"also: {', '.join(entry.also)}"] if entry.also else []), "", entry.script,
+        ]
+        lines += [_SMALL, entry.small_script] if entry.small_script else []
     return "\n".join(lines)
 
 

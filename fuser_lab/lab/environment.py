@@ -68,11 +68,11 @@ def _driver() -> str:
 
 @functools.cache
 def _versions() -> str:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return json_text(found)
+            versions[name] = importlib.metadata.version(name)
+    return json_text(versions)
 
 
 def _commit(folder: str) -> str:

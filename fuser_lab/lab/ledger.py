@@ -200,14 +200,14 @@ class Ledger:
         InputError
             If the ledger has no such measurement.
         """
-        wanted = "measurement = ?" if measurement else (
+        condition = "measurement = ?" if measurement else (
             "measurement = (SELECT measurement FROM rows ORDER BY measured_at DESC LIMIT 1)"
         )
-        query = f"SELECT * FROM rows WHERE {wanted}"  # noqa: S608 - one of two texts of our own
+        query = f"SELECT * FROM rows WHERE {condition}"  # noqa: S608 - one of two texts of our own
         names, rows = self._asked(query, [measurement] if measurement else [])
         if not rows:
-            what = f"measurement {brief(measurement)}" if measurement else "measurement"
-            msg = f"Ledger.timings: {brief(str(self.folder))} has no {what}."
+            subject = f"measurement {brief(measurement)}" if measurement else "measurement"
+            msg = f"Ledger.timings: {brief(str(self.folder))} has no {subject}."
             raise InputError(msg)
         return with_views(timings_of([dict(zip(names, row, strict=True)) for row in rows]))
 
@@ -254,6 +254,8 @@ class Ledger:
         answer, damage = answered(lambda: asks.ask(files_of(self.folder), query, parameters))
         self.damaged = tuple(damage)
         if damage:
-            warn("; ".join(f"{self.folder / one.file} is damaged: {one.why}" for one in damage), LedgerWarning)
+            warn("; ".join(
+                f"{self.folder / problem.file} is damaged: {problem.why}" for problem in damage
+            ), LedgerWarning)
         names, rows = answer
         return names, rows

@@ -43,16 +43,16 @@ def performed(task: Task, peers: Peers | None = None, *, run: str = "", version:
         rows = [{"failure": " ".join(str(error).split())}]
     except Exception as error:  # noqa: BLE001 - whatever goes wrong, other tasks go on
         rows = [{"failure": f"{type(error).__name__}: {' '.join(str(error).split())}"}]
-    known = {**_environment(run), **_described(task), "measurement": uuid.uuid4().hex, "measured_at": now()}
-    found = [{**known, **row} for row in rows]
-    found[-1]["elapsed"] = time.perf_counter() - start
-    return found
+    common = {**_environment(run), **_task_columns(task), "measurement": uuid.uuid4().hex, "measured_at": now()}
+    full_rows = [{**common, **row} for row in rows]
+    full_rows[-1]["elapsed"] = time.perf_counter() - start
+    return full_rows
 
 
 def failed(task: Task, sentence: str) -> list[Row]:
     """Return the rows of a task that no worker could finish."""
     row = {"measurement": uuid.uuid4().hex, "measured_at": now(), "failure": sentence, "elapsed": 0.0}
-    return [{**_described(task), **row}]
+    return [{**_task_columns(task), **row}]
 
 
 def compiled_ahead(task: Task, capabilities: tuple[tuple[int, int], ...]) -> None:
@@ -60,9 +60,9 @@ def compiled_ahead(task: Task, capabilities: tuple[tuple[int, int], ...]) -> Non
     if task.refusal:
         return
     try:
-        for one in _plan(task).segments:
+        for part in _plan(task).segments:
             for capability in capabilities:
-                _compiled(one, task.device, capability)
+                _compiled(part, task.device, capability)
     except Exception:  # noqa: BLE001 - the measurement compiles it again, and says what is wrong
         return
 
@@ -72,7 +72,7 @@ def capability() -> tuple[int, int]:
     return DeviceMemory().capability()
 
 
-def _described(task: Task) -> Row:
+def _task_columns(task: Task) -> Row:
     return {
         "subject": task.subject, "fusion": task.fusion, "fusion_hash": task.fusion_hash, "plan": task.plan_name,
         "strategy": task.strategy, "target": task.target.name, "sweep": task.sweep, "task": task.key,
@@ -97,12 +97,12 @@ def _plan(task: Task) -> Plan:
     return with_schedule(plan, task.schedule, task.device)
 
 
-def _segmented(task: Task, peers: Peers) -> list[Row]:
+def _cut_rows(task: Task, peers: Peers) -> list[Row]:
     """Return a row per segment and one of the plan; a segment that no scheduler accepts has the reasons as its note."""
     return _plan_rows(_plan(task))
 
 
-def _certified(task: Task, peers: Peers) -> list[Row]:
+def _proof_rows(task: Task, peers: Peers) -> list[Row]:
     plan = _plan(task)
     certificate = plan.certificate()
     *segments, whole = _plan_rows(plan)
@@ -116,25 +116,25 @@ def _compiled_rows(task: Task, peers: Peers) -> list[Row]:
     """Return a row per segment with its kernel; for CUDA, the note has the compiler's figures."""
     plan = _plan(task)
     *rows, whole = _plan_rows(plan)
-    for one, row in zip(plan.segments, rows, strict=True):
-        if evaluated_because(one.fusion, one.scheduler):
+    for part, row in zip(plan.segments, rows, strict=True):
+        if evaluated_because(part.fusion, part.scheduler):
             continue
-        _compiled(one, task.device, plan.oracle.device.cc)
-        row["schedule"] = "\n".join(str(nest) for nest in one.params(task.device))
-        row["kernel_hash"] = text_hash(one.kernel(task.device).source)
+        _compiled(part, task.device, plan.oracle.device.cc)
+        row["schedule"] = "\n".join(str(nest) for nest in part.params(task.device))
+        row["kernel_hash"] = text_hash(part.kernel(task.device).source)
         if has_own_memory(task.device):
-            row["note"] = "; ".join(map(str, one.launches()))
+            row["note"] = "; ".join(map(str, part.launches()))
     return [*rows, whole]
 
 
-def _timed(task: Task, peers: Peers) -> list[Row]:
+def _time_rows(task: Task, peers: Peers) -> list[Row]:
     plan = _plan(task).renamed(task.plan_name)
     inputs = [value.materialize() if isinstance(value, TensorSpec) else value for value in task.inputs]
     if has_own_memory(task.device):
         inputs = [_moved(value, task.device) for value in inputs]
     times = time_plans(plan, inputs, peers=peers, seconds=task.seconds, progress=False)
-    own = {"subject": task.subject, "fusion": task.fusion, "fusion_hash": task.fusion_hash}
-    return [{**row, **own, **_cut_by(task, row)} for row in timing_rows(times, [plan])]
+    task_columns = {"subject": task.subject, "fusion": task.fusion, "fusion_hash": task.fusion_hash}
+    return [{**row, **task_columns, **_cut_by(task, row)} for row in timing_rows(times, [plan])]
 
 
 def _cut_by(task: Task, row: Row) -> Row:
@@ -143,9 +143,9 @@ def _cut_by(task: Task, row: Row) -> Row:
     return {"strategy": task.strategy, "target": task.target.name} if is_plan else {"strategy": None, "target": None}
 
 
-def _compiled(one: Segment, target: str, capability: tuple[int, int]) -> None:
-    if not evaluated_because(one.fusion, one.scheduler):
-        compile_kernel(one.kernel(target), None if is_on_host(target) else capability)
+def _compiled(part: Segment, target: str, capability: tuple[int, int]) -> None:
+    if not evaluated_because(part.fusion, part.scheduler):
+        compile_kernel(part.kernel(target), None if is_on_host(target) else capability)
 
 
 def _moved(value: Any, device: str) -> Any:
@@ -154,20 +154,21 @@ def _moved(value: Any, device: str) -> Any:
 
 def _plan_rows(plan: Plan) -> list[Row]:
     """Return a row per segment, then one for the whole plan."""
-    known = {**plan_columns(plan), "plan_hash": plan.hash}
-    del known["fusion"], known["fusion_hash"]  # the task has them
+    plan_row = {**plan_columns(plan), "plan_hash": plan.hash}
+    del plan_row["fusion"], plan_row["fusion_hash"]  # the task has them
     rows = [
         {
-            **known, "segment": one.index, "ops": len(one.exprs), "bytes_in": one.bytes_in, "bytes_out": one.bytes_out,
-            "bytes_crossing": one.bytes_crossing, "scheduler": one.scheduler.value if one.scheduler else "",
-            "note": "" if one.scheduler else one.group.answer.text,
+            **plan_row, "segment": part.index, "ops": len(part.exprs), "bytes_in": part.bytes_in,
+            "bytes_out": part.bytes_out,
+            "bytes_crossing": part.bytes_crossing, "scheduler": part.scheduler.value if part.scheduler else "",
+            "note": "" if part.scheduler else part.group.answer.text,
         }
-        for one in plan.segments
+        for part in plan.segments
     ]
     totals = {name: sum(int(row[name]) for row in rows) for name in ("ops", "bytes_in", "bytes_out")}
-    return [*rows, {**known, **totals, "segments": len(rows), "bytes_crossing": plan.bytes_crossing}]
+    return [*rows, {**plan_row, **totals, "segments": len(rows), "bytes_crossing": plan.bytes_crossing}]
 
 
 _WORK: dict[Work, Callable[[Task, Peers], list[Row]]] = {
-    Work.SEGMENT: _segmented, Work.CERTIFICATE: _certified, Work.COMPILE: _compiled_rows, Work.TIME: _timed,
+    Work.SEGMENT: _cut_rows, Work.CERTIFICATE: _proof_rows, Work.COMPILE: _compiled_rows, Work.TIME: _time_rows,
 }

@@ -63,7 +63,7 @@ def readable(files: Files) -> Files:
     duckdb = duckdb_module()
     try:
         with duckdb.connect() as connection:
-            connection.execute(f"SELECT count(*), {_touched()} FROM {_source(files)}").fetchall()
+            connection.execute(f"SELECT count(*), {_all_columns()} FROM {_source(files)}").fetchall()
     except duckdb.Error:
         files, _ = _DuckDB(duckdb).sound(files)
     return files
@@ -102,9 +102,9 @@ class _DuckDB(Engine):
         with self._duckdb.connect() as connection:
             # A view's definition takes no parameters; paths are quoted.
             connection.execute(f"CREATE VIEW rows AS SELECT {_ROWS} FROM {_source(files)}")
-            found = connection.execute(query, list(parameters))
-            names = [entry[0] for entry in found.description or ()]
-            return names, found.fetchall() if names else []
+            cursor = connection.execute(query, list(parameters))
+            names = [entry[0] for entry in cursor.description or ()]
+            return names, cursor.fetchall() if names else []
 
     def _damaged_journals(self, journals: Sequence[Path]) -> list[Damage]:
         """Return the damage; DuckDB skips damaged lines silently."""
@@ -114,11 +114,11 @@ class _DuckDB(Engine):
         query = f"SELECT filename, count(*) FROM {_source(files, damaged=True)} GROUP BY filename"
         try:
             with self._duckdb.connect() as connection:
-                found = connection.execute(query).fetchall()
+                counts = connection.execute(query).fetchall()
         except self._duckdb.Error:  # of a file that DuckDB refuses completely
-            found = [(str(journal), 2) for journal in journals]
+            counts = [(str(journal), 2) for journal in journals]
         # An incomplete last line is a row in flight.
-        suspects = [Path(name) for name, count in found if count > (not _is_ended(Path(name)))]
+        suspects = [Path(name) for name, count in counts if count > (not _is_ended(Path(name)))]
         return [damage for journal in suspects for _, damage in (rows_of(journal),) if damage]
 
     def sound(self, files: Files) -> tuple[Files, list[Damage]]:
@@ -131,7 +131,7 @@ class _DuckDB(Engine):
             (path,) = (*alone.journals, *alone.parquet)
             try:
                 with self._duckdb.connect() as connection:
-                    connection.execute(f"SELECT count(*), {_touched()} FROM {_source(alone)}").fetchall()
+                    connection.execute(f"SELECT count(*), {_all_columns()} FROM {_source(alone)}").fetchall()
             except self._duckdb.Error as error:
                 if not path.exists():
                     raise FileNotFoundError(path) from None
@@ -161,9 +161,9 @@ class _Sqlite(Engine):
                 damage += [damaged] if damaged else []
                 connection.executemany(f"INSERT INTO rows VALUES ({marks})", map(_sqlite_values, rows))
             try:
-                found = connection.execute(query, tuple(parameters))
-                names = [entry[0] for entry in found.description or ()]
-                return (names, found.fetchall()), damage
+                cursor = connection.execute(query, tuple(parameters))
+                names = [entry[0] for entry in cursor.description or ()]
+                return (names, cursor.fetchall()), damage
             except (sqlite3.Error, sqlite3.Warning) as error:
                 msg = f"Ledger.sql: {_first_line(error)}."
                 raise InputError(msg) from None
@@ -211,7 +211,7 @@ def _nothing() -> str:
     return ", ".join(f'CAST(NULL AS {column.kind.duckdb}) AS "{column.name}"' for column in COLUMNS)
 
 
-def _touched() -> str:
+def _all_columns() -> str:
     """Return an expression that reads all columns; a count would not need to."""
     return ", ".join(f'bit_xor(hash("{column.name}"))' for column in COLUMNS)
 

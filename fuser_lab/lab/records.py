@@ -23,16 +23,16 @@ _ENVIRONMENT: Final = ("measured_at", "host", "cpu", "cores", "driver", "version
 
 def timings_of(rows: Sequence[Row]) -> Timings:
     """Return rows of a ledger as timings, with ratios to the first total of each subject."""
-    found = []
+    timing_rows = []
     for row in rows:
         seconds = samples_of(row)
         values: dict[str, Any] = {name: row[name] or "" for name in _TEXTS}
         values |= {name: _real(row[name]) for name in _NUMBERS} | {name: row[name] or 0 for name in _COUNTS}
         values |= {"segment": row["segment"], "group": row["subject"] or "", "iqr": values["high"] - values["low"]}
-        found.append(TimingRow(**values, seconds=seconds, samples=len(seconds)))
+        timing_rows.append(TimingRow(**values, seconds=seconds, samples=len(seconds)))
     first = rows[0]
     return Timings(
-        rows=tuple(found), preallocated=bool(first["preallocated"]), system_load=_real(first["load"]),
+        rows=tuple(timing_rows), preallocated=bool(first["preallocated"]), system_load=_real(first["load"]),
         cores=first["cores"] or 1, environment={name: _plain(first[name]) for name in _ENVIRONMENT},
     ).compared()
 

@@ -60,25 +60,29 @@ def retime(ledger: str | Path, row: str) -> Retimed:
     if not Path(ledger).is_dir():
         msg = f"retime: there is no ledger {brief(str(ledger))}; give the folder that a sweep wrote."
         raise InputError(msg)
-    found = Ledger(ledger).sql("SELECT * FROM rows WHERE id = ?", [row]).to_dict("records")
-    if not found:
+    records = Ledger(ledger).sql("SELECT * FROM rows WHERE id = ?", [row]).to_dict("records")
+    if not records:
         msg = f"retime: {brief(str(ledger))} has no row {brief(row)!r}."
         raise InputError(msg)
-    script, name = str(found[0]["plan_python"] or ""), str(found[0]["plan"])
+    script, name = str(records[0]["plan_python"] or ""), str(records[0]["plan"])
     strategy = _strategy(script, name)
     fd, inputs = load_repro(script)
-    target = labelled(str(found[0]["device"] or CPU.label))
-    arrays: list[Any] = [_array(one, target) if isinstance(one, TensorSpec) else one for one in inputs]
+    target = labelled(str(records[0]["device"] or CPU.label))
+    arrays: list[Any] = [
+        _array(described, target) if isinstance(described, TensorSpec) else described for described in inputs
+    ]
     plan: Plan = segment(fd, arrays, strategy=strategy, name=name)
-    number = found[0]["segment"]
+    number = records[0]["segment"]
     place = None if number is None or math.isnan(number) else int(number)
-    rows = [one for one in time(plan, arrays, progress=False).rows if one.segment == place and one.plan == name]
+    rows = [
+        timing for timing in time(plan, arrays, progress=False).rows if timing.segment == place and timing.plan == name
+    ]
     now = rows[0].median if rows else math.nan
-    return Retimed(plan=name, segment=place, before=float(found[0]["median"] or math.nan), now=now)
+    return Retimed(plan=name, segment=place, before=float(records[0]["median"] or math.nan), now=now)
 
 
-def _array(given: TensorSpec, target: Target) -> Any:
-    array = given.materialize()
+def _array(described: TensorSpec, target: Target) -> Any:
+    array = described.materialize()
     return array if target.on_host else from_numpy_as("torch", array).to(target.name)
 
 

@@ -26,11 +26,11 @@ def timing_rows(timings: measured.Timings, plans: Sequence[Plan]) -> Iterator[Ro
     shared = {
         **where, "load": timings.system_load, "cores": timings.cores, "preallocated": timings.preallocated,
     }
-    known = {plan.hash: plan for plan in plans}
+    plan_of = {plan.hash: plan for plan in plans}
     described = {plan.hash: plan_columns(plan) for plan in plans}
     for row in timings.rows:
-        plan = known.get(row.plan_hash) or (next(iter(plans)) if plans and row.segment is None else None)
-        yield {**shared, **_measured(row), **(described[plan.hash] if plan else {}), **_kernel(plan, row)}
+        plan = plan_of.get(row.plan_hash) or (next(iter(plans)) if plans and row.segment is None else None)
+        yield {**shared, **_measured_columns(row), **(described[plan.hash] if plan else {}), **_kernel(plan, row)}
 
 
 def plan_columns(plan: Plan) -> Row:
@@ -64,7 +64,7 @@ def text_hash(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def _measured(row: TimingRow) -> Row:
+def _measured_columns(row: TimingRow) -> Row:
     return {
         "plan": row.plan, "segment": row.segment, "scheduler": row.scheduler, "plan_hash": row.plan_hash,
         "ops": row.ops, "bytes_in": row.bytes_in, "bytes_out": row.bytes_out, "bytes_crossing": row.bytes_crossing,

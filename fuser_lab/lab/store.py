@@ -184,16 +184,16 @@ def packing(folder: Path) -> Iterator[bool]:
 
 def abandoned(journals: Iterable[Path]) -> list[Path]:
     """Return the journals that no writer holds."""
-    found = []
+    free = []
     for journal in journals:
         with contextlib.suppress(OSError):
             file = os.open(journal, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                found.append(journal)
+                free.append(journal)
             finally:
                 os.close(file)
-    return found
+    return free
 
 
 def replace_by_parquet(folder: Path, packed: Sequence[Path], write: Any) -> Path:

@@ -72,7 +72,7 @@ def _sweep_of(data: Mapping[str, Any], folder: Path) -> SweepFile:
     if "options" in data:
         arguments["options"] = [_options(entry) for entry in data["options"]]
     if "schedules" in arguments and isinstance(arguments["schedules"], list):
-        arguments["schedules"] = [one or None for one in arguments["schedules"]]  # TOML has no null
+        arguments["schedules"] = [schedule or None for schedule in arguments["schedules"]]  # TOML has no null
     ledger = data.get("ledger")
     if ledger is not None and not isinstance(ledger, str):
         msg = f"sweep: ledger must be the path of a folder, given {shown(ledger)}."
@@ -82,11 +82,11 @@ def _sweep_of(data: Mapping[str, Any], folder: Path) -> SweepFile:
 
 def _fusion(entry: Mapping[str, Any], folder: Path) -> tuple[str, Any]:
     _check_keys(entry, _FUSION_KEYS, " of a fusion")
-    given = [key for key in ("example", "file") if key in entry]
-    if len(given) != 1 or not all(isinstance(entry[key], str) for key in entry if key != "sizes"):
+    sources = [key for key in ("example", "file") if key in entry]
+    if len(sources) != 1 or not all(isinstance(entry[key], str) for key in entry if key != "sizes"):
         msg = f"sweep: a fusion needs either example or file, as text, given {shown(dict(entry))}."
         raise InputError(msg)
-    if given == ["example"]:
+    if sources == ["example"]:
         return str(entry.get("name", entry["example"])), entry["example"]
     path = folder / entry["file"]
     try:
@@ -112,8 +112,8 @@ def _options(entry: Any) -> SegmenterOptions:
     return SegmenterOptions(**values)
 
 
-def _check_keys(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    unknown = [key for key in given if key not in known]
+def _check_keys(entry: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
+    unknown = [key for key in entry if key not in keys]
     if unknown:
-        msg = f"sweep: unknown key {shown(unknown[0])}{where}; choose from {', '.join(known)}."
+        msg = f"sweep: unknown key {shown(unknown[0])}{where}; choose from {', '.join(keys)}."
         raise InputError(msg)

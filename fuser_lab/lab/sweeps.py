@@ -64,9 +64,9 @@ class SweepResult(Shown):
     @property
     def note(self) -> str:
         """The counts in one sentence."""
-        kept = f" {plural(self.kept, 'task')} had already been done." if self.kept else ""
+        earlier = f" {plural(self.kept, 'task')} had already been done." if self.kept else ""
         failed = f"; {len(self.failures)} of them failed" if self.failures else ""
-        return f"{plural(self.done, 'task')} done in {seconds_label(self.seconds)}{failed}.{kept}"
+        return f"{plural(self.done, 'task')} done in {seconds_label(self.seconds)}{failed}.{earlier}"
 
     def __str__(self) -> str:
         """Return the counts and the reasons of failures."""
@@ -147,8 +147,8 @@ class Sweep:
         start = time.perf_counter()
         open_ = self.missing(ledger, again=again)
         failures: list[tuple[Task, str]] = []
-        with _shown(progress, len(open_)) as show, contextlib.closing(self._rows(open_, client)) as found:
-            for done, (task, rows) in enumerate(found, start=1):
+        with _shown(progress, len(open_)) as show, contextlib.closing(self._rows(open_, client)) as results:
+            for done, (task, rows) in enumerate(results, start=1):
                 for row in rows:
                     ledger.append(row)
                 failures += [(task, str(row["failure"])) for row in rows if row.get("failure")]
@@ -163,13 +163,13 @@ class Sweep:
         """Return the tasks that a ledger does not have; with ``again="failed"`` also those that failed."""
         if again is True:
             return list(self.tasks)
-        found = ledger.sql(
+        counts = ledger.sql(
             "SELECT task, count(*) - count(failure) AS succeeded FROM rows "
             "WHERE task IS NOT NULL AND elapsed IS NOT NULL GROUP BY task",
         )
-        kept = found[found["succeeded"] > 0] if again == "failed" else found
-        known = set(kept["task"])
-        return [task for task in self.tasks if task.key not in known]
+        complete = counts[counts["succeeded"] > 0] if again == "failed" else counts
+        keys = set(complete["task"])
+        return [task for task in self.tasks if task.key not in keys]
 
     @takes("Sweep.to_pandas", ledger=instance(Ledger))
     def to_pandas(self, ledger: Ledger) -> "pd.DataFrame":
@@ -187,7 +187,7 @@ class Sweep:
             "fusion": {task.fusion for task in self.tasks}, "size": {task.inputs for task in self.tasks},
             "target": {task.target for task in self.tasks},
         }
-        parts = [plural(len(found), noun) for noun, found in counts.items()]
+        parts = [plural(len(axis_values), noun) for noun, axis_values in counts.items()]
         strategies = ", ".join(dict.fromkeys(task.strategy for task in self.tasks))
         work = ", ".join(dict.fromkeys(task.work.value for task in self.tasks))
         name = f" {self.name!r}" if self.name else ""
@@ -281,12 +281,14 @@ def sweep(
     known_peers = _peers_of(named_fusions, peers or {})
     chosen = Work(work)
     places = [device_of(target) for target in targets]
-    schedule_list = None if isinstance(schedules, str) else [schedule_of(one or {}) for one in schedules]
+    schedule_list = None if isinstance(schedules, str) else [schedule_of(schedule or {}) for schedule in schedules]
     runs_on = device or _device_here(chosen)
     tasks: dict[str, Task] = {}
-    for label, (fusion, own) in named_fusions.items():
-        cases: list[Case] = [case_of(label, fusion, size, own) for size in by_fusion[label]]
-        functions = sorted((peer, _function_name(one)) for peer, one in known_peers.get(label, {}).items())
+    for label, (fusion, example_inputs) in named_fusions.items():
+        cases: list[Case] = [case_of(label, fusion, size, example_inputs) for size in by_fusion[label]]
+        functions = sorted(
+            (peer, _function_name(peers_of_fusion)) for peer, peers_of_fusion in known_peers.get(label, {}).items()
+        )
         for case in cases:
             for task in tasks_of(
                 case, strategies=strategies, targets=places, options=options, schedules=schedule_list, work=chosen,
@@ -296,34 +298,35 @@ def sweep(
     return Sweep(name=name, tasks=tuple(tasks.values()), peers=known_peers)
 
 
-def _fusions(given: object) -> Iterator[tuple[str, tuple[Fusion, Sequence[Any] | None]]]:
+def _fusions(fusions: object) -> Iterator[tuple[str, tuple[Fusion, Sequence[Any] | None]]]:
     """Yield names of fusions with their definitions and inputs."""
-    if isinstance(given, Mapping):
-        yield from ((TEXT.of(name, "sweep", "fusions"), _fusion(one)) for name, one in given.items())
+    if isinstance(fusions, Mapping):
+        yield from ((TEXT.of(name, "sweep", "fusions"), _fusion(fusion)) for name, fusion in fusions.items())
         return
-    several = given if isinstance(given, list) else [given]
+    several = fusions if isinstance(fusions, list) else [fusions]
     if not several:
         msg = "sweep: fusions must have at least one fusion, given []."
         raise InputError(msg)
-    for place, one in enumerate(several):
-        label = one if isinstance(one, str) else getattr(one, "name", "")
-        yield (label if isinstance(label, str) and label else f"fusion{place}"), _fusion(one)
+    for place, entry in enumerate(several):
+        label = entry if isinstance(entry, str) else getattr(entry, "name", "")
+        yield (label if isinstance(label, str) and label else f"fusion{place}"), _fusion(entry)
 
 
-def _fusion(given: object) -> tuple[Fusion, Sequence[Any] | None]:
-    if isinstance(given, str):
-        chosen = examples.get(given)
+def _fusion(entry: object) -> tuple[Fusion, Sequence[Any] | None]:
+    if isinstance(entry, str):
+        chosen = examples.get(entry)
         builder = FusionBuilder()
         with builder:
             chosen.define(builder, "small")
         return builder.fusion, list(chosen.specs("small"))
-    if isinstance(given, Plan):
+    if isinstance(entry, Plan):
         msg = "sweep: a plan is already cut; give its definition, (plan.definition, plan.inputs)."
         raise ArgumentTypeError(msg)
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], list | tuple):
-        return definition_of(given[0]), given[1]
-    own = getattr(given, "inputs", None)
-    return definition_of(given), own if isinstance(own, list | tuple) and not isinstance(given, Fusion) else None
+    if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[1], list | tuple):
+        return definition_of(entry[0]), entry[1]
+    entry_inputs = getattr(entry, "inputs", None)
+    has_inputs = isinstance(entry_inputs, list | tuple) and not isinstance(entry, Fusion)
+    return definition_of(entry), entry_inputs if has_inputs else None
 
 
 def _sizes_of(
@@ -338,23 +341,23 @@ def _sizes_of(
     return dict.fromkeys(fusions, [None] if sizes is None else list(map(_size, sizes)))
 
 
-def _size(given: object) -> Sequence[Any]:
-    if not isinstance(given, list | tuple):
-        msg = f"sweep: a size must be a shape or a list with an entry per input, given {shown(given)}."
+def _size(size: object) -> Sequence[Any]:
+    if not isinstance(size, list | tuple):
+        msg = f"sweep: a size must be a shape or a list with an entry per input, given {shown(size)}."
         raise ArgumentTypeError(msg)
-    return given
+    return size
 
 
 def _peers_of(fusions: Mapping[str, Any], peers: Mapping[str, Any]) -> dict[str, Peers]:
     """Return peers by fusion."""
-    shared = {peer: one for peer, one in peers.items() if not isinstance(one, Mapping)}
-    unknown = [label for label, one in peers.items() if isinstance(one, Mapping) and label not in fusions]
+    shared = {peer: peer_function for peer, peer_function in peers.items() if not isinstance(peer_function, Mapping)}
+    unknown = [label for label, each in peers.items() if isinstance(each, Mapping) and label not in fusions]
     if unknown:
         msg = f"sweep: peers names the fusion {shown(unknown[0])}; the fusions are {', '.join(fusions)}."
         raise InputError(msg)
-    own = {label: one for label, one in peers.items() if isinstance(one, Mapping)}
-    found = {label: {**shared, **own.get(label, {})} for label in fusions}
-    return {label: one for label, one in found.items() if one}
+    by_fusion = {label: functions for label, functions in peers.items() if isinstance(functions, Mapping)}
+    combined = {label: {**shared, **by_fusion.get(label, {})} for label in fusions}
+    return {label: functions for label, functions in combined.items() if functions}
 
 
 def _function_name(function: Any) -> str:

@@ -122,19 +122,19 @@ class Task:
         return f"{self.subject}{f' ({sizes})' if sizes else ''} {self.plan_name} {self.target.name}"
 
 
-def case_of(name: str, fusion: Fusion, size: Sequence[Any] | None, own: Sequence[Any] | None) -> Case:
-    """Return a fusion at a size: the sweep's, otherwise its own, otherwise the one that the definition fixes."""
+def case_of(name: str, fusion: Fusion, size: Sequence[Any] | None, fusion_inputs: Sequence[Any] | None) -> Case:
+    """Return a fusion at a size: the sweep's, otherwise the example's, otherwise the size that the definition fixes."""
     try:
         if size is not None:
-            found = inputs_of(fusion, size)
-        elif own is not None:
-            found = tuple(map(_plain_input, own))
+            inputs = inputs_of(fusion, size)
+        elif fusion_inputs is not None:
+            inputs = tuple(map(_plain_input, fusion_inputs))
         else:
-            found = default_inputs(fusion)
-        check_count(fusion.inputs, found)
+            inputs = default_inputs(fusion)
+        check_count(fusion.inputs, inputs)
     except FuserLabError as error:
         return Case(name=name, fusion=fusion, refusal=str(error))
-    return Case(name=name, fusion=fusion, inputs=found)
+    return Case(name=name, fusion=fusion, inputs=inputs)
 
 
 def inputs_of(fusion: Fusion, size: Sequence[Any]) -> tuple[Described, ...]:
@@ -152,8 +152,8 @@ def inputs_of(fusion: Fusion, size: Sequence[Any]) -> tuple[Described, ...]:
     if all(is_whole(entry) for entry in size):
         return tuple(_aligned(value, tuple(map(int, size))) for value in fusion.inputs)
     if len(size) != len(fusion.inputs):
-        wanted = f"{plural(len(fusion.inputs), 'input')} ({', '.join(value.name for value in fusion.inputs)})"
-        msg = f"the fusion takes {wanted}, but the size {shown(size)} describes {len(size)}."
+        expected = f"{plural(len(fusion.inputs), 'input')} ({', '.join(value.name for value in fusion.inputs)})"
+        msg = f"the fusion takes {expected}, but the size {shown(size)} describes {len(size)}."
         raise InputError(msg)
     return tuple(_entry(value, entry) for value, entry in zip(fusion.inputs, size, strict=True))
 
@@ -178,7 +178,7 @@ def tasks_of(
                     yield replace(task, schedule=schedule)
 
 
-def schedule_of(given: Mapping[Any, Mapping[str, Value]]) -> Schedule:
+def schedule_of(parameters: Mapping[Any, Mapping[str, Value]]) -> Schedule:
     """Return parameters by segment, such as ``{0: {"grain": 8}}``, as part of a task.
 
     Raises
@@ -188,15 +188,15 @@ def schedule_of(given: Mapping[Any, Mapping[str, Value]]) -> Schedule:
     ArgumentTypeError
         If a name is not a parameter, or a value has the wrong type.
     """
-    found = []
-    for segment_number, values in given.items():
+    changes = []
+    for segment_number, values in parameters.items():
         text = str(segment_number)
         if not text.isdecimal():
             msg = f"sweep: schedules have numbers of segments as keys, given {shown(segment_number)}."
             raise InputError(msg)
         plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        found.append((int(text), 0, checked(plain)))
-    return tuple(sorted(found))
+        changes.append((int(text), 0, checked(plain)))
+    return tuple(sorted(changes))
 
 
 def with_schedule(plan: Plan, schedule: Schedule, device: str) -> Plan:
@@ -208,19 +208,19 @@ def with_schedule(plan: Plan, schedule: Schedule, device: str) -> Plan:
 
 def _candidates(case: Case, task: Task) -> list[Schedule]:
     """Return the heuristics' choice, and every change of one loop nest that is worth measuring."""
-    found: list[Schedule] = [()]
+    schedules: list[Schedule] = [()]
     if case.refusal:
-        return found
+        return schedules
     try:
         plan = segment(
             case.fusion, case.inputs, strategy=task.strategy, target=task.target, options=task.options,
         )
-        for one in plan.segments:
-            for nest in one.params(task.device):
-                found += [((one.index, nest.number, values),) for values in suggestions(nest)]
+        for planned in plan.segments:
+            for nest in planned.params(task.device):
+                schedules += [((planned.index, nest.number, values),) for values in suggestions(nest)]
     except FuserLabError:
         return [()]  # the task names it
-    return found
+    return schedules
 
 
 def _aligned(value: Any, size: tuple[int, ...]) -> Described:
@@ -231,8 +231,8 @@ def _aligned(value: Any, size: tuple[int, ...]) -> Described:
         msg = f"the size {list(size)} is too short for the input {value.name}, which has {value.ndim} axes."
         raise InputError(msg)
     extents = (axis.visible_extent for axis in value.domain.axes)
-    given = size[len(size) - value.ndim :]
-    return described_as_defined(value, [1 if e == 1 else n for e, n in zip(extents, given, strict=True)])
+    sizes = size[len(size) - value.ndim :]
+    return described_as_defined(value, [1 if e == 1 else n for e, n in zip(extents, sizes, strict=True)])
 
 
 def _entry(value: Any, entry: Any) -> Described:
@@ -251,8 +251,8 @@ def _entry(value: Any, entry: Any) -> Described:
 
 def _plain_input(value: Any) -> Described:
     """Return the description of an input, without its device."""
-    found = described_input(value)
-    return replace(found, device=CPU.name) if isinstance(found, TensorSpec) else found
+    described = described_input(value)
+    return replace(described, device=CPU.name) if isinstance(described, TensorSpec) else described
 
 
 def _sorted(content: dict[str, Any]) -> dict[str, Any]:

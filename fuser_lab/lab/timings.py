@@ -85,8 +85,8 @@ class Timings(Shown, measured.Timings):
         InputError
             If no segment of the plan was measured.
         """
-        found = plots.loads(plan, self._seconds(plan))
-        if not any(load.seconds > 0 for load in found):
+        loads = plots.loads(plan, self._seconds(plan))
+        if not any(load.seconds > 0 for load in loads):
             names = dict.fromkeys(row.plan for row in self.rows if row.segment is not None and row.median > 0)
             said = ", ".join(names) or "nothing"
             msg = f"roofline: no segment of {plan.name!r} was measured; the times are of {said}."
@@ -95,7 +95,7 @@ class Timings(Shown, measured.Timings):
         places = " and ".join(dict.fromkeys(row.device for row in self.rows))
         ran = plots.roof_that_ran(target, model)
         return plots.roofline_svg(
-            found, ran, style=style,
+            loads, ran, style=style,
             note=f"Hollow marks show the bound of {ran.name}; filled ones were measured on {places}.",
             before=() if before is None else plots.loads(before, self._seconds(before)),
             pairs=() if before is None else plots.flows(before, plan),
@@ -120,9 +120,9 @@ class Timings(Shown, measured.Timings):
         return self.bars()
 
 
-def shown(found: measured.Timings) -> Timings:
+def shown(timings: measured.Timings) -> Timings:
     """Return timings as an object with views."""
     return Timings(
-        rows=found.rows, preallocated=found.preallocated, system_load=found.system_load, cores=found.cores,
-        environment=found.environment,
+        rows=timings.rows, preallocated=timings.preallocated, system_load=timings.system_load, cores=timings.cores,
+        environment=timings.environment,
     )

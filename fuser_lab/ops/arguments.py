@@ -20,14 +20,14 @@ def _list(of: str) -> kinds.Kind:
 
 def whole(value: object, op: str, argument: str) -> int:
     """Return an int argument, or raise ArgumentTypeError, or DefinitionError for one of more than 64 bits."""
-    found: int = _WHOLE.of(value, op, argument, DefinitionError)
-    return found
+    number: int = _WHOLE.of(value, op, argument, DefinitionError)
+    return number
 
 
 def listed(value: object, op: str, argument: str, of: str = "ints") -> list[object]:
     """Return a list argument, or raise ArgumentTypeError."""
-    found: list[object] = _list(of).of(value, op, argument, DefinitionError)
-    return found
+    entries: list[object] = _list(of).of(value, op, argument, DefinitionError)
+    return entries
 
 
 def wholes(value: object, op: str, argument: str) -> list[int]:
@@ -38,16 +38,16 @@ def wholes(value: object, op: str, argument: str) -> list[int]:
 def flags(value: object, op: str, argument: str, *, none: bool = False) -> list[bool | None]:
     """Return a list of bools (None among them if allowed), or raise ArgumentTypeError."""
     of = "True, False and None" if none else "True and False"
-    found: list[bool | None] = []
+    booleans: list[bool | None] = []
     for position, entry in enumerate(listed(value, op, argument, of)):
         if none and entry is None:
-            found.append(None)
+            booleans.append(None)
         elif isinstance(entry, bool | np.bool_) or (is_whole(entry) and entry in (0, 1)):
-            found.append(bool(entry))
+            booleans.append(bool(entry))
         else:
             msg = f"{op}: {argument}[{position}] must be one of {of}, given {shown(entry)}."
             raise ArgumentTypeError(msg)
-    return found
+    return booleans
 
 
 def flag(value: object, op: str, argument: str) -> bool:

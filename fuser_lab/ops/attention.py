@@ -40,9 +40,9 @@ LEAST_RANK = 4  # batch, heads, sequence, features
 # Arguments of calls
 
 
-def _option(rec: Recorder, op: str, given: Operand, argument: str) -> Scalar:
+def _option(rec: Recorder, op: str, operand: Operand, argument: str) -> Scalar:
     """Return dropout_p, is_causal or scale as a scalar of its dtype."""
-    value = given_scalar(rec, given, op, argument)
+    value = given_scalar(rec, operand, op, argument)
     dtype = DataType.Bool if argument == "is_causal" else DataType.Double
     if value.dtype.kind > dtype.kind or (dtype is not DataType.Bool and value.dtype is DataType.Bool):
         msg = f"{op}: {argument} must be {'a boolean' if dtype is DataType.Bool else 'a real number'}, given {value}."
@@ -72,12 +72,12 @@ def _check_tensors(op: str, tensors: Sequence[TensorView], names: Sequence[str])
 
 
 def _check_sizes(op: str, query: TensorView, key: TensorView, value: TensorView) -> None:
-    for what, a, b in (
+    for quantity, a, b in (
         ("features of query and key", query.extents[-1], key.extents[-1]),
         ("sequences of key and value", key.extents[-2], value.extents[-2]),
     ):
         if not same_extent(a, b):
-            msg = f"{op}: the {what} have sizes {a} and {b}; they must be equal."
+            msg = f"{op}: the {quantity} have sizes {a} and {b}; they must be equal."
             raise DefinitionError(msg)
 
 
@@ -86,14 +86,14 @@ def _check_on_scores(op: str, name: str, tensor: TensorView, query: TensorView, 
     if tensor.ndim != query.ndim:
         msg = f"{op}: {name} has {tensor.ndim} axes and query has {query.ndim}; they must have the same number."
         raise DefinitionError(msg)
-    wanted = DataType.Bool if name == "mask" else query.dtype
-    if tensor.dtype is not wanted:
-        msg = f"{op}: {name} must have dtype {wanted!r}, given {tensor.dtype!r}."
+    dtype = DataType.Bool if name == "mask" else query.dtype
+    if tensor.dtype is not dtype:
+        msg = f"{op}: {name} must have dtype {dtype!r}, given {tensor.dtype!r}."
         raise DefinitionError(msg)
     scores = (*query.extents[:-1], key.extents[-2])
-    for axis, own in enumerate(tensor.domain.axes):
-        if not own.is_broadcast and not same_extent(own.visible_extent, scores[axis]):
-            msg = f"{op}: {name} has size {own.visible_extent} on axis {axis}, where the scores have {scores[axis]}."
+    for axis, domain in enumerate(tensor.domain.axes):
+        if not domain.is_broadcast and not same_extent(domain.visible_extent, scores[axis]):
+            msg = f"{op}: {name} has size {domain.visible_extent} on axis {axis}, where the scores have {scores[axis]}."
             raise DefinitionError(msg)
 
 
@@ -107,13 +107,13 @@ def _sdpfa_fwd(
     op = "sdpfa_fwd"
     operands: list[Val] = [rec.tensor(x, op, n) for x, n in ((query, "query"), (key, "key"), (value, "value"))]
     options: list[str] = []
-    for given, name in ((bias, "bias"), (mask, "mask")):
-        if given is not None:
-            operands.append(rec.tensor(given, op, name))
+    for operand, name in ((bias, "bias"), (mask, "mask")):
+        if operand is not None:
+            operands.append(rec.tensor(operand, op, name))
             options.append(name)
-    for given, name in ((dropout_p, "dropout_p"), (is_causal, "is_causal"), (scale, "scale")):
-        if given is not None:
-            operands.append(_option(rec, op, given, name))
+    for operand, name in ((dropout_p, "dropout_p"), (is_causal, "is_causal"), (scale, "scale")):
+        if operand is not None:
+            operands.append(_option(rec, op, operand, name))
             options.append(name)
     return rec.emit(SDPFA_FWD, operands, options=tuple(options))
 
@@ -159,19 +159,19 @@ def draws(expr: Expr) -> bool:
     return not (isinstance(dropout, Scalar) and dropout.value == 0)
 
 
-def _named(options: tuple[str, ...], given: Sequence[Any]) -> dict[str, Any]:
+def _named(options: tuple[str, ...], operands: Sequence[Any]) -> dict[str, Any]:
     """Return optional operands by name; seed and offset follow them."""
-    found = dict(zip(options, given, strict=False))
-    if len(given) > len(options):
-        found["seed"], found["offset"] = given[len(options) :]
-    return found
+    named = dict(zip(options, operands, strict=False))
+    if len(operands) > len(options):
+        named["seed"], named["offset"] = operands[len(options) :]
+    return named
 
 
-def _scale(given: Any, features: int) -> float:
-    return 1 / math.sqrt(max(features, 1)) if given is None else float(given)
+def _scale(scale: Any, features: int) -> float:
+    return 1 / math.sqrt(max(features, 1)) if scale is None else float(scale)
 
 
-def _kept(dropout: float, seed: Any, offset: Any, shape: tuple[int, ...]) -> Array | None:
+def _dropout_factors(dropout: float, seed: Any, offset: Any, shape: tuple[int, ...]) -> Array | None:
     """Return the factor of each probability: 0, or the value that preserves their mean; None without dropout."""
     if not dropout:
         return None
@@ -184,15 +184,15 @@ def _kept(dropout: float, seed: Any, offset: Any, shape: tuple[int, ...]) -> Arr
     return (keeps / (1 - dropout)).astype(np.float32)
 
 
-def _reference_fwd(query: Array, key: Array, value: Array, *given: Any, options: tuple[str, ...]) -> tuple[Array, ...]:
-    named = _named(options, given)
+def _reference_fwd(query: Array, key: Array, value: Array, *extra: Any, options: tuple[str, ...]) -> tuple[Array, ...]:
+    named = _named(options, extra)
     scores = np.matmul(query * query.dtype.type(_scale(named.get("scale"), query.shape[-1])), np.swapaxes(key, -1, -2))
     if "bias" in named:
         scores = scores + named["bias"]
     if "mask" in named:
         scores = np.where(named["mask"], scores, -np.inf)
     if named.get("is_causal", False):
-        scores = np.where(_seen(scores), scores, -np.inf)
+        scores = np.where(_causal_scores(scores), scores, -np.inf)
     largest = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
     power = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
     total = np.sum(power, axis=-1, keepdims=True)
@@ -200,12 +200,12 @@ def _reference_fwd(query: Array, key: Array, value: Array, *given: Any, options:
     chances = power / np.where(total == 0, 1, total)
     logsumexp = np.where(total == 0, -np.inf, np.log(total) + np.where(np.isfinite(largest), largest, 0))[..., 0]
     seed, offset = named.get("seed"), named.get("offset")
-    keeps = _kept(float(named.get("dropout_p", 0.0)), seed, offset, chances.shape)
+    keeps = _dropout_factors(float(named.get("dropout_p", 0.0)), seed, offset, chances.shape)
     output = np.matmul(chances if keeps is None else chances * keeps.astype(chances.dtype), value)
     return np.asarray(output), np.asarray(logsumexp), *_words(seed, offset)
 
 
-def _seen(scores: Array) -> Array:
+def _causal_scores(scores: Array) -> Array:
     """Return the scores that a causal mask keeps: those at the same or earlier positions."""
     return np.tri(scores.shape[-2], scores.shape[-1], dtype=np.bool_)
 
@@ -215,8 +215,8 @@ def _words(seed: Any, offset: Any) -> tuple[Array, Array]:
     return np.array([word, 0], np.uint64), np.asarray(int(offset or 0) & ((1 << 64) - 1), np.uint64)
 
 
-def _torch_fwd(torch: Any, query: Any, key: Any, value: Any, *given: Any, options: tuple[str, ...]) -> tuple[Any, ...]:
-    named = _named(options, given)
+def _torch_fwd(torch: Any, query: Any, key: Any, value: Any, *extra: Any, options: tuple[str, ...]) -> tuple[Any, ...]:
+    named = _named(options, extra)
     scale = _scale(named.get("scale"), query.shape[-1])
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
     scores = torch.matmul(query.to(wide) * scale, key.to(wide).mT)
@@ -230,7 +230,7 @@ def _torch_fwd(torch: Any, query: Any, key: Any, value: Any, *given: Any, option
     logsumexp = torch.logsumexp(scores, -1)
     chances = _torch_chances(torch, scores, logsumexp)
     seed, offset = named.get("seed"), named.get("offset")
-    keeps = _kept(float(named.get("dropout_p", 0.0)), seed, offset, tuple(chances.shape))
+    keeps = _dropout_factors(float(named.get("dropout_p", 0.0)), seed, offset, tuple(chances.shape))
     if keeps is not None:
         chances = chances * torch.from_numpy(keeps).to(device=chances.device, dtype=wide)
     words = (torch.from_numpy(x).to(query.device) for x in _words(seed, offset))
@@ -325,11 +325,11 @@ def _sdpfa_bwd(
     scale: Operand,
 ) -> tuple[Val, ...]:
     op = "sdpfa_bwd"
-    given = (grad_output, query, key, value, output, logsumexp)
-    operands: list[Val] = [rec.tensor(x, op, n) for x, n in zip(given, _BWD_TENSORS, strict=True)]
+    tensors = (grad_output, query, key, value, output, logsumexp)
+    operands: list[Val] = [rec.tensor(x, op, n) for x, n in zip(tensors, _BWD_TENSORS, strict=True)]
     # Options that are None were omitted from sdpfa_fwd.
     options = ((dropout_p, 0.0, "dropout_p"), (is_causal, False, "is_causal"))
-    operands += [_option(rec, op, usual if given is None else given, name) for given, usual, name in options]
+    operands += [_option(rec, op, usual if operand is None else operand, name) for operand, usual, name in options]
     operands += [rec.tensor(philox_seed, op, "philox_seed"), rec.tensor(philox_offset, op, "philox_offset")]
     if scale is None:
         # Passed explicitly, because the call has no default for it.
@@ -351,8 +351,8 @@ def _infer_bwd(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tupl
         raise DefinitionError(msg)
     for name, tensor in (("philox_seed", tensor_at(inputs, 8)), ("philox_offset", tensor_at(inputs, 9))):
         if tensor.dtype.kind is not Kind.INTEGER or tensor.ndim > 1 or 0 in tensor.extents:
-            given = f"{tensor.dtype!r} of sizes {list(tensor.extents)}"
-            msg = f"{op}: {name} must be integers with at most 1 axis, given {given}."
+            actual = f"{tensor.dtype!r} of sizes {list(tensor.extents)}"
+            msg = f"{op}: {name} must be integers with at most 1 axis, given {actual}."
             raise DefinitionError(msg)
     return tuple(
         Result(tv.dtype, TensorDomain(logical=tuple(stored_copy(axis, axes) for axis in tv.domain.axes)))
@@ -367,10 +367,10 @@ def _reference_bwd(
     factor = query.dtype.type(_scale(scale, query.shape[-1]))
     scores = np.matmul(query * factor, np.swapaxes(key, -1, -2))
     if is_causal:
-        scores = np.where(_seen(scores), scores, -np.inf)
+        scores = np.where(_causal_scores(scores), scores, -np.inf)
     seen = np.isfinite(logsumexp)[..., None]
     chances = np.exp(scores - np.where(seen, logsumexp[..., None], 0).astype(scores.dtype)) * seen
-    keeps = _kept(float(dropout_p), np.ravel(seed)[0], np.ravel(offset)[0], chances.shape)
+    keeps = _dropout_factors(float(dropout_p), np.ravel(seed)[0], np.ravel(offset)[0], chances.shape)
     to_chances = np.matmul(grad, np.swapaxes(value, -1, -2))
     dropped = chances
     if keeps is not None:
@@ -401,7 +401,7 @@ def _torch_bwd(
     dropped = chances
     if float(dropout_p):
         first, second = (int(x.reshape(-1)[0].item()) for x in (seed, offset))
-        keeps = torch.from_numpy(_kept(float(dropout_p), first, second, tuple(chances.shape)))
+        keeps = torch.from_numpy(_dropout_factors(float(dropout_p), first, second, tuple(chances.shape)))
         keeps = keeps.to(device=chances.device, dtype=wide)
         dropped, to_chances = chances * keeps, to_chances * keeps
     to_scores = chances * (to_chances - (grad * output).sum(-1, keepdim=True)) * factor
@@ -416,8 +416,8 @@ def _folded(library: Any, gradient: Any, operand: Any) -> Any:
 
 
 def _bwd_axes(expr: Expr, result: int) -> tuple[Positions, ...]:
-    own = tuple((i, i) for i in range(expr.tensor_outputs[result].ndim))
-    return tuple(own if place == result + 1 else () for place in range(len(expr.tensor_inputs)))
+    identity = tuple((i, i) for i in range(expr.tensor_outputs[result].ndim))
+    return tuple(identity if place == result + 1 else () for place in range(len(expr.tensor_inputs)))
 
 
 _G, _LSE, _SEED = Arg((2, 3, 5, 7)), Arg((2, 3, 5), low=2.0), Arg((2,), DataType.UInt64, 1.0, 90.0)

@@ -64,9 +64,9 @@ def _copied(rec: Recorder, tensor: TensorView) -> TensorView:
 
 def _infer_broadcast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
     tensor = tensor_at(inputs)
-    kept = iter(tensor.domain.axes)
+    source_axes = iter(tensor.domain.axes)
     logical = tuple(
-        axes.fresh(1, IterType.BROADCAST) if flag else axes.copy(next(kept)) for flag in _flags(attrs)
+        axes.fresh(1, IterType.BROADCAST) if flag else axes.copy(next(source_axes)) for flag in _flags(attrs)
     )
     return (Result(tensor.dtype, TensorDomain(logical=logical)),)
 
@@ -117,15 +117,15 @@ BROADCAST = register(
 
 def _squeeze(rec: Recorder, arg: Operand, dims: Sequence[int], squeeze_expanded: bool = False) -> TensorView:
     tensor = rec.tensor(arg, "squeeze", "arg")
-    found = unique_dims(dims, tensor.ndim, "squeeze")
-    for dim in found:
+    axes = unique_dims(dims, tensor.ndim, "squeeze")
+    for dim in axes:
         axis = tensor.domain.axes[dim]
         if axis.expanded is not None and not squeeze_expanded:
             msg = f"squeeze: axis {dim} is expanded to {axis.expanded}; pass squeeze_expanded=True to drop it."
             raise DefinitionError(msg)
-    if not found:
+    if not axes:
         return _copied(rec, tensor)
-    return tensor_at(rec.emit(SQUEEZE, [tensor], dims=found, squeeze_expanded=squeeze_expanded))
+    return tensor_at(rec.emit(SQUEEZE, [tensor], dims=axes, squeeze_expanded=squeeze_expanded))
 
 
 def _infer_squeeze(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
@@ -150,10 +150,10 @@ def _reference_squeeze(x: Array, *, dims: tuple[int, ...], squeeze_expanded: boo
 
 
 def _element_squeeze(e: Element) -> Term:
-    kept = iter(e.index)
+    source_index = iter(e.index)
     dropped = known_ints(e.attrs, "dims")
     rank = tensor_at(e.inputs).ndim
-    return e.read(0, tuple(t.index(0) if i in dropped else next(kept) for i in range(rank)))
+    return e.read(0, tuple(t.index(0) if i in dropped else next(source_index) for i in range(rank)))
 
 
 SQUEEZE = register(

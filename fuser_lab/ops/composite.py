@@ -30,14 +30,14 @@ def _broadcast_in_dim(
     if len(sizes) < tensor.ndim:
         msg = f"broadcast_in_dim: shape has {len(sizes)} entries for a tensor with {tensor.ndim} axes."
         raise DefinitionError(msg)
-    kept = unique_dims(broadcast_dims, len(sizes), "broadcast_in_dim", "broadcast_dims")
-    if len(kept) != tensor.ndim:
-        msg = f"broadcast_in_dim: {len(kept)} broadcast_dims for a tensor with {tensor.ndim} axes."
+    places = unique_dims(broadcast_dims, len(sizes), "broadcast_in_dim", "broadcast_dims")
+    if len(places) != tensor.ndim:
+        msg = f"broadcast_in_dim: {len(places)} broadcast_dims for a tensor with {tensor.ndim} axes."
         raise DefinitionError(msg)
-    if list(kept) != sorted(kept):
-        msg = f"broadcast_in_dim: broadcast_dims={list(kept)} must be increasing."
+    if list(places) != sorted(places):
+        msg = f"broadcast_in_dim: broadcast_dims={list(places)} must be increasing."
         raise DefinitionError(msg)
-    placed = broadcast(rec, tensor, [i not in kept for i in range(len(sizes))])
+    placed = broadcast(rec, tensor, [i not in places for i in range(len(sizes))])
     return expand(rec, placed, sizes, "broadcast_in_dim")
 
 

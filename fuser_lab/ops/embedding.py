@@ -45,8 +45,8 @@ def _embedding(
     if table.ndim != 2:
         msg = f"{op}: weight has {table.ndim} axes; it must have 2, (rows, features)."
         raise DefinitionError(msg)
-    given = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
-    pairs = zip(_OPTIONS, given, strict=True)
+    optional = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    pairs = zip(_OPTIONS, optional, strict=True)
     chosen = [(name, defined_scalar(rec, value, op, name)) for name, value in pairs if value is not None]
     for name, scalar in chosen:
         if name == "padding_idx" and not scalar.dtype.is_integral:
@@ -70,34 +70,34 @@ def _infer_embedding(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -
 
 
 def _embedding_options(options: tuple[str, ...], values: Sequence[Any], rows: int) -> dict[str, Any]:
-    given = dict(zip(options, values, strict=True))
-    padding = given.get("padding_idx")
+    settings = dict(zip(options, values, strict=True))
+    padding = settings.get("padding_idx")
     if padding is not None and not -rows <= int(padding) < rows:
         raise InputError(out_of_range("embedding_fwd", int(padding), rows, "padding_idx"))
-    return given
+    return settings
 
 
 def _reference_embedding(index: Array, table: Array, *values: Any, options: tuple[str, ...]) -> Array:
-    given = _embedding_options(options, values, table.shape[0])
+    settings = _embedding_options(options, values, table.shape[0])
     rows = table[checked_positions("embedding_fwd", index, table.shape[0])]
-    if "max_norm" not in given:
+    if "max_norm" not in settings:
         return rows
     wide = rows.astype(np.complex128 if rows.dtype.kind == "c" else np.float64)
-    limit, order = float(given["max_norm"]), float(given.get("norm_type", 2.0))
+    limit, order = float(settings["max_norm"]), float(settings.get("norm_type", 2.0))
     norm = np.linalg.norm(np.abs(wide), ord=order, axis=-1, keepdims=True)
     return np.where(norm > limit, wide * (limit / (norm + 1e-7)), wide).astype(table.dtype)
 
 
 def _library_embedding(torch: Any, index: Any, table: Any, *values: Any, options: tuple[str, ...]) -> Any:
-    given = _embedding_options(options, values, table.shape[0])
+    settings = _embedding_options(options, values, table.shape[0])
     places = checked_positions_torch(torch, "embedding_fwd", index, table.shape[0])
-    if "max_norm" not in given:
+    if "max_norm" not in settings:
         return moved(torch, table, lambda data: data[places])
     if not table.is_floating_point():
         msg = f"rows of {table.dtype} are not scaled"
         raise NotImplementedError(msg)
     # torch scales the rows of the table in place; here operands are never modified.
-    limit, order = float(given["max_norm"]), float(given.get("norm_type", 2.0))
+    limit, order = float(settings["max_norm"]), float(settings.get("norm_type", 2.0))
     return torch.nn.functional.embedding(places, table.clone(), max_norm=limit, norm_type=order)
 
 

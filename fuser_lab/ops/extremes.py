@@ -13,26 +13,26 @@ Array = npt.NDArray[Any]
 
 def larger(a: Any, b: Any) -> Array:
     """Return the elementwise maximum."""
-    found = np.asarray(np.maximum(a, b))
-    if found.dtype.kind != "f":
-        return found
+    maximum = np.asarray(np.maximum(a, b))
+    if maximum.dtype.kind != "f":
+        return maximum
     # Of two zeros the sum is -0.0 only if both are.
-    return np.asarray(np.where((found == 0) & (np.equal(a, b)), np.add(a, b), found))
+    return np.asarray(np.where((maximum == 0) & (np.equal(a, b)), np.add(a, b), maximum))
 
 
 def smaller(a: Any, b: Any) -> Array:
     """Return the elementwise minimum."""
-    found = np.asarray(np.minimum(a, b))
-    return -larger(np.negative(a), np.negative(b)) if found.dtype.kind == "f" else found
+    minimum = np.asarray(np.minimum(a, b))
+    return -larger(np.negative(a), np.negative(b)) if minimum.dtype.kind == "f" else minimum
 
 
 def largest(x: Array, dims: tuple[int, ...], initial: float) -> Array:
     """Return the maximum over axes, ``initial`` if there are no elements."""
-    found = np.asarray(np.max(x, axis=dims, initial=initial))
-    if found.dtype.kind != "f":
-        return found
+    maximum = np.asarray(np.max(x, axis=dims, initial=initial))
+    if maximum.dtype.kind != "f":
+        return maximum
     positive = np.any((x == 0) & ~np.signbit(x), axis=dims)
-    return np.asarray(np.where(found == 0, np.where(positive, 0.0, -0.0), found)).astype(found.dtype)
+    return np.asarray(np.where(maximum == 0, np.where(positive, 0.0, -0.0), maximum)).astype(maximum.dtype)
 
 
 def smallest(x: Array, dims: tuple[int, ...], initial: float) -> Array:

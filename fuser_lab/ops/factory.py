@@ -49,9 +49,9 @@ def given_shape(rec: Recorder, shape: Sequence[Operand], op: str) -> tuple[Exten
     return sizes
 
 
-def given_scalar(rec: Recorder, given: Operand, op: str, argument: str) -> Scalar:
+def given_scalar(rec: Recorder, operand: Operand, op: str, argument: str) -> Scalar:
     """Return a scalar operand, or raise ArgumentTypeError."""
-    value = rec.value(given, op, argument)
+    value = rec.value(operand, op, argument)
     if isinstance(value, Scalar):
         return value
     msg = f"{op}: {argument} must be a scalar or number, given the tensor {value.name}."
@@ -59,9 +59,9 @@ def given_scalar(rec: Recorder, given: Operand, op: str, argument: str) -> Scala
 
 
 def _full(rec: Recorder, shape: Sequence[Operand], fill_value: Operand, dtype: DataType) -> Val:
-    wanted = element_type(dtype, "full")
-    fill = convert(rec, given_scalar(rec, fill_value, "full", "fill_value"), wanted, "full", "fill_value")
-    return rec.emit(FULL, [fill], shape=given_shape(rec, shape, "full"), dtype=wanted)[0]
+    element = element_type(dtype, "full")
+    fill = convert(rec, given_scalar(rec, fill_value, "full", "fill_value"), element, "full", "fill_value")
+    return rec.emit(FULL, [fill], shape=given_shape(rec, shape, "full"), dtype=element)[0]
 
 
 FULL = register(
@@ -111,9 +111,9 @@ FULL = register(
 def _iota(
     rec: Recorder, length: Operand, start: Operand = None, step: Operand = None, dtype: DataType = DataType.Int,
 ) -> Val:
-    wanted = element_type(dtype, "iota")
-    if wanted.kind not in {Kind.INTEGER, Kind.FLOAT}:
-        msg = f"iota: dtype must be an integer or a real floating point type, given {wanted!r}."
+    element = element_type(dtype, "iota")
+    if element.kind not in {Kind.INTEGER, Kind.FLOAT}:
+        msg = f"iota: dtype must be an integer or a real floating point type, given {element!r}."
         raise DefinitionError(msg)
     size = given_scalar(rec, length, "iota", "length")
     if not size.dtype.is_integral:
@@ -122,20 +122,20 @@ def _iota(
     if size.value is not None and size.value.real < 0:
         msg = f"iota: length is {size.value}; it must be 0 or more."
         raise DefinitionError(msg)
-    zero: int | float = 0.0 if wanted.is_float else 0
+    zero: int | float = 0.0 if element.is_float else 0
     operands = [
-        _term_of_range(rec, zero + default if given is None else given, argument, wanted)
-        for given, argument, default in ((start, "start", 0), (step, "step", 1))
+        _term_of_range(rec, zero + default if operand is None else operand, argument, element)
+        for operand, argument, default in ((start, "start", 0), (step, "step", 1))
     ]
     if operands[1].value == 0:
         msg = "iota: step is 0; it must be nonzero."
         raise DefinitionError(msg)
-    return rec.emit(IOTA, operands, shape=rec.extents([size], "iota", "length"), dtype=wanted)[0]
+    return rec.emit(IOTA, operands, shape=rec.extents([size], "iota", "length"), dtype=element)[0]
 
 
-def _term_of_range(rec: Recorder, given: Operand, argument: str, dtype: DataType) -> Scalar:
+def _term_of_range(rec: Recorder, operand: Operand, argument: str, dtype: DataType) -> Scalar:
     """Return start or step, checked for kind and finiteness, in the type that the range is computed in."""
-    value = given_scalar(rec, given, "iota", argument)
+    value = given_scalar(rec, operand, "iota", argument)
     if value.dtype.kind is not dtype.kind:
         msg = f"iota: {argument} has dtype {value.dtype!r}, which is of a different kind from dtype {dtype!r}."
         raise DefinitionError(msg)

@@ -177,11 +177,11 @@ def _check_bias(bias: TensorView, logical: Sequence[IterDomain]) -> None:
     if bias.ndim > len(logical):
         msg = f"linear: bias has {bias.ndim} axes, more than the {len(logical)} of the product."
         raise DefinitionError(msg)
-    for own, axis in zip(reversed(bias.domain.axes), reversed(logical), strict=False):
+    for bias_axis, axis in zip(reversed(bias.domain.axes), reversed(logical), strict=False):
         last = axis is logical[-1]
-        if same_extent(own.visible_extent, axis.visible_extent) or (own.is_broadcast and not last):
+        if same_extent(bias_axis.visible_extent, axis.visible_extent) or (bias_axis.is_broadcast and not last):
             continue
-        msg = f"linear: bias has size {own.visible_extent} where the product has {axis.visible_extent}."
+        msg = f"linear: bias has size {bias_axis.visible_extent} where the product has {axis.visible_extent}."
         raise DefinitionError(msg)
 
 
@@ -255,8 +255,8 @@ def _grouped_mm(
     if scales or options:
         msg = "grouped_mm: only the form (mat1, mat2, offsets) is supported; scaled products need CUTLASS."
         raise UnsupportedError(msg)
-    given = ((mat1, "mat1"), (mat2, "mat2"), (offsets, "offsets"))
-    return rec.emit(GROUPED_MM, [rec.tensor(value, "grouped_mm", name) for value, name in given])[0]
+    operands = ((mat1, "mat1"), (mat2, "mat2"), (offsets, "offsets"))
+    return rec.emit(GROUPED_MM, [rec.tensor(value, "grouped_mm", name) for value, name in operands])[0]
 
 
 def _infer_grouped_mm(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
@@ -271,9 +271,9 @@ def _infer_grouped_mm(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) 
         raise DefinitionError(msg)
     left, right, groups = a.domain.axes, b.domain.axes, ends.domain.axes[0]
     for name, tensor in (("mat1", a), ("mat2", b)):
-        own = tensor.domain.axes[0].visible_extent
-        if tensor.ndim == 3 and not same_extent(own, groups.visible_extent):
-            msg = f"grouped_mm: {name} has {own} groups, but offsets has {groups.visible_extent} entries."
+        count = tensor.domain.axes[0].visible_extent
+        if tensor.ndim == 3 and not same_extent(count, groups.visible_extent):
+            msg = f"grouped_mm: {name} has {count} groups, but offsets has {groups.visible_extent} entries."
             raise DefinitionError(msg)
     inner = _contracted("grouped_mm", left[-1], right[-2], axes)
     group = [stored_copy(groups, axes)] if a.ndim == b.ndim == 2 else []

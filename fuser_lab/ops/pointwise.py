@@ -66,9 +66,9 @@ def _log1p(x: Array) -> Array:
     near = (np.abs(a) < 0.5) & (np.abs(b) < 0.5)
     above = np.array(x)
     above.real += 1  # not x + 1, which drops the sign of a zero
-    found = np.asarray(np.log(above))
-    found.real[...] = np.where(near, np.log1p(a * (2 + a) + b * b) / 2, found.real)
-    return found
+    logarithm = np.asarray(np.log(above))
+    logarithm.real[...] = np.where(near, np.log1p(a * (2 + a) + b * b) / 2, logarithm.real)
+    return logarithm
 
 
 _FLOAT_FUNCTIONS: tuple[tuple[str, Callable[..., Any], str, Domain], ...] = (
@@ -111,8 +111,8 @@ _TINY = 1e-20  # the gamma function of smaller numbers is 1 / x up to rounding
 
 def _log_gamma(x: Array) -> Array:
     # SciPy's is -inf at -inf, where the limit is +inf, and inf for subnormal numbers, as 1 / x is.
-    found = _special("gammaln")(np.where(np.equal(x, -np.inf), -x, x))
-    return np.asarray(np.where(np.abs(x) < _TINY, -np.log(np.abs(x)), found))
+    log_gamma = _special("gammaln")(np.where(np.equal(x, -np.inf), -x, x))
+    return np.asarray(np.where(np.abs(x) < _TINY, -np.log(np.abs(x)), log_gamma))
 
 
 _REAL_FUNCTIONS: tuple[tuple[str, Callable[..., Any], str, Domain], ...] = (
@@ -391,9 +391,9 @@ def _complex(rec: Recorder, real: Operand, imag: Operand) -> Val:
 def _joined(real: Array, imag: Array) -> Array:
     """Return complex numbers, not by arithmetic, which would propagate infinities and NaN."""
     real, imag = np.broadcast_arrays(real, imag)
-    found = np.empty(real.shape, np.result_type(real, np.complex64))
-    found.real, found.imag = real, imag
-    return found
+    joined = np.empty(real.shape, np.result_type(real, np.complex64))
+    joined.real, joined.imag = real, imag
+    return joined
 
 
 def _infer_complex(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
@@ -525,8 +525,8 @@ WHERE = register(
 )
 
 
-def _bound(rec: Recorder, op: str, argument: str, given: Operand, dtype: DataType) -> Val:
-    value = rec.value(given, op, argument)
+def _bound(rec: Recorder, op: str, argument: str, bound: Operand, dtype: DataType) -> Val:
+    value = rec.value(bound, op, argument)
     if not isinstance(value, Scalar):
         msg = f"{op}: {argument} must be a scalar, given the tensor {value.name}."
         raise DefinitionError(msg)
@@ -546,8 +546,8 @@ def _clamp(rec: Recorder, x: Operand, min: Operand = None, max: Operand = None, 
     dtype = value.dtype
     lowest, highest = dtype.limits if dtype.is_integral else (-np.inf, np.inf) if dtype.is_float else (False, True)
     bounds = [
-        Scalar(name="", dtype=dtype, value=end) if given is None else _bound(rec, "clamp", name, given, dtype)
-        for given, name, end in ((min, "min", lowest), (max, "max", highest))
+        Scalar(name="", dtype=dtype, value=end) if bound is None else _bound(rec, "clamp", name, bound, dtype)
+        for bound, name, end in ((min, "min", lowest), (max, "max", highest))
     ]
     return rec.emit(CLAMP, [value, *bounds])[0]
 
@@ -598,8 +598,8 @@ CLAMP = register(
 
 def _threshold(rec: Recorder, x: Operand, threshold: Operand, value: Operand, /) -> Val:
     tensor = _ordered(rec, "threshold", x)
-    given = (("threshold", threshold), ("value", value))
-    bounds = [_bound(rec, "threshold", name, number, tensor.dtype) for name, number in given]
+    named = (("threshold", threshold), ("value", value))
+    bounds = [_bound(rec, "threshold", name, number, tensor.dtype) for name, number in named]
     return rec.emit(THRESHOLD, [tensor, *bounds])[0]
 
 
@@ -635,8 +635,8 @@ THRESHOLD = register(
 
 
 def _lerp(rec: Recorder, start: Operand, end: Operand, weight: Operand, /) -> Val:
-    given = {"start": start, "end": end, "weight": weight}
-    return rec.emit(LERP, promoted(rec, "lerp", given, Promotion.DEFAULT))[0]
+    operands = {"start": start, "end": end, "weight": weight}
+    return rec.emit(LERP, promoted(rec, "lerp", operands, Promotion.DEFAULT))[0]
 
 
 def _between(start: Term, end: Term, weight: Term) -> Term:

@@ -53,37 +53,37 @@ def _number(kinds: Kinds, ends: tuple[float, float]) -> str:
 def unary_samples(name: str, kinds: Kinds, domain: Domain) -> tuple[Sample, ...]:
     """Return calls with tensors of every kind that the op accepts, and with a number."""
     ends = _ends(domain, 0)
-    found = [
+    samples = [
         Sample(f"fd.ops.{name}(a)", (Arg(shape, dtype, *ends),)) for dtype, shape in _UNARY if dtype.kind in kinds
     ]
     whole = DataType.Float if Kind.FLOAT in kinds else DataType.Int
     number = _number(kinds, ends)
-    found.append(Sample(f"fd.ops.where(fd.ops.gt(a, 0), a, fd.ops.{name}({number}))", (Arg((3, 4), whole),)))
-    return tuple(found)
+    samples.append(Sample(f"fd.ops.where(fd.ops.gt(a, 0), a, fd.ops.{name}({number}))", (Arg((3, 4), whole),)))
+    return tuple(samples)
 
 
 def binary_samples(name: str, kinds: Kinds, domain: Domain) -> tuple[Sample, ...]:
     """Return calls with pairs of tensors of every kind that the op accepts, and of tensors and numbers."""
     first, second = _ends(domain, 0), _ends(domain, 1)
-    found = [
+    samples = [
         Sample(f"fd.ops.{name}(a, b)", (Arg(shape, dtype, *first), Arg(other_shape, other, *second)))
         for (dtype, shape), (other, other_shape) in _BINARY
         if {dtype.kind, other.kind} <= kinds
     ]
     whole = DataType.Float if Kind.FLOAT in kinds else DataType.Int
-    found += [
+    samples += [
         Sample(f"fd.ops.{name}(a, {_number(kinds, second)})", (Arg((3, 4), whole, *first),)),
         Sample(f"fd.ops.{name}({_number(kinds, first)}, a)", (Arg((3, 4), whole, *second),)),
     ]
     if Kind.FLOAT in kinds:
-        found.append(Sample(f"fd.ops.{name}(a, {_number(kinds, second)})", (Arg((3, 4), DataType.Half, *first),)))
+        samples.append(Sample(f"fd.ops.{name}(a, {_number(kinds, second)})", (Arg((3, 4), DataType.Half, *first),)))
     if Kind.BOOL in kinds and Kind.INTEGER in kinds:
-        found.append(Sample(f"fd.ops.{name}(a, 2)", (Arg((3, 4), DataType.Bool),)))
+        samples.append(Sample(f"fd.ops.{name}(a, 2)", (Arg((3, 4), DataType.Bool),)))
     if Kind.COMPLEX in kinds:
-        found.append(Sample(f"fd.ops.{name}(a, 1.5 + 0.5j)", (Arg((3, 4), DataType.Float, *first),)))
+        samples.append(Sample(f"fd.ops.{name}(a, 1.5 + 0.5j)", (Arg((3, 4), DataType.Float, *first),)))
     call = f"fd.ops.{name}({_number(kinds, first)}, {_number(kinds, second)})"
-    found.append(Sample(f"fd.ops.where(fd.ops.gt(a, 0), a, {call})", (Arg((3, 4), whole),)))
-    return tuple(found)
+    samples.append(Sample(f"fd.ops.where(fd.ops.gt(a, 0), a, {call})", (Arg((3, 4), whole),)))
+    return tuple(samples)
 
 
 _NEEDED = {

@@ -57,24 +57,24 @@ def out_of_range(op: str, value: int, size: int, index: str = "index") -> str:
 
 def checked_positions(op: str, index: Any, size: int) -> Array:
     """Return indices as int64, or raise InputError if one is outside ``[0, size)``."""
-    found = np.asarray(index)
-    if found.size:
-        for value in (int(found.min()), int(found.max())):
+    positions = np.asarray(index)
+    if positions.size:
+        for value in (int(positions.min()), int(positions.max())):
             if not 0 <= value < size:
                 raise InputError(out_of_range(op, value, size))
-    return found.astype(np.int64)
+    return positions.astype(np.int64)
 
 
 def checked_positions_torch(torch: Any, op: str, index: Any, size: int) -> Any:
     """Return indices as int64, or raise InputError: torch would abort every later use of the device."""
-    found = index.long()
-    capturing = found.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing can be checked then
-    if found.numel() and not capturing:
-        once = found[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in found.stride())]
+    positions = index.long()
+    capturing = positions.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing can be checked then
+    if positions.numel() and not capturing:
+        once = positions[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in positions.stride())]
         for value in map(int, torch.aminmax(once)):
             if not 0 <= value < size:
                 raise InputError(out_of_range(op, value, size))
-    return found
+    return positions
 
 
 def moved(torch: Any, x: Any, move: Callable[..., Any], *others: Any) -> Any:

@@ -118,16 +118,16 @@ def common_dtype(op: str, operands: Sequence[Val], promotion: Promotion, *, wide
         If they have none in common, or the op does not accept it.
     """
     try:
-        found = promote(((v.dtype, category(v)) for v in operands), widen=widen)
+        common = promote(((v.dtype, category(v)) for v in operands), widen=widen)
     except DefinitionError as error:
         msg = f"{op}: {error}"
         raise DefinitionError(msg) from None
-    if promotion is Promotion.FLOAT_ONLY and found not in {DataType.Float, DataType.Double}:
+    if promotion is Promotion.FLOAT_ONLY and common not in {DataType.Float, DataType.Double}:
         msg = f"{op}: operands must promote to Float or Double, given {_dtypes(operands)}."
         raise DefinitionError(msg)
-    if promotion is Promotion.FLOAT and found.kind in {Kind.BOOL, Kind.INTEGER}:
+    if promotion is Promotion.FLOAT and common.kind in {Kind.BOOL, Kind.INTEGER}:
         return DataType.Float
-    return found
+    return common
 
 
 def category(value: Val) -> Category:
@@ -296,11 +296,11 @@ def pointwise(
 
 
 def _cast(rec: Recorder, arg: Operand, dtype: DataType) -> Val:
-    value, wanted = rec.value(arg, "cast", "arg"), element_type(dtype, "cast")
-    if value.dtype.is_complex and wanted is not DataType.Bool and not wanted.is_complex:
-        msg = f"cast: {value.dtype!r} to {wanted!r} drops the imaginary part."
+    value, target = rec.value(arg, "cast", "arg"), element_type(dtype, "cast")
+    if value.dtype.is_complex and target is not DataType.Bool and not target.is_complex:
+        msg = f"cast: {value.dtype!r} to {target!r} drops the imaginary part."
         warn(msg, np.exceptions.ComplexWarning)
-    return rec.emit(CAST, [value], dtype=wanted)[0]
+    return rec.emit(CAST, [value], dtype=target)[0]
 
 
 def _infer_cast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:

@@ -96,7 +96,7 @@ def _recorded(
     if (seed is None) is not (offset is None):
         msg = f"{name}: rng_seed and rng_offset must be given together."
         raise DefinitionError(msg)
-    operands = [_end(rec, name, given, argument, dtype) for given, argument in zip(ends, _ENDS[name], strict=True)]
+    operands = [_end(rec, name, end, argument, dtype) for end, argument in zip(ends, _ENDS[name], strict=True)]
     if seed is not None:
         operands += [_seed(rec, name, seed, "rng_seed"), _seed(rec, name, offset, "rng_offset")]
     return rec.emit(op, operands, shape=given_shape(rec, shape, name), dtype=dtype)[0]
@@ -105,19 +105,19 @@ def _recorded(
 _ENDS = {"uniform": ("minval", "maxval"), "normal": ("mean", "std")}
 
 
-def _end(rec: Recorder, op: str, given: Operand, argument: str, dtype: DataType) -> Val:
-    value = given_scalar(rec, given, op, argument)
+def _end(rec: Recorder, op: str, operand: Operand, argument: str, dtype: DataType) -> Val:
+    value = given_scalar(rec, operand, op, argument)
     if value.dtype.kind is Kind.COMPLEX:
-        msg = f"{op}: {argument} is {shown(given)}; it must be a real number."
+        msg = f"{op}: {argument} is {shown(operand)}; it must be a real number."
         raise DefinitionError(msg)
     return convert(rec, value, dtype.compute, op, argument)
 
 
-def _seed(rec: Recorder, op: str, given: Operand, argument: str) -> Val:
-    if isinstance(given, bool | int | float | complex):
-        msg = f"{op}: {argument} must be a scalar of the definition (fd.define_scalar), given {shown(given)}."
+def _seed(rec: Recorder, op: str, operand: Operand, argument: str) -> Val:
+    if isinstance(operand, bool | int | float | complex):
+        msg = f"{op}: {argument} must be a scalar of the definition (fd.define_scalar), given {shown(operand)}."
         raise ArgumentTypeError(msg)
-    value = given_scalar(rec, given, op, argument)
+    value = given_scalar(rec, operand, op, argument)
     if not value.dtype.is_integral:
         msg = f"{op}: {argument} must be an integer scalar, given {value} of dtype {value.dtype!r}."
         raise DefinitionError(msg)

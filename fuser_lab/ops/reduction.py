@@ -44,12 +44,12 @@ def reduced_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
     """
     if dims is None:
         return tuple(range(tensor.ndim))
-    given = [dims] if is_whole(dims) else listed(dims, op, "dims")
-    if not given:
+    entries = [dims] if is_whole(dims) else listed(dims, op, "dims")
+    if not entries:
         msg = f"{op}: dims is empty; name at least one axis, or omit dims to reduce all."
         raise DefinitionError(msg)
-    found = tuple(sorted(unique_dims(given, max(tensor.ndim, 1), op)))
-    return found if tensor.ndim else ()
+    axes = tuple(sorted(unique_dims(entries, max(tensor.ndim, 1), op)))
+    return axes if tensor.ndim else ()
 
 
 def without_broadcasts(
@@ -207,7 +207,7 @@ def _samples(name: str, *, converts: bool) -> tuple[Sample, ...]:
     dtypes = [DataType.Half, DataType.BFloat16, DataType.Double, DataType.Int, DataType.Int32, DataType.Bool]
     if converts:
         dtypes += [DataType.ComplexFloat, DataType.ComplexDouble]
-    found = [
+    samples = [
         Sample(f"{call}(a)"),
         Sample(f"{call}(a, 0)"),
         Sample(f"{call}(a, dim=-1)"),
@@ -226,13 +226,13 @@ def _samples(name: str, *, converts: bool) -> tuple[Sample, ...]:
         *(Sample(f"{call}(a, [1])", (Arg((3, 4), dtype),)) for dtype in dtypes),
     ]
     if converts:
-        found += [
+        samples += [
             Sample(f"{call}(a, dtype=DataType.Double)"),
             Sample(f"{call}(a, [1], False, DataType.Float)", (Arg((3, 4), DataType.Half),)),
             Sample(f"{call}(a, 0, dtype=DataType.Int32)", (Arg((3, 4), DataType.Int),)),
             Sample(f"{call}(fd.ops.expand(a, [3, 4]), [0])", (Arg((1, 4), DataType.Half),)),
         ]
-    return tuple(found)
+    return tuple(samples)
 
 
 def _misuses(name: str) -> tuple[Misuse, ...]:

@@ -136,10 +136,14 @@ Reference = Callable[..., Array | tuple[Array, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One op on the tensor that the step before it made; ``suffix`` names its result if another step follows."""
+    """One op on the tensor that the step before it made, or on ``fill``.
+
+    ``suffix`` names its result if another step follows.
+    """
 
     op: str
     suffix: str = ""
+    fill: Scalar | None = None
     attrs: tuple[tuple[str, AttrValue], ...] = ()
 
 
@@ -331,10 +335,10 @@ def wrap_dim(dim: object, ndim: int, op: str, argument: str = "dim") -> int:
 
 def unique_dims(dims: object, ndim: int, op: str, argument: str = "dims") -> tuple[int, ...]:
     """Return wrapped axis numbers in the given order, each at most once."""
-    given = listed(dims, op, argument)
-    wrapped = tuple(wrap_dim(d, ndim, op, argument) for d in given)
+    entries = listed(dims, op, argument)
+    wrapped = tuple(wrap_dim(d, ndim, op, argument) for d in entries)
     if len(set(wrapped)) != len(wrapped):
-        msg = f"{op}: {argument}={shown(given)} names an axis twice."
+        msg = f"{op}: {argument}={shown(entries)} names an axis twice."
         raise DefinitionError(msg)
     return wrapped
 
@@ -357,9 +361,9 @@ def joined_extent(operands: Sequence[IterDomain], axes: AxisFactory) -> Extent:
     """
     plain = [axis.extent for axis in operands if not axis.is_broadcast]
     expanded = [axis.expanded for axis in operands if axis.expanded is not None]
-    known = next((size for size in (*plain, *expanded) if isinstance(size, int)), None)
-    if known is not None:
-        return known
+    constant = next((size for size in (*plain, *expanded) if isinstance(size, int)), None)
+    if constant is not None:
+        return constant
     if plain:
         return plain[0]
     if not expanded:

@@ -86,9 +86,9 @@ def _slice(
     starts = rec.extents(start_indices, "slice", "start_indices")
     ends = rec.extents(end_indices, "slice", "end_indices")
     steps = rec.extents(strides, "slice", "strides") if strides is not None else (1,) * tensor.ndim
-    for name, given in (("start_indices", starts), ("end_indices", ends), ("strides", steps)):
-        if len(given) != tensor.ndim:
-            msg = f"slice: {name} has {len(given)} entries for a tensor with {tensor.ndim} axes."
+    for name, indices in (("start_indices", starts), ("end_indices", ends), ("strides", steps)):
+        if len(indices) != tensor.ndim:
+            msg = f"slice: {name} has {len(indices)} entries for a tensor with {tensor.ndim} axes."
             raise DefinitionError(msg)
     for axis, (start, end, step) in enumerate(zip(starts, ends, steps, strict=True)):
         if not isinstance(step, int) or step < 1:
@@ -101,9 +101,9 @@ def _slice(
             msg = f"slice: axis {axis} has bounds [{start}, {end}); they must satisfy 0 <= start <= end."
             raise DefinitionError(msg)
     exact = flag(manual_normalization, "slice", "manual_normalization")
-    known = [step for step in steps if isinstance(step, int)]  # all, as was checked
-    if any(step != 1 for step in known):
-        return _strided(rec, tensor, starts, ends, known, exact=exact)
+    constant_steps = [step for step in steps if isinstance(step, int)]  # all, as was checked
+    if any(step != 1 for step in constant_steps):
+        return _strided(rec, tensor, starts, ends, constant_steps, exact=exact)
     return rec.emit(SLICE, [tensor], start_indices=starts, end_indices=ends, manual_normalization=exact)[0]
 
 
@@ -349,13 +349,13 @@ def _reference_pad(x: Array, fill: Array, *, pad_widths: tuple[int, ...]) -> Arr
         amounts[x.ndim - 1 - pair] = (pad_widths[2 * pair], pad_widths[2 * pair + 1])
     shape = tuple(n + left + right for n, (left, right) in zip(x.shape, amounts, strict=True))
     out = np.full(shape, fill, dtype=x.dtype)
-    kept = [
+    sections = [
         (first, max(n + min(right, 0) - first, 0), max(left, 0))
         for n, (left, right) in zip(x.shape, amounts, strict=True)
         for first in [max(-left, 0)]
     ]
-    source = tuple(slice(first, first + count) for first, count, _ in kept)
-    out[tuple(slice(place, place + count) for _, count, place in kept)] = x[source]
+    source = tuple(slice(first, first + count) for first, count, _ in sections)
+    out[tuple(slice(place, place + count) for _, count, place in sections)] = x[source]
     return out
 
 
@@ -458,11 +458,11 @@ def _cat(rec: Recorder, tensors: Sequence[Operand], dim: int = 0, manual_padding
 
 
 def _cat_axis(dim: object, ndim: int) -> int:
-    wanted = whole(dim, "cat", "dim")
-    if not -ndim <= wanted < ndim:
-        msg = f"cat: Invalid dimension to cat, dim={wanted} is outside [-{ndim}, {ndim}) of tensors with {ndim} axes."
+    axis = whole(dim, "cat", "dim")
+    if not -ndim <= axis < ndim:
+        msg = f"cat: Invalid dimension to cat, dim={axis} is outside [-{ndim}, {ndim}) of tensors with {ndim} axes."
         raise DefinitionError(msg)
-    return wanted % ndim
+    return axis % ndim
 
 
 def _padded_for_cat(rec: Recorder, operands: Sequence[TensorView], axis: int) -> list[Val]:

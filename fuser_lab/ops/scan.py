@@ -149,7 +149,7 @@ def _running(ufunc: "np.ufunc", data: Array, init: Any, dim: int) -> Array:
     dtype = from_numpy(data.dtype)
     wide = (dtype.wider if ufunc in {np.add, np.multiply} else dtype).numpy
     before = None if init is None else np.asarray(init, data.dtype).astype(wide)
-    found = np.empty_like(data)
+    running = np.empty_like(data)
     length = data.shape[dim]
     each = max(_SECTION * length // max(data.size, 1), 1)
     for first in range(0, length, each):
@@ -160,8 +160,8 @@ def _running(ufunc: "np.ufunc", data: Array, init: Any, dim: int) -> Array:
             ufunc(before, start, out=start)
         section = ufunc.accumulate(section, axis=dim, dtype=wide)
         before = section[(*here[:-1], slice(-1, None))]
-        found[here] = section
-    return found
+        running[here] = section
+    return running
 
 
 def _scan(

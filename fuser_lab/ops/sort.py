@@ -154,14 +154,14 @@ def _reference_topk(x: Array, *, k: int, dim: int, largest: bool, sorted: bool) 
     if not 0 <= k <= data.shape[dim]:
         msg = f"topk: k is {k}, out of range for axis {dim} of size {data.shape[dim]}."
         raise InputError(msg)
-    found = np.take(_order(data, dim, descending=largest), range(k), axis=dim)
-    return np.take_along_axis(data, found, axis=dim), found
+    order = np.take(_order(data, dim, descending=largest), range(k), axis=dim)
+    return np.take_along_axis(data, order, axis=dim), order
 
 
 def _library_topk(torch: Any, x: Any, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Any, Any]:
     del sorted  # always: which equal elements are found, and in which order, must not depend on the device
-    found = torch.sort(ordered(torch, x), dim=dim, descending=largest, stable=True)
-    values, indices = (part.narrow(dim, 0, k).contiguous() if x.ndim else part for part in found)
+    ordering = torch.sort(ordered(torch, x), dim=dim, descending=largest, stable=True)
+    values, indices = (part.narrow(dim, 0, k).contiguous() if x.ndim else part for part in ordering)
     return unordered(torch, values, x.dtype), indices
 
 

@@ -1,6 +1,7 @@
 """Copies, permutations and reshapes: ops that move elements and compute nothing."""
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -90,11 +91,11 @@ SEGMENT_SET = _identity("segment_set", "A copy of x that asks the segmenter to e
 
 def _permute(rec: Recorder, arg: Operand, dims: Sequence[int]) -> Val:
     tensor = rec.tensor(arg, "permute", "arg")
-    given = wholes(dims, "permute", "dims")
-    if len(given) != tensor.ndim:
-        msg = f"permute: dims={given} has {len(given)} entries for a tensor with {tensor.ndim} axes."
+    axes = wholes(dims, "permute", "dims")
+    if len(axes) != tensor.ndim:
+        msg = f"permute: dims={axes} has {len(axes)} entries for a tensor with {tensor.ndim} axes."
         raise DefinitionError(msg)
-    order = unique_dims(given, tensor.ndim, "permute")
+    order = unique_dims(axes, tensor.ndim, "permute")
     if order == tuple(range(tensor.ndim)):
         return rec.emit(SET, [tensor])[0]
     return rec.emit(PERMUTE, [tensor], dims=order)[0]
@@ -203,11 +204,11 @@ def _reshape(rec: Recorder, arg: Operand, new_shape: Sequence[Operand]) -> Val:
 
 
 def _check_sizes(sizes: Sequence[Extent]) -> None:
-    known = [s for s in sizes if isinstance(s, int)]
-    if known.count(-1) > 1:
+    constants = [s for s in sizes if isinstance(s, int)]
+    if constants.count(-1) > 1:
         msg = f"reshape: a maximum of one value of -1 can be given, new_shape is {_shown(sizes)}."
         raise DefinitionError(msg)
-    if any(s < -1 for s in known):
+    if any(s < -1 for s in constants):
         msg = f"reshape: new_shape is {_shown(sizes)}; its entries are sizes, 0 or more, or -1 for the remaining size."
         raise DefinitionError(msg)
 
@@ -247,9 +248,9 @@ def resolve_shape(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]
     """
     _check_sizes(new)
     total = prod(old)
-    known = prod(s for s in new if s != -1)
-    if -1 in new and known and total % known == 0:
-        new = tuple(total // known if s == -1 else s for s in new)
+    count = prod(s for s in new if s != -1)
+    if -1 in new and (total == 0 or (count and total % count == 0)):
+        new = tuple((total // count if total else 0) if s == -1 else s for s in new)
     if -1 in new or prod(new) != total:
         msg = f"reshape: total element counts must match, given {list(old)} and new_shape {list(new)}."
         raise DefinitionError(msg)
@@ -259,66 +260,110 @@ def resolve_shape(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]
 def reshape_domain(tensor: TensorView, new: tuple[int, ...], axes: AxisFactory) -> TensorDomain:
     """Return the result's axes with the merges and splits that lead from the operand's axes to them.
 
-    Axes of size 1 are removed and added again; the rest is grouped into the shortest runs with equal products, each
-    merged into one axis and split again.
+    Squeezed axes end, and broadcast sizes are new axes.
     """
     root = tuple(axes.copy(axis) for axis in tensor.domain.axes)
     if prod(new) == 0:
         logical = tuple(axes.fresh(1, IterType.BROADCAST) if n == 1 else axes.fresh(n) for n in new)
         return TensorDomain(root=root, logical=logical)
     transforms: list[DomainTransform] = []
-    sources = [axis for axis, size in zip(root, tensor.shape, strict=True) if size != 1]
     made: list[IterDomain] = []
-    targets = [n for n in new if n != 1]
-    while targets:
-        run = [sources.pop(0)]
-        sizes = [targets.pop(0)]
-        while _size(run) != prod(sizes):
-            if _size(run) < prod(sizes):
-                run.append(sources.pop(0))
-            else:
-                sizes.append(targets.pop(0))
-        made.extend(_rearranged(run, sizes, axes, transforms))
-    rest = iter(made)
-    logical = tuple(axes.fresh(1, IterType.BROADCAST) if n == 1 else next(rest) for n in new)
-    return TensorDomain(root=root, logical=logical, transforms=tuple(transforms))
+    reached: IterDomain | None = None  # what is merged so far and not split off
+    for step, start, place in _reshape_steps(root, new):
+        if step is _Walk.BROADCAST:
+            made.append(axes.fresh(1, IterType.BROADCAST))
+            continue
+        source = reached or root[start]
+        if step is _Walk.MERGE:
+            reached = axes.fresh(_size([source, root[place]]))
+            transforms.append(Merge(outer=source, inner=root[place], result=reached))
+        elif step is _Walk.SPLIT:
+            outer, reached = axes.fresh(new[place]), axes.fresh(_size([source]) // new[place])
+            transforms.append(Split(source=source, factor=_size([reached]), outer=outer, inner=reached))
+            made.append(outer)
+        elif step is _Walk.KEEP:
+            made.append(source)
+            reached = None
+    return TensorDomain(root=root, logical=tuple(made), transforms=tuple(transforms))
 
 
 def _size(run: Sequence[IterDomain]) -> int:
     return prod(axis.visible_extent for axis in run if isinstance(axis.visible_extent, int))
 
 
-def _rearranged(
-    run: list[IterDomain], sizes: list[int], axes: AxisFactory, transforms: list[DomainTransform],
-) -> list[IterDomain]:
-    current = run[0]
-    for inner in run[1:]:
-        merged = axes.fresh(_size([current, inner]))
-        transforms.append(Merge(outer=current, inner=inner, result=merged))
-        current = merged
-    made = []
-    for position in range(len(sizes) - 1):
-        factor = prod(sizes[position + 1 :])
-        outer, inner = axes.fresh(sizes[position]), axes.fresh(factor)
-        transforms.append(Split(source=current, factor=factor, outer=outer, inner=inner))
-        made.append(outer)
-        current = inner
-    return [*made, current]
+class _Walk(enum.Enum):
+    """What a reshape does with the axis of the operand that it has reached, or with a size of the result."""
+
+    KEEP = enum.auto()
+    MERGE = enum.auto()
+    SPLIT = enum.auto()
+    SQUEEZE = enum.auto()
+    BROADCAST = enum.auto()
+
+
+def _reshape_steps(axes: Sequence[IterDomain], new: tuple[int, ...]) -> Iterator[tuple[_Walk, int, int]]:
+    """Yield how a reshape makes new sizes: each step, the axis it starts from, and the axis or size that it is about.
+
+    Broadcast axes of the operand that meet no size 1 are squeezed, and sizes 1 that meet no axis are broadcast. Other
+    axes are split as soon as the next size divides what is left, and merged otherwise; an axis whose size is 1 only
+    in this call is merged (nvFuser: csrc/transform_view.cpp:501-660, findTransformation).
+    """
+    sizes = [_size([axis]) for axis in axes]
+    # Where the result has no axes, an axis whose size is 1 only in this call has nothing that it may be merged with.
+    ones = [not new or (axis.is_broadcast and axis.expanded is None) for axis in axes]
+    left = right = start = 0
+    size = sizes[0] if sizes else 0
+    while left < len(sizes) or right < len(new):
+        following, target = left + 1, new[right] if right < len(new) else 0
+        more = following < len(sizes)
+        if more and sizes[following] == 1 and not ones[following] and (right + 1 >= len(new) or new[right + 1] != 1):
+            yield _Walk.MERGE, start, following
+            left = following
+            continue
+        if target and size == target:
+            yield _Walk.KEEP, start, right
+            left, right = following, right + 1
+        elif target == 1:
+            yield _Walk.BROADCAST, 0, right
+            right += 1
+            continue
+        elif size == 1 and ones[left]:
+            yield _Walk.SQUEEZE, start, left
+            left = following
+        elif more and ones[following]:
+            yield _Walk.SQUEEZE, start, following
+            left = following
+            continue
+        elif target and size % target == 0:
+            yield _Walk.SPLIT, start, right
+            size, right = size // target, right + 1
+            continue
+        else:
+            yield _Walk.MERGE, start, following
+            left, size = following, size * sizes[following]
+            continue
+        start = left
+        size = sizes[left] if left < len(sizes) else 0
 
 
 def _built_reshape(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
-    """Return the squeeze, the reshape and the broadcast of which nvFuser makes a reshape; none if the sizes are equal.
+    """Return the squeeze, reshape and broadcast into which nvFuser splits a reshape; empty if the sizes are equal.
 
-    nvFuser's walk (csrc/transform_view.cpp:501-660, 969-990): broadcast axes of the operand that meet no size 1 are
-    squeezed, and sizes 1 that meet no axis are broadcast; only other axes are merged and split.
+    No elements are zeros of the new shape (nvFuser: csrc/transform_view.cpp:969-990, csrc/ops/alias.cpp:70-92).
     """
     del recorded
     tensor, new = tensor_at(bound.inputs), bound.out.shape
     if 0 in tensor.shape:
-        return None
-    squeezed, added, is_changed = _sorted_ones(tensor.domain.axes, new)
+        zero = Scalar(name="", dtype=tensor.dtype, value=tensor.dtype.numpy.type(0).item())
+        return (Step(op="full", fill=zero, attrs=(("shape", new), ("dtype", tensor.dtype))),)
+    walk = list(_reshape_steps(tensor.domain.axes, new))
+    squeezed = tuple(place for step, _, place in walk if step is _Walk.SQUEEZE)
+    added = {place for step, _, place in walk if step is _Walk.BROADCAST}
+    is_changed = any(step in {_Walk.MERGE, _Walk.SPLIT} for step, *_ in walk)
     flags = tuple(position in added for position in range(len(new)))
     steps = []
+    if any(not tensor.domain.axes[place].is_broadcast for place in squeezed):
+        return None  # squeeze accepts broadcast axes only
     if squeezed:
         steps.append(Step(op="squeeze", suffix="squeezed", attrs=(("dims", squeezed), ("squeeze_expanded", False))))
     if is_changed:
@@ -327,45 +372,6 @@ def _built_reshape(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
     if added:
         steps.append(Step(op="broadcast", attrs=(("is_broadcast_dim", flags),)))
     return None if is_changed and len(steps) == 1 else tuple(steps)
-
-
-def _sorted_ones(axes: Sequence[IterDomain], new: tuple[int, ...]) -> tuple[tuple[int, ...], set[int], bool]:
-    """Return the positions of squeezed axes and of broadcast sizes, and whether axes are merged or split between."""
-    old = [axis.visible_extent for axis in axes]
-    sizes = [n for n in old if isinstance(n, int)]
-    ones = [axis.is_broadcast and axis.expanded is None for axis in axes]
-    squeezed: list[int] = []
-    added: set[int] = set()
-    is_changed = False
-    left = right = 0
-    size = sizes[0] if sizes else 0
-    while left < len(sizes) or right < len(new):
-        following, target = left + 1, new[right] if right < len(new) else 0
-        more = following < len(sizes)
-        if more and sizes[following] == 1 and not ones[following] and (right + 1 >= len(new) or new[right + 1] != 1):
-            is_changed, left = True, following  # merged with an axis whose size is 1 only in this call
-            continue
-        if target == 1 and size != 1:
-            added.add(right)
-            right += 1
-            continue
-        if target and size == target:
-            left, right = following, right + 1
-        elif size == 1 and ones[left]:
-            squeezed.append(left)
-            left = following
-        elif more and ones[following]:
-            squeezed.append(following)
-            left = following
-            continue
-        elif target and size % target == 0:
-            is_changed, size, right = True, size // target, right + 1
-            continue
-        else:
-            is_changed, left, size = True, following, size * sizes[following]
-            continue
-        size = sizes[left] if left < len(sizes) else 0
-    return tuple(squeezed), added, is_changed
 
 
 def _element_reshape(e: Element) -> Term:

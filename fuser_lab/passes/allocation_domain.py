@@ -29,6 +29,10 @@ class AllocationDomain(Pass):
 
     name: ClassVar[str] = "allocation_domain"
     nvfuser: ClassVar[str] = "AllocationDomain"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([2, 3, 4, 4], contiguity=True, stride_order=[3, 0, 2, 1])
+        fd.add_output(fd.ops.relu(x))
+    """
 
     every_tensor: bool = False
     past_reductions: bool = False

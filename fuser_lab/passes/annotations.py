@@ -100,17 +100,17 @@ def without_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str
     else:
         hints = [user for user in fusion.users.get(source, ()) if user.op.name == HINT]
     if not hints:
-        msg = f"{brief(tensor)} has no segment_set; there are {_listed(annotations_of(fusion)) or 'none'}."
+        msg = f"{brief(tensor)} has no segment_set; there are {_list_text(annotations_of(fusion)) or 'none'}."
         raise IllegalEdit(msg)
-    wanted = None if readers is None else dict.fromkeys((readers,) if isinstance(readers, str) else readers)
-    found: set[str] = set()
+    requested = None if readers is None else dict.fromkeys((readers,) if isinstance(readers, str) else readers)
+    reading: set[str] = set()
     for hint in hints:
-        users = [user for user in fusion.users.get(hint.out, ()) if wanted is None or user.name in wanted]
-        found.update(user.name for user in users)
-        if users or wanted is None:
+        users = [user for user in fusion.users.get(hint.out, ()) if requested is None or user.name in requested]
+        reading.update(user.name for user in users)
+        if users or requested is None:
             fusion = _released(fusion, hint, {user.name for user in users})
-    for name in wanted or ():
-        if name not in found:
+    for name in requested or ():
+        if name not in reading:
             msg = f"{brief(name)} does not read {brief(tensor)} through a segment_set."
             raise IllegalEdit(msg)
     return fusion
@@ -118,8 +118,8 @@ def without_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str
 
 def bare(fusion: Fusion) -> Fusion:
     """Return the fusion without any ``segment_set``."""
-    for one in annotations_of(fusion):
-        fusion = without_segment_set(fusion, one.hint)
+    for annotation in annotations_of(fusion):
+        fusion = without_segment_set(fusion, annotation.hint)
     return fusion
 
 
@@ -139,11 +139,11 @@ def _released(fusion: Fusion, hint: Expr, readers: set[str]) -> Fusion:
 
 
 def _tensor(fusion: Fusion, name: str) -> TensorView:
-    found = fusion.tensors.get(name)
-    if found is None:
+    match = fusion.tensors.get(name)
+    if match is None:
         msg = f"the fusion has no tensor called {shown(name)}; it has {named(fusion.tensors)}."
         raise IllegalEdit(msg)
-    return found
+    return match
 
 
 def _is_hint(fusion: Fusion, tensor: TensorView) -> bool:
@@ -161,7 +161,7 @@ def _readers(fusion: Fusion, tensor: TensorView, readers: str | Sequence[str] | 
             msg = f"a segment_set cannot be inserted after {tensor.name}: {why}."
             raise IllegalEdit(msg)
         return set(plain.values())
-    found = set()
+    chosen = set()
     for name in (readers,) if isinstance(readers, str) else readers:
         expr = next((e for e in plain.values() if name in {tv.name for tv in e.tensor_outputs}), None)
         if expr is None:
@@ -169,11 +169,11 @@ def _readers(fusion: Fusion, tensor: TensorView, readers: str | Sequence[str] | 
             why = "is a segment_set itself" if is_hint else f"does not read {tensor.name}"
             msg = f"{brief(name)} {why}; readers of {tensor.name} are {named(plain) or 'none'}."
             raise IllegalEdit(msg)
-        found.add(expr)
-    if not found:
+        chosen.add(expr)
+    if not chosen:
         msg = f"readers of {tensor.name} must name at least one of {named(plain) or 'none'}."
         raise IllegalEdit(msg)
-    return found
+    return chosen
 
 
 def _reading(expr: Expr, old: Val, new: Val) -> Expr:
@@ -189,8 +189,8 @@ def _new_name(fusion: Fusion, tensor: str) -> str:
     return name
 
 
-def _listed(found: Iterable[Annotation]) -> str:
-    return "; ".join(map(str, found))
+def _list_text(listed: Iterable[Annotation]) -> str:
+    return "; ".join(map(str, listed))
 
 
 __all__ = ["Annotation", "annotations_of", "bare", "with_segment_set", "without_segment_set"]

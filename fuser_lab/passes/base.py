@@ -22,6 +22,7 @@ class Pass(ABC):
     nvfuser: ClassVar[str] = ""  # nvFuser's name of it, without "Pass"; empty for passes that nvFuser does not have
     adds_scalars: ClassVar[bool] = False  # whether scalar inputs may follow those of the fusion
     only_without: ClassVar[str] = ""  # scheduler that replaces the pass: the pass runs only if it is disabled
+    example: ClassVar[str] = ""  # statements over `fd` and `DataType` that record a fusion which the pass changes
 
     @abstractmethod
     def run(self, fusion: Fusion) -> Fusion:
@@ -69,32 +70,32 @@ class PassPipeline:
             names = ", ".join(p.name for p in self.passes)
             msg = f"unknown pass {min(unknown)!r}; choose from {names}."
             raise InputError(msg)
-        for one in self.passes:
-            if one.name in off or (one.only_without and one.only_without not in missing):
+        for step in self.passes:
+            if step.name in off or (step.only_without and step.only_without not in missing):
                 continue
             started = perf_counter()
-            after = _checked(one, fusion, one.run(fusion))
+            after = _checked(step, fusion, step.run(fusion))
             if callback is not None and after is not fusion:
-                callback(one, fusion, after, perf_counter() - started)
+                callback(step, fusion, after, perf_counter() - started)
             fusion = after
         return fusion
 
 
-def _checked(one: Pass, before: Fusion, after: object) -> Fusion:
+def _checked(step: Pass, before: Fusion, after: object) -> Fusion:
     """Return the result of a pass, or raise InputError if it is not a fusion with the same inputs and outputs."""
     if not isinstance(after, Fusion):
-        msg = f"pass {one.name!r}: run must return a Fusion, given {type(after).__name__}."
+        msg = f"pass {step.name!r}: run must return a Fusion, given {type(after).__name__}."
         raise InputError(msg)
     if after is before:
         return after
     inputs = after.inputs
-    if one.adds_scalars:
+    if step.adds_scalars:
         added = inputs[len(before.inputs) :]
         inputs = (*inputs[: len(before.inputs)], *(v for v in added if isinstance(v, TensorView)))
-    for what, old, new in (("inputs", before.inputs, inputs), ("outputs", before.outputs, after.outputs)):
+    for role, old, new in (("inputs", before.inputs, inputs), ("outputs", before.outputs, after.outputs)):
         if _types(old) != _types(new):
             msg = (
-                f"pass {one.name!r}: run must keep the {what} of the fusion, which are {', '.join(_types(old))}; it "
+                f"pass {step.name!r}: run must keep the {role} of the fusion, which are {', '.join(_types(old))}; it "
                 f"returned {', '.join(_types(new)) or 'none'}."
             )
             raise InputError(msg)
@@ -118,12 +119,12 @@ def text_digest(fusion: Fusion) -> str:
 
 def rebuilt(fusion: Fusion, exprs: Iterable[Expr]) -> Fusion:
     """Return the fusion with other expressions, without those that no output needs."""
-    wanted: set[Val] = set(fusion.outputs)
+    needed_values: set[Val] = set(fusion.outputs)
     live: list[Expr] = []
     for expr in reversed(tuple(exprs)):
-        if not wanted.isdisjoint(expr.outputs):
+        if not needed_values.isdisjoint(expr.outputs):
             live.append(expr)
-            wanted.update(expr.inputs)
+            needed_values.update(expr.inputs)
     return Fusion(
         inputs=fusion.inputs,
         exprs=tuple(reversed(live)),

@@ -26,7 +26,7 @@ def cat_axis(cat: Expr) -> int:
 
 def cat_sources(cat: Expr, makers: Mapping[Val, Expr]) -> tuple[TensorView, ...] | None:
     """Return the tensors that a cat joins, before padding; None if some operand is not the result of a pad."""
-    found = []
+    sources = []
     place = 0
     for tensor, (start, end) in cat_parts(cat):
         pad = makers.get(tensor)
@@ -35,6 +35,6 @@ def cat_sources(cat: Expr, makers: Mapping[Val, Expr]) -> tuple[TensorView, ...]
         source = pad.tensor_inputs[0]
         if source.shape[cat_axis(cat)] != end - start or end <= start:
             return None
-        found.append(source)
+        sources.append(source)
         place = end
-    return tuple(found) if place == cat.out.shape[cat_axis(cat)] else None
+    return tuple(sources) if place == cat.out.shape[cat_axis(cat)] else None

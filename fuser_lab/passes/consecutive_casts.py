@@ -37,6 +37,12 @@ class ConsecutiveCasts(Pass):
 
     name: ClassVar[str] = "consecutive_casts"
     nvfuser: ClassVar[str] = "ConsecutiveCast"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6], dtype=DataType.BFloat16)
+        wide = fd.ops.cast(x, dtype=DataType.Float)
+        flat = fd.ops.reshape(wide, [24])
+        fd.add_output(fd.ops.cast(flat, dtype=DataType.BFloat16))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with every such chain shortened."""
@@ -84,13 +90,13 @@ def _views_before(expr: Expr, fusion: Fusion) -> list[Expr]:
     """Return the views that a cast can pass, the first in order first."""
     if expr.op.name != "cast" or not expr.tensor_inputs or expr.out.dtype.itemsize > expr.inputs[0].dtype.itemsize:
         return []
-    found: list[Expr] = []
+    views: list[Expr] = []
     value, outputs = expr.tensor_inputs[0], set(fusion.outputs)
     while True:
         maker = fusion.producers.get(value)
         if maker is None or maker.op.name not in _PASSED or value in outputs or len(fusion.users[value]) > 1:
-            return found[::-1]
-        found.append(maker)
+            return views[::-1]
+        views.append(maker)
         value = maker.tensor_inputs[0]
 
 

@@ -22,6 +22,9 @@ class ExplicitSeeds(Pass):
 
     name: ClassVar[str] = "explicit_seeds"
     adds_scalars: ClassVar[bool] = True
+    example: ClassVar[str] = """
+        fd.add_output(fd.ops.uniform(0.0, 1.0, [4, 6], dtype=DataType.Float))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion whose random numbers all depend on inputs."""
@@ -53,7 +56,7 @@ def offsets_of(fusion: Fusion) -> int:
     return sum(isinstance(v, Scalar) and v.name.startswith(_OFFSET) for v in fusion.inputs)
 
 
-def offsets_drawn(fusion: Fusion, given: int) -> int:
-    """Return how many offsets a run draws, besides a seed, after ``given`` inputs: none if these include them."""
+def offsets_drawn(fusion: Fusion, inputs: int) -> int:
+    """Return how many offsets a run draws, besides a seed, after ``inputs`` inputs: none if these include them."""
     count = offsets_of(fusion)
-    return count if count and given == len(fusion.inputs) - count - 1 else 0
+    return count if count and inputs == len(fusion.inputs) - count - 1 else 0

@@ -26,12 +26,18 @@ class FMinFMaxPromotion(Pass):
 
     name: ClassVar[str] = "fmin_fmax_promotion"
     nvfuser: ClassVar[str] = "FMinFMaxPromotion"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6])
+        most = fd.ops.max(x, [1], keepdim=True)
+        exp = fd.ops.exp(fd.ops.sub(x, most))
+        fd.add_output(fd.ops.truediv(exp, fd.ops.sum(exp, [1], keepdim=True)))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with every such maximum and minimum promoted."""
-        found = [e for e in fusion.exprs if e.op.name in _PROMOTED]
-        outputs = {tv.name for tv in fusion.outputs} if found else set()
-        promoted = {e.name for e in found if _Rows(fusion, e).are_repaired(outputs)}
+        candidates = [e for e in fusion.exprs if e.op.name in _PROMOTED]
+        outputs = {tv.name for tv in fusion.outputs} if candidates else set()
+        promoted = {e.name for e in candidates if _Rows(fusion, e).are_repaired(outputs)}
         if not promoted:
             return fusion
         exprs = [
@@ -74,10 +80,10 @@ class _Rows:
 
     def _sources(self) -> list[TensorView]:
         """Return the operand and the tensors that it is a cast or a similar op of, with NaN at the same positions."""
-        found = [self._operand]
-        while (maker := self._fusion.producers.get(found[-1])) is not None and _keeps_nan(maker):
-            found.append(maker.tensor_inputs[0])
-        return found
+        sources = [self._operand]
+        while (maker := self._fusion.producers.get(sources[-1])) is not None and _keeps_nan(maker):
+            sources.append(maker.tensor_inputs[0])
+        return sources
 
     def are_repaired(self, outputs: Container[str]) -> bool:
         """Whether the promotion changes no output."""
@@ -107,8 +113,8 @@ class _Rows:
             expr = self._fusion.exprs[here]
             if not self._follow(expr):
                 return False
-            known = self._marked | self._before | self._after | self._unlike
-            values = [tv for tv in expr.tensor_outputs if tv.name in known]
+            classified = self._marked | self._before | self._after | self._unlike
+            values = [tv for tv in expr.tensor_outputs if tv.name in classified]
 
     def _follow(self, expr: Expr) -> bool:
         """Derive facts about an expression; False if it reads a tensor that may change in an unknown way."""

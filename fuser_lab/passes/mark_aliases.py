@@ -25,6 +25,11 @@ class MarkAliases(Pass):
 
     name: ClassVar[str] = "mark_aliases_prepare"
     nvfuser: ClassVar[str] = "MarkAliasesPrepare"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([2, 3])
+        y = fd.ops.mul(x, x)
+        fd.add_output(fd.ops.permute(y, [1, 0]))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with hints before its trailing views."""
@@ -45,9 +50,9 @@ def views_of(fusion: Fusion) -> dict[TensorView, Strides]:
         if not expr.kind.is_view or expr.out in written or expr.op.name == "pad":
             continue
         source = expr.tensor_inputs[0]
-        found = view_strides(expr, strides[source] if source in strides else input_strides(source))
-        if found is not None:
-            views[expr.out] = strides[expr.out] = found
+        seen = view_strides(expr, strides[source] if source in strides else input_strides(source))
+        if seen is not None:
+            views[expr.out] = strides[expr.out] = seen
     return views
 
 
@@ -64,7 +69,7 @@ def _order(tensor: TensorView, views: Mapping[TensorView, Strides]) -> tuple[int
 def _hinted(fusion: Fusion, views: Mapping[TensorView, Strides]) -> dict[TensorView, tuple[Expr, ...]]:
     """Return the tensors that get a hint, with the expressions that read it instead of the tensor."""
     computing = _computing(fusion, views)
-    found: dict[TensorView, dict[Expr, None]] = {}
+    hints: dict[TensorView, dict[Expr, None]] = {}
     for output in fusion.outputs:
         tensor: TensorView = output
         user: Expr | None = None
@@ -72,19 +77,19 @@ def _hinted(fusion: Fusion, views: Mapping[TensorView, Strides]) -> dict[TensorV
             user = fusion.producers[tensor]
             tensor = user.tensor_inputs[0]
         if user is not None:
-            found.setdefault(tensor, {})[user] = None
-    return {tensor: tuple(users) for tensor, users in found.items() if _worthwhile(fusion, tensor, tuple(users))}
+            hints.setdefault(tensor, {})[user] = None
+    return {tensor: tuple(users) for tensor, users in hints.items() if _worthwhile(fusion, tensor, tuple(users))}
 
 
 def _computing(fusion: Fusion, views: Mapping[TensorView, Strides]) -> set[Expr]:
     """Return the expressions on which some tensor that is not a view depends."""
-    found: set[Expr] = set()
-    wanted: set[Val] = set()
+    computing: set[Expr] = set()
+    operands: set[Val] = set()
     for expr in reversed(fusion.exprs):
-        if not wanted.isdisjoint(expr.outputs) or any(out not in views for out in expr.outputs):
-            found.add(expr)
-            wanted.update(expr.inputs)
-    return found
+        if not operands.isdisjoint(expr.outputs) or any(out not in views for out in expr.outputs):
+            computing.add(expr)
+            operands.update(expr.inputs)
+    return computing
 
 
 def _worthwhile(fusion: Fusion, tensor: TensorView, users: Sequence[Expr]) -> bool:

@@ -22,6 +22,11 @@ class MoveGather(Pass):
 
     name: ClassVar[str] = "move_gather"
     nvfuser: ClassVar[str] = "MoveGather"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 100])
+        label = fd.define_tensor([4, 1], dtype=DataType.Int)
+        fd.add_output(fd.ops.take_along_axis(fd.ops.neg(fd.ops.exp(x)), label, 1))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion in which the lookup comes first."""
@@ -43,14 +48,14 @@ class MoveGather(Pass):
 
 def _above(fusion: Fusion, lookup: Expr) -> list[Expr]:
     """Return the expressions that a lookup can pass, the nearest to it first."""
-    found: list[Expr] = []
+    passed: list[Expr] = []
     table, outputs = lookup.tensor_inputs[0], set(fusion.outputs)
     while True:
         maker = fusion.producers.get(table)
         alone = table not in outputs and len(fusion.users[table]) == 1 and table not in lookup.inputs[1:]
         if maker is None or not alone or not _passable(maker):
-            return found
-        found.append(maker)
+            return passed
+        passed.append(maker)
         table = maker.tensor_inputs[0]
 
 

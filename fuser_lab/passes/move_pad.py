@@ -1,12 +1,11 @@
 """MovePad: zeros are added as early as possible, so that all later values have one size.
 
 nvFuser's pass of this name (csrc/preseg_passes/move_pad.cpp). The Resize scheduler makes it unnecessary. If a pad of a
-cat moves, the cat becomes a sum of the padded operands, so a negative zero becomes a positive one, as in nvFuser.
+cat moves, the cat becomes a sum of the padded operands. Zeros can change their sign, as in nvFuser.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import ClassVar
 
 from fuser_lab.dtypes import DataType
@@ -15,13 +14,13 @@ from fuser_lab.ir.domain import Resize
 from fuser_lab.passes.base import Pass
 from fuser_lab.passes.rewriter import Rewriter
 
-# Ops of nvFuser's zeroIsFixedPoint and zeroIsIdentity (lines 138-205) whose result is positive zero, or False, if all
-# operands are zeros.
+# Ops of nvFuser's zeroIsFixedPoint and zeroIsIdentity (lines 138-205) whose result is zero, or False, if all operands
+# are zeros. signbit is not among them here: it tells apart the two zeros, which neg exchanges.
 _KEEPS_ZERO = frozenset(
     {
         *("abs", "asin", "asinh", "atan", "atanh", "cast", "ceil", "erf", "erfinv", "expm1", "floor", "frac", "log1p"),
-        *("relu", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
-        *("isinf", "isnan", "isneginf", "isposinf", "signbit"),
+        *("neg", "relu", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
+        *("isinf", "isnan", "isneginf", "isposinf"),
     },
 )
 _ZEROS = frozenset({"0", "0.0", "0j", "False"})  # and not -0.0
@@ -44,6 +43,11 @@ class MovePad(Pass):
     name: ClassVar[str] = "move_pad"
     nvfuser: ClassVar[str] = "MovePad"
     only_without: ClassVar[str] = "resize"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6])
+        y = fd.define_tensor([4, 6])
+        fd.add_output(fd.ops.pad(fd.ops.mul(x, fd.ops.relu(y)), [1, 1]))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with pads as early as possible."""
@@ -131,7 +135,7 @@ def _adds_zeros(expr: Expr) -> bool:
 
 
 def _passable(expr: Expr, places: Sequence[int]) -> bool:
-    """Whether zeros can be added before an expression instead of after it."""
+    """Whether zeros can be added before an expression instead of after it; no operand of it is a number."""
     if not expr.tensor_outputs or expr.out.dtype.is_float8:
         return False
     if any(
@@ -141,15 +145,7 @@ def _passable(expr: Expr, places: Sequence[int]) -> bool:
         return False
     if expr.op.name in _KEEPS_ZERO:
         return True
-    if expr.op.name not in _BINARY:
-        return False
-    scalars = [value for value in expr.inputs if not isinstance(value, TensorView)]
-    return not scalars or (expr.op.name == "mul" and all(_is_positive(value) for value in scalars))
-
-
-def _is_positive(value: Val) -> bool:
-    number = value.value if isinstance(value, Scalar) else None
-    return isinstance(number, int | float) and isfinite(number) and number > 0
+    return expr.op.name in _BINARY and all(isinstance(value, TensorView) for value in expr.inputs)
 
 
 def _moved(writer: Rewriter, pad: Expr, region: Sequence[Expr]) -> None:

@@ -23,6 +23,11 @@ class MoveRepeatForward(Pass):
 
     name: ClassVar[str] = "move_repeat_forward"
     nvfuser: ClassVar[str] = "MoveRepeatForward"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6])
+        row = fd.ops.expand(fd.ops.broadcast(x, [True, False, False]), [3, 4, 6])
+        fd.add_output(fd.ops.neg(fd.ops.exp(fd.ops.reshape(row, [12, 6]))))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion in which repeats come last."""
@@ -78,15 +83,15 @@ def _flags(broadcast: Expr) -> tuple[bool, ...]:
 
 def _behind(repeat: Expr, fusion: Fusion) -> list[Expr]:
     """Return the expressions after which a repeat can be moved, in order."""
-    found: list[Expr] = []
+    chain: list[Expr] = []
     value: TensorView = repeat.out
     while value not in fusion.outputs:
         users = fusion.users.get(value, ())
         if len(users) != 1 or users[0].kind is not OpKind.POINTWISE or set(users[0].tensor_inputs) != {value}:
             break
-        found.append(users[0])
+        chain.append(users[0])
         value = users[0].out
-    return found
+    return chain
 
 
 def _move(writer: Rewriter, repeat: _Repeat, passed: list[Expr]) -> None:

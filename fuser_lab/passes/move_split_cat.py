@@ -24,18 +24,24 @@ class MoveSplitCat(Pass):
 
     name: ClassVar[str] = "move_split_cat"
     nvfuser: ClassVar[str] = "MoveSplitCat"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6])
+        left = fd.ops.permute(fd.ops.slice(x, [0, 0], [4, 2]), [1, 0])
+        right = fd.ops.permute(fd.ops.slice(x, [0, 2], [4, 6]), [1, 0])
+        fd.add_output(fd.ops.exp(fd.ops.cat([left, right], dim=0)))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such pairs."""
-        found = {expr: whole for expr in fusion.exprs if (whole := _whole(expr, fusion.producers)) is not None}
-        if not found:
+        pairs = {expr: whole for expr in fusion.exprs if (whole := _whole(expr, fusion.producers)) is not None}
+        if not pairs:
             return fusion
         writer = Rewriter(fusion)
         for expr in fusion.exprs:
-            if expr not in found:
+            if expr not in pairs:
                 writer.keep(expr)
                 continue
-            source, between = found[expr]
+            source, between = pairs[expr]
             value = writer.tensor(source)
             for op, attrs in between:
                 value = writer.emit(writer.new_name(expr.name, _SUFFIXES[op]), op, value, **attrs)

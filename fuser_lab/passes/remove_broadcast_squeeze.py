@@ -17,6 +17,11 @@ class RemoveBroadcastSqueeze(Pass):
 
     name: ClassVar[str] = "remove_broadcast_squeeze"
     nvfuser: ClassVar[str] = "RemoveBcastSqueeze"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4])
+        column = fd.ops.broadcast(x, [False, True])
+        fd.add_output(fd.ops.exp(fd.ops.squeeze(column, [1])))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such pairs."""
@@ -47,12 +52,12 @@ def _pair(expr: Expr, before: Expr | None) -> _Left | None:
     """Return the remainder of a squeeze after a broadcast; None if it is not such a pair or nothing is gained."""
     if expr.op.name != "squeeze" or before is None or before.op.name != "broadcast":
         return None
-    given = before.attr("is_broadcast_dim")
-    added = tuple(bool(flag) for flag in given) if isinstance(given, tuple) else ()
+    is_new = before.attr("is_broadcast_dim")
+    added = tuple(bool(flag) for flag in is_new) if isinstance(is_new, tuple) else ()
     dropped = expr.ints("dims")
-    own = [place for place, new in enumerate(added) if not new]
+    source_axes = [place for place, new in enumerate(added) if not new]
     flags = tuple(new for place, new in enumerate(added) if place not in dropped)
-    dims = tuple(own.index(place) for place in dropped if not added[place])
+    dims = tuple(source_axes.index(place) for place in dropped if not added[place])
     # Both ops would remain.
     return None if any(flags) and dims else _Left(flags=flags, dims=dims)
 

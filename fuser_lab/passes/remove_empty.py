@@ -23,6 +23,12 @@ class RemoveEmpty(Pass):
 
     name: ClassVar[str] = "remove_empty"
     nvfuser: ClassVar[str] = "RemoveEmpty"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([0, 4])
+        y = fd.define_tensor([3, 4])
+        fd.add_output(fd.ops.cat([x, y]))
+        fd.add_output(fd.ops.sum(x, [0]))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without computations on empty tensors."""
@@ -47,14 +53,14 @@ def _rewritten(writer: Rewriter, expr: Expr) -> bool:
         return _filled(writer, out, 0)
     if expr.op.name == "cat":
         parts = cat_parts(expr)
-        kept = [writer.tensor(tensor) for tensor, (start, end) in parts if start < end]
-        if len(kept) == len(parts):
+        non_empty = [writer.tensor(tensor) for tensor, (start, end) in parts if start < end]
+        if len(non_empty) == len(parts):
             return False
-        if len(kept) > 1:
-            writer.remake(out, "cat", *kept, dim=expr.attr("dim"))
+        if len(non_empty) > 1:
+            writer.remake(out, "cat", *non_empty, dim=expr.attr("dim"))
         else:
-            pad = writer.makers.get(kept[0])
-            writer.remake(out, "set", kept[0] if pad is None or pad.op.name != "pad" else pad.inputs[0])
+            pad = writer.makers.get(non_empty[0])
+            writer.remake(out, "set", non_empty[0] if pad is None or pad.op.name != "pad" else pad.inputs[0])
         return True
     if not expr.tensor_inputs or 0 not in expr.tensor_inputs[0].shape:
         return False

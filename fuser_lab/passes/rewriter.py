@@ -82,9 +82,9 @@ class Rewriter:
 
     def keep(self, expr: Expr) -> Expr:
         """Add an expression with its current operands, and return it."""
-        kept = self.reading(expr)
-        self._add(kept)
-        return kept
+        rewritten = self.reading(expr)
+        self._add(rewritten)
+        return rewritten
 
     def _add(self, expr: Expr) -> None:
         self.exprs.append(expr)
@@ -184,10 +184,10 @@ def in_memory_order(domain: TensorDomain, order: tuple[int, ...]) -> TensorDomai
 
 def needed(fusion: Fusion) -> Iterable[Expr]:
     """Return the expressions that some output needs, in order."""
-    wanted: set[Val] = set(fusion.outputs)
+    read_values: set[Val] = set(fusion.outputs)
     live: list[Expr] = []
     for expr in reversed(fusion.exprs):
-        if not wanted.isdisjoint(expr.outputs):
+        if not read_values.isdisjoint(expr.outputs):
             live.append(expr)
-            wanted.update(expr.inputs)
+            read_values.update(expr.inputs)
     return reversed(live)

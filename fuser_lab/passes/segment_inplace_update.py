@@ -22,6 +22,11 @@ class SegmentInplaceUpdate(Pass):
 
     name: ClassVar[str] = "segment_inplace_update"
     nvfuser: ClassVar[str] = "SegmentInplaceUpdate"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6])
+        row = fd.define_tensor([6])
+        fd.add_output(fd.ops.add(x, row), x)
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with safe in-place updates."""
@@ -54,23 +59,23 @@ def _is_apart(output: TensorView, fusion: Fusion) -> bool:
 def _near_broadcast(fusion: Fusion) -> set[Val]:
     """Return the values that a broadcast leads to, or that lead to one, and inputs that are broadcast implicitly."""
     sources = [expr for expr in fusion.exprs if expr.kind in {OpKind.BROADCAST, OpKind.EXPAND} or _widens(expr)]
-    behind = _reached(sources, lambda expr: expr.outputs, fusion.users)
+    behind = _reachable(sources, lambda expr: expr.outputs, fusion.users)
     makers = {value: (expr,) for value, expr in fusion.producers.items()}
-    before = _reached(sources, lambda expr: expr.inputs, makers)
+    before = _reachable(sources, lambda expr: expr.inputs, makers)
     return behind | before
 
 
-def _reached(
+def _reachable(
     start: Iterable[Expr], ends: Callable[[Expr], tuple[Val, ...]], following: Mapping[Val, tuple[Expr, ...]],
 ) -> set[Val]:
-    found: set[Val] = set()
+    reached: set[Val] = set()
     waiting = [value for expr in start for value in ends(expr)]
     while waiting:
         value = waiting.pop()
-        if value not in found:
-            found.add(value)
+        if value not in reached:
+            reached.add(value)
             waiting += [other for expr in following.get(value, ()) for other in ends(expr)]
-    return found
+    return reached
 
 
 def _widens(expr: Expr) -> bool:

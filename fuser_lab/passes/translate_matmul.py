@@ -21,6 +21,11 @@ class TranslateNoReductionMatmul(Pass):
 
     name: ClassVar[str] = "translate_no_reduction_matmul"
     nvfuser: ClassVar[str] = "TranslateNoReductionMatmulToMulSqueeze"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([8, 1])
+        y = fd.define_tensor([1, 16])
+        fd.add_output(fd.ops.matmul(x, y))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such products."""

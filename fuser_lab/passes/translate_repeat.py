@@ -19,14 +19,18 @@ class TranslateRepeat(Pass):
 
     name: ClassVar[str] = "translate_repeat_to_expand"
     nvfuser: ClassVar[str] = "TranslateRepeatToExpand"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([2, 3])
+        fd.add_output(fd.ops.cat([x, x, x], dim=0))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such cats."""
-        if not any(_repeated(expr, fusion) for expr in fusion.exprs):
+        if not any(_repeated_tensor(expr, fusion) for expr in fusion.exprs):
             return fusion
         writer = Rewriter(fusion)
         for expr in fusion.exprs:
-            source = _repeated(expr, fusion)
+            source = _repeated_tensor(expr, fusion)
             if source is None:
                 writer.keep(expr)
             else:
@@ -34,7 +38,7 @@ class TranslateRepeat(Pass):
         return writer.fusion_of()
 
 
-def _repeated(expr: Expr, fusion: Fusion) -> TensorView | None:
+def _repeated_tensor(expr: Expr, fusion: Fusion) -> TensorView | None:
     """Return the tensor that a cat joins with itself, or None."""
     if expr.op.name != "cat":
         return None

@@ -27,22 +27,28 @@ class TranslateScatterAccumulate(Pass):
 
     name: ClassVar[str] = "translate_scatter_accumulate"
     nvfuser: ClassVar[str] = "TranslateScatterAccumulate"
+    example: ClassVar[str] = """
+        expert = fd.define_tensor([100, 1], dtype=DataType.Int)
+        zeros = fd.ops.full([100, 8], 0, DataType.Int)
+        chosen = fd.ops.scatter(zeros, expert, fd.define_scalar(1, DataType.Int), 1)
+        fd.add_output(fd.ops.sum(chosen, [0]))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such scatters."""
-        found = {expr: scatter for expr in fusion.exprs if (scatter := _scattered(expr, fusion)) is not None}
-        if not found:
+        scatters = {expr: scatter for expr in fusion.exprs if (scatter := _scatter_of(expr, fusion)) is not None}
+        if not scatters:
             return fusion
         writer = Rewriter(fusion)
         for expr in fusion.exprs:
-            if expr in found:
-                _added(writer, expr, found[expr])
+            if expr in scatters:
+                _added(writer, expr, scatters[expr])
             else:
                 writer.keep(expr)
         return writer.fusion_of()
 
 
-def _scattered(total: Expr, fusion: Fusion) -> Expr | None:
+def _scatter_of(total: Expr, fusion: Fusion) -> Expr | None:
     """Return the scatter whose result is summed, or None.
 
     As nvFuser looks from a scatter to its sum (csrc/preseg_passes/translate_scatter_accumulate.cpp:28-182): two axes,
@@ -84,8 +90,8 @@ def _is_zeros(tensor: TensorView, fusion: Fusion) -> bool:
 
 def _number(value: Val) -> int | None:
     """Return a scalar that is a known integer."""
-    known = value.value if isinstance(value, Scalar) else None
-    return int(known) if isinstance(known, bool | int) else None
+    number = value.value if isinstance(value, Scalar) else None
+    return int(number) if isinstance(number, bool | int) else None
 
 
 def _added(writer: Rewriter, total: Expr, scatter: Expr) -> None:

@@ -59,8 +59,8 @@ class PlanBase:
 
     def __reduce__(self) -> tuple[Callable[[Mapping[str, Any]], Self], tuple[Mapping[str, Any]]]:
         """Return what copies and pickles are made of; they compile their own kernels."""
-        own = ("shared", "_cache", "_lock")
-        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in own}
+        private = ("shared", "_cache", "_lock")
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in private}
         return type(self)._copied, (values,)  # noqa: SLF001 - of the same class
 
     @property

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.codegen.kernel_steps import KernelSteps
     from fuser_lab.codegen.request import KernelRequest
-    from fuser_lab.plan.candidates import Candidates
     from fuser_lab.plan.clock import Features
+    from fuser_lab.plan.ranking import Candidates
     from fuser_lab.plan.schedules import SegmentSchedule
     from fuser_lab.runtime.facts import LaunchFacts
 
@@ -286,14 +286,14 @@ class Segment(Shown):
     def candidates(self, target: str = targets.CUDA.name, *, nest: int = 0) -> "Candidates":
         """Return the parameters that `fuser_lab.tune` would try for a nest of loops, predicted fastest first.
 
-        The heuristics' choice is in the same table, and each candidate says what makes it slower or faster. Candidates
-        are lowered, not compiled: a second for thirty of them. The kernel remains as the heuristics choose.
+        The heuristics' choice is in the same table. Candidates are lowered, not compiled: a second for thirty of them.
+        The kernel remains as the heuristics choose.
 
         Parameters
         ----------
         target
-            ``"cuda"``, whose candidates are ranked by a model (`fuser_lab.cost.candidate_model`) for the plan's device,
-            or ``"cpu"``, whose are not; no GPU is needed.
+            ``"cuda"`` or ``"cpu"``; no GPU is needed. Times are predicted as in `predicted_time` if this is the target
+            of the plan's device.
         nest
             Which of the kernel's nests, if it has several; see `params`.
 
@@ -304,7 +304,7 @@ class Segment(Shown):
         InputError
             If the kernel has no such nest.
         """
-        from fuser_lab.plan.candidates import candidates_of
+        from fuser_lab.plan.ranking import candidates_of
 
         return candidates_of(self, target, nest)
 

@@ -44,14 +44,14 @@ def stated() -> dict[str, Stated]:
     }
 
 
-def save(found: Mapping[str, Stated]) -> Path:
+def save(tables: Mapping[str, Stated]) -> Path:
     """Replace the errors of the given targets, keep those of other targets, and return the file."""
     targets = {
         target: {
             "device": part.device,
             "ulps": {op: {d: _stored(x) for d, x in row.items()} for op, row in part.ulps.items()},
         }
-        for target, part in sorted({**(stated() if FILE.exists() else {}), **found}.items())
+        for target, part in sorted({**(stated() if FILE.exists() else {}), **tables}.items())
     }
     data = {"schema": "fuser_lab.accuracy", "version": 1, "targets": targets}
     FILE.write_text(json_text(data, indent=1) + "\n", encoding="utf-8")
@@ -66,10 +66,10 @@ def _stored(ulps: float) -> float | None:
     return round(math.ceil(ulps / step - 1e-9) * step, 2)
 
 
-def accuracy_lines(found: Mapping[str, Stated]) -> Iterator[str]:
+def accuracy_lines(tables: Mapping[str, Stated]) -> Iterator[str]:
     """Yield the tables as Markdown; ops that round once, or not at all, are named in a sentence."""
     for target in TARGETS:
-        part = found.get(target)
+        part = tables.get(target)
         if part is None:
             yield from (f"### {_TITLES[target]}", "", "Not measured on a GPU yet.", "")
             continue
@@ -80,8 +80,8 @@ def accuracy_lines(found: Mapping[str, Stated]) -> Iterator[str]:
         for op in sorted(set(part.ulps) - set(exact)):
             yield f"| `{op}` | " + " | ".join(_shown(part.ulps[op].get(dtype)) for dtype in dtypes) + " |"
         yield from ("", f"At most {ROUNDED} in every dtype: {', '.join(f'`{op}`' for op in exact)}.", "")
-        if target == CPU.name and WITHOUT_FMA in found:
-            less = "; ".join(_less_exact(found[WITHOUT_FMA], part)) or "none"
+        if target == CPU.name and WITHOUT_FMA in tables:
+            less = "; ".join(_less_exact(tables[WITHOUT_FMA], part)) or "none"
             where = "Less exact on processors without fused multiply-add (`NUMBA_CPU_NAME=generic`)"
             yield from (f"{where}: {less}. No other error is larger by more than {_SLIGHT}.", "")
 
@@ -89,17 +89,17 @@ def accuracy_lines(found: Mapping[str, Stated]) -> Iterator[str]:
 def _less_exact(part: Stated, base: Stated) -> Iterator[str]:
     """Yield the ops for which one table has larger errors than another, with both errors."""
     for op, row in sorted(part.ulps.items()):
-        known = base.ulps.get(op, {})
-        worse = {dtype: ulps for dtype, ulps in row.items() if ulps > known.get(dtype, ulps) + _SLIGHT}
+        base_errors = base.ulps.get(op, {})
+        worse = {dtype: ulps for dtype, ulps in row.items() if ulps > base_errors.get(dtype, ulps) + _SLIGHT}
         if worse:
-            listed = ", ".join(f"{_shown(x)} instead of {_shown(known[d])} in {d}" for d, x in worse.items())
+            listed = ", ".join(f"{_shown(x)} instead of {_shown(base_errors[d])} in {d}" for d, x in worse.items())
             yield f"`{op}` {listed}"
 
 
-def accuracy_text(found: Mapping[str, Stated]) -> str:
+def accuracy_text(tables: Mapping[str, Stated]) -> str:
     """Return the tables as plain text, one line for each op."""
     lines = []
-    for part in found.values():
+    for part in tables.values():
         dtypes = list(dict.fromkeys(d for row in part.ulps.values() for d in row))
         lines += [f"{_TITLES[part.target]}, measured on {part.device}: largest error in units in the last place", ""]
         lines.append(f"{'op':<12}" + "".join(f"{dtype:>15}" for dtype in dtypes))

@@ -57,7 +57,7 @@ def collapsed(view: ViewModel, opened: Container[int] = (), blocks: Iterable[Blo
         view,
         nodes=tuple(nodes),
         edges=tuple(edges.values()),
-        segments=tuple(_closed(s) if s.index in closed else s for s in view.segments),
+        segments=tuple(_closed_view(s) if s.index in closed else s for s in view.segments),
     )
 
 
@@ -68,7 +68,7 @@ def _between(edge: EdgeView, source: str, target: str) -> EdgeView:
     )
 
 
-def _closed(s: SegmentView) -> SegmentView:
+def _closed_view(s: SegmentView) -> SegmentView:
     return SegmentView(
         index=s.index, scheduler=s.scheduler, ok=s.ok, ops=s.ops, nodes=(), inputs=s.inputs, outputs=s.outputs,
         bytes_in=s.bytes_in, bytes_out=s.bytes_out, bytes_crossing=s.bytes_crossing, verdicts=s.verdicts,

@@ -38,7 +38,7 @@ class PlanDiff(Shown, Difference):
         rows += [(name, "only before", "yes", "", "") for name in self.only_before]
         rows += [(name, "only after", "", "yes", "") for name in self.only_after]
         pairs = [(f"S{a} and S{b}", self.before.schedulers[a], self.after.schedulers[b]) for a, b in self.partners]
-        rows += [(which, "scheduler", one, other, "") for which, one, other in pairs if one != other]
+        rows += [(which, "scheduler", scheduler, other, "") for which, scheduler, other in pairs if scheduler != other]
         columns = ("what", "change", "before", "after", "bytes")
         return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"bytes"}))
 
@@ -52,7 +52,9 @@ class PlanDiff(Shown, Difference):
         rows += [(name, "", "only before", "", "", None) for name in self.only_before]
         rows += [(name, "", "only after", "", "", None) for name in self.only_after]
         pairs = [(f"S{a} S{b}", self.before.schedulers[a], self.after.schedulers[b]) for a, b in self.partners]
-        rows += [(which, "", "scheduler", one, other, None) for which, one, other in pairs if one != other]
+        rows += [
+            (which, "", "scheduler", scheduler, other, None) for which, scheduler, other in pairs if scheduler != other
+        ]
         return Records(columns=("what", "op", "change", "before", "after", "size [bytes]"), rows=tuple(rows))
 
     def __str__(self) -> str:
@@ -111,10 +113,10 @@ class PlanComparison:
                 bytes_label(side.bytes),
                 bytes_label(side.bytes_crossing),
                 f"{side.bytes / first.bytes:.2f}" if first.bytes else "",
-                "" if found is None else str(len(found.moved)),
+                "" if difference is None else str(len(difference.moved)),
                 ", ".join(dict.fromkeys(side.schedulers)),
             )
-            for side, found in sides
+            for side, difference in sides
         ]
         columns = ("plan", "segments", "moved", "crossing", "ratio", "ops grouped differently", "schedulers")
         return Table(columns=columns, rows=tuple(rows), numeric=frozenset(columns) - {"plan", "schedulers"})
@@ -130,10 +132,10 @@ class PlanComparison:
         rows = tuple(
             (
                 side.name, len(side.schedulers), side.bytes, side.bytes_crossing,
-                side.bytes / first.bytes if first.bytes else None, None if found is None else len(found.moved),
+                side.bytes / first.bytes if first.bytes else None, None if change is None else len(change.moved),
                 words(side.schedulers),
             )
-            for side, found in sides
+            for side, change in sides
         )
         return Records(columns=columns, rows=rows)
 
@@ -195,7 +197,7 @@ def plan_diff(before: Any, after: Any) -> PlanDiff:
 
 
 def _own(first: SegmentedFusion, second: SegmentedFusion) -> tuple[str, ...]:
-    """Return expressions that only the first has; a replica counts as what it repeats."""
+    """Return the expressions that only the first plan has; a replica counts as the expression that it repeats."""
     names = (e.name for e in first.fusion.tensor_exprs)
     return tuple(name for name in names if name not in second.home and name not in first.replicas)
 
@@ -218,11 +220,11 @@ def _partners(first: SegmentedFusion, second: SegmentedFusion) -> tuple[tuple[in
         for i, a in enumerate(first.groups)
         for j, b in enumerate(second.groups)
     ]
-    found: dict[int, int] = {}
+    partners: dict[int, int] = {}
     for size, i, j in sorted(common, reverse=True):
-        if size and -i not in found and -j not in found.values():
-            found[-i] = -j
-    return tuple(sorted(found.items()))
+        if size and -i not in partners and -j not in partners.values():
+            partners[-i] = -j
+    return tuple(sorted(partners.items()))
 
 
 def _segments(indices: Iterable[int]) -> str:

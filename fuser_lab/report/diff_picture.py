@@ -40,13 +40,13 @@ class Link:
 def links(difference: Difference) -> tuple[Link, ...]:
     """Return the pairs of segments of the two plans that share expressions."""
     pairs = set(difference.partners)
-    found = []
+    bands = []
     for a, first in enumerate(difference.before.ops):
         for b, second in enumerate(difference.after.ops):
             names = tuple(name for name in first if name in second)
             if names:
-                found.append(Link(before=a, after=b, names=names, moved=(a, b) not in pairs))
-    return tuple(found)
+                bands.append(Link(before=a, after=b, names=names, moved=(a, b) not in pairs))
+    return tuple(bands)
 
 
 def diff_svg(difference: Difference, *, style: bool = True) -> str:
@@ -59,8 +59,8 @@ def diff_svg(difference: Difference, *, style: bool = True) -> str:
     hues = [range(len(sides[0].ops)), [_hue(b, difference) for b in range(len(sides[1].ops))]]
     right = _WIDTH - _LEFT - _BOX
     parts = [_heading(side, x) for side, x in zip(sides, (_LEFT, right), strict=True)]
-    found = links(difference)
-    parts += [_band(link, found, right) for link in sorted(found, key=lambda link: link.moved)]
+    bands = links(difference)
+    parts += [_band(link, bands, right) for link in sorted(bands, key=lambda link: link.moved)]
     for side, x, colours in zip(sides, (_LEFT, right), hues, strict=True):
         chosen = side is sides[1]  # pages make the second plan, which they show, selectable
         parts += [_segment(side, n, (x, _row(n)), colours[n], chosen=chosen) for n in range(len(side.ops))]
@@ -125,10 +125,10 @@ def _segment(side: Side, index: int, at: tuple[float, float], hue: int, *, chose
     )
 
 
-def _band(link: Link, found: Sequence[Link], right: float) -> str:
+def _band(link: Link, bands: Sequence[Link], right: float) -> str:
     """Return a band as wide as its share of the larger segment; bands at a box follow the opposite order."""
-    leaving = [one for one in found if one.before == link.before]
-    arriving = [one for one in found if one.after == link.after]
+    leaving = [band for band in bands if band.before == link.before]
+    arriving = [band for band in bands if band.after == link.after]
     start, from_width = _port(link, leaving, _row(link.before))
     end, to_width = _port(link, arriving, _row(link.after))
     x, middle = _LEFT + _BOX, (_LEFT + _BOX + right) / 2
@@ -148,17 +148,17 @@ def _band(link: Link, found: Sequence[Link], right: float) -> str:
 
 def _port(link: Link, beside: Sequence[Link], top: float) -> tuple[float, float]:
     """Return where the middle of a band meets a box, and its maximum width there."""
-    room = (_HEIGHT - 2 * _MARGIN) / sum(len(one.names) for one in beside)
-    above = sum(len(one.names) for one in beside[: beside.index(link)])
+    room = (_HEIGHT - 2 * _MARGIN) / sum(len(neighbour.names) for neighbour in beside)
+    above = sum(len(neighbour.names) for neighbour in beside[: beside.index(link)])
     return top + _MARGIN + room * (above + len(link.names) / 2), room * len(link.names)
 
 
 def _crossings(difference: Difference) -> list[tuple[str, str]]:
-    found = [(f"+ {c.name} now crosses: {bytes_label(c.bytes)}", "bad") for c in difference.now_crossing]
-    found += [(f"− {c.name} no longer crosses: {bytes_label(c.bytes)}", "good") for c in difference.no_longer_crossing]
-    if len(found) > _MOST_TENSORS:
-        found = [*found[:_MOST_TENSORS], (f"… and {len(found) - _MOST_TENSORS} more", "muted")]
-    return found
+    lines = [(f"+ {c.name} now crosses: {bytes_label(c.bytes)}", "bad") for c in difference.now_crossing]
+    lines += [(f"− {c.name} no longer crosses: {bytes_label(c.bytes)}", "good") for c in difference.no_longer_crossing]
+    if len(lines) > _MOST_TENSORS:
+        lines = [*lines[:_MOST_TENSORS], (f"… and {len(lines) - _MOST_TENSORS} more", "muted")]
+    return lines
 
 
 def _hue(after: int, difference: Difference) -> int:

@@ -17,7 +17,7 @@ from fuser_lab.ir import TensorView
 from fuser_lab.passes.annotations import HINT
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView, view_verdicts, word
-from fuser_lab.report.identity_cache import kept
+from fuser_lab.report.identity_cache import cached_by_identity
 from fuser_lab.report.parts import Part, Parts
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
 from fuser_lab.segmentation.origins import source_of
@@ -53,7 +53,7 @@ class _Ops:
         """Return the nodes for another segment number."""
         if segment == self.segment:
             return Part(segment=segment, rough=self.nodes)
-        return Part(segment=segment, rough=self.nodes, finished=partial(_numbered, segment))
+        return Part(segment=segment, rough=self.nodes, finished=partial(_renumbered_ops, segment))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class _Edges:
         ]
         finished: Any = tuple
         if segment != self.segment or places != self.places:
-            finished = partial(_moved, segment, self.ops.read, places)
+            finished = partial(_renumbered_edges, segment, self.ops.read, places)
         return Part(segment=segment, rough=self.edges, finished=finished, crossing=crossing)
 
 
@@ -110,15 +110,15 @@ class Drawn:
 
     def of(self, segment: SegmentLike) -> tuple[_Ops, _Edges, _Row] | None:
         """Return the entry of a segment with the same expressions, by identity."""
-        found = self._before.get(id(segment.exprs))
-        return found if found is not None and found[0].of[1] is segment.exprs else None
+        entry = self._before.get(id(segment.exprs))
+        return entry if entry is not None and entry[0].of[1] is segment.exprs else None
 
     def input(self, node: str, tensor: TensorView, called: tuple[str, ...]) -> NodeView:
         """Return the node of a fusion input, the same one as before if it is the same tensor."""
-        found = self._inputs.get(node)
-        if found is None or found[0] is not tensor or found[1].called != called:
-            found = self._inputs[node] = tensor, _tensor_node(node, "input", tensor, called)
-        return found[1]
+        entry = self._inputs.get(node)
+        if entry is None or entry[0] is not tensor or entry[1].called != called:
+            entry = self._inputs[node] = tensor, _tensor_node(node, "input", tensor, called)
+        return entry[1]
 
     def keep(self, ops: _Ops, edges: _Edges, row: _Row) -> None:
         """Keep a segment for the next drawing."""
@@ -158,40 +158,41 @@ class Drawing:
         self._copies = _copies(segments, replicas or {})
         self._made: dict[str, _Place] = {}  # the first producer of each tensor
         self._read: dict[tuple[str, int], _Place] = {}
-        known = [self._drawn.of(segment) for segment in segments]
-        ops = [self._ops(segment, one and one[0]) for segment, one in zip(segments, known, strict=True)]
-        self.ops = sum([len(one.nodes) for one in ops])
-        self.hinted = any(one.hinted for one in ops)
+        entries = [self._drawn.of(segment) for segment in segments]
+        ops = [self._ops(segment, entry and entry[0]) for segment, entry in zip(segments, entries, strict=True)]
+        self.ops = sum([len(part.nodes) for part in ops])
+        self.hinted = any(part.hinted for part in ops)
         readers: dict[str, dict[int, str]] = {}
-        given = {tensor.name for tensor in fusion.tensor_inputs}
-        for segment, own in zip(segments, ops, strict=True) if self.ops > COMPACT_FROM else ():
+        input_names = {tensor.name for tensor in fusion.tensor_inputs}
+        for segment, segment_ops in zip(segments, ops, strict=True) if self.ops > COMPACT_FROM else ():
             for value in segment.inputs:
-                if value.name in given:
+                if value.name in input_names:
                     index = segment.index
-                    readers.setdefault(value.name, {})[index] = own.nodes[0].id if own.nodes else str(index)
-        for segment, own in zip(segments[::-1], ops[::-1], strict=True):
+                    into = readers.setdefault(value.name, {})
+                    into[index] = segment_ops.nodes[0].id if segment_ops.nodes else str(index)
+        for segment, segment_ops in zip(segments[::-1], ops[::-1], strict=True):
             index = segment.index
-            self._made.update([(name, (index, node)) for name, node in own.made])
+            self._made.update([(name, (index, node)) for name, node in segment_ops.made])
         inputs = [node for tensor in fusion.tensor_inputs for node in self._input(tensor, readers.get(tensor.name, {}))]
         edges: list[Part[EdgeView]] = []
         self.segments: list[SegmentView] = []
-        for segment, own, before in zip(segments, ops, known, strict=True):
+        for segment, segment_ops, before in zip(segments, ops, entries, strict=True):
             index = segment.index
-            places = tuple([self._producer(tensor.name, index) for tensor in own.read])
-            wires = None if before is None or not before[1].fit(own, places) else before[1]
+            places = tuple([self._producer(tensor.name, index) for tensor in segment_ops.read])
+            wires = None if before is None or not before[1].fit(segment_ops, places) else before[1]
             if wires is None:
-                wires = self._edges_into(index, own, places)
+                wires = self._edges_into(index, segment_ops, places)
             edges.append(wires.part(index, places))
-            row = _row(segment, own, before and before[2])
+            row = _row(segment, segment_ops, before and before[2])
             self.segments.append(row.view)
-            self._drawn.keep(own, wires, row)
-        ends = [(f"out:{n}:{tensor.name}", tensor) for n, tensor in enumerate(_shown(fusion))]
+            self._drawn.keep(segment_ops, wires, row)
+        ends = [(f"out:{n}:{tensor.name}", tensor) for n, tensor in enumerate(_shown_tensors(fusion))]
         sources = [(node, tensor, self._made.get(tensor.name)) for node, tensor in ends]
         outputs = tuple(_tensor_node(node, "output", tensor) for node, tensor in ends)
         leaving = tuple(
             _edge(tensor, place, (None, node), labelled=False) for node, tensor, place in sources if place is not None
         )
-        within = (own.part(segment.index) for segment, own in zip(segments, ops, strict=True))
+        within = (part.part(segment.index) for segment, part in zip(segments, ops, strict=True))
         self.nodes = Parts((Part(segment=None, rough=tuple(inputs)), *within, Part(segment=None, rough=outputs)))
         outwards = tuple([(edge, edge.segments) for edge in leaving])
         self.edges = Parts((*edges, Part(segment=None, rough=leaving, crossing=outwards)))
@@ -210,15 +211,15 @@ class Drawing:
         called = self._called.get(tensor.name, ())
         return [self._drawn.input(node, tensor, called) for node in nodes.values()]
 
-    def _ops(self, segment: SegmentLike, known: _Ops | None) -> _Ops:
+    def _ops(self, segment: SegmentLike, earlier: _Ops | None) -> _Ops:
         index = segment.index
-        exprs = tuple(e for e in segment.exprs if e.tensor_outputs) if known is None else known.exprs
+        exprs = tuple(e for e in segment.exprs if e.tensor_outputs) if earlier is None else earlier.exprs
         copies = tuple([self._copies.get(expr.name, 1) for expr in exprs]) if self._copies else ()
         of = (self._fusion, segment.exprs, *self._given, copies)
-        if known is None or not _same(known.of, of):
+        if earlier is None or not _same(earlier.of, of):
             return self._made_of(exprs, index, of)
-        numbered = known.segment != index and max(copies, default=1) > 1  # the number is a part of some ids
-        return self._made_of(exprs, index, of) if numbered else known
+        numbered = earlier.segment != index and max(copies, default=1) > 1  # the number is a part of some ids
+        return self._made_of(exprs, index, of) if numbered else earlier
 
     def _made_of(self, exprs: tuple[Expr, ...], segment: int, of: tuple[object, ...]) -> _Ops:
         nodes = tuple(self._op(expr, segment) for expr in exprs)
@@ -271,16 +272,16 @@ class Drawing:
 
     def _edges_from(self, segment: int, ops: _Ops) -> tuple[EdgeView, ...]:
         """Return the edges into the ops of a segment; the first edge of each crossing tensor has a label."""
-        found: list[EdgeView] = []
+        edges: list[EdgeView] = []
         labelled: set[str] = set()
         inside = {name: (segment, node) for name, node in ops.made}
         for expr, node in zip(ops.exprs, ops.nodes, strict=True):
             for tensor in dict.fromkeys(expr.tensor_inputs):
                 source = inside.get(tensor.name) or self._producer(tensor.name, segment)
                 if source is not None:
-                    found.append(_edge(tensor, source, (segment, node.id), labelled=tensor.name not in labelled))
+                    edges.append(_edge(tensor, source, (segment, node.id), labelled=tensor.name not in labelled))
                     labelled.add(tensor.name)
-        return tuple(found)
+        return tuple(edges)
 
     def _producer(self, tensor: str, segment: int) -> _Place | None:
         """Return the producer of a tensor that a segment reads."""
@@ -292,7 +293,7 @@ def _same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
     return all(x is y for x, y in zip(a[:-1], b[:-1], strict=True)) and a[-1] == b[-1]
 
 
-def _numbered(segment: int, nodes: Iterable[NodeView]) -> tuple[NodeView, ...]:
+def _renumbered_ops(segment: int, nodes: Iterable[NodeView]) -> tuple[NodeView, ...]:
     """Return ops with another segment number; `dataclasses.replace` takes three times as long."""
     return tuple([
         NodeView(
@@ -304,20 +305,20 @@ def _numbered(segment: int, nodes: Iterable[NodeView]) -> tuple[NodeView, ...]:
     ])
 
 
-def _moved(
+def _renumbered_edges(
     segment: int, read: tuple[TensorView, ...], places: tuple[_Place | None, ...], edges: Iterable[EdgeView],
 ) -> tuple[EdgeView, ...]:
     """Return edges with another segment number, from the producers of what is read or from inside the segment."""
     there = {tensor.name: place for tensor, place in zip(read, places, strict=True)}
-    found = []
+    edges_here = []
     for edge in edges:
         side, source = there.get(edge.tensor) or (segment, edge.source)
-        found.append(EdgeView(
+        edges_here.append(EdgeView(
             id=edge.id if source == edge.source else _edge_id(edge.tensor, source, edge.target), source=source,
             target=edge.target, tensor=edge.tensor, bytes=edge.bytes, kind=edge.kind, segments=(side, segment),
             labelled=edge.labelled,
         ))
-    return tuple(found)
+    return tuple(edges_here)
 
 
 def _from(source: str, edge: EdgeView) -> EdgeView:
@@ -329,17 +330,17 @@ def _edge_id(tensor: str, source: str, target: str) -> str:
     return f"{tensor}|{source}|{target}"
 
 
-def _row(segment: SegmentLike, ops: _Ops, known: _Row | None) -> _Row:
+def _row(segment: SegmentLike, ops: _Ops, earlier: _Row | None) -> _Row:
     """Return the view of a segment: the previous one, renumbered if necessary, if its objects are the same."""
     group = getattr(segment, "group", None)  # which decides the rest
     verdicts = None if group is not None else getattr(segment, "verdicts", None)
     of = (ops, group) if group is not None else (ops, segment.scheduler, segment.inputs, segment.outputs, verdicts)
     crossing = getattr(segment, "bytes_crossing", 0)
-    if known is None or len(of) != len(known.of) or not all(map(is_, known.of, of)):
+    if earlier is None or len(of) != len(earlier.of) or not all(map(is_, earlier.of, of)):
         return _Row(of=of, view=_segment(segment, ops, crossing, getattr(segment, "verdicts", None)))
-    old = known.view
+    old = earlier.view
     if (old.index, old.bytes_crossing) == (segment.index, crossing):
-        return known
+        return earlier
     view = SegmentView(
         index=segment.index, scheduler=old.scheduler, ok=old.ok, ops=old.ops, nodes=old.nodes, inputs=old.inputs,
         outputs=old.outputs, bytes_in=old.bytes_in, bytes_out=old.bytes_out, bytes_crossing=crossing,
@@ -370,7 +371,7 @@ def _segment(segment: SegmentLike, ops: _Ops, crossing: int, verdicts: Iterable[
     )
 
 
-def _shown(fusion: Fusion) -> Iterator[TensorView]:
+def _shown_tensors(fusion: Fusion) -> Iterator[TensorView]:
     return (tensor for tensor in fusion.outputs if tensor not in fusion.hidden)
 
 
@@ -400,7 +401,7 @@ def _copies(segments: Sequence[SegmentLike], replicas: Mapping[str, str]) -> dic
     return {name: count for name, count in counts.items() if count > 1}
 
 
-@kept
+@cached_by_identity
 def _names(exprs: tuple[Expr, ...]) -> tuple[str, ...]:
     return tuple([expr.name for expr in exprs])
 

@@ -34,7 +34,7 @@ def dump_text(segmented: SegmentedFusion, definition: Fusion, form: str = "math"
         ``"print"`` as it has done since (``Fusion::print``), with the domains of every tensor.
     """
     fusion = segmented.fusion
-    listed = {} if form == "math" else {tv.name: _listed(tv) for tv in fusion.tensors.values()}
+    listed = {} if form == "math" else {tv.name: _domains_of(tv) for tv in fusion.tensors.values()}
     head = "Segmented_Fusion Dump: -- "
     lines = ["Segment the fusion (Original Fusion Un-modified): ", math_text(definition), ""]
     lines += [f"{head}Re-written complete fusion:{{", math_text(fusion) if form == "math" else kernel_text(fusion)]
@@ -81,7 +81,7 @@ def _order(name: str) -> tuple[int, str]:
     return int(digits or 0), name
 
 
-def _listed(tensor: TensorView) -> Domains:
+def _domains_of(tensor: TensorView) -> Domains:
     """Return the domains of a tensor as its lines in the dump are read."""
     domains = Domains()
     for line in domain_lines(tensor):

@@ -116,8 +116,8 @@ def explain_data(plan: Any, *, certificate: bool = False) -> dict[str, Any]:
             for why in said.boundaries()
         ],
         "passes": [
-            {"name": one.name, "outcome": one.outcome, "before": list(one.before), "after": list(one.after)}
-            for one in view_passes(plan)
+            {"name": step.name, "outcome": step.outcome, "before": list(step.before), "after": list(step.after)}
+            for step in view_passes(plan)
         ],
         **({"certificate": said.certificate().to_dict()} if certificate else {}),
         "log": {

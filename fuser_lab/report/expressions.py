@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
-from fuser_lab.report.identity_cache import kept
+from fuser_lab.report.identity_cache import cached_by_identity
 
 if TYPE_CHECKING:
     from fuser_lab.ir import Expr
 
 
-@kept
+@cached_by_identity
 def expr_text(expr: Expr) -> str:
     """Return the expression as one line, such as ``T2 = sum(T0, dims=(1,))``."""
     results = ", ".join(v.name for v in expr.outputs)

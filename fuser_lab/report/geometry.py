@@ -69,7 +69,7 @@ ROOM: Final = Room(width=1000.0, height=520.0)  # a notebook cell, less the cont
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """A segment laid out by itself, as a drawing of its own.
+    """The layout of one segment, independent of the other segments.
 
     ``nodes`` and ``edges`` are its nodes and the edges that do not leave it, from its corner on. ``graph`` was placed
     in a number of ``bands`` to give ``size``, ``stands`` of its items, ``routes`` of the edges into it (by id) and of
@@ -125,7 +125,7 @@ class Key:
 
 
 class Way(NamedTuple):
-    """An edge between segments: the segments at its ends, what else decides where it runs, and the result.
+    """The route of an edge between segments, with the inputs that determined it: both segments and ``places``.
 
     ``bends`` are its corners and its label's centre, from the tip on; ``wire`` is the tip, and the curve from there.
     """
@@ -159,9 +159,9 @@ class Memory:
     ways: Mapping[str, Way]
 
     def stood(self, nodes: tuple[str, ...]) -> Stand | None:
-        """Return the stand of the segment with these nodes, or of the one that the first known of them was in."""
-        found = self.boxes.get(nodes)
-        return found or next(filter(None, map(self._homes.get, nodes)), None)
+        """Return the stand of the segment with these nodes, or of the segment where one of the nodes was before."""
+        stand = self.boxes.get(nodes)
+        return stand or next(filter(None, map(self._homes.get, nodes)), None)
 
     def prepare(self) -> None:
         """Find now what the next layout needs, so that an edit does not wait for it."""
@@ -197,17 +197,17 @@ class Layout:
     @cached_property
     def nodes(self) -> Mapping[str, Box]:
         """The boxes of all nodes."""
-        found = dict(self.free)
+        boxes = dict(self.free)
         for index, inside in self.insides.items():
             at = self.segments[index]
-            found |= {name: box.moved(at.x, at.y) for name, box in inside.nodes.items()}
-        return found
+            boxes |= {name: box.moved(at.x, at.y) for name, box in inside.nodes.items()}
+        return boxes
 
     @cached_property
     def edges(self) -> Mapping[str, Curve]:
         """The curves of all edges."""
-        found = {name: curve.moved(*tip) for name, (tip, curve) in self.wires.items()}
+        curves = {name: curve.moved(*tip) for name, (tip, curve) in self.wires.items()}
         for index, inside in self.insides.items():
             at = self.segments[index]
-            found |= {name: curve.moved(at.x, at.y) for name, curve in inside.edges.items()}
-        return found
+            curves |= {name: curve.moved(at.x, at.y) for name, curve in inside.edges.items()}
+        return curves

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
-from fuser_lab.report.identity_cache import kept
+from fuser_lab.report.identity_cache import cached_by_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,7 +101,7 @@ def word(value: object) -> str:
     return str(getattr(value, "name", value))
 
 
-@kept
+@cached_by_identity
 def _verdict(verdict: Any) -> VerdictView:
     return VerdictView(
         scheduler=word(verdict.scheduler),

@@ -24,8 +24,8 @@ def heat_svg(
 
     ``cells`` holds values by column and row, ``names`` the names of the two axes.
     """
-    known = [value for value in cells.values() if math.isfinite(value)]
-    shares = _shares(known)
+    finite = [value for value in cells.values() if math.isfinite(value)]
+    shares = _shares(finite)
     words = {place: written(value) for place, value in cells.items()}
     wide = [measure.sans_width(text, measure.LABEL_SIZE) for text in (*words.values(), *columns)]
     width = max(max(wide, default=0.0) + 12, _NARROWEST)

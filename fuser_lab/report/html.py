@@ -104,19 +104,21 @@ def plan_parts(view: ViewModel, *, style: bool = True) -> list[Element]:
 
 def _pass_part(passes: Sequence[PassView]) -> Element:
     """Return the collapsed passes before the cut; those that changed something include the change."""
-    changed = [one for one in passes if one.outcome == CHANGED]
-    rest = [f"{one.name}: {one.outcome}" for one in passes if one.outcome != CHANGED]
+    changed = [entry for entry in passes if entry.outcome == CHANGED]
+    rest = [f"{entry.name}: {entry.outcome}" for entry in passes if entry.outcome != CHANGED]
     head = f"passes before the cut: {len(changed)} of {len(passes)} changed the fusion"
     parts = [element("summary", head)]
-    for one in changed:
-        parts += [element("p", element("b", one.name), f" {one.about}"), *_rewrite(one)]
+    for step in changed:
+        parts += [element("p", element("b", step.name), f" {step.about}"), *_rewrite(step)]
     return element("details", *parts, element("p", "; ".join(rest), css="fl-note"))
 
 
-def _rewrite(one: PassView) -> list[Element]:
+def _rewrite(step: PassView) -> list[Element]:
     """Return the change of a pass as two graphs and as lines."""
-    drawn = [] if one.rewrite is None else [element("div", rewrite_element(one.rewrite, style=False), css="fl-picture")]
-    return [*drawn, element("pre", "\n".join(one.diff))]
+    drawn = [] if step.rewrite is None else [
+        element("div", rewrite_element(step.rewrite, style=False), css="fl-picture"),
+    ]
+    return [*drawn, element("pre", "\n".join(step.diff))]
 
 
 def _picture(view: ViewModel, *, style: bool) -> Element:
@@ -152,13 +154,13 @@ def _decision_parts(decisions: Sequence[DecisionView], *, opened: bool) -> list[
 
 def _decision(decision: DecisionView) -> Element:
     mark = element("span", "✓" if decision.accepted else "✗", css="fl-good" if decision.accepted else "fl-bad")
-    what = element("b", decision.of)
+    subject = element("b", decision.of)
     place = " · ".join(filter(None, (decision.phase, decision.kind)))
     line: list[Element | str] = [
         f"{decision.seq} ",
         mark,
         " ",
-        what,
+        subject,
         " ",
         element("span", place, css="fl-note"),
         f" {decision_reason(decision)}",

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 _MOST: Final = 1 << 14
 
 
-def kept(function: Callable[[Given], Result]) -> Callable[[Given], Result]:
+def cached_by_identity(function: Callable[[Given], Result]) -> Callable[[Given], Result]:
     """Return the function with its results cached by the identity of its arguments, which must not change.
 
     A cache by equality would compare tensors with the same name from all fusions.
@@ -22,12 +22,12 @@ def kept(function: Callable[[Given], Result]) -> Callable[[Given], Result]:
     results: dict[int, tuple[Given, Result]] = {}
 
     @wraps(function)
-    def remembering(given: Given) -> Result:
-        found = results.get(id(given))  # cached objects stay alive, so that no other object has their id
-        if found is None:
+    def remembering(argument: Given) -> Result:
+        entry = results.get(id(argument))  # cached objects stay alive, so that no other object has their id
+        if entry is None:
             if len(results) >= _MOST:
                 results.clear()
-            found = results[id(given)] = given, function(given)
-        return found[1]
+            entry = results[id(argument)] = argument, function(argument)
+        return entry[1]
 
     return remembering

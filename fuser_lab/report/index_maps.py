@@ -44,12 +44,12 @@ class IndexMaps:
         return fragment(element("div", self._drawn(), css="fl-picture"))
 
     def _drawn(self) -> Element:
-        own = _boxes(self.original, extents=self._used_extents(), names=self._names)
+        definition_boxes = _boxes(self.original, extents=self._used_extents(), names=self._names)
         rows = [_boxes(state, extents={}, names=state.name_of) for state, _ in self.segments]
-        above = _row_width(len(own))
+        above = _row_width(len(definition_boxes))
         below = sum(_row_width(len(row)) for row in rows) + _APART * (len(rows) - 1)
         width, height = max(above, below) + 2 * _GAP, _TOP + 2 * _HEIGHT + _BELOW + _TITLE
-        places, parts = _row(own, (width - above) / 2, _TOP, "")
+        places, parts = _row(definition_boxes, (width - above) / 2, _TOP, "")
         parts.insert(0, _text("definition", (width - above) / 2, _TOP - 8))
         left, down = (width - below) / 2, _TOP + _HEIGHT + _BELOW
         for index, (row, (_, numbers)) in enumerate(zip(rows, self.segments, strict=True)):
@@ -59,7 +59,7 @@ class IndexMaps:
                 parts.append(_line(places[old], inner[new], hue, f"segment {index}: {new} is {old}"))
             parts += [*drawn, _text(f"segment {index}", left, down + _HEIGHT + 14)]
             left += _row_width(len(row)) + _APART
-        title = element("title", f"{len(own)} numbers of the definition and those of {len(rows)} segments")
+        title = element("title", f"{len(definition_boxes)} numbers of the definition and those of {len(rows)} segments")
         return element(
             "svg", title, *parts, width=f"{width:g}", height=f"{height:g}", viewBox=f"0 0 {width:g} {height:g}",
             role="img", xmlns="http://www.w3.org/2000/svg",
@@ -82,10 +82,10 @@ def _boxes(
 ) -> list[tuple[int, str, str]]:
     """Return (number, name, role) of used extents, states, and inner values that have a role."""
     roles = dict.fromkeys(state.outputs, "output") | dict.fromkeys(state.inputs, "input")
-    found = [(fid, name, "size") for fid, name in extents.items()]
-    found += [(s.fid, _label(s), roles.get(s.fid, "")) for s in state.states]
+    numbers = [(fid, name, "size") for fid, name in extents.items()]
+    numbers += [(s.fid, _label(s), roles.get(s.fid, "")) for s in state.states]
     inner = sorted(fid for fid in names if fid >= len(state.states))
-    return [*found, *((fid, names[fid], roles.get(fid, "inside")) for fid in inner)]
+    return [*numbers, *((fid, names[fid], roles.get(fid, "inside")) for fid in inner)]
 
 
 def _label(state: State) -> str:

@@ -139,11 +139,11 @@ def solve(graph: Graph, bends: Bends | None = None) -> Net:
     ValueError
         If the wires form a cycle.
     """
-    return _solved(graph) if bends is None else _in_order(Net(graph, bends))
+    return _solution(graph) if bends is None else _in_order(Net(graph, bends))
 
 
 @lru_cache(maxsize=256)
-def _solved(graph: Graph) -> Net:
+def _solution(graph: Graph) -> Net:
     return _in_order(Net(graph, {}))
 
 
@@ -240,13 +240,13 @@ class Net:
     def _loose(self) -> set[int]:
         """Return what does not stand, and its neighbours."""
         new = {n for n, stood in enumerate(self._stands) if stood is None}
-        found = set(new)
+        loose = set(new)
         for path in self._paths:
             if not new.isdisjoint(path):
                 for ends in pairwise(path):
                     if not new.isdisjoint(ends):
-                        found.update(ends)
-        return found
+                        loose.update(ends)
+        return loose
 
     def _link(self, loose: set[int] | None) -> None:
         """Link the ends of each piece of a wire, if one of them is among the loose ones (None: all are)."""
@@ -293,41 +293,41 @@ class Net:
 
     def _bands_before(self) -> list[int] | None:
         """Return the band that most of each rank was in before; what was in another band has lost its stand."""
-        found, known, last = list[int](), False, 0
+        bands_of_ranks, has_stood, last = list[int](), False, 0
         stands, items = self._stands, self._graph.items
         for rank in self._ranks:
             bands = {s[1] for n in rank if (s := stands[n]) is not None and s[1] is not None}
             most = last
             if len(bands) == 1:
-                known, (most,) = True, bands
+                has_stood, (most,) = True, bands
             elif bands:
-                known, areas = True, dict[int, float]()
+                has_stood, areas = True, dict[int, float]()
                 for n in rank:
                     stood = stands[n]
                     if stood is not None and stood.band is not None:
                         area = (items[n].width + 1) * (items[n].height + 1)
                         areas[stood.band] = areas.get(stood.band, 0.0) + area
                 most = max(areas, key=areas.__getitem__)
-            last = max(last, min(most, last + 1)) if found else 0
-            found.append(last)
+            last = max(last, min(most, last + 1)) if bands_of_ranks else 0
+            bands_of_ranks.append(last)
             if bands - {last}:
                 for n in rank:
                     stood = stands[n]
                     if stood is not None and stood.band not in {None, last}:
                         stands[n] = None
-        return found if known else None
+        return bands_of_ranks if has_stood else None
 
-    def _stand_bends(self, known: Bends) -> None:
+    def _stand_bends(self, bends: Bends) -> None:
         """Leave bends where they were, in the ranks where items were that stand in one rank again."""
         count, stands = len(self._graph.items), self._stands
         before: dict[int, int | None] = {}
-        for n, trunk in enumerate(self._trunks, count) if known else ():
+        for n, trunk in enumerate(self._trunks, count) if bends else ():
             rank = self._rank[n]
             if rank not in before:
                 numbers = [s.rank for m in self._ranks[rank] if (s := stands[m]) is not None and s.rank is not None]
                 before[rank] = max(numbers, key=numbers.count, default=None)
             was = before[rank]
-            if was is not None and (x := known.get((trunk, was))) is not None:
+            if was is not None and (x := bends.get((trunk, was))) is not None:
                 stands[n] = Stand(x)
 
     def _keep_order(self) -> None:
@@ -385,7 +385,7 @@ class Net:
         for rank in self._ranks:
             ends: list[float] = []
             for n in rank:
-                links = sorted([(own, ats[m] + theirs * _NEAR) for m, own, theirs, _ in self._below.get(n, ())])
+                links = sorted([(offset, ats[m] + theirs * _NEAR) for m, offset, theirs, _ in self._below.get(n, ())])
                 for _, ways in groupby(links, key=itemgetter(0)):
                     new = [end for _, end in ways]
                     total += sum([len(ends) - bisect_right(ends, end) for end in new])
@@ -397,14 +397,14 @@ class Net:
         """Give more weight to unbranched paths and to trunks, except where both ends stand."""
         stands, count = self._stands, len(self._graph.items)
         for n, below in self._below.items():
-            for at, (m, own, theirs, _) in enumerate(below):
+            for at, (m, offset, theirs, _) in enumerate(below):
                 if stands[n] is not None and stands[m] is not None:
                     continue
                 above = self._above[m]
                 alone = len(below) == 1 and len(above) == 1
                 if alone or (n >= count and m >= count):
-                    below[at] = m, own, theirs, _STRAIGHT
-                    above[above.index((n, theirs, own, 1.0))] = n, theirs, own, _STRAIGHT
+                    below[at] = m, offset, theirs, _STRAIGHT
+                    above[above.index((n, theirs, offset, 1.0))] = n, theirs, offset, _STRAIGHT
 
     def spread(self) -> None:
         """Set x coordinates: each rank is as close to its neighbours as its order allows."""
@@ -436,8 +436,8 @@ class Net:
             return _PINNED * stood.x, _PINNED
         total = weights = 0.0
         for links in (self._above.get(n, ()) if above else (), self._below.get(n, ()) if below else ()):
-            for m, own, theirs, weight in links:
-                total += weight * (xs[m] + theirs - own)
+            for m, offset, theirs, weight in links:
+                total += weight * (xs[m] + theirs - offset)
                 weights += weight
         return (total, weights) if weights else (xs[n], 1.0)
 
@@ -482,8 +482,8 @@ class Net:
             ahead = [link for link in self._below.get(n, ()) if link[3] > 1.0 and link[0] not in seen]
             if not ahead:
                 return run
-            n, own, theirs, _ = ahead[0]
-            shift += own - theirs
+            n, offset, theirs, _ = ahead[0]
+            shift += offset - theirs
             seen.add(n)
             run.append((n, shift))
 
@@ -525,12 +525,12 @@ class Net:
         if self._known_bands is not None:
             return [min(band, bands - 1) for band in self._known_bands]
         each = (sum(heights) + self._graph.rank_gap * len(heights)) / bands
-        band, done, found = 0, 0.0, list[int]()
+        band, done, bands_of_ranks = 0, 0.0, list[int]()
         for height in heights:
-            band = max(band, min(int((done + height / 2) / each), band + 1, bands - 1)) if found else 0
-            found.append(band)
+            band = max(band, min(int((done + height / 2) / each), band + 1, bands - 1)) if bands_of_ranks else 0
+            bands_of_ranks.append(band)
             done += height + self._graph.rank_gap
-        return found
+        return bands_of_ranks
 
     def _lanes(self, bands: Sequence[int]) -> list[dict[tuple[int, float], int]]:
         """Return for each gutter the lane of every path through it, by the bend and the point that it leaves."""

@@ -62,15 +62,15 @@ def lay_out(view: ViewModel, room: Room = ROOM, before: Layout | None = None) ->
         small, or much smaller than a new one.
     """
     if before is not None:
-        kept = before.memory
-        drawing = _Drawing(view, room, across=kept.across, before=kept)
+        memory = before.memory
+        drawing = _Drawing(view, room, across=memory.across, before=memory)
         bands, scale, _ = drawing.chosen
-        least = _WORN * kept.scale
-        if scale > least and (scale > min(_LEGIBLE, _SHRUNK * kept.scale) or len(view.nodes) > _MOST_TRIED):
-            return drawing.layout(bands, kept.scale)
+        least = _WORN * memory.scale
+        if scale > least and (scale > min(_LEGIBLE, _SHRUNK * memory.scale) or len(view.nodes) > _MOST_TRIED):
+            return drawing.layout(bands, memory.scale)
         best = _anew(view, room)
         if scale > max(least, _SHRUNK * min(best.chosen[1], 1.0)):
-            return drawing.layout(bands, kept.scale)
+            return drawing.layout(bands, memory.scale)
     else:
         best = _anew(view, room)
     bands, scale, _ = best.chosen
@@ -79,7 +79,7 @@ def lay_out(view: ViewModel, room: Room = ROOM, before: Layout | None = None) ->
 
 def _anew(view: ViewModel, room: Room) -> _Drawing:
     ways = (False, True) if len(view.nodes) <= _MOST_TRIED else (False,)
-    return max((_Drawing(view, room, across=across) for across in ways), key=lambda one: one.chosen[2])
+    return max((_Drawing(view, room, across=across) for across in ways), key=lambda drawing: drawing.chosen[2])
 
 
 def _port(edge: EdgeView) -> Port:
@@ -150,7 +150,7 @@ class _Drawing:
         return self._swapped((text.width, text.height))
 
     def _choose(self) -> tuple[int, float, float]:
-        """Return the number of bands, the scale at which the drawing then fits, and what it is worth."""
+        """Return the best number of bands, the scale at which the drawing fits with it, and its score."""
         most = _MOST_BANDS if self._before is None else self._before.bands
         sizes = self._net.extents(most, 1 if self._before is None else most)
         scored = [(bands, _fit(size, self._room)) for bands, size in sizes.items()]
@@ -177,9 +177,9 @@ class _Drawing:
             if port[0] in sizes:
                 leaving[port[0]][port] = None
         places: dict[Port, float] = {}
-        for source, own in leaving.items():
-            step = min(_ENTRANCES, sizes[source][0] / (len(own) + 1))
-            places |= {port: (n - (len(own) - 1) / 2) * step for n, port in enumerate(own)}
+        for source, exits in leaving.items():
+            step = min(_ENTRANCES, sizes[source][0] / (len(exits) + 1))
+            places |= {port: (n - (len(exits) - 1) / 2) * step for n, port in enumerate(exits)}
         return places
 
     def _place_inside(self, segment: SegmentView) -> None:
@@ -190,15 +190,15 @@ class _Drawing:
         same = Same(
             (nodes.rough, into and into.rough), self._compact, width, tuple(self._entering[index]), leaving,
         )
-        known = None if before is None else before.insides.get(same)
-        if known is None:
+        placed = None if before is None else before.insides.get(same)
+        if placed is None:
             edges = () if into is None else into.finished(into.rough)
             drawn = nodes.finished(nodes.rough)
             key = Key((self._compact, width, segment.nodes, leaving, *map(_node_key, drawn), *map(_edge_key, edges)))
             inside = None if before is None else before.alike.get(key)
-            known = key, inside or self._inside(segment, drawn, edges)
-        self._known[same] = known
-        self._insides[index] = known[1]
+            placed = key, inside or self._inside(segment, drawn, edges)
+        self._known[same] = placed
+        self._insides[index] = placed[1]
 
     def _inside(self, segment: SegmentView, nodes: Iterable[NodeView], edges: Sequence[EdgeView]) -> Inside:
         """Lay out one segment: its nodes, doors at the top for what comes in and below for what goes out.
@@ -375,7 +375,9 @@ class _Drawing:
             ways[edge.id] = way
         return ways
 
-    def _way(self, edge: EdgeView, start: Inside | None, end: Inside | None, places: Places, known: Way | None) -> Way:
+    def _way(
+        self, edge: EdgeView, start: Inside | None, end: Inside | None, places: Places, earlier: Way | None,
+    ) -> Way:
         label, corner, goal, legs = places
         route: list[Point] = []
         if start is not None:
@@ -387,8 +389,8 @@ class _Drawing:
         x, y = tip = route[-1]
         bends = tuple([(round(a - x, 2), round(b - y, 2)) for a, b in route])
         middle = label and (round(label[0] + _MARGIN - x, 2), round(label[1] + _MARGIN - y, 2))
-        is_moved = known is not None and known.bends == (*bends, middle)
-        curve = known.wire[1] if known is not None and is_moved else self._curve(bends, middle)
+        is_moved = earlier is not None and earlier.bends == (*bends, middle)
+        curve = earlier.wire[1] if earlier is not None and is_moved else self._curve(bends, middle)
         return Way(start, end, places, (*bends, middle), (self._swapped(tip), curve))
 
     def _memory(self, placed: Placed, bands: int, scale: float, ways: Mapping[str, Way]) -> Memory:

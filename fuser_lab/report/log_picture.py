@@ -56,13 +56,13 @@ def _row(decision: DecisionView, y: float, columns: dict[str, float], step: floa
     middle = y + _ROW / 2
     colour = theme.colour("good" if decision.accepted else "bad")
     css = "fl-yes" if decision.accepted else "fl-no"
-    what = " · ".join(filter(None, (decision.phase, decision.kind))).replace("_", " ")
+    subject = " · ".join(filter(None, (decision.phase, decision.kind))).replace("_", " ")
     mark = "✓" if decision.accepted else "✗"
     at = sorted(columns[name] for name in decision.names)
     parts = [
         f"<title>{chart.escaped(f'{decision.seq} {mark} {decision.of}: {decision_reason(decision)}')}</title>",
         chart.label(str(decision.seq), (28, middle + 4), anchor="end"),
-        chart.label(f"{mark} {what}", (36, middle + 4)),
+        chart.label(f"{mark} {subject}", (36, middle + 4)),
     ]
     if len(at) > 1:
         dashes = "" if decision.accepted else ' stroke-dasharray="3 2"'

@@ -40,12 +40,12 @@ def memory_steps(plan: PlanLike) -> tuple[Step, ...]:
     Inputs live throughout, as their owner keeps them; tensors between segments live from the segment that writes them
     to the last that reads them; results live from the segment that writes them.
     """
-    given = {t.name: t for t in plan.fusion.tensor_inputs}
+    fusion_inputs = {t.name: t for t in plan.fusion.tensor_inputs}
     results = {t.name for t in plan.fusion.outputs}
     last: dict[str, int] = {}
     for n, segment in enumerate(plan.segments):
         last |= {t.name: n for t in segment.inputs if hasattr(t, "nbytes")}
-    inputs = sum(map(bytes_of, given.values()))
+    inputs = sum(map(bytes_of, fusion_inputs.values()))
     live: dict[str, int] = {}
     steps = []
     for n, segment in enumerate(plan.segments):

@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """A tensor that one call makes and another reads, by number; ``target`` is None if the graph returns it."""
+    """A tensor that call ``source`` makes and call ``target`` reads; ``target`` is None for a result of the graph."""
 
     source: int
     target: int | None
@@ -51,20 +51,20 @@ class CallGraph:
 
     @cached_property
     def into(self) -> tuple[tuple[Flow, ...], ...]:
-        """For each call, what it reads from others."""
-        found: list[list[Flow]] = [[] for _ in self.calls]
+        """For each call, the tensors that it reads from other calls."""
+        flows_into: list[list[Flow]] = [[] for _ in self.calls]
         for flow in self.flows:
             if flow.target is not None:
-                found[flow.target].append(flow)
-        return tuple(map(tuple, found))
+                flows_into[flow.target].append(flow)
+        return tuple(map(tuple, flows_into))
 
     @cached_property
     def out_of(self) -> tuple[tuple[Flow, ...], ...]:
-        """For each call, what others read from it."""
-        found: list[list[Flow]] = [[] for _ in self.calls]
+        """For each call, the tensors that other calls read from it."""
+        flows_out: list[list[Flow]] = [[] for _ in self.calls]
         for flow in self.flows:
-            found[flow.source].append(flow)
-        return tuple(map(tuple, found))
+            flows_out[flow.source].append(flow)
+        return tuple(map(tuple, flows_out))
 
 
     @cached_property
@@ -129,7 +129,7 @@ class ModuleBox:
 
     def each(self) -> list[ModuleBox]:
         """Return the box and all boxes drawn inside it."""
-        return [self, *(box for one in (self.inside.boxes if self.inside else ()) for box in one.each())]
+        return [self, *(box for inner in (self.inside.boxes if self.inside else ()) for box in inner.each())]
 
 
 def module_boxes(
@@ -164,13 +164,13 @@ def depth_for(graph: CallGraph, most: int) -> int:
 
 def parts_of(path: str) -> Path:
     """Return the levels of a path: ``model``, ``layers.0``, ``mlp`` of ``model.layers.0.mlp``."""
-    found: list[str] = []
+    levels: list[str] = []
     for part in path.split(".") if path else ():
-        if part.isdigit() and found and not found[-1].rpartition(".")[2].isdigit():
-            found[-1] += f".{part}"
+        if part.isdigit() and levels and not levels[-1].rpartition(".")[2].isdigit():
+            levels[-1] += f".{part}"
         else:
-            found.append(part)
-    return tuple(found)
+            levels.append(part)
+    return tuple(levels)
 
 
 class _Builder:
@@ -185,7 +185,7 @@ class _Builder:
         self, name_id: str, kind: BoxKind, name: str, path: Path, calls: Sequence[int], *, times: int = 1,
         turns: int = 1, inside: Inside | None = None,
     ) -> ModuleBox:
-        counts = _counted(self._graph, tuple(calls))
+        counts = _counts(self._graph, tuple(calls))
         cls = self._graph.classes.get(path, "") if kind == "module" else ""
         return ModuleBox(
             id=name_id, kind=kind, name=name, cls=cls, times=times, calls=tuple(calls), ops=counts.ops,
@@ -195,25 +195,27 @@ class _Builder:
 
     def _inside(self, path: Path, calls: Sequence[int], level: int) -> Inside:
         """Return the boxes of a level; all its calls are in the module at this path."""
-        found = self._level(path, tuple(calls))
+        drawn_level = self._level(path, tuple(calls))
         boxes = []
-        for place, (key, own) in enumerate(found.groups):
+        for place, (key, group_calls) in enumerate(drawn_level.groups):
             kind, _, name = key.partition(" ")
-            if kind == "module" and found.folds[name].turns > 1:
-                boxes.append(self._pattern(path, found.folds[name], found.modules, own, level))
+            if kind == "module" and drawn_level.folds[name].turns > 1:
+                boxes.append(self._pattern(path, drawn_level.folds[name], drawn_level.modules, group_calls, level))
             elif kind == "module":
-                boxes.append(self._module((*path, name), found.folds[name].names, found.modules, own, level))
+                boxes.append(
+                    self._module((*path, name), drawn_level.folds[name].names, drawn_level.modules, group_calls, level),
+                )
             else:
                 leaf: BoxKind = "region" if kind == "region" else "torch"
-                boxes.append(self._box(f"{'.'.join(path)}#{place}", leaf, name, path, own))
-        return Inside(boxes=tuple(boxes), links=found.links)
+                boxes.append(self._box(f"{'.'.join(path)}#{place}", leaf, name, path, group_calls))
+        return Inside(boxes=tuple(boxes), links=drawn_level.links)
 
     def _level(self, path: Path, calls: tuple[int, ...]) -> _Level:
         """Return the boxes of a level in order, regardless of which are open."""
         graph, depth = self._graph, len(path)
-        known = graph.levels.get((path, calls, self._folded))
-        if known is not None:
-            return known
+        cached = graph.levels.get((path, calls, self._folded))
+        if cached is not None:
+            return cached
         modules: dict[str, list[int]] = {}
         for n in calls:
             if len(graph.calls[n].module) > depth:
@@ -228,11 +230,11 @@ class _Builder:
             else:
                 groups.add(n, f"torch {call.op}" if call.region is None else f"region {call.region}", splits=True)
         order, links = groups.ordered()
-        found = graph.levels[path, calls, self._folded] = _Level(
+        built = graph.levels[path, calls, self._folded] = _Level(
             folds={fold.names[0]: fold for fold in folds}, modules=modules,
             groups=tuple((groups.keys[group], tuple(groups.calls[group])) for group in order), links=links,
         )
-        return found
+        return built
 
     def _pattern(
         self, path: Path, fold: _Fold, modules: Mapping[str, Sequence[int]], calls: Sequence[int], level: int,
@@ -275,7 +277,7 @@ class _Builder:
         folds: list[_Fold] = []
         at = 0
         while at < len(names):
-            turns, times = _repeated(alike, at)
+            turns, times = _repetition(alike, at)
             folds.append(_Fold(names=tuple(names[at: at + turns * times]), turns=turns, times=times))
             at += turns * times
         return folds
@@ -288,7 +290,7 @@ class _Builder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fold:
-    """Modules that one box represents: ``turns`` different ones, ``times`` times."""
+    """Modules that one box represents: a sequence of ``turns`` modules that is repeated ``times`` times."""
 
     names: tuple[str, ...]
     turns: int
@@ -316,24 +318,24 @@ class _Level:
     links: tuple[Link, ...]
 
 
-def _counted(graph: CallGraph, calls: tuple[int, ...]) -> _Counts:
-    known = graph.counted.get(calls)
-    if known is not None:
-        return known
-    own = frozenset(calls)
-    read = {f.tensor: f.bytes for n in calls for f in graph.into[n] if f.source not in own}
-    written = {f.tensor: f.bytes for n in calls for f in graph.out_of[n] if f.target not in own}
+def _counts(graph: CallGraph, calls: tuple[int, ...]) -> _Counts:
+    cached = graph.counted.get(calls)
+    if cached is not None:
+        return cached
+    inside_calls = frozenset(calls)
+    read = {f.tensor: f.bytes for n in calls for f in graph.into[n] if f.source not in inside_calls}
+    written = {f.tensor: f.bytes for n in calls for f in graph.out_of[n] if f.target not in inside_calls}
     regions = dict.fromkeys(graph.calls[n].region for n in calls)
-    found = graph.counted[calls] = _Counts(
+    counts = graph.counted[calls] = _Counts(
         ops=tuple(dict.fromkeys(graph.calls[n].op for n in calls)),
         regions=tuple(number for number in regions if number is not None),
         left=sum(graph.calls[n].region is None for n in calls), bytes_in=sum(read.values()),
         bytes_out=sum(written.values()),
     )
-    return found
+    return counts
 
 
-def _repeated(alike: Sequence[int], at: int) -> tuple[int, int]:
+def _repetition(alike: Sequence[int], at: int) -> tuple[int, int]:
     """Return the period and count of the repetition from a position on that covers the most, the shortest of equals."""
     best = (1, 1)
     for turns in range(1, min(_MOST_TURNS, (len(alike) - at) // 2) + 1):
@@ -368,9 +370,9 @@ class Groups:
 
     def add(self, number: int, key: str, *, splits: bool) -> None:
         """Put a call into the last group of its key, or into a new one."""
-        given = {self._home[f.source] for f in self._graph.into[number] if f.source in self._home}
+        sources = {self._home[f.source] for f in self._graph.into[number] if f.source in self._home}
         group = self._last.get(key)
-        if group is None or (splits and any(self._above[one] >> group & 1 for one in given if one != group)):
+        if group is None or (splits and any(self._above[before] >> group & 1 for before in sources if before != group)):
             group = self._last[key] = len(self.keys)
             self.keys.append(key)
             self.calls.append([])
@@ -378,8 +380,8 @@ class Groups:
         self.calls[group].append(number)
         self._home[number] = group
         above = self._above[group]
-        for one in given - {group}:
-            above |= 1 << one | self._above[one]
+        for source in sources - {group}:
+            above |= 1 << source | self._above[source]
         if above != self._above[group]:
             self._above[group] = above
             for other, bits in enumerate(self._above):

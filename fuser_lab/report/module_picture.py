@@ -45,8 +45,8 @@ class _Drawn:
 def map_svg(wholes: Sequence[ModuleBox], *, style: bool = True) -> str:
     """Return the picture of maps, one below another; ``style=False`` leaves the style sheet to the page."""
     drawn = [_laid_out(whole) for whole in wholes]
-    width = max((one.width for one in drawn), default=0.0) + 2 * _MARGIN
-    height = sum(one.height + 2 * _MARGIN for one in drawn)
+    width = max((part.width for part in drawn), default=0.0) + 2 * _MARGIN
+    height = sum(part.height + 2 * _MARGIN for part in drawn)
     root = element(
         "svg", css="fl-svg fl-map", viewBox=f"0 0 {width:.0f} {height:.0f}", width=f"{width:.0f}",
         height=f"{height:.0f}", role="group", aria_label="; ".join(map(describe, wholes)),
@@ -56,9 +56,9 @@ def map_svg(wholes: Sequence[ModuleBox], *, style: bool = True) -> str:
         root.append(element("style", f"{theme.graph_style()}{theme.MAP_RULES}"))
         root.append(element("rect", css="fl-paper", width="100%", height="100%"))
     y = _MARGIN
-    for one in drawn:
-        _paint(root, one, (_MARGIN, y), 0)
-        y += one.height + 2 * _MARGIN
+    for box_drawing in drawn:
+        _paint(root, box_drawing, (_MARGIN, y), 0)
+        y += box_drawing.height + 2 * _MARGIN
     return to_html(root)
 
 
@@ -108,7 +108,7 @@ def _laid_out(box: ModuleBox) -> _Drawn:
     inside = tuple(map(_laid_out, box.inside.boxes))
     forward = tuple(link for link in box.inside.links if not link.back)
     level = place(Graph(
-        items=tuple(Item(width=one.width, height=one.height) for one in inside), wires=_wires(inside, forward),
+        items=tuple(Item(width=part.width, height=part.height) for part in inside), wires=_wires(inside, forward),
         gap=_GAP, rank_gap=_RANK_GAP,
     ))
     more = _BACK if len(forward) < len(box.inside.links) else 0.0
@@ -165,8 +165,8 @@ def _paint(root: Element, drawn: _Drawn, at: Point, depth: int) -> None:
     for link in box.inside.links:
         if link.back:
             _paint_back(root, drawn, link, (left, top))
-    for one, (cx, cy) in zip(drawn.inside, drawn.level.centres, strict=True):
-        _paint(root, one, (left + cx - one.width / 2, top + cy - one.height / 2), depth + 1)
+    for part, (cx, cy) in zip(drawn.inside, drawn.level.centres, strict=True):
+        _paint(root, part, (left + cx - part.width / 2, top + cy - part.height / 2), depth + 1)
 
 
 def _paint_closed(group: Element, drawn: _Drawn, at: Point) -> None:
@@ -212,8 +212,8 @@ def _paint_back(root: Element, drawn: _Drawn, link: Link, origin: Point) -> None
     assert drawn.level is not None
     ends = []
     for n in (link.source, link.target):
-        (cx, cy), one = drawn.level.centres[n], drawn.inside[n]
-        ends.append((origin[0] + cx + one.width / 2, origin[1] + cy))
+        (cx, cy), part = drawn.level.centres[n], drawn.inside[n]
+        ends.append((origin[0] + cx + part.width / 2, origin[1] + cy))
     (ax, ay), (bx, by) = ends
     out = max(ax, bx) + _BACK
     path = f"M{_p((ax, ay))} C{_p((out, ay))} {_p((out, by))} {_p((bx + 7, by))}"

@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from fuser_lab.report.graph_views import NodeView
-from fuser_lab.report.identity_cache import kept
+from fuser_lab.report.identity_cache import cached_by_identity
 from fuser_lab.report.module_map import Call, CallGraph, Flow, Groups, Path, parts_of
 from fuser_lab.report.parts import Parts
 from fuser_lab.report.units import plural
@@ -45,7 +45,7 @@ def has_modules(view: ViewModel) -> bool:
     return len(frozenset().union(*map(_modules, parts))) > 1
 
 
-@kept
+@cached_by_identity
 def _modules(nodes: tuple[NodeView, ...]) -> frozenset[str]:
     return frozenset([node.module for node in nodes if node.kind == "op"])
 
@@ -56,8 +56,8 @@ def module_folds(view: ViewModel, opened: Collection[str] = ()) -> tuple[ModuleF
     Modules that contain all ops of the plan are open. Ops directly in an open module are in no box.
     """
     paths = {node.id: parts_of(node.module) for node in view.nodes if node.kind == "op"}
-    whole = len(_shared(view))
-    homes = {node.id: _folded(paths[node.id], whole, opened) for node in view.nodes if node.id in paths}
+    whole = len(_shared_path(view))
+    homes = {node.id: _closed_module(paths[node.id], whole, opened) for node in view.nodes if node.id in paths}
     inside: dict[int | None, list[EdgeView]] = {}
     for edge in view.edges:
         if edge.kind == "inside":
@@ -67,14 +67,14 @@ def module_folds(view: ViewModel, opened: Collection[str] = ()) -> tuple[ModuleF
     )
 
 
-def _shared(view: ViewModel) -> Path:
+def _shared_path(view: ViewModel) -> Path:
     """Return the path of the innermost module that contains all ops."""
     paths = [parts_of(node.module) for node in view.nodes if node.kind == "op"]
     ends = zip(min(paths, default=()), max(paths, default=()), strict=False)  # a prefix of both is a prefix of all
     return tuple(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
 
 
-def _folded(path: Path, whole: int, opened: Collection[str]) -> str:
+def _closed_module(path: Path, whole: int, opened: Collection[str]) -> str:
     """Return the outermost closed module of a path, or ``""`` if all are open."""
     ends = (".".join(path[:depth]) for depth in range(whole + 1, len(path) + 1))
     return next((end for end in ends if end not in opened), "")
@@ -92,19 +92,19 @@ def _folds(segment: SegmentView, homes: Mapping[str, str], edges: Iterable[EdgeV
     groups = Groups(graph)
     for node, n in places.items():
         groups.add(n, homes[node] or f" {n}", splits=True)  # no path begins with a space
-    found: list[ModuleFold] = []
+    folds: list[ModuleFold] = []
     numbers: Counter[str] = Counter()
     for path, calls in zip(groups.keys, groups.calls, strict=True):
         if not path.startswith(" "):
             nodes = tuple(segment.nodes[n] for n in calls)
-            found.append(ModuleFold(path=path, segment=segment.index, number=numbers[path], nodes=nodes))
+            folds.append(ModuleFold(path=path, segment=segment.index, number=numbers[path], nodes=nodes))
             numbers[path] += 1
-    return found
+    return folds
 
 
 def by_modules(view: ViewModel, folds: Iterable[ModuleFold]) -> ViewModel:
     """Return the view with one node for each fold; an edge keeps the id of the first edge that it represents."""
-    shared = len(".".join(_shared(view)))
+    shared = len(".".join(_shared_path(view)))
     made = {fold: _node(fold, view, fold.path[shared:].removeprefix(".")) for fold in folds}
     place = {node: fold.id for fold in made for node in fold.nodes}
     first = {fold.nodes[0]: node for fold, node in made.items()}

@@ -73,12 +73,12 @@ def op_rows() -> tuple[OpRow, ...]:
 
 
 def _row(entry: OpDef | Composite) -> OpRow:
-    recorded = [_recorded(sample) for sample in entry.samples]
+    recorded = [_record(sample) for sample in entry.samples]
     first: dict[tuple[str, str], _Recorded] = {}
     for sample in recorded:
         if not sample.is_empty:
             first.setdefault(sample.dtypes, sample)
-    answers = [_asked(entry, sample) for sample in list(first.values())[:_ASKED]]
+    answers = [_computed_by(entry, sample) for sample in list(first.values())[:_ASKED]]
     return OpRow(
         name=entry.name,
         family=_family(entry),
@@ -105,13 +105,13 @@ def _library(entry: OpDef | Composite) -> str:
     return "torch" if entry.library is not None or entry.kind.is_view else "NumPy"
 
 
-def _asked(entry: OpDef | Composite, recorded: "_Recorded") -> dict[str, set[str]]:
+def _computed_by(entry: OpDef | Composite, recorded: "_Recorded") -> dict[str, set[str]]:
     """Return for each target what computes an op in a sample."""
     fusion = PRESEGMENTATION.run(bind(recorded.fusion, recorded.inputs).fusion)
     groups = segment(fusion, SchedulerRegistry()).groups
     status: dict[str, set[str]] = {target: set() for target in TARGETS}
     for group in groups:
-        if not any(expr.name in recorded.own and _is_meant(entry, expr.op.name) for expr in group.exprs):
+        if not any(expr.name in recorded.computing and _is_meant(entry, expr.op.name) for expr in group.exprs):
             continue
         for target in TARGETS:
             status[target].add("kernel" if _has_kernel(group, target) else "library")
@@ -138,7 +138,7 @@ class _Recorded:
 
     fusion: Fusion
     inputs: tuple[TensorSpec, ...]
-    own: frozenset[str]
+    computing: frozenset[str]
     dtypes: tuple[str, str]
 
     @property
@@ -147,7 +147,7 @@ class _Recorded:
         return any(extent == 0 for tv in self.fusion.tensors.values() for extent in tv.extents)
 
 
-def _recorded(sample: Sample) -> _Recorded:
+def _record(sample: Sample) -> _Recorded:
     with FusionBuilder() as fd:
         names: dict[str, Any] = {"fd": fd, "DataType": DataType}
         for letter, arg in zip(_LETTERS, sample.args, strict=False):
@@ -158,20 +158,20 @@ def _recorded(sample: Sample) -> _Recorded:
     operands = ", ".join(arg.dtype.name for arg in sample.args)
     results = ", ".join(DataType.Int.name if isinstance(value, int) else value.dtype.name for value in made)
     inputs = tuple(spec(arg.shape, arg.dtype) for arg in sample.args)
-    own = _computing(fd.fusion, [value.val for value in made if isinstance(value, Handle)])
-    return _Recorded(fusion=fd.fusion, inputs=inputs, own=own, dtypes=(operands or "none", results))
+    computing = _computing(fd.fusion, [value.val for value in made if isinstance(value, Handle)])
+    return _Recorded(fusion=fd.fusion, inputs=inputs, computing=computing, dtypes=(operands or "none", results))
 
 
 def _computing(fusion: Fusion, values: Sequence[Val]) -> frozenset[str]:
     """Return the names of the expressions that compute values."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     pending = list(values)
     while pending:
         expr = fusion.producers.get(pending.pop())
-        if expr is not None and expr.name not in found:
-            found[expr.name] = None
+        if expr is not None and expr.name not in names:
+            names[expr.name] = None
             pending += expr.inputs
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _behind(fd: FusionBuilder, value: Any) -> Any:

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Generic, TypeVar, overload
 
 from fuser_lab.report.graph_views import EdgeView, NodeView
-from fuser_lab.report.identity_cache import kept
+from fuser_lab.report.identity_cache import cached_by_identity
 
 T = TypeVar("T", NodeView, EdgeView)
 Ends = tuple[int | None, int | None]  # the segments of an edge's source and target
@@ -82,7 +82,7 @@ def rough(items: Sequence[T]) -> Iterator[T]:
     return chain.from_iterable(part.rough for part in items.parts) if isinstance(items, Parts) else iter(items)
 
 
-def found(items: Sequence[T], test: Callable[[T], bool], of: Collection[str] | None = None) -> Iterator[T]:
+def select(items: Sequence[T], test: Callable[[T], bool], of: Collection[str] | None = None) -> Iterator[T]:
     """Yield the items that pass a test, which must not depend on segment numbers or sources of edges.
 
     All items that pass are ``of`` these tensors, if it is given: others are not tested.
@@ -102,7 +102,7 @@ def _of_tensors(items: tuple[T, ...], tensors: Collection[str]) -> Iterator[T]:
     return (items[at] for tensor in tensors for at in places.get(tensor, ()))
 
 
-@kept
+@cached_by_identity
 def _places_of_tensors(items: tuple[NodeView | EdgeView, ...]) -> Mapping[str, Sequence[int]]:
     places: dict[str, list[int]] = defaultdict(list)
     for at, item in enumerate(items):
@@ -121,7 +121,7 @@ def node_called(nodes: Sequence[NodeView], ident: str) -> NodeView | None:
     return None
 
 
-@kept
+@cached_by_identity
 def _by_id(nodes: tuple[NodeView, ...]) -> Mapping[str, NodeView]:
     return {node.id: node for node in nodes}
 
@@ -165,18 +165,18 @@ def nodes_by_segment(nodes: Sequence[NodeView]) -> Mapping[int | None, Part[Node
     """Return the nodes of each segment; parts with the same ``rough`` have the same nodes but for segment numbers."""
     if isinstance(nodes, Parts):
         return {part.segment: part for part in nodes.parts if part.segment is not None}
-    return _grouped(nodes, lambda node: node.segment)
+    return _by_segment(nodes, lambda node: node.segment)
 
 
 def edges_by_segment(edges: Sequence[EdgeView]) -> Mapping[int | None, Part[EdgeView]]:
     """Return the edges into each segment."""
     if isinstance(edges, Parts):
         return {part.segment: part for part in edges.parts if part.segment is not None}
-    return _grouped(edges, lambda edge: edge.segments[1])
+    return _by_segment(edges, lambda edge: edge.segments[1])
 
 
-def _grouped(items: Iterable[T], segment: Callable[[T], int | None]) -> dict[int | None, Part[T]]:
-    found: dict[int | None, list[T]] = defaultdict(list)
+def _by_segment(items: Iterable[T], segment: Callable[[T], int | None]) -> dict[int | None, Part[T]]:
+    groups: dict[int | None, list[T]] = defaultdict(list)
     for item in items:
-        found[segment(item)].append(item)
-    return {index: Part(segment=index, rough=tuple(some)) for index, some in found.items()}
+        groups[segment(item)].append(item)
+    return {index: Part(segment=index, rough=tuple(some)) for index, some in groups.items()}

@@ -103,15 +103,15 @@ def _by_name(fusion: Fusion, text: Callable[[Expr], str]) -> dict[str, str]:
 
 def _beside(fusion: Fusion, changed: Collection[str]) -> set[str]:
     """Return the unchanged ops next to the changed ones."""
-    found: set[str] = set()
+    names: set[str] = set()
     for expr in fusion.exprs:
         if expr.name not in changed:
             continue
         makers = [fusion.producers[v].name for v in expr.inputs if v in fusion.producers]
         readers = [user.name for value in expr.outputs for user in fusion.users.get(value, ())]
         for near in (makers, readers):
-            found.update([name for name in dict.fromkeys(near) if name not in changed][:_MOST_BESIDE])
-    return found
+            names.update([name for name in dict.fromkeys(near) if name not in changed][:_MOST_BESIDE])
+    return names
 
 
 def _side(
@@ -143,21 +143,21 @@ def _side(
 
 def _notes(before: Fusion, after: Fusion) -> tuple[str, ...]:
     """Return the changes outside expressions: inputs, outputs, layouts of inputs, in-place updates."""
-    found = []
-    for what, old, new in (
+    notes = []
+    for role, old, new in (
         ("inputs", [v.name for v in before.inputs], [v.name for v in after.inputs]),
         ("outputs", [v.name for v in before.outputs], [v.name for v in after.outputs]),
     ):
         if old != new:
-            found.append(f"{what} were {', '.join(old)}, and are {', '.join(new)}")
+            notes.append(f"{role} were {', '.join(old)}, and are {', '.join(new)}")
     sides = [{f"{output.name} is written over {source.name}" for output, source in f.aliases} for f in (before, after)]
-    found += [f"no longer: {line}" for line in sorted(sides[0] - sides[1])]
-    found += [f"now: {line}" for line in sorted(sides[1] - sides[0])]
-    return tuple(found)
+    notes += [f"no longer: {line}" for line in sorted(sides[0] - sides[1])]
+    notes += [f"now: {line}" for line in sorted(sides[1] - sides[0])]
+    return tuple(notes)
 
 
 def lines_of(rewrite: Rewrite) -> Sequence[str]:
     """Return the difference as text: each drawn op that is removed, added or rewritten, with its mark in front."""
-    lines = [f"- {one.text}" for one in rewrite.before.ops if one.mark is not Mark.UNCHANGED]
-    lines += [f"+ {one.text}" for one in rewrite.after.ops if one.mark is not Mark.UNCHANGED]
+    lines = [f"- {op.text}" for op in rewrite.before.ops if op.mark is not Mark.UNCHANGED]
+    lines += [f"+ {op.text}" for op in rewrite.after.ops if op.mark is not Mark.UNCHANGED]
     return [*lines, *rewrite.notes]

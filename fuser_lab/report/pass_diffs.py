@@ -51,12 +51,12 @@ class PassDiffs(Sequence["PassView"]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
-        steps = [asdict(one) for one in self.steps]
+        steps = [asdict(step) for step in self.steps]
         return {"schema": "fuser_lab.pass_diffs", "version": 1, "ran": self.ran, "steps": steps}
 
     def __str__(self) -> str:
         """Return each step with the lines that it removed and added."""
-        blocks = ("\n".join([_title(one), *(f"  {line}" for line in _lines(one))]) for one in self.steps)
+        blocks = ("\n".join([_title(step), *(f"  {line}" for line in _lines(step))]) for step in self.steps)
         return "\n\n".join((self.headline, *blocks))
 
     def __repr__(self) -> str:
@@ -66,34 +66,36 @@ class PassDiffs(Sequence["PassView"]):
     def _repr_html_(self) -> str:
         """Return the graphs of each step side by side, and its collapsed lines."""
         parts = [element("p", element("b", self.headline))]
-        for one in self.steps:
-            parts += _parts(one)
+        for step in self.steps:
+            parts += _parts(step)
         return fragment(*parts)
 
 
 def pass_diffs(plan: Any) -> PassDiffs:
     """Return the steps that changed the fusion of a plan before it was cut; empty for plans without a definition."""
     steps = view_steps(plan)
-    return PassDiffs(steps=tuple(one for one in steps if one.rewrite is not None), ran=len(getattr(plan, "passes", ())))
+    return PassDiffs(
+        steps=tuple(step for step in steps if step.rewrite is not None), ran=len(getattr(plan, "passes", ())),
+    )
 
 
-def _parts(one: PassView) -> list[Element]:
+def _parts(step: PassView) -> list[Element]:
     """Return a step's name and reason, its two graphs, and its collapsed lines."""
-    if one.rewrite is None:
+    if step.rewrite is None:
         return []
-    counted = element("span", f" {one.rewrite.headline}", css="fl-note")
-    head = element("p", element("b", one.name), f" {one.about}", counted)
-    lines = element("details", element("summary", "the changed lines"), element("pre", "\n".join(_lines(one))))
-    return [head, element("div", rewrite_element(one.rewrite), css="fl-picture"), lines]
+    counted = element("span", f" {step.rewrite.headline}", css="fl-note")
+    head = element("p", element("b", step.name), f" {step.about}", counted)
+    lines = element("details", element("summary", "the changed lines"), element("pre", "\n".join(_lines(step))))
+    return [head, element("div", rewrite_element(step.rewrite), css="fl-picture"), lines]
 
 
-def _title(one: PassView) -> str:
-    found = "" if one.rewrite is None else f" ({one.rewrite.headline})"
-    return f"{one.name}: {one.about}{found}"
+def _title(step: PassView) -> str:
+    headline = "" if step.rewrite is None else f" ({step.rewrite.headline})"
+    return f"{step.name}: {step.about}{headline}"
 
 
-def _lines(one: PassView) -> Sequence[str]:
-    return () if one.rewrite is None else lines_of(one.rewrite)
+def _lines(step: PassView) -> Sequence[str]:
+    return () if step.rewrite is None else lines_of(step.rewrite)
 
 
 __all__ = ["PassDiffs", "pass_diffs"]

@@ -34,10 +34,10 @@ class _Frame:
 
     def across(self, side: RewriteSide) -> tuple[float, float]:
         """Return the left and the right end of one side's drawing."""
-        ends = [x for one in side.ops for source in one.reads for x, _ in self.routes[source, one.name]]
-        for one in side.ops:
-            ends += [self.centres[one.name][0] + sign * _width(one) / 2 for sign in (-1, 1)]
-            ends += [self.centres[name][0] + sign * _io_width(name) / 2 for name in one.reads for sign in (-1, 1)]
+        ends = [x for reader in side.ops for source in reader.reads for x, _ in self.routes[source, reader.name]]
+        for op in side.ops:
+            ends += [self.centres[op.name][0] + sign * _width(op) / 2 for sign in (-1, 1)]
+            ends += [self.centres[name][0] + sign * _io_width(name) / 2 for name in op.reads for sign in (-1, 1)]
         return min(ends, default=0.0), max(ends, default=0.0)
 
 
@@ -59,8 +59,8 @@ def rewrite_svg(rewrite: Rewrite, *, style: bool = True, ids: Mapping[str, str] 
         x += max(high - low, measure.sans_width(heading, measure.LABEL_SIZE), _NARROWEST) + _GUTTER
         parts.append(_divider(x - _GUTTER / 2, _TOP + frame.height))
     size = (x - _GUTTER + _MARGIN, _TOP + max(frame.height for frame in frames) + _MARGIN)
-    changed = [one for side in sides for one in side.ops if one.mark is not Mark.UNCHANGED]
-    words = " ".join((f"{rewrite.headline}.", *(f"{one.mark}: {one.text}." for one in changed)))
+    changed = [op for side in sides for op in side.ops if op.mark is not Mark.UNCHANGED]
+    words = " ".join((f"{rewrite.headline}.", *(f"{op.mark}: {op.text}." for op in changed)))
     return chart.document(rewrite.headline, words, "".join(parts[:-1]), size, style=style)
 
 
@@ -100,10 +100,10 @@ def _frame(*sides: Sequence[OpMark]) -> _Frame:
     widths: dict[str, float] = {}
     edges: dict[tuple[str, str], None] = {}
     for ops in sides:
-        for one in ops:
-            widths[one.name] = max(_width(one), widths.get(one.name, 0.0))
-            for source in one.reads:
-                edges[source, one.name] = None
+        for op in ops:
+            widths[op.name] = max(_width(op), widths.get(op.name, 0.0))
+            for source in op.reads:
+                edges[source, op.name] = None
     for source, _ in edges:
         widths.setdefault(source, _io_width(source))
     numbers = {name: n for n, name in enumerate(widths)}
@@ -121,13 +121,13 @@ def _frame(*sides: Sequence[OpMark]) -> _Frame:
     )
 
 
-def _label(one: OpMark) -> str:
-    sign = _SIGNS[one.mark]
-    return f"{sign} {one.name} = {one.op}" if sign else f"{one.name} = {one.op}"
+def _label(op: OpMark) -> str:
+    sign = _SIGNS[op.mark]
+    return f"{sign} {op.name} = {op.op}" if sign else f"{op.name} = {op.op}"
 
 
-def _width(one: OpMark) -> float:
-    return measure.sans_width(_label(one), measure.LABEL_SIZE) + 2 * _PADDING
+def _width(op: OpMark) -> float:
+    return measure.sans_width(_label(op), measure.LABEL_SIZE) + 2 * _PADDING
 
 
 def _io_width(name: str) -> float:
@@ -135,14 +135,14 @@ def _io_width(name: str) -> float:
 
 
 def _graph(side: RewriteSide, frame: _Frame, ids: Mapping[str, str]) -> str:
-    there = {one.name for one in side.ops}
-    outside = dict.fromkeys(source for one in side.ops for source in one.reads if source not in there)
+    there = {op.name for op in side.ops}
+    outside = dict.fromkeys(source for op in side.ops for source in op.reads if source not in there)
     parts = [
-        _wire(frame.routes[source, one.name], faint=one.mark is Mark.UNCHANGED)
-        for one in side.ops for source in one.reads
+        _wire(frame.routes[source, op.name], faint=op.mark is Mark.UNCHANGED)
+        for op in side.ops for source in op.reads
     ]
     parts += [_outside(name, frame.centres[name]) for name in outside]
-    parts += [_op(one, frame.centres[one.name], ids.get(one.name, "")) for one in side.ops]
+    parts += [_op(op, frame.centres[op.name], ids.get(op.name, "")) for op in side.ops]
     return "".join(parts)
 
 
@@ -166,17 +166,17 @@ def _outside(name: str, at: Point) -> str:
     )
 
 
-def _op(one: OpMark, at: Point, node: str) -> str:
-    width, mark = _width(one), f' data-id="{chart.escaped(node)}"' if node else ""
-    strong = one.mark is not Mark.UNCHANGED
-    dashes = ' stroke-dasharray="5 3"' if one.mark is Mark.REMOVED else ""
+def _op(op: OpMark, at: Point, node: str) -> str:
+    width, mark = _width(op), f' data-id="{chart.escaped(node)}"' if node else ""
+    strong = op.mark is not Mark.UNCHANGED
+    dashes = ' stroke-dasharray="5 3"' if op.mark is Mark.REMOVED else ""
     end = f'<path d="M{at[0] - width / 2 + 6:.1f},{at[1] + 8:.1f}h{width - 12:.1f}" stroke="{theme.colour("ink")}"/>'
     return (
-        f'<g class="fl-rewrite fl-{one.mark}"{mark}><title>{chart.escaped(f"{one.mark}: {one.text}")}</title>'
+        f'<g class="fl-rewrite fl-{op.mark}"{mark}><title>{chart.escaped(f"{op.mark}: {op.text}")}</title>'
         f'<rect x="{at[0] - width / 2:.1f}" y="{at[1] - _HEIGHT / 2:.1f}" width="{width:.1f}" '
-        f'height="{_HEIGHT:.1f}" rx="5" fill="{theme.colour("node")}" stroke="{theme.colour(_COLOURS[one.mark])}" '
+        f'height="{_HEIGHT:.1f}" rx="5" fill="{theme.colour("node")}" stroke="{theme.colour(_COLOURS[op.mark])}" '
         f'stroke-width="{2 if strong else 1}"{dashes}/>'
-        + (end if one.output else "")
-        + chart.label(_label(one), (at[0], at[1] + 4), "fl-name" if strong else "fl-detail", anchor="middle")
+        + (end if op.output else "")
+        + chart.label(_label(op), (at[0], at[1] + 4), "fl-name" if strong else "fl-detail", anchor="middle")
         + "</g>"
     )

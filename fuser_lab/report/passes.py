@@ -49,7 +49,7 @@ class PassView:
 
 def view_passes(plan: Any) -> tuple[PassView, ...]:
     """Return the passes in order, run again on the plan's definition; none for plans without one."""
-    return tuple(one for one in view_steps(plan) if one.name not in {CONCRETIZE, SEGMENTER})
+    return tuple(step for step in view_steps(plan) if step.name not in {CONCRETIZE, SEGMENTER})
 
 
 def view_steps(plan: Any) -> tuple[PassView, ...]:
@@ -61,15 +61,15 @@ def view_steps(plan: Any) -> tuple[PassView, ...]:
         return ()
     changed: dict[str, tuple[Fusion, Fusion]] = {}
 
-    def note(one: Pass, before: Fusion, after: Fusion, _seconds: float) -> None:
-        changed[one.name] = before, after
+    def note(step: Pass, before: Fusion, after: Fusion, _seconds: float) -> None:
+        changed[step.name] = before, after
 
     passes = getattr(plan, "passes", PASSES)
     bound = bind(plan.definition, plan.inputs).fusion
     prepared = rewritten(bound, plan.options, passes, note)
     return (
         *_step(CONCRETIZE, "Sizes become numbers, and ops that only compute sizes go.", plan.definition, bound, _bare),
-        *(_view(one, changed.get(one.name), plan.options) for one in passes),
+        *(_view(step, changed.get(step.name), plan.options) for step in passes),
         *_step(SEGMENTER, _WHILE_CUT, prepared, plan.fusion),
     )
 
@@ -78,30 +78,30 @@ def _step(
     name: str, about: str, before: Fusion, after: Fusion, text: Callable[[Expr], str] | None = None,
 ) -> tuple[PassView, ...]:
     """Return the view of a step that is not a pass, if it changed an op."""
-    found = rewrite_of(before, after, text or _line)
-    if not (found.removed or found.added or found.rewritten):
+    rewrite = rewrite_of(before, after, text or _line)
+    if not (rewrite.removed or rewrite.added or rewrite.rewritten):
         return ()
     lines = (tuple(map(text or _line, fusion.exprs)) for fusion in (before, after))
     first, second = lines
     return (
-        PassView(name=name, nvfuser="", about=about, outcome=CHANGED, before=first, after=second, rewrite=found),
+        PassView(name=name, nvfuser="", about=about, outcome=CHANGED, before=first, after=second, rewrite=rewrite),
     )
 
 
-def _view(one: Pass, sides: tuple[Fusion, Fusion] | None, options: Any) -> PassView:
-    about = next(iter((type(one).__doc__ or "").strip().splitlines()), "").replace("``", "")
+def _view(step: Pass, sides: tuple[Fusion, Fusion] | None, options: Any) -> PassView:
+    about = next(iter((type(step).__doc__ or "").strip().splitlines()), "").replace("``", "")
     if sides is not None:
         before, after = map(_lines, sides)
         return PassView(
-            name=one.name, nvfuser=one.nvfuser, about=about, outcome=CHANGED, before=before, after=after,
+            name=step.name, nvfuser=step.nvfuser, about=about, outcome=CHANGED, before=before, after=after,
             rewrite=rewrite_of(*sides, _line),
         )
     outcome = NOTHING
-    if one.name in options.disabled_passes:
+    if step.name in options.disabled_passes:
         outcome = OFF
-    elif one.only_without and one.only_without not in options.disabled_schedulers:
+    elif step.only_without and step.only_without not in options.disabled_schedulers:
         outcome = NOT_NEEDED
-    return PassView(name=one.name, nvfuser=one.nvfuser, about=about, outcome=outcome)
+    return PassView(name=step.name, nvfuser=step.nvfuser, about=about, outcome=outcome)
 
 
 def _bare(expr: Expr) -> str:

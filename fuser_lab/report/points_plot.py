@@ -95,15 +95,15 @@ class _Place:
     def labels(self, points: Sequence[Point]) -> list[str]:
         """Return the labels to the right of their marks; overlapping labels move down."""
         taken: list[tuple[float, float]] = []
-        found = []
+        labels = []
         for point in sorted((p for p in points if p.label), key=lambda p: (-p.y, p.x)):
             x, y = self.at(point.x, point.y)
             y += 4
             while any(abs(y - other) < _NEAR and abs(x - left) < _RIGHT for left, other in taken):
                 y += _NEAR
             taken.append((x, y))
-            found.append(chart.label(point.label, (x + 9, y), "fl-name"))
-        return found
+            labels.append(chart.label(point.label, (x + 9, y), "fl-name"))
+        return labels
 
 
 def _frame(place: _Place, across: Axis, up: Axis) -> str:

@@ -48,7 +48,7 @@ def blocks(view: ViewModel) -> tuple[Block, ...]:
         return ()
     numbers: dict[object, int] = {}
     signatures = [numbers.setdefault((s.scheduler, s.ops), len(numbers)) for s in view.segments]
-    found, at = list[Block](), 0
+    blocks_in_order, at = list[Block](), 0
     while at < len(signatures):
         periods = [n for n, other in enumerate(signatures[at + 1 : at + 1 + _LONGEST], 1) if other == signatures[at]]
         best = max(
@@ -56,11 +56,11 @@ def blocks(view: ViewModel) -> tuple[Block, ...]:
             key=lambda block: (block.count >= _FEWEST) * block.period * block.count, default=None,
         )
         if best is not None and best.count >= _FEWEST:
-            found.append(best)
+            blocks_in_order.append(best)
             at += best.period * best.count
         else:
             at += 1
-    return tuple(found)
+    return tuple(blocks_in_order)
 
 
 def _count(signatures: Sequence[int], first: int, period: int) -> int:

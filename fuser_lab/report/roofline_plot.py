@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.ir import OpKind
 from fuser_lab.report import chart, theme
-from fuser_lab.report.identity_cache import kept
+from fuser_lab.report.identity_cache import cached_by_identity
 from fuser_lab.report.measure import LABEL_SIZE, sans_width
 from fuser_lab.report.memory_plot import bytes_of
 from fuser_lab.report.tables import Table
@@ -67,7 +67,7 @@ class Roof:
         return slope if self.fp32 is None else min(self.fp32 * 1e12, slope)
 
 
-@kept
+@cached_by_identity
 def operations(expr: Expr) -> int:
     """Return the arithmetic operations of an expression: one per element, two per multiply-add, none for moves."""
     results, operands = expr.tensor_outputs, expr.tensor_inputs
@@ -81,7 +81,7 @@ def operations(expr: Expr) -> int:
     return _elements(results[0]) if expr.kind in _COUNTED and results else 0
 
 
-@kept
+@cached_by_identity
 def _operations(exprs: Sequence[Expr]) -> int:
     return sum(map(operations, exprs))
 
@@ -102,12 +102,12 @@ def loads(plan: PlanLike, seconds: Mapping[int, float] | None = None) -> tuple[L
 
 def device_of(plan: Any) -> Device:
     """Return the device whose limits determined the cuts."""
-    found: Device = getattr(getattr(plan, "oracle", None), "device", DEFAULT)
-    return found
+    device: Device = getattr(getattr(plan, "oracle", None), "device", DEFAULT)
+    return device
 
 
 def roof_that_ran(target: Device, model: CostModel | None) -> Roof:
-    """Return the roof of the device that ran: the target's if it is the same, or else the other one's if known."""
+    """Return the roof of the device that ran the plan: the target, or the device of ``model`` if it is another one."""
     if model is None or model.device == target.name:
         return Roof.of(target)
     return Roof(name=model.device, bandwidth=model.bandwidth / 1e9)
@@ -118,8 +118,8 @@ def measured_seconds(plan: Any, rows: Iterable[Any]) -> dict[int, float]:
 
     Plans may share a name: a row belongs to the plan of its hash, and only a row without one to the plan of its name.
     """
-    own = (r for r in rows if (r.plan_hash == plan.hash if r.plan_hash else r.plan == plan.name))
-    return {r.segment: r.median for r in own if r.segment is not None and r.median > 0}
+    plan_rows = (r for r in rows if (r.plan_hash == plan.hash if r.plan_hash else r.plan == plan.name))
+    return {r.segment: r.median for r in plan_rows if r.segment is not None and r.median > 0}
 
 
 def flows(before: PlanLike, after: PlanLike) -> tuple[tuple[int, int], ...]:
@@ -129,13 +129,13 @@ def flows(before: PlanLike, after: PlanLike) -> tuple[tuple[int, int], ...]:
     """
     first, second = ([(s.index, {e.name for e in s.exprs}) for s in plan.segments] for plan in (before, after))
     common = {(a, b): len(x & y) for a, x in first for b, y in second if x & y}
-    found = {max((p for p in common if p[0] == a), key=lambda p: common[p], default=None) for a, _ in first}
-    found |= {max((p for p in common if p[1] == b), key=lambda p: common[p], default=None) for b, _ in second}
-    return tuple(sorted(pair for pair in found if pair is not None))
+    pairs = {max((p for p in common if p[0] == a), key=lambda p: common[p], default=None) for a, _ in first}
+    pairs |= {max((p for p in common if p[1] == b), key=lambda p: common[p], default=None) for b, _ in second}
+    return tuple(sorted(pair for pair in pairs if pair is not None))
 
 
 def load_table(
-    found: Sequence[Load], device: Device, pairs: Sequence[tuple[int, int]] = (), *, ran: Roof | None = None,
+    loads_shown: Sequence[Load], device: Device, pairs: Sequence[tuple[int, int]] = (), *, ran: Roof | None = None,
     place: str = "",
 ) -> Table:
     """Return one row per segment: its load, the minimum time by the device's data sheet, and the measured time.
@@ -143,20 +143,20 @@ def load_table(
     ``pairs`` adds the segments of another plan that its work comes from; ``ran`` adds the minimum time on the measured
     device if that is another one, and ``place`` is its name.
     """
-    origins = {one.segment: ", ".join(f"S{a}" for a, b in pairs if b == one.segment) for one in found}
+    origins = {load.segment: ", ".join(f"S{a}" for a, b in pairs if b == load.segment) for load in loads_shown}
     rows = [
         (
-            f"S{one.segment}",
-            one.scheduler,
-            _count(one.operations),
-            bytes_label(one.bytes),
-            three_digits(one.intensity),
-            seconds_label(least_seconds(one, device)),
-            *([] if ran is None else [seconds_label(least_seconds(one, ran))]),
-            "" if math.isnan(one.seconds) else seconds_label(one.seconds),
-            *([origins[one.segment]] if pairs else []),
+            f"S{load.segment}",
+            load.scheduler,
+            _count(load.operations),
+            bytes_label(load.bytes),
+            three_digits(load.intensity),
+            seconds_label(least_seconds(load, device)),
+            *([] if ran is None else [seconds_label(least_seconds(load, ran))]),
+            "" if math.isnan(load.seconds) else seconds_label(load.seconds),
+            *([origins[load.segment]] if pairs else []),
         )
-        for one in found
+        for load in loads_shown
     ]
     best = [f"{device.name} at best", *([] if ran is None else [f"{ran.name} at best"])]
     measured = f"measured ({place})" if place else "measured"
@@ -172,7 +172,7 @@ def least_seconds(load: Load, device: Device | Roof) -> float:
 
 
 def roofline_svg(
-    found: Sequence[Load],
+    loads_shown: Sequence[Load],
     device: Device | Roof,
     *,
     before: Sequence[Load] = (),
@@ -187,52 +187,52 @@ def roofline_svg(
     Measurements must come from the device whose roof is drawn.
     """
     roof = device if isinstance(device, Roof) else Roof.of(device)
-    shown = [one for one in found if one.operations and one.bytes]
-    old = [one for one in before if one.operations and one.bytes]
+    shown = [point for point in loads_shown if point.operations and point.bytes]
+    old = [point for point in before if point.operations and point.bytes]
     slope = roof.bandwidth * 1e9
-    most = max((one.intensity for one in (*shown, *old)), default=1.0)
+    most = max((point.intensity for point in (*shown, *old)), default=1.0)
     knee = 2 * most if roof.fp32 is None else roof.fp32 * 1e12 / slope
     peak = roof.speed(knee)
-    marks = [one.intensity for one in (*shown, *old)] + [knee]
-    speeds = [one.operations / one.seconds for one in shown if one.seconds > 0]
-    speeds_before = [one.operations / one.seconds for one in old if one.seconds > 0]
-    allowed = [roof.speed(one.intensity) for one in (*shown, *old)]
+    marks = [point.intensity for point in (*shown, *old)] + [knee]
+    speeds = [point.operations / point.seconds for point in shown if point.seconds > 0]
+    speeds_before = [point.operations / point.seconds for point in old if point.seconds > 0]
+    allowed = [roof.speed(point.intensity) for point in (*shown, *old)]
     left, right = min(marks) / 2, max(marks) * 2
     low, high = min([*speeds, *speeds_before, *allowed, peak]) / 3, peak * 2
     plot = _Plot(x=(left, right), y=(low, high))
     parts = [plot.frame("operations per byte", "operations per second")]
     foot = max(left, low / slope)  # the point where the slope enters the frame
     start, corner, end = (foot, slope * foot), (knee, peak), (right, peak)
-    known = roof.fp32 is not None
-    parts.append(plot.line([start, corner, end] if known else [start, corner], "fl-roof"))
+    has_ceiling = roof.fp32 is not None
+    parts.append(plot.line([start, corner, end] if has_ceiling else [start, corner], "fl-roof"))
     limit = f"{three_digits(roof.fp32)} TFLOP/s fp32" if roof.fp32 is not None else "its memory"
-    parts.append(plot.text(f"{roof.name}: {limit}", end if known else corner, dx=6, dy=4))
+    parts.append(plot.text(f"{roof.name}: {limit}", end if has_ceiling else corner, dx=6, dy=4))
     x, y = plot.place((foot**0.3 * knee**0.7, slope * foot**0.3 * knee**0.7))  # above the slope, far from most marks
     parts.append(chart.label(f"{roof.bandwidth:.0f} GB/s", (x - 8, y - 6), anchor="end"))
     # Arrows join marks of the same kind: measured ones if both plans were measured.
     timed = bool(speeds) and bool(speeds_before)
-    ends = [{one.segment: plot.place(_point(one, roof, timed=timed)) for one in part} for part in (old, shown)]
+    ends = [{point.segment: plot.place(_point(point, roof, timed=timed)) for point in part} for part in (old, shown)]
     parts += [
         _arrow(ends[0][a], ends[1][b], f"S{a} there to S{b} here") for a, b in pairs if a in ends[0] and b in ends[1]
     ]
-    parts += [_before(one, ends[0][one.segment]) for one in old]
-    names = _names({one.segment: plot.place(_point(one, roof, timed=True)) for one in shown})
-    for one in shown:
-        best = roof.speed(one.intensity)
-        title = f"S{one.segment} {one.scheduler}: {_count(one.operations)} operations, {bytes_label(one.bytes)}"
-        marked = [plot.mark((one.intensity, best), one.segment, full=False)]
-        if one.seconds > 0:
-            speed = one.operations / one.seconds
+    parts += [_before(point, ends[0][point.segment]) for point in old]
+    names = _names({point.segment: plot.place(_point(point, roof, timed=True)) for point in shown})
+    for load in shown:
+        best = roof.speed(load.intensity)
+        title = f"S{load.segment} {load.scheduler}: {_count(load.operations)} operations, {bytes_label(load.bytes)}"
+        marked = [plot.mark((load.intensity, best), load.segment, full=False)]
+        if load.seconds > 0:
+            speed = load.operations / load.seconds
             marked += [
-                plot.line([(one.intensity, best), (one.intensity, speed)], "fl-fall"),
-                plot.mark((one.intensity, speed), one.segment, full=True),
+                plot.line([(load.intensity, best), (load.intensity, speed)], "fl-fall"),
+                plot.mark((load.intensity, speed), load.segment, full=True),
             ]
-            title += f", measured {seconds_label(one.seconds)}"
-        if one.segment in names:
-            words, at = names[one.segment]
+            title += f", measured {seconds_label(load.seconds)}"
+        if load.segment in names:
+            words, at = names[load.segment]
             marked.append(chart.label(words, at, "fl-name"))
         about = f"<title>{chart.escaped(title)}</title>"
-        parts.append(f'<g class="fl-point" data-id="segment:{one.segment}">{about}{"".join(marked)}</g>')
+        parts.append(f'<g class="fl-point" data-id="segment:{load.segment}">{about}{"".join(marked)}</g>')
     measured = "full marks were measured" if speeds else "nothing was measured yet"
     words = note or f"Hollow marks are what {_the(roof)} allows; {measured}."
     if old:
@@ -290,17 +290,17 @@ def _names(places: Mapping[int, tuple[float, float]]) -> dict[int, tuple[str, tu
     for n, (x, y) in places.items():
         near = (m for m in together if abs(places[m][0] - x) < _NEAR and abs(places[m][1] - y) < _NEAR)
         together.setdefault(next(near, n), []).append(n)
-    found: dict[int, tuple[str, tuple[float, float]]] = {}
+    labels: dict[int, tuple[str, tuple[float, float]]] = {}
     taken: list[tuple[float, float, float]] = []  # left, right and foot of each label
     for first, members in together.items():
         more = f" +{len(members) - _MOST_NAMES}" if len(members) > _MOST_NAMES else ""
         words = ", ".join(f"S{n}" for n in members[:_MOST_NAMES]) + more
         (x, y), wide = places[first], sans_width(words, LABEL_SIZE)
         sides = [(x + 8, y + 15 + n * _LINE) for n in range(3)] + [(x - 8 - wide, y - 8 - n * _LINE) for n in range(3)]
-        at = next((one for one in sides if not any(_meets(one, wide, other) for other in taken)), sides[0])
+        at = next((side for side in sides if not any(_meets(side, wide, other) for other in taken)), sides[0])
         taken.append((at[0], at[0] + wide, at[1]))
-        found[first] = words, at
-    return found
+        labels[first] = words, at
+    return labels
 
 
 def _meets(at: tuple[float, float], wide: float, other: tuple[float, float, float]) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Writers = dict[str, "Callable[[], str | bytes]"]
 
 
-def save(what: str, path: str | Path, writers: Mapping[str, Callable[[], str | bytes]]) -> Path:
+def save(caller: str, path: str | Path, writers: Mapping[str, Callable[[], str | bytes]]) -> Path:
     """Write something with the writer of the path's extension and return the path.
 
     Raises
@@ -39,25 +39,25 @@ def save(what: str, path: str | Path, writers: Mapping[str, Callable[[], str | b
     ArgumentTypeError
         If the path is not a path.
     """
-    target = path_of(what, path)
+    target = path_of(caller, path)
     write = writers.get(target.suffix.lower())
     if write is None:
-        msg = f"{what} cannot be saved as {brief(target.name)!r}; the extension must be one of {', '.join(writers)}."
+        msg = f"{caller} cannot be saved as {brief(target.name)!r}; the extension must be one of {', '.join(writers)}."
         raise InputError(msg)
-    return written(what, target, write())
+    return written(caller, target, write())
 
 
-def path_of(what: str, path: object) -> Path:
+def path_of(caller: str, path: object) -> Path:
     """Return the path to write, or raise ArgumentTypeError if it is not a path."""
-    return Path(PATH.of(path, what, "path"))
+    return Path(PATH.of(path, caller, "path"))
 
 
-def written(what: str, target: Path, made: str | bytes) -> Path:
+def written(caller: str, target: Path, made: str | bytes) -> Path:
     """Write a file and return its path, or raise InputError if that fails."""
     try:
         target.write_bytes(made if isinstance(made, bytes) else made.encode())
     except OSError as error:
-        msg = f"{what} cannot be saved as {brief(str(target))}: {error.strerror}."
+        msg = f"{caller} cannot be saved as {brief(str(target))}: {error.strerror}."
         raise InputError(msg) from None
     return target
 

@@ -134,8 +134,8 @@ class Painter:
         """Return attributes with named colours (or ``#...`` as given), or nothing if the page has the rules."""
         if not self._style:
             return ""
-        found = {key: value if value[:1] == "#" else theme.colour(value) for key, value in colours.items()}
-        return "".join(f' {key}="{value}"' for key, value in found.items())
+        attributes = {key: value if value[:1] == "#" else theme.colour(value) for key, value in colours.items()}
+        return "".join(f' {key}="{value}"' for key, value in attributes.items())
 
     def _hue(self, segment: SegmentView) -> str:
         return theme.hue(segment.index) if segment.ok else theme.colour("bad")
@@ -332,7 +332,7 @@ def describe(view: ViewModel) -> str:
 
 def hints_of(view: ViewModel) -> frozenset[str]:
     """Return the results of all ``segment_set``: edges that carry them are marked."""
-    return frozenset(one.hint for one in view.annotations)
+    return frozenset(annotation.hint for annotation in view.annotations)
 
 
 def segment_title(segment: SegmentView) -> str:

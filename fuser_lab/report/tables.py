@@ -124,25 +124,25 @@ def layout_table(layouts: Sequence[LayoutView]) -> Table:
     """Return one row per tensor that a segment writes: its axis order and the orders that its neighbours prefer."""
     rows = [
         (
-            one.tensor,
-            f"S{one.producer}",
-            ", ".join(f"S{n}" for n in one.consumers) or "result",
-            one.required,
-            one.hint,
-            one.natural,
-            one.preferred,
-            one.chosen,
-            one.by,
-            bytes_label(one.cost),
+            layout.tensor,
+            f"S{layout.producer}",
+            ", ".join(f"S{n}" for n in layout.consumers) or "result",
+            layout.required,
+            layout.hint,
+            layout.natural,
+            layout.preferred,
+            layout.chosen,
+            layout.by,
+            bytes_label(layout.cost),
         )
-        for one in layouts
+        for layout in layouts
     ]
     columns = ("tensor", "from", "to", "required", "hint", "natural", "preferred", "chosen", "by", "across rows")
     return Table(columns=columns, rows=tuple(rows), numeric=frozenset({"across rows"}))
 
 
 def decision_reason(decision: DecisionView) -> str:
-    """Return the reason of an attempt, or else those of the schedulers."""
+    """Return the reason of an attempt, or the schedulers' reasons if the attempt has none."""
     if decision.text:
         return decision.text
     answers = [v for v in decision.verdicts if v.accepted is decision.accepted]

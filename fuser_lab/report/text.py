@@ -71,5 +71,5 @@ def _attempts(decisions: Sequence[DecisionView]) -> str:
 
 def _attempt(decision: DecisionView) -> str:
     mark = "✓" if decision.accepted else "✗"
-    what = f"{decision.phase}: {decision.kind}" if decision.phase else decision.kind
-    return f"{decision.seq:>4} {mark} {what} {decision.of}  {decision_reason(decision)}".rstrip()
+    subject = f"{decision.phase}: {decision.kind}" if decision.phase else decision.kind
+    return f"{decision.seq:>4} {mark} {subject} {decision.of}  {decision_reason(decision)}".rstrip()

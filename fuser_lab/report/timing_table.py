@@ -75,14 +75,14 @@ def _doubts(timings: Timings) -> list[str]:
     measured = [row for row in timings.rows if row.samples and row.median > 0]
     wide = [row for row in measured if row.iqr > _WIDE * row.median]
     few = [row for row in measured if row.samples < _FEW]
-    found = []
+    doubts = []
     if wide:
-        found.append(f"The spread is above {100 * _WIDE:.0f} % in {_named(wide)}.")
+        doubts.append(f"The spread is above {100 * _WIDE:.0f} % in {_named(wide)}.")
     if few:
-        found.append(f"There are fewer than {_FEW} samples of {_named(few)}.")
+        doubts.append(f"There are fewer than {_FEW} samples of {_named(few)}.")
     if timings.system_load > timings.cores:
-        found.append(f"The machine was busy: a load of {timings.system_load:.1f} on {timings.cores} cores.")
-    return found
+        doubts.append(f"The machine was busy: a load of {timings.system_load:.1f} on {timings.cores} cores.")
+    return doubts
 
 
 def _named(rows: Sequence[TimingRow]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label, three_digits
 from fuser_lab.dtypes import DataType
-from fuser_lab.report.identity_cache import kept
+from fuser_lab.report.identity_cache import cached_by_identity
 
 if TYPE_CHECKING:
     from fuser_lab.ir import TensorView
@@ -32,13 +32,13 @@ def dtype_label(dtype: DataType) -> str:
     return _SHORT_DTYPES.get(dtype, dtype.name.lower())
 
 
-@kept
+@cached_by_identity
 def shape_label(tensor: TensorView) -> tuple[str, ...]:
     """Return each extent as text; symbols keep their names."""
     return tuple(map(str, tensor.extents))
 
 
-@kept
+@cached_by_identity
 def tensor_bytes(tensor: TensorView) -> int:
     """Return the bytes of a tensor in memory, or 0 if an extent is unknown."""
     return tensor.nbytes if all(isinstance(e, int) for e in tensor.extents) else 0

@@ -42,8 +42,8 @@ class View(Shown, ABC):
         """Return the numbers, with units in the names of columns."""
         import pandas as pd
 
-        found = self._records()
-        return pd.DataFrame(found.rows, columns=list(found.columns))
+        records = self._records()
+        return pd.DataFrame(records.rows, columns=list(records.columns))
 
     @takes(path=PATH)
     def save(self, path: str | Path) -> Path:
@@ -61,8 +61,8 @@ class View(Shown, ABC):
 
     def _data(self) -> Any:
         """Return the data of the JSON file."""
-        found = self._records()
-        return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+        records = self._records()
+        return [dict(zip(records.columns, row, strict=True)) for row in records.rows]
 
     def __str__(self) -> str:
         """Return the table as text."""

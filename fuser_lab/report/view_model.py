@@ -21,7 +21,7 @@ from fuser_lab.report.graph_views import (
     view_verdicts,
     word,
 )
-from fuser_lab.report.parts import crossing, found, node_called, rough
+from fuser_lab.report.parts import crossing, node_called, rough, select
 from fuser_lab.report.passes import PassView, view_passes
 from fuser_lab.report.units import tensor_bytes
 from fuser_lab.segmentation.layouts import order_text
@@ -130,12 +130,12 @@ class ViewModel:
     def edge(self, ident: str) -> EdgeView | None:
         """Return the edge with an id."""
         starts = {ident[:n] for n, letter in enumerate(ident) if letter == "|"}
-        near = found(self.edges, lambda e: e.tensor in starts and ident.endswith(f"|{e.target}"), starts)
+        near = select(self.edges, lambda e: e.tensor in starts and ident.endswith(f"|{e.target}"), starts)
         return next((edge for edge in near if edge.id == ident), None)
 
     def edges_of(self, tensor: str) -> tuple[EdgeView, ...]:
         """Return the edges of a tensor."""
-        return tuple(found(self.edges, lambda edge: edge.tensor == tensor, (tensor,)))
+        return tuple(select(self.edges, lambda edge: edge.tensor == tensor, (tensor,)))
 
     @property
     def compact(self) -> bool:
@@ -187,19 +187,21 @@ def view_plan(
 def _annotations(plan: PlanLike, drawing: Drawing) -> tuple[AnnotationView, ...]:
     if not drawing.hinted:
         return ()
-    found = annotations_of(plan.fusion)
-    recorded = {one.hint for one in annotations_of(plan.definition)} if found and hasattr(plan, "definition") else set()
-    nodes = {node.tensor: node.id for node in drawing.nodes if node.kind == "op"} if found else {}
+    hints = annotations_of(plan.fusion)
+    recorded: set[str] = set()
+    if hints and hasattr(plan, "definition"):
+        recorded = {annotation.hint for annotation in annotations_of(plan.definition)}
+    nodes = {node.tensor: node.id for node in drawing.nodes if node.kind == "op"} if hints else {}
     return tuple(
         AnnotationView(
-            tensor=one.tensor,
-            hint=one.hint,
-            readers=one.readers,
-            own=one.hint in recorded,
-            node=nodes[one.hint],
-            edges=tuple(edge.id for edge in drawing.edges if edge.tensor == one.hint),
+            tensor=annotation.tensor,
+            hint=annotation.hint,
+            readers=annotation.readers,
+            own=annotation.hint in recorded,
+            node=nodes[annotation.hint],
+            edges=tuple(edge.id for edge in drawing.edges if edge.tensor == annotation.hint),
         )
-        for one in found
+        for annotation in hints
     )
 
 
@@ -216,19 +218,19 @@ def view_layouts(layouts: Iterable[BoundaryLayout]) -> tuple[LayoutView, ...]:
     """Return the layouts of the tensors that segments write."""
     return tuple(
         LayoutView(
-            tensor=one.tensor,
-            producer=one.producer,
-            consumers=one.consumers,
-            required=order_text(one.required),
-            hint="-" if one.hint is None else f"{order_text(one.hint.order)} as {one.hint.origin}",
-            natural=order_text(one.natural),
-            preferred="; ".join(f"S{n}: {order_text(order)}" for n, order in one.preferred) or "-",
-            chosen=order_text(one.chosen),
-            by=one.by,
-            cost=one.cost,
-            natural_cost=one.natural_cost,
+            tensor=layout.tensor,
+            producer=layout.producer,
+            consumers=layout.consumers,
+            required=order_text(layout.required),
+            hint="-" if layout.hint is None else f"{order_text(layout.hint.order)} as {layout.hint.origin}",
+            natural=order_text(layout.natural),
+            preferred="; ".join(f"S{n}: {order_text(order)}" for n, order in layout.preferred) or "-",
+            chosen=order_text(layout.chosen),
+            by=layout.by,
+            cost=layout.cost,
+            natural_cost=layout.natural_cost,
         )
-        for one in layouts
+        for layout in layouts
     )
 
 

@@ -33,18 +33,20 @@ def result_aliases(
     taken
         Names of inputs and outputs of the plan, which are not intermediates.
     """
-    found: list[ResultAlias] = []
+    aliases: list[ResultAlias] = []
     borrowed: set[str] = set()
-    own = {tv.name: tv for tv in results}
+    result_of = {tv.name: tv for tv in results}
     for number, (segment, scheduler) in enumerate(segments):
         pairs = _same_memory(segment) if scheduler is SchedulerType.EXPR_EVAL else ()
         sources = {source.name for _, source in pairs}
         if len(sources) < len(pairs) or sources & (borrowed | set(taken)):
             continue
-        if all(result.name in own for result, _ in pairs):
+        if all(result.name in result_of for result, _ in pairs):
             borrowed |= sources
-            found += [ResultAlias(segment=number, result=own[r.name], intermediate=source) for r, source in pairs]
-    return tuple(found)
+            aliases += [
+                ResultAlias(segment=number, result=result_of[r.name], intermediate=source) for r, source in pairs
+            ]
+    return tuple(aliases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +70,15 @@ def intermediate_aliases(
     taken
         Names of tensors that are stored in the memory of inputs and results.
     """
-    found: dict[str, IntermediateAlias] = {}
+    aliases: dict[str, IntermediateAlias] = {}
     for number, (segment, scheduler) in enumerate(segments):
         pairs = _same_memory(segment) if scheduler is SchedulerType.EXPR_EVAL else ()
         if any(tv.name in taken for pair in pairs for tv in pair):
             continue
         for result, source in pairs:
-            owner = found[source.name].owner if source.name in found else source.name
-            found[result.name] = IntermediateAlias(segment=number, name=result.name, owner=owner)
-    return tuple(found.values())
+            owner = aliases[source.name].owner if source.name in aliases else source.name
+            aliases[result.name] = IntermediateAlias(segment=number, name=result.name, owner=owner)
+    return tuple(aliases.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,26 +112,26 @@ def input_views(
         tv.name for segment, scheduler in segments if evaluated_because(segment, scheduler)
         for tv in segment.tensor_inputs
     }
-    found: dict[str, InputView] = {}
+    views_of_inputs: dict[str, InputView] = {}
     for number, (segment, scheduler) in enumerate(segments):
         if scheduler is not SchedulerType.EXPR_EVAL or any(len(expr.inputs) != 1 for expr in segment.exprs):
             continue
-        known: dict[str, InputView | None] = {}
+        segment_views: dict[str, InputView | None] = {}
         for expr in segment.exprs:
             source = expr.tensor_inputs[0].name
-            before = known[source] if source in known else found.get(source)
+            before = segment_views[source] if source in segment_views else views_of_inputs.get(source)
             base = source if source in layouts else before.base if before else None
             layout = layouts.get(source, before.layout if before else None)
             place = None if layout is None else seen_at(expr, layout.strides, layout.offset)
-            known[expr.name] = None if base is None or layout is None or place is None else InputView(
+            segment_views[expr.name] = None if base is None or layout is None or place is None else InputView(
                 segment=number, name=expr.name, base=base, exprs=(*(before.exprs if before else ()), expr),
                 layout=replace(layout, strides=place[0], offset=place[1]),
             )
         names = {tv.name for tv in segment.outputs}
-        views = [view for name in names if (view := known.get(name)) is not None]
+        views = [view for name in names if (view := segment_views.get(name)) is not None]
         if len(views) == len(names) and names.isdisjoint(evaluated) and names.isdisjoint(taken):
-            found.update((view.name, view) for view in views)
-    return tuple(found.values())
+            views_of_inputs.update((view.name, view) for view in views)
+    return tuple(views_of_inputs.values())
 
 
 def _same_memory(segment: Fusion) -> tuple[tuple[TensorView, TensorView], ...]:
@@ -154,6 +156,6 @@ def _same_memory(segment: Fusion) -> tuple[tuple[TensorView, TensorView], ...]:
 
 
 def _lies_as(result: TensorView, source: TensorView, strides: Strides) -> bool:
-    wanted = zip(result.shape, strides, dense_strides(result), strict=True)
+    axes = zip(result.shape, strides, dense_strides(result), strict=True)
     stored = all(layout_of(tv).size == tv.numel for tv in (source, result))
-    return stored and source.dtype is result.dtype and all(n == 1 or a == b for n, a, b in wanted)
+    return stored and source.dtype is result.dtype and all(n == 1 or a == b for n, a, b in axes)

@@ -44,7 +44,7 @@ class ArgumentManager:
     updates: tuple[tuple[int, int, str], ...]
     segments: tuple[SegmentArguments, ...]
 
-    def run(self, given: Sequence[Any], runs: Sequence[Run], sizes: Mapping[int, int] = _NO_SIZES) -> list[Any]:
+    def run(self, arguments: Sequence[Any], runs: Sequence[Run], sizes: Mapping[int, int] = _NO_SIZES) -> list[Any]:
         """Return the outputs; each value is freed after the last segment that reads it.
 
         Parameters
@@ -62,13 +62,13 @@ class ArgumentManager:
             If an array to be overwritten cannot be written to, or shares memory with another one.
         """
         for _, place, name in self.updates:
-            check_writable(name, given[place])
-        check_disjoint({name: given[place] for _, place, name in self.updates})
-        values = dict(zip(self.inputs, given, strict=True))
+            check_writable(name, arguments[place])
+        check_disjoint({name: arguments[place] for _, place, name in self.updates})
+        values = dict(zip(self.inputs, arguments, strict=True))
         for fid, place, axis in self.extents:
-            values[fid] = int(given[place].shape[axis])
+            values[fid] = int(arguments[place].shape[axis])
         values.update(sizes)
-        kind, like = library_of(given)
+        kind, like = library_of(arguments)
         for segment, run in zip(self.segments, runs, strict=True):
             results = run([values[fid] for fid in segment.reads])
             if segment.alone:
@@ -78,12 +78,12 @@ class ArgumentManager:
             for fid in segment.frees:
                 del values[fid]
         if self.updates:
-            self._update(given, values)
+            self._update(arguments, values)
         return [_as_kind(values[fid], kind, like) for fid in self.outputs]
 
-    def _update(self, given: Sequence[Any], values: dict[int, Any]) -> None:
+    def _update(self, arguments: Sequence[Any], values: dict[int, Any]) -> None:
         """Write results over inputs, which then are the results; views of the old values are copied before."""
-        targets = [given[place] for _, place, _ in self.updates]
+        targets = [arguments[place] for _, place, _ in self.updates]
 
         def apart(fid: int) -> Any:
             value = values[fid]
@@ -121,8 +121,8 @@ def _copy(value: Any) -> Any:
 
 def _as_kind(value: Any, kind: str, like: Any) -> Any:
     """Return a result as an array of the library that all results are made with."""
-    found = kind_of(value)
-    if found == kind or like is None:
+    library = kind_of(value)
+    if library == kind or like is None:
         if kind == "torch" and value.device != like.device:
             return value.to(like.device)
         return value.detach() if kind == "torch" and value.requires_grad else value

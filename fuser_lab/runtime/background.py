@@ -46,10 +46,10 @@ class Background:
             if group:
                 self._waiting.groups.append(group)
             waiting = sum(map(len, self._waiting.groups))
-            wanted = min(ahead.processors() - 1, waiting // ahead.EACH, ahead.MOST_WORKERS) - self._workers
+            workers = min(ahead.processors() - 1, waiting // ahead.EACH, ahead.MOST_WORKERS) - self._workers
             if waiting < ahead.SHARED_FROM:
-                wanted = 0
-            for _ in range(wanted):
+                workers = 0
+            for _ in range(workers):
                 self._workers += 1
                 threading.Thread(target=self._serve, name="kernels in the background", daemon=True).start()
             self._waiting.changed.notify_all()

@@ -66,9 +66,9 @@ def checked_array(number: int, slot: Slot, value: Any) -> Any:
         return value
     value = np.asarray(value) if isinstance(value, np.generic) else value
     spec = check_tensor(number, slot.tensor, describe(value))
-    for axis, (given, planned) in enumerate(zip(spec.shape, slot.shape, strict=True)):
-        if given != planned:
-            msg = f"{slot.name} has size {given} on axis {axis}; this plan is for size {planned}."
+    for axis, (size, planned) in enumerate(zip(spec.shape, slot.shape, strict=True)):
+        if size != planned:
+            msg = f"{slot.name} has size {size} on axis {axis}; this plan is for size {planned}."
             raise InputError(msg)
     return value
 
@@ -78,11 +78,11 @@ def checked_scalar(number: int, scalar: Scalar, value: Any) -> Number:
     return check_scalar(number, scalar, describe(value))
 
 
-def check_out(slot: Slot, given: Any) -> None:
+def check_out(slot: Slot, array: Any) -> None:
     """Raise InputError unless an array has the shape and dtype of an output."""
-    if type(given) is np.ndarray and given.dtype == slot.numpy and given.shape == slot.shape:
+    if type(array) is np.ndarray and array.dtype == slot.numpy and array.shape == slot.shape:
         return
-    spec, tensor = describe(given), slot.tensor
+    spec, tensor = describe(array), slot.tensor
     if isinstance(spec, TensorSpec) and spec.shape == slot.shape and spec.dtype is tensor.dtype:
         return
     got = f"{spec.dtype.ir_name} {list(spec.shape)}" if isinstance(spec, TensorSpec) else spec
@@ -98,9 +98,9 @@ def check_outs(slots: Sequence[Slot], out: object) -> None:
     if len(out) != len(slots):
         msg = f"the fusion returns {len(slots)} outputs, given {len(out)} arrays to write to."
         raise InputError(msg)
-    for slot, given in zip(slots, out, strict=True):
-        if given is not None:
-            check_out(slot, given)
+    for slot, array in zip(slots, out, strict=True):
+        if array is not None:
+            check_out(slot, array)
 
 
 def unexpanded(tensor: TensorView, array: Any) -> Any:
@@ -111,12 +111,12 @@ def unexpanded(tensor: TensorView, array: Any) -> Any:
     return array[tuple(slice(None) if axis.expanded is None else slice(1) for axis in axes)]
 
 
-def check_writable(name: str, given: Any) -> None:
+def check_writable(name: str, array: Any) -> None:
     """Raise InputError unless the array given for an input can be written to."""
-    if kind_of(given) == "jax":
+    if kind_of(array) == "jax":
         msg = f"the fusion writes to its input {name} in place, but the given JAX array cannot be written to."
         raise InputError(msg)
-    if not is_torch(given) and hasattr(given, "__array_interface__") and not np.asarray(given).flags.writeable:
+    if not is_torch(array) and hasattr(array, "__array_interface__") and not np.asarray(array).flags.writeable:
         msg = f"the fusion writes to its input {name} in place, but the given array is read-only."
         raise InputError(msg)
 
@@ -147,7 +147,7 @@ class Places:
 def places_of(fusion: Fusion) -> tuple[Places, ...]:
     """Return the inputs that some op uses as positions, directly or through views that keep every element."""
     numbers = {value: number for number, value in enumerate(fusion.inputs)}
-    found: dict[Places, None] = {}
+    uses: dict[Places, None] = {}
     for expr in fusion.exprs:
         indexed = indexed_operands(expr)
         if indexed is None:
@@ -157,8 +157,8 @@ def places_of(fusion: Fusion) -> tuple[Places, ...]:
         while value not in numbers and value in fusion.producers and _keeps_elements(fusion.producers[value]):
             value = fusion.producers[value].inputs[0]
         if value in numbers and not empty:
-            found[Places(numbers[value], value.name, expr.op.name, size)] = None
-    return tuple(found)
+            uses[Places(numbers[value], value.name, expr.op.name, size)] = None
+    return tuple(uses)
 
 
 def _keeps_elements(expr: Expr) -> bool:
@@ -168,14 +168,14 @@ def _keeps_elements(expr: Expr) -> bool:
     return expr.kind.is_view and expr.kind is not OpKind.RESIZE
 
 
-def check_places(places: Sequence[Places], given: Sequence[Any], imported: Sequence[Any]) -> None:
+def check_places(places: Sequence[Places], arguments: Sequence[Any], imported: Sequence[Any]) -> None:
     """Raise InputError if a position in host memory is outside its axis.
 
     Positions on a device are not checked, which would block the host: kernels give 0 for those out of range.
     """
     for place in places:
         values = _on_host(imported[place.number])
-        values = _on_host(given[place.number]) if values is None else values
+        values = _on_host(arguments[place.number]) if values is None else values
         if values is None or not values.size or _are_within(values, place.size):
             continue
         for value in (int(values.min()), int(values.max())):
@@ -222,11 +222,11 @@ def device_of(described: Sequence[TensorSpec | Number]) -> str:
     InputError
         If tensors are on several GPUs.
     """
-    found = dict.fromkeys(d.device for d in described if isinstance(d, TensorSpec) and has_own_memory(d.device))
-    if len(found) > 1:
-        msg = f"the inputs are on {' and '.join(found)}; a run uses one GPU, so move them to the same one."
+    devices = dict.fromkeys(d.device for d in described if isinstance(d, TensorSpec) and has_own_memory(d.device))
+    if len(devices) > 1:
+        msg = f"the inputs are on {' and '.join(devices)}; a run uses one GPU, so move them to the same one."
         raise InputError(msg)
-    return next(iter(found), CPU.name)
+    return next(iter(devices), CPU.name)
 
 
 def library_of(inputs: Sequence[Any]) -> tuple[str, Any]:

@@ -94,18 +94,18 @@ class ScheduledKernel:
 
     def _returned(self, inputs: Sequence[Any], arrays: dict[TensorView, Any]) -> list[Any]:
         fusion = self.scheduled.fusion
-        given = dict(zip(fusion.inputs, inputs, strict=True))
+        originals = dict(zip(fusion.inputs, inputs, strict=True))
         kind, like = library_of(inputs)
         written: dict[TensorView, Any] = {}
         for output, target in fusion.aliases:
-            self._memory.copy(given[target], arrays.get(output, given.get(output)))
-            written[output] = given[target]
+            self._memory.copy(originals[target], arrays.get(output, originals.get(output)))
+            written[output] = originals[target]
         returned: list[Any] = []
         for tensor in fusion.outputs:
             if tensor in fusion.hidden:
                 continue
-            if tensor in written or tensor in given:
-                returned.append(written.get(tensor, given.get(tensor)))
+            if tensor in written or tensor in originals:
+                returned.append(written.get(tensor, originals.get(tensor)))
             else:
                 returned.append(self._memory.export(arrays[tensor], kind, like))
         return returned

@@ -53,7 +53,7 @@ def _define(module: Any, symbol: str, rule: Callable[..., Number], arity: int) -
 
 
 def _define_vectors(module: Any, symbol: str, rule: Callable[..., Number], arity: int, lanes: int) -> None:
-    """Add the function of a rule for vectors: a loop over their elements in memory, of which LLVM leaves nothing."""
+    """Add a rule's function for vectors: a loop over their elements in memory, which LLVM's optimizer removes."""
     vector = ir.VectorType(_FLOAT, lanes)
     function = ir.Function(module, ir.FunctionType(vector, [vector] * arity), symbol)
     _mark(function)

@@ -57,18 +57,18 @@ class CapturedPlan:
         if len(inputs) != len(self.inputs):
             msg = f"the graph was captured with {len(self.inputs)} inputs, given {len(inputs)}."
             raise InputError(msg)
-        for number, (here, given) in enumerate(zip(self.inputs, inputs, strict=True)):
+        for number, (here, argument) in enumerate(zip(self.inputs, inputs, strict=True)):
             if not is_torch(here):
-                if given != here:
-                    msg = f"input {number} was captured as {here!r}, given {given!r}; capture the plan again."
+                if argument != here:
+                    msg = f"input {number} was captured as {here!r}, given {argument!r}; capture the plan again."
                     raise InputError(msg)
-            elif not is_torch(given) or given.shape != here.shape or given.dtype != here.dtype:
-                said = f"{given.dtype} {list(given.shape)}" if is_torch(given) else type(given).__name__
+            elif not is_torch(argument) or argument.shape != here.shape or argument.dtype != here.dtype:
+                said = f"{argument.dtype} {list(argument.shape)}" if is_torch(argument) else type(argument).__name__
                 msg = f"input {number} was captured as {here.dtype} {list(here.shape)}, given {said}."
                 raise InputError(msg)
-        for here, given in zip(self.inputs, inputs, strict=True):
-            if is_torch(here) and here is not given:
-                here.detach().copy_(given)
+        for here, argument in zip(self.inputs, inputs, strict=True):
+            if is_torch(here) and here is not argument:
+                here.detach().copy_(argument)
         self.replay()
         return self.outputs
 
@@ -80,16 +80,16 @@ def captured(plan: Capturable, inputs: Sequence[Any], out: Sequence[Any] | None)
     if offsets_drawn(plan.fusion, len(inputs)):
         msg = "the plan draws random numbers, and a graph would draw the same ones in each replay; pass the seeds."
         raise UnsupportedError(msg)
-    for value, given in zip(plan.fusion.inputs, inputs, strict=False):
-        if isinstance(value, TensorView) and not (is_torch(given) and given.is_cuda):
-            msg = f"captured: {value.name} must be a torch tensor on the GPU, given {type(given).__name__}."
+    for value, argument in zip(plan.fusion.inputs, inputs, strict=False):
+        if isinstance(value, TensorView) and not (is_torch(argument) and argument.is_cuda):
+            msg = f"captured: {value.name} must be a torch tensor on the GPU, given {type(argument).__name__}."
             raise InputError(msg)
     if plan.fusion.aliases:
         msg = "the plan writes over its inputs, and capturing would do so before the first replay; call run instead."
         raise UnsupportedError(msg)
     outputs = plan.run(inputs, out)  # compiles and checks, so that errors appear before the capture
-    kept = outputs if out is not None else plan.reusable(outputs)
-    bound = plan.bind(inputs, kept)
+    results = outputs if out is not None else plan.reusable(outputs)
+    bound = plan.bind(inputs, results)
 
     def start() -> None:
         for step in bound.steps:

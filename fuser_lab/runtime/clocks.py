@@ -81,7 +81,7 @@ class HostClock:
                 ends.append(time.perf_counter())
             return [end - begin for begin, end in pairwise(ends)]
 
-        return _shared(run, len(calls))
+        return _calls_of_run(run, len(calls))
 
     def measured_in_order_warm(self, calls: Sequence[Callable[[], object]]) -> list[None]:
         """Return None for each call: this clock never finds the caches cold."""
@@ -92,7 +92,7 @@ class HostClock:
 
     def sample(self, call: Callable[[], object], seconds: float) -> Sample:
         """Return samples of a call, with short calls in batches."""
-        return _sampled(self.measured(call), seconds)
+        return _sample(self.measured(call), seconds)
 
     def rates(self) -> str:
         """Return the processor's clock rate as reported by the system, or ``""``."""
@@ -100,11 +100,11 @@ class HostClock:
             said = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         except OSError:
             return ""
-        found = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", said, re.MULTILINE)
-        return f"CPU {max(map(float, found)):.0f} MHz" if found else ""
+        frequencies = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", said, re.MULTILINE)
+        return f"CPU {max(map(float, frequencies)):.0f} MHz" if frequencies else ""
 
 
-def _shared(run: Callable[[], list[float]], count: int) -> list[Callable[[], float]]:
+def _calls_of_run(run: Callable[[], list[float]], count: int) -> list[Callable[[], float]]:
     """Return functions that measure the calls of a run; one run gives a sample of every call."""
     waiting: list[deque[float]] = [deque(maxlen=MOST_SAMPLES) for _ in range(count)]
 
@@ -184,15 +184,15 @@ class DeviceClock:
             cuda.synchronize()
             return [float(begin.elapsed_time(end)) * 1e-3 for begin, end in pairwise(events)]
 
-        return _shared(run, len(calls))
+        return _calls_of_run(run, len(calls))
 
     def sample(self, call: Callable[[], object], seconds: float) -> Sample:
         """Return samples of a call with a cold L2 cache."""
-        return _sampled(self.measured(call), seconds)
+        return _sample(self.measured(call), seconds)
 
     def warm(self, call: Callable[[], object], seconds: float) -> Sample:
         """Return samples of a call with the cache as the previous call left it."""
-        return _sampled(self.measured_warm(call), seconds)
+        return _sample(self.measured_warm(call), seconds)
 
     def _measured(self, call: Callable[[], object], before: Callable[[], object]) -> Callable[[], float]:
         torch = self._torch
@@ -214,16 +214,16 @@ class DeviceClock:
     def rates(self) -> str:
         """Return the clock rates of multiprocessors and memory as reported by the driver; empty if unavailable."""
         properties = self._torch.cuda.get_device_properties(self._torch.cuda.current_device())
-        found = _gpu_clocks(f"GPU-{getattr(properties, 'uuid', '')}")
-        return "" if found is None else f"SM {found[0]} MHz, memory {found[1]} MHz"
+        clocks = _gpu_clocks(f"GPU-{getattr(properties, 'uuid', '')}")
+        return "" if clocks is None else f"SM {clocks[0]} MHz, memory {clocks[1]} MHz"
 
 
-def _sampled(measured: Callable[[], float], seconds: float) -> Sample:
-    found: list[float] = []
+def _sample(measured: Callable[[], float], seconds: float) -> Sample:
+    samples: list[float] = []
     end = time.perf_counter() + seconds
-    while len(found) < LEAST_SAMPLES or (time.perf_counter() < end and len(found) < MOST_SAMPLES):
-        found.append(measured())
-    return Sample(seconds=tuple(found))
+    while len(samples) < LEAST_SAMPLES or (time.perf_counter() < end and len(samples) < MOST_SAMPLES):
+        samples.append(measured())
+    return Sample(seconds=tuple(samples))
 
 
 class Turns:
@@ -247,9 +247,9 @@ class Turns:
 
     def first(self, number: int) -> None:
         """Take a few provisional samples of a call, one if it is slow; later turns replace them."""
-        found, begin = self._found[number], time.perf_counter()
-        while not found or (len(found) < LEAST_SAMPLES and time.perf_counter() - begin < self._seconds / _TURNS):
-            found.append(self._calls[number]())
+        samples, begin = self._found[number], time.perf_counter()
+        while not samples or (len(samples) < LEAST_SAMPLES and time.perf_counter() - begin < self._seconds / _TURNS):
+            samples.append(self._calls[number]())
 
     def rounds(self, ended: Callable[[], bool] = lambda: False) -> Iterator[float]:
         """Sample all calls in rounds, and yield the completed share after each round.
@@ -304,10 +304,10 @@ def _gpu_clocks(uuid: str) -> tuple[int, int] | None:
     handle = ctypes.c_void_p()
     if library is None or library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) != 0:
         return None
-    found = []
+    clocks = []
     for kind in (_SM_CLOCK, _MEMORY_CLOCK):
         clock = ctypes.c_uint()
         if library.nvmlDeviceGetClockInfo(handle, kind, ctypes.byref(clock)) != 0:
             return None
-        found.append(clock.value)
-    return found[0], found[1]
+        clocks.append(clock.value)
+    return clocks[0], clocks[1]

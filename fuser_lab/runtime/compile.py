@@ -49,12 +49,12 @@ def content_key(source: str) -> str:
 def source_path(source: str) -> Path | None:
     """Return the file that generated source is written to, for users and profilers; None without a directory."""
     name = f"seg_{content_key(source)}.py"
-    found = store.write_text(name, source)
+    path = store.write_text(name, source)
     with contextlib.suppress(OSError):
-        if found is None:
-            found = _private() / name
-            found.write_text(source, encoding="utf-8")
-        return found
+        if path is None:
+            path = _private() / name
+            path.write_text(source, encoding="utf-8")
+        return path
     return None
 
 
@@ -73,8 +73,8 @@ def defined_in(source: str, file: str = "") -> dict[str, Any]:
 def functions_of(source: str, names: tuple[str, ...]) -> tuple[Callable[..., Any], ...]:
     """Return the named functions of generated CUDA source; the same source gives the same functions while in use."""
     key = content_key(source)
-    found = _DEFINED.get(key)
-    if found is None:
+    functions = _DEFINED.get(key)
+    if functions is None:
         with _LOCK:
-            found = _DEFINED.get(key) or _DEFINED.keep(key, defined_in(source, str(source_path(source) or "")))
-    return tuple(found[name] for name in names)
+            functions = _DEFINED.get(key) or _DEFINED.keep(key, defined_in(source, str(source_path(source) or "")))
+    return tuple(functions[name] for name in names)

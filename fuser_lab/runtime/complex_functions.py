@@ -171,5 +171,5 @@ def complex_functions(jit: Callable[..., Any], double: Any, acos: Any) -> Mappin
         size, angle = log_size(a, b), math.atan2(b, a)
         return exp(complex(c * size - d * angle, d * size + c * angle))
 
-    found = (exp, exp2, expm1, log, log10, log1p, log2, cosh, sinh, tanh, cos, sin, tan, acosh, power)
-    return dict(zip(NAMES, found, strict=True))
+    functions = (exp, exp2, expm1, log, log10, log1p, log2, cosh, sinh, tanh, cos, sin, tan, acosh, power)
+    return dict(zip(NAMES, functions, strict=True))

@@ -62,7 +62,7 @@ def transposed(target: Array, source: Array) -> bool:
     if word is None or target.nbytes < LEAST_TRANSPOSED:
         return False
     axes = _axes(target, source)
-    copy = _compiled(word, axes) if _crosses(axes) and _is_simple(axes) else None
+    copy = _compiled_copy(word, axes) if _crosses(axes) and _is_simple(axes) else None
     if copy is not None:
         copy(target, source)
     return copy is not None
@@ -99,7 +99,7 @@ def _is_simple(axes: Sequence[_Axis]) -> bool:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _compiled(word: DataType, axes: tuple[_Axis, ...]) -> _Copy | None:
+def _compiled_copy(word: DataType, axes: tuple[_Axis, ...]) -> _Copy | None:
     """Return the compiled kernel of a copy; None if there is none, so that the array library copies."""
     with FusionBuilder() as fd:
         x = fd.define_tensor([axis.extent for axis in axes], dtype=word)

@@ -146,8 +146,8 @@ def _typed(definition: Definition | CalledLoop, options: dict[str, Any], pipelin
     cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
     flags.no_compile = True  # stop at LLVM IR: nothing is loaded or registered
     flags.no_cfunc_wrapper = True
-    # A loop need not test at run time whether its arrays overlap, and is a vector loop however many it has: LLVM
-    # makes no more than a few such tests.
+    # Without this flag, LLVM tests at run time whether arrays overlap, and does not vectorize a loop with so many
+    # arrays that it would need more than a few such tests.
     flags.noalias = True
     flags.no_rewrites = True  # of array expressions and constants, which kernels do not have
     arguments, result = sigutils.normalize_signature(definition.signature)  # type: ignore[no-untyped-call]
@@ -212,9 +212,9 @@ def _unknown_symbols() -> tuple[str, ...]:
         compiler_runtime = None
         with contextlib.suppress(OSError):
             compiler_runtime = ctypes.CDLL("libgcc_s.so.1")
-        wanted = [name for name in _HALF_CONVERSIONS if llvm.address_of_symbol(name) is None]
-        unknown = tuple(name for name in wanted if not hasattr(compiler_runtime, name))
-        for name in wanted:
+        absent = [name for name in _HALF_CONVERSIONS if llvm.address_of_symbol(name) is None]
+        unknown = tuple(name for name in absent if not hasattr(compiler_runtime, name))
+        for name in absent:
             function = ctypes.pythonapi.Py_FatalError if name in unknown else getattr(compiler_runtime, name)
             llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
     return unknown
@@ -223,25 +223,25 @@ def _unknown_symbols() -> tuple[str, ...]:
 def functions_of(source: str, names: Sequence[str]) -> tuple[Callable[..., None], ...]:
     """Return the kernels of generated source by name, from memory, from disk, or newly compiled."""
     key = content_key(source)
-    found = _LOADED.get(key)
-    if found is None:
+    kernels = _LOADED.get(key)
+    if kernels is None:
         WAITING.claim(source)
         with _LOCK:
-            found = _LOADED.get(key) or _LOADED.keep(key, _made(source))
-    return tuple(found[name] for name in names)
+            kernels = _LOADED.get(key) or _LOADED.keep(key, _made(source))
+    return tuple(kernels[name] for name in names)
 
 
 def _made(source: str) -> Functions:
     place = _place(source)
     content = store.read(place)
     if content is not None:
-        kernels = _unpacked(content)
+        kernels = _unpack(content)
     else:
         with collecting_rarely():
             definitions = [value for value in defined_in(source).values() if isinstance(value, Definition)]
             kernels = tuple(compiled(definition) for definition in definitions)
         if all(kernel.relocatable for kernel in kernels):
-            store.write(place, _packed(kernels))
+            store.write(place, _pack(kernels))
     return {kernel.name: loaded(kernel) for kernel in kernels}
 
 
@@ -265,11 +265,11 @@ def _processor() -> str:
     """Return a hash of the properties of the processor that machine code depends on."""
     settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE, config.BOUNDSCHECK)
     versions = (importlib.metadata.version("llvmlite"), sys.implementation.cache_tag)
-    known = (*versions, *map(str, settings), *_codegen().magic_tuple())
-    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:12]
+    properties = (*versions, *map(str, settings), *_codegen().magic_tuple())
+    return hashlib.sha256("\n".join(properties).encode()).hexdigest()[:12]
 
 
-def _packed(kernels: Sequence[MachineCode]) -> bytes:
+def _pack(kernels: Sequence[MachineCode]) -> bytes:
     """Return kernels as a line of JSON and their object files."""
     head = [
         {"name": k.name, "entry": k.entry, "environment": k.environment, "threaded": k.threaded, "size": len(k.code)}
@@ -278,8 +278,8 @@ def _packed(kernels: Sequence[MachineCode]) -> bytes:
     return b"".join((json_text(head).encode(), b"\n", *(k.code for k in kernels)))
 
 
-def _unpacked(content: bytes) -> tuple[MachineCode, ...]:
-    """Return the kernels in content made by `_packed`."""
+def _unpack(content: bytes) -> tuple[MachineCode, ...]:
+    """Return the kernels in content made by `_pack`."""
     head, _, codes = content.partition(b"\n")
     kernels, start = [], 0
     for record in json.loads(head):

@@ -45,12 +45,12 @@ def machine_code_of(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[Lo
     """
     phases = generated.kernel_ir.phases
     place = _place(generated, cc)
-    found = _read(place, phases)
-    if found is None:
+    loadable = _read(place, phases)
+    if loadable is None:
         with interrupts_deferred():
-            found = tuple(_linked(generated, compiled, cc) for compiled in compile_phases(generated, cc))
-        _write(place, found)
-    return found
+            loadable = tuple(_link(generated, compiled, cc) for compiled in compile_phases(generated, cc))
+        _write(place, loadable)
+    return loadable
 
 
 def is_cached(generated: GeneratedKernel, cc: tuple[int, int]) -> bool:
@@ -58,7 +58,7 @@ def is_cached(generated: GeneratedKernel, cc: tuple[int, int]) -> bool:
     return store.has(_place(generated, cc))
 
 
-def _linked(generated: GeneratedKernel, compiled: CompiledPhase, cc: tuple[int, int]) -> LoadablePhase:
+def _link(generated: GeneratedKernel, compiled: CompiledPhase, cc: tuple[int, int]) -> LoadablePhase:
     try:
         cubin, log = machine_code(compiled.ptx, cc)
     except Exception as error:
@@ -69,11 +69,11 @@ def _linked(generated: GeneratedKernel, compiled: CompiledPhase, cc: tuple[int, 
 @functools.cache
 def _compilers(compiler: str) -> str:
     """Return a compiler and the versions that its machine code depends on, in addition to those in a kernel's key."""
-    found = [compiler]
+    versions = [compiler]
     for name in distributions_of(compiler):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append(f"{name} {importlib.metadata.version(name)}")
-    return ", ".join(found)
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+    return ", ".join(versions)
 
 
 def _place(generated: GeneratedKernel, cc: tuple[int, int]) -> str:
@@ -98,8 +98,8 @@ def _read(place: str, phases: tuple[Phase, ...]) -> tuple[LoadablePhase, ...] | 
         return None
 
 
-def _write(place: str, found: tuple[LoadablePhase, ...]) -> None:
+def _write(place: str, loadable: tuple[LoadablePhase, ...]) -> None:
     launches = [
-        {"entry": x.entry, "ptx": x.ptx, "log": x.log, "cubin": base64.b64encode(x.cubin).decode()} for x in found
+        {"entry": x.entry, "ptx": x.ptx, "log": x.log, "cubin": base64.b64encode(x.cubin).decode()} for x in loadable
     ]
     store.write(place, json_text(launches).encode())

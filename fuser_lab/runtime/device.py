@@ -67,8 +67,8 @@ def _stream_of() -> Callable[[int], int]:
     """Return a function that returns the handle of torch's current stream on a device."""
     torch = _torch()
     # As Triton and Inductor do, at a tenth of the cost of a Stream object.
-    found = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001
-    return found or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
+    raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001
+    return raw_stream or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +88,10 @@ class DeviceCall:
 
         ``shared`` holds words of other launches by name: all kernels with the same argument share one word.
         """
-        shared, given = {} if shared is None else shared, env.arguments
+        shared, arguments = {} if shared is None else shared, env.arguments
         for name, makers in self.parameters:
             if name not in shared:
-                shared[name] = tuple(made(given[name]) for made in makers)
+                shared[name] = tuple(made(arguments[name]) for made in makers)
         words = {name: shared[name] for name, _ in self.parameters}
         words |= {size.name: tuple(made(size.word) for made in _PARAMETERS[size.dtype]) for size in self.phase.sizes}
         return Launch(self.function, self.phase, words)
@@ -110,19 +110,19 @@ def _loaded(generated: GeneratedKernel, device: int) -> tuple[Function, ...]:
     """
     torch = _torch()
     key = (kernel_key(generated), device)
-    found = _FUNCTIONS.get(key)
-    if found is None:
+    loaded = _FUNCTIONS.get(key)
+    if loaded is None:
         codes = machine_code_of(generated, torch.cuda.get_device_capability(device))
         with _LOCK:
-            found = _FUNCTIONS.get(key)
-            if found is None:
+            loaded = _FUNCTIONS.get(key)
+            if loaded is None:
                 # Torch makes its context current lazily; modules are loaded into the current context.
                 torch.cuda.current_stream().synchronize()
                 torch.empty(1, device=CUDA.name)
                 functions = tuple(Function(c.cubin, c.entry, c.phase, device) for c in codes)
-                found = _FUNCTIONS.keep(key, functions)
+                loaded = _FUNCTIONS.keep(key, functions)
                 unload_unused()
-    return found
+    return loaded
 
 
 def current_device() -> str:
@@ -170,8 +170,8 @@ class DeviceMemory:
 
     def is_writable(self, array: Any) -> bool:
         """Whether an array may be written to."""
-        known = is_torch(array) or kind_of(array) == "cupy"
-        return known or (isinstance(array, np.ndarray) and array.flags.writeable)
+        is_on_device = is_torch(array) or kind_of(array) == "cupy"
+        return is_on_device or (isinstance(array, np.ndarray) and array.flags.writeable)
 
     def element_strides(self, array: Any) -> tuple[int, ...]:
         """Return strides in elements."""
@@ -286,14 +286,14 @@ class DeviceMemory:
         stream, number = _stream_of(), self.number
         launches = self.launches(calls, env)
         row = None if launches is None else Launches(launches)
-        kept = env.copy()  # keeps the arrays alive as long as the function
+        held = env.copy()  # keeps the arrays alive as long as the function
 
         def start() -> None:
             if row is not None:
                 row(stream(number))
                 return
             for call in calls:
-                call(kept)
+                call(held)
 
         return start
 

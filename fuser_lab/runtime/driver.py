@@ -38,16 +38,16 @@ def _launcher() -> Any:
     return _library().cuLaunchKernel
 
 
-def check(status: Any, what: str) -> None:
+def check(status: Any, call: str) -> None:
     """Raise RuntimeError if the driver reports an error."""
     if int(status) != 0:
-        raise RuntimeError(failure(int(status), what))
+        raise RuntimeError(failure(int(status), call))
 
 
-def failure(status: int, what: str) -> str:
+def failure(status: int, call: str) -> str:
     """Return the driver's error as one sentence."""
     name = bindings().CUresult(status).name
-    return f"{what} failed: the CUDA driver returned {name}."
+    return f"{call} failed: the CUDA driver returned {name}."
 
 
 # Modules whose functions have no references, with their contexts, waiting for `unload_unused`.

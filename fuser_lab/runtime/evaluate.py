@@ -17,28 +17,30 @@ from fuser_lab.targets import is_on_host
 
 
 def evaluate_segment(
-    fusion: Fusion, given: Mapping[str, Any], into: Mapping[str, Any] | None = None,
+    fusion: Fusion, arguments: Mapping[str, Any], into: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the outputs of a segment by name; operands are NumPy arrays or torch tensors, by name, and numbers.
 
     ``into`` are tensors for outputs: results that torch writes there are returned as these tensors.
     """
-    known: dict[Val, Any] = {
-        value: number_of(given[value.name], value.dtype) if isinstance(value, Scalar) else given[value.name]
+    values: dict[Val, Any] = {
+        value: number_of(arguments[value.name], value.dtype)
+        if isinstance(value, Scalar)
+        else arguments[value.name]
         for value in fusion.inputs
     }
-    devices = [value.device for value in known.values() if is_torch(value)]
+    devices = [value.device for value in values.values() if is_torch(value)]
     # A 0-d tensor may stay on the CPU beside GPU tensors; factories create tensors on their device.
     device = next((device for device in devices if not is_on_host(device.type)), next(iter(devices), None))
     for expr in fusion.exprs:
-        operands = [known[v] if v in known else constant(v) for v in expr.inputs]
+        operands = [values[v] if v in values else constant(v) for v in expr.inputs]
         target = (into or {}).get(expr.outputs[0].name)
-        if target is not None and device is not None and _written(expr, operands, target):
-            known[expr.outputs[0]] = target
+        if target is not None and device is not None and _is_written(expr, operands, target):
+            values[expr.outputs[0]] = target
             continue
         results = evaluate_expr(expr, operands) if device is None else _torch_expr(expr, operands, device)
-        known.update(zip(expr.outputs, results, strict=True))
-    return {tv.name: known[tv] for tv in fusion.outputs}
+        values.update(zip(expr.outputs, results, strict=True))
+    return {tv.name: values[tv] for tv in fusion.outputs}
 
 
 Seen = Callable[[Sequence[Any]], Any]  # makes a result that is a view of an input, given all inputs
@@ -67,7 +69,7 @@ def origins_of(fusion: Fusion) -> dict[TensorView, Origin]:
     writers = {target: output for output, target in fusion.aliases}
     targets = {output: target for target, output in reversed(writers.items())}
     aliased = {output for output, _ in fusion.aliases}
-    found: dict[TensorView, Origin] = {}
+    origins: dict[TensorView, Origin] = {}
     for result in fusion.outputs:
         exprs: list[Expr] = []
         tensor = result
@@ -81,11 +83,11 @@ def origins_of(fusion: Fusion) -> dict[TensorView, Origin]:
         if result in fusion.hidden or source not in numbers or not _is_view(source, exprs):
             continue
         updated = tensor not in numbers or (tensor in writers and not exprs)
-        found[result] = Origin(
+        origins[result] = Origin(
             number=numbers[source], base=writers[source] if updated else tensor, exprs=tuple(exprs), updated=updated,
             overwritten=source in writers and not updated,
         )
-    return found
+    return origins
 
 
 def _is_view(source: TensorView, exprs: Sequence[Expr]) -> bool:
@@ -115,14 +117,14 @@ def seen(array: Any, exprs: Sequence[Expr], scalars: Mapping[str, Any]) -> Any:
 def view_of(origin: Origin, inputs: Sequence[Any], output: Any) -> Seen:
     """Return a function that repeats a view of an input; torch makes any chain of views in one step."""
     number, exprs, torch = origin.number, origin.exprs, torch_module()
-    given = inputs[number]
-    if torch is None or type(given) not in {torch.Tensor, torch.nn.Parameter} or given.dtype is not output.dtype:
+    base = inputs[number]
+    if torch is None or type(base) not in {torch.Tensor, torch.nn.Parameter} or base.dtype is not output.dtype:
         return lambda inputs: seen(detached(inputs[number]), exprs, {})
-    if given.untyped_storage().data_ptr() != output.untyped_storage().data_ptr() or not output.numel():
+    if base.untyped_storage().data_ptr() != output.untyped_storage().data_ptr() or not output.numel():
         return lambda inputs: seen(detached(inputs[number]), exprs, {})
     shape, strides = output.shape, output.stride()
-    shift = output.storage_offset() - given.storage_offset()
-    if (shape, strides, shift) == (given.shape, given.stride(), 0):
+    shift = output.storage_offset() - base.storage_offset()
+    if (shape, strides, shift) == (base.shape, base.stride(), 0):
         return lambda inputs: detached(inputs[number])
 
     def strided(inputs: Sequence[Any]) -> Any:
@@ -166,7 +168,7 @@ def _torch_expr(expr: Expr, operands: Sequence[Any], device: Any) -> tuple[Any, 
     return tuple(from_numpy_as("torch", _owned(x)).to(device) for x in results)
 
 
-def _written(expr: Expr, operands: Sequence[Any], target: Any) -> bool:
+def _is_written(expr: Expr, operands: Sequence[Any], target: Any) -> bool:
     """Whether torch has written the result of an expression into a tensor."""
     into = OPS[expr.op.name].into
     if into is None or not all(is_torch(x) for x in (target, operands[0])):

@@ -51,16 +51,16 @@ class LruCache(Generic[Payload]):
         """Return the payload of an equal fusion; make it if there is none."""
         with self._lock:
             self._lookups += 1
-            known = self._kept.get(fusion)
-            if known is not None:
+            entry = self._kept.get(fusion)
+            if entry is not None:
                 self._hits += 1
-                known.hits += 1
+                entry.hits += 1
                 self._kept.move_to_end(fusion)
-                return known.payload
-            known = self._kept[fusion] = _Kept(self._make(fusion))
+                return entry.payload
+            entry = self._kept[fusion] = _Kept(self._make(fusion))
             if len(self._kept) > self._max:
                 self._kept.popitem(last=False)
-            return known.payload
+            return entry.payload
 
     def num_fusions(self) -> int:
         """Return the number of stored fusions."""
@@ -78,7 +78,7 @@ class LruCache(Generic[Payload]):
                 f"Total Fusions in Cache: {len(self._kept)}",
                 f"Total Unique Fusions Compiled: {self._lookups - self._hits}",
                 "Cache Hits by LRU ordering:",
-                *(f"\t{place} -> {kept.hits} hits" for place, kept in enumerate(reversed(self._kept.values()))),
+                *(f"\t{place} -> {entry.hits} hits" for place, entry in enumerate(reversed(self._kept.values()))),
                 f"Cache Lookups: {self._lookups}",
                 f"Cache Hits: {self._hits}",
                 f"Hit Rate: {rate:g}%",

@@ -54,12 +54,12 @@ class LaunchFacts:
             If neither nvdisasm nor cuobjdump is installed.
         """
         for tool, option in _DISASSEMBLERS:
-            found = shutil.which(tool)
-            if found is not None:
+            program = shutil.which(tool)
+            if program is not None:
                 with tempfile.TemporaryDirectory() as folder:
                     place = Path(folder) / "kernel.cubin"
                     place.write_bytes(self.cubin)
-                    command = [found, option, str(place)]
+                    command = [program, option, str(place)]
                     said = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - no shell
                     return said.stdout
         msg = "showing machine code needs nvdisasm or cuobjdump of the CUDA toolkit; neither is on the PATH."

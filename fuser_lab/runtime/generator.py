@@ -34,7 +34,7 @@ def with_seeds(fusion: Fusion, inputs: Sequence[Any], *, ahead: bool = False, li
     if not count:
         return list(inputs)
     with _lock:
-        seed, first = _drawn([*inputs, *like], count, ahead=ahead)
+        seed, first = _draw([*inputs, *like], count, ahead=ahead)
     return [*inputs, seed, *(first + STEP * number for number in range(count))]
 
 
@@ -46,7 +46,7 @@ def reference_form(
     return explicit, inputs_to_numpy(with_seeds(explicit, inputs, ahead=ahead, like=like))
 
 
-def _drawn(inputs: Sequence[Any], count: int, *, ahead: bool) -> tuple[int, int]:
+def _draw(inputs: Sequence[Any], count: int, *, ahead: bool) -> tuple[int, int]:
     """Return a seed and the first of ``count`` offsets, and advance the generator unless looking ahead."""
     tensors = [value for value in inputs if is_torch(value)]
     if not tensors:

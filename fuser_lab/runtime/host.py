@@ -174,8 +174,8 @@ def _copy(target: Array, source: Array) -> None:
     Elements that an expanded target has once in memory are copied once.
     """
     if target.shape == source.shape and 0 in target.strides:
-        own = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in target.strides)
-        target, source = target[own], source[own]
+        distinct = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in target.strides)
+        target, source = target[distinct], source[distinct]
     if _by_kernel(target, source):
         return
     kind = _SAME_SIZE.get(target.itemsize)

@@ -117,22 +117,22 @@ class HostRun:
     def start(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Return the outputs if inputs and ``out`` match the previous ones; otherwise do nothing and return None."""
         makers = self._results.makers
-        given = None if out is None and makers is None else self._given(inputs)
-        if given is None:
+        addresses = None if out is None and makers is None else self._given(inputs)
+        if addresses is None:
             return None
         if out is None:
             computed = [make() for make in makers or ()]
-            given += [_address(value) for value in computed]
+            addresses += [_address(value) for value in computed]
         else:
             computed = [*out]
-            apart = self._apart(inputs, computed, given)
+            apart = self._apart(inputs, computed, addresses)
             if apart is None:
                 return None
-            given = apart
+            addresses = apart
         for place, word in self._words:
-            word.value = given[place]
+            word.value = addresses[place]
         for place, holder, key in self._arguments:
-            holder[key] = given[place]
+            holder[key] = addresses[place]
         for call in self._calls:
             call()
         return self._results.of(inputs, computed)
@@ -144,24 +144,24 @@ class HostRun:
         for guard in self._guards:
             if guard(*inputs):
                 return [value.data_ptr() for value in inputs]
-        found = _compared(inputs, self._inputs)
-        if found is not None:
+        compared = _addresses_of(inputs, self._inputs)
+        if compared is not None:
             self._add_guard(inputs)
-        return found
+        return compared
 
     def _add_guard(self, inputs: Sequence[Any]) -> None:
         guard = guard_of(inputs) if self._are_tensors else None
         if guard is not None:
             self._guards.appendleft(guard)
 
-    def _apart(self, inputs: Sequence[Any], outputs: Sequence[Any], given: list[Any]) -> list[Any] | None:
+    def _apart(self, inputs: Sequence[Any], outputs: Sequence[Any], input_addresses: list[Any]) -> list[Any] | None:
         """Return all addresses if the caller's outputs are writable and share no memory with other arrays."""
         if len(outputs) != len(self._outputs) or not all(map(_is_writable, outputs)):
             return None
-        written = _compared(outputs, self._outputs)
+        written = _addresses_of(outputs, self._outputs)
         if written is None:
             return None
-        values, addresses = [*inputs, *outputs], given + written
+        values, addresses = [*inputs, *outputs], input_addresses + written
         spans = [
             (0, 0) if form[0] is None else (address, address + span_of(value))
             for value, address, form in zip(values, addresses, (*self._inputs, *self._outputs), strict=True)
@@ -190,25 +190,25 @@ def _kind(value: Any) -> type:
     return kind.__base__ or kind if kind.__name__ == "Parameter" and hasattr(value, "data_ptr") else kind
 
 
-def _compared(values: Sequence[Any], forms: Sequence[Form]) -> list[Any] | None:
+def _addresses_of(values: Sequence[Any], forms: Sequence[Form]) -> list[Any] | None:
     """Return addresses and numbers of values if they have these forms, otherwise None."""
-    found: list[Any] = []
+    numbers: list[Any] = []
     for value, (kind, shape, strides, dtype) in zip(values, forms, strict=True):
         if kind is None:
             if value.__class__ is not shape or (shape is int and not 0 <= value < LARGEST_WORD):
                 return None
-            found.append(value)
+            numbers.append(value)
         elif _kind(value) is not kind or value.dtype != dtype or value.shape != shape:
             return None
         elif kind is np.ndarray:
             if value.strides != strides or not value.flags.aligned:
                 return None
-            found.append(_address(value))
+            numbers.append(_address(value))
         elif value.stride() == strides and value.is_cpu and not value.is_neg() and not value.is_conj():
-            found.append(value.data_ptr())
+            numbers.append(value.data_ptr())
         else:
             return None
-    return found
+    return numbers
 
 
 def _address(value: Any) -> Any:
@@ -233,14 +233,14 @@ class HostRuns:
 
     def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Return the outputs of a run that matches a stored run, or None if none matches."""
-        kept = self._kept
-        if not kept or inputs.__class__ not in {list, tuple} or not (out is None or out.__class__ in {list, tuple}):
+        runs = self._kept
+        if not runs or inputs.__class__ not in {list, tuple} or not (out is None or out.__class__ in {list, tuple}):
             return None
         if self._check is not None and not self._passes(inputs):
             return None
-        for _ in range(len(kept)):
+        for _ in range(len(runs)):
             try:
-                run = kept.pop()
+                run = runs.pop()
             except IndexError:  # another thread took it
                 return None
             try:
@@ -248,9 +248,9 @@ class HostRuns:
             except (MemoryError, RuntimeError):  # the slow path handles or reports the error
                 return None
             if outputs is not None:
-                kept.append(run)
+                runs.append(run)
                 return outputs
-            kept.appendleft(run)
+            runs.appendleft(run)
         return None
 
     def taken(self) -> HostRun | None:
@@ -308,14 +308,14 @@ class HostRuns:
         # Kernels take flat memory; the array library takes arrays.
         flat_only = all(isinstance(call, HostCall) for call in calls)
         names = {s.name: (s.name, *aliases.get(s.name, ())) for s in (*slots, *computed)}
-        callers = {name for found in names.values() for name in found}
+        callers = {name for aliases_of in names.values() for name in aliases_of}
         # An empty array has no address to change; a result that is a view of an input may also be computed into
         # storage.
-        given = [slot for slot in (*slots, *computed) if isinstance(slot, Slot)]
-        empty = {name for s in given if not s.layout.size for name in names[s.name]}
-        own = env.copy()
+        tensors = [slot for slot in (*slots, *computed) if isinstance(slot, Slot)]
+        empty = {name for s in tensors if not s.layout.size for name in names[s.name]}
+        run_env = env.copy()
         for name in callers - empty:
-            own.drop(name)
+            run_env.drop(name)
         words: list[tuple[int, ctypes.c_void_p]] = []
         scalars: dict[str, int] = {}
         for place, (slot, value) in enumerate(zip((*slots, *computed), (*inputs, *made), strict=True)):
@@ -329,20 +329,20 @@ class HostRuns:
             if not _is_direct(value, env.arguments[slot.name]):
                 return None
             for name in names[slot.name]:
-                own.arguments[name] = _pointing(env.arguments[name])
-                words.append((place, _word(own.arguments[name])))
+                run_env.arguments[name] = _pointing(env.arguments[name])
+                words.append((place, _word(run_env.arguments[name])))
                 if not flat_only:
-                    own.arrays[name] = _pointing(env.arrays[name])
-                    words.append((place, _word(own.arrays[name])))
+                    run_env.arrays[name] = _pointing(env.arrays[name])
+                    words.append((place, _word(run_env.arrays[name])))
         bound: list[Callable[[], None]] = []
         numbers: list[tuple[int, Any, Any]] = []
         if not flat_only:
-            numbers += [(place, own.arguments, name) for name, place in scalars.items()]
+            numbers += [(place, run_env.arguments, name) for name, place in scalars.items()]
         for call in calls:
             if not isinstance(call, HostCall):
-                bound.append(functools.partial(call, own))
+                bound.append(functools.partial(call, run_env))
                 continue
-            arguments = [own.arguments.get(name) for name in call.arguments]  # each run sets the numbers
+            arguments = [run_env.arguments.get(name) for name in call.arguments]  # each run sets the numbers
             bound.append(functools.partial(call.on, arguments))
             numbers += [(scalars[n], arguments, k) for k, n in enumerate(call.arguments) if n in scalars]
         views = (

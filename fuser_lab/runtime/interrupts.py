@@ -87,7 +87,7 @@ class _NoBar:
         """Do nothing."""
 
 
-def progress_bar(what: str, total: int | None = None, *, hidden: bool = False) -> Any:
+def progress_bar(title: str, total: int | None = None, *, hidden: bool = False) -> Any:
     """Return a progress bar of tqdm, shown in a terminal or notebook; an invisible one if tqdm cannot be imported."""
     import_whole("tqdm.auto")
     try:
@@ -95,4 +95,4 @@ def progress_bar(what: str, total: int | None = None, *, hidden: bool = False) -
     except Exception:  # noqa: BLE001 - whatever is wrong with it, work goes on
         return _NoBar()
     # disable=None: no bar if the output is not a terminal.
-    return tqdm(total=total, desc=what, leave=False, disable=True if hidden else None)
+    return tqdm(total=total, desc=title, leave=False, disable=True if hidden else None)

@@ -163,10 +163,12 @@ def _truncation(dtype: DataType) -> Any:
 
             # Out of range this value is undefined; the selections below then never use it.
             inside = (builder.fptosi if low else builder.fptoui)(number, bits)
-            found = builder.select(builder.fcmp_ordered("<=", number, limit(low)), ir.Constant(bits, low), inside)
-            found = builder.select(builder.fcmp_ordered(">=", number, limit(high + 1)), ir.Constant(bits, high), found)
+            clamped = builder.select(builder.fcmp_ordered("<=", number, limit(low)), ir.Constant(bits, low), inside)
+            clamped = builder.select(
+                builder.fcmp_ordered(">=", number, limit(high + 1)), ir.Constant(bits, high), clamped,
+            )
             nan = ir.Constant(bits, integer_of_nan(dtype, of_double=of_double))
-            return builder.select(builder.fcmp_unordered("uno", number, number), nan, found)
+            return builder.select(builder.fcmp_unordered("uno", number, number), nan, clamped)
 
         return getattr(types, str(dtype.numpy))(x), generate
 
@@ -324,8 +326,8 @@ def _quantile(half: Any, center: Any) -> Any:
         q = q * r + 1.48753612908506148525e-2
         q = q * r + 1.36929880922735805310e-1
         q = q * r + 5.99832206555887937690e-1
-    found = p / (q * r + 1.0)
-    return -found if center < 0.0 else found
+    quantile = p / (q * r + 1.0)
+    return -quantile if center < 0.0 else quantile
 
 
 @njit(error_model="numpy")

@@ -26,19 +26,19 @@ def known_calls(functions: Any) -> AbstractContextManager[None]:
     return replaced(functions, "get_call_type", lambda resolve: _looking_up(resolve, _KNOWN.setdefault(functions, {})))
 
 
-def _looking_up(resolve: Callable[..., Any], known: dict[Any, tuple[Any, Any]]) -> Callable[..., Any]:
+def _looking_up(resolve: Callable[..., Any], resolved: dict[Any, tuple[Any, Any]]) -> Callable[..., Any]:
     def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
         if kws:
             return resolve(self, context, args, kws)
         key = self, context, args
-        found = known.get(key)
-        if found is None:
+        entry = resolved.get(key)
+        if entry is None:
             signature = resolve(self, context, args, kws)
-            if len(known) >= _MOST:
-                known.clear()
-            known[key] = signature, self.get_impl_key(signature)
+            if len(resolved) >= _MOST:
+                resolved.clear()
+            resolved[key] = signature, self.get_impl_key(signature)
             return signature
-        signature, implementation = found
+        signature, implementation = entry
         self._impl_keys[signature.args] = implementation
         return signature
 

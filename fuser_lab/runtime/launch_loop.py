@@ -42,13 +42,13 @@ def loop() -> Any:
     of that launch, and the driver's status is returned.
     """
     with interrupts_deferred():
-        engine, address = _compiled()
+        engine, address = _compile()
     function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
     function.engine = engine  # type: ignore[attr-defined] # keeps the code alive
     return function
 
 
-def _compiled() -> tuple[Any, int]:
+def _compile() -> tuple[Any, int]:
     from llvmlite import binding
 
     with contextlib.suppress(RuntimeError):  # newer versions initialize themselves and raise
@@ -94,9 +94,9 @@ def _module() -> Any:
     kernel, arguments, blocks, x, y, shared = (
         load(here, n) for n in (_FUNCTION, _ARGUMENTS, _BLOCKS, _X, _Y, _SHARED)
     )
-    one = status(1)
+    single = status(1)
     extra = place.as_pointer()(None)
-    answer = builder.call(launch, [kernel, blocks, one, one, x, y, one, shared, stream, arguments, extra])
+    answer = builder.call(launch, [kernel, blocks, single, single, x, y, single, shared, stream, arguments, extra])
     builder.cbranch(builder.icmp_unsigned("==", answer, status(0)), after, refused)
     builder.position_at_end(after)
     number.add_incoming(builder.add(number, word(1)), after)

@@ -23,8 +23,8 @@ class HostCall:
 
     def __call__(self, env: Environment) -> None:
         """Run with arguments looked up by name."""
-        given = env.arguments
-        self.on([given[name] for name in self.arguments])
+        values = env.arguments
+        self.on([values[name] for name in self.arguments])
 
     def on(self, values: list[Any]) -> None:
         """Run with arguments in order."""

@@ -71,11 +71,11 @@ class WorkerEndedError(LlvmError):
 
 def worker_command(options: Sequence[str] = ()) -> list[str]:
     """Return the command that starts a worker, with options of LLVM itself."""
-    found = find_spec("llvmlite")
-    assert found is not None
-    assert found.origin is not None
+    package = find_spec("llvmlite")
+    assert package is not None
+    assert package.origin is not None
     # Load neither the user's modules nor startup code of the environment, which take longer than llvmlite.
-    return [sys.executable, "-I", "-S", llvm_worker.__file__, str(Path(found.origin).parents[1]), *options]
+    return [sys.executable, "-I", "-S", llvm_worker.__file__, str(Path(package.origin).parents[1]), *options]
 
 
 class LlvmProcess:
@@ -145,9 +145,9 @@ class LlvmProcess:
         """
         chosen = pipeline or request.pipeline
         with self._lock:
-            found, parts = self._asked(_head(request, chosen), request.bitcode)
-        if found["error"] is not None:
-            msg = f"LLVM refuses {request.name}: {found['error']}"
+            answer, parts = self._asked(_head(request, chosen), request.bitcode)
+        if answer["error"] is not None:
+            msg = f"LLVM refuses {request.name}: {answer['error']}"
             raise LlvmError(msg)
         return Compiled(bitcode=parts[0], machine_code=parts[1])
 

@@ -21,18 +21,18 @@ def remove_oldest(place: Path, most_bytes: int = MOST_BYTES, most_files: int = M
     most_bytes, most_files
         Limits; if one is exceeded, files are removed until a fifth of both is free.
     """
-    found: list[tuple[float, str, int]] = []
+    cached_files: list[tuple[float, str, int]] = []
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
                 if entry.is_file(follow_symlinks=False):
                     stat = entry.stat(follow_symlinks=False)
-                    found.append((stat.st_mtime, entry.path, stat.st_size))
-    files, size = len(found), sum(nbytes for _, _, nbytes in found)
+                    cached_files.append((stat.st_mtime, entry.path, stat.st_size))
+    files, size = len(cached_files), sum(nbytes for _, _, nbytes in cached_files)
     if files <= most_files and size <= most_bytes:
         return
     now = time.time()
-    for changed, path, nbytes in sorted(found):
+    for changed, path, nbytes in sorted(cached_files):
         if changed > now - _YOUNG or (files <= _KEPT_SHARE * most_files and size <= _KEPT_SHARE * most_bytes):
             return
         with contextlib.suppress(OSError):

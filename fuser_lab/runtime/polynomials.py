@@ -107,7 +107,7 @@ def _written(rule: Callable[..., Number]) -> Any:
     """Return a function for kernels whose instructions are written into its caller."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return rule(*(Number(builder, one) for one in args)).value
+        return rule(*(Number(builder, argument) for argument in args)).value
 
     def unary(context: Any, x: Any) -> Any:
         return float32(float32), generate
@@ -295,10 +295,10 @@ def _pow(x: Number, y: Number) -> Number:
     result = result.where(size.is_zero, zero.where(falls, infinity))
     result = result.where(size.equals(math.inf), infinity.where(falls, zero))
     # Whether y is an integer, and whether it is odd. Integers from 2**24 are even.
-    given = y.where(y < 0.0, y * -1.0)
-    given = Number(builder, _value(0.0)).where(given < 16777216.0, given)
-    whole = builder.fptosi(given.value, _INT)
-    is_whole = Number(builder, builder.sitofp(whole, _FLOAT)).equals(given)
+    magnitude = y.where(y < 0.0, y * -1.0)
+    magnitude = Number(builder, _value(0.0)).where(magnitude < 16777216.0, magnitude)
+    whole = builder.fptosi(magnitude.value, _INT)
+    is_whole = Number(builder, builder.sitofp(whole, _FLOAT)).equals(magnitude)
     outside = builder.and_(builder.and_(x < 0.0, x > -math.inf), builder.not_(is_whole))
     result = result.where(outside, math.nan)
     odd = builder.and_(is_whole, builder.trunc(whole, ir.IntType(1)))
@@ -334,7 +334,7 @@ _LARGE_DOUBLE = 6755399441055744.0  # 1.5 * 2**52: see _LARGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Angle:
-    """An angle as a number of right angles, of which only the lowest bits matter, plus at most half a right angle."""
+    """An angle as a number of right angles, needed only modulo 4, plus at most half a right angle."""
 
     rights: Any
     rest: Number
@@ -351,7 +351,7 @@ def _angle(x: Number) -> _Angle:
     """Return a float32 of any magnitude as an angle."""
     builder, wide = x.builder, x.to(_DOUBLE)
     size = wide.where(wide < 0.0, wide * -1.0)
-    scale, first, second, third = (Number(builder, ir.Constant(_DOUBLE, one)) for one in (1.0, 1.0, 0.0, 0.0))
+    scale, first, second, third = (Number(builder, ir.Constant(_DOUBLE, constant)) for constant in (1.0, 1.0, 0.0, 0.0))
     for step, *pieces in _CIRCLES:
         above = size > 2.0 ** (step + 25)
         scale = scale.where(above, 2.0**-step)

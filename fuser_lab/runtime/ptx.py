@@ -94,8 +94,8 @@ def refused(generated: GeneratedKernel, target: str, error: Exception) -> Compil
     """Return the error to raise if a compiler refuses a kernel; the message names the file of its source."""
     said = str(error).strip().partition("\n")[0] or type(error).__name__
     place = source_path(generated.source)
-    kept = f" (its source is in {place})" if place is not None else ""
-    return CompilationError(f"the kernel {generated.kernel_ir.name} does not compile for {target}: {said}{kept}.")
+    location = f" (its source is in {place})" if place is not None else ""
+    return CompilationError(f"the kernel {generated.kernel_ir.name} does not compile for {target}: {said}{location}.")
 
 
 def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool) -> tuple[CompiledPhase, ...]:

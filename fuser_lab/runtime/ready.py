@@ -133,9 +133,9 @@ class ReadyRun:
         self._spans: list[int | None] = []
         self.given: list[Any] = []  # addresses and numbers that the arguments are set to
         self._device = next((value.get_device() for value in values if type(value) in kinds), -1)
-        known = [*(alignments or [ALIGNED] * len(inputs)), *[ALIGNED] * len(outputs)]
+        expected = [*(alignments or [ALIGNED] * len(inputs)), *[ALIGNED] * len(outputs)]
         # The address bits that are compared, and their expected values.
-        self._rests = [(ALIGNED - 1, 0) if a >= ALIGNED else (2 * a - 1, a) for a in known]
+        self._rests = [(ALIGNED - 1, 0) if a >= ALIGNED else (2 * a - 1, a) for a in expected]
         self._aligned = all(not rest for _, rest in self._rests)
         for value in values:
             if type(value) in kinds:
@@ -183,49 +183,49 @@ class ReadyRun:
             return None
         for guard in self._guards:
             if guard(*inputs):
-                given = [value.data_ptr() for value in inputs]
+                addresses = [value.data_ptr() for value in inputs]
                 if self._pack is not None:
-                    return self._quick(given, made, self._pack)
+                    return self._quick(addresses, made, self._pack)
                 break
         else:
             compared = self._compared(inputs)
             if compared is None:
                 return None
-            given = compared
+            addresses = compared
             if not all(
                 span is None or value.get_device() == self._device
                 for value, span in zip(inputs, self._spans, strict=False)
             ):
                 return None
             self._add_guard(inputs)
-        if not self._is_aligned(given):
+        if not self._is_aligned(addresses):
             return None
         try:
             outputs = made()
         except RuntimeError:  # the slow path reports what does not fit in memory
             return None
-        given += [value.data_ptr() for value in outputs]
-        self._launch(given, inputs, outputs)
+        addresses += [value.data_ptr() for value in outputs]
+        self._launch(addresses, inputs, outputs)
         if self._views is None:
             return outputs
         rest = iter(outputs)
         return [next(rest) if view is None else view(inputs) for view in self._views]
 
-    def _quick(self, given: list[int], made: Maker, pack: Callable[..., None]) -> list[Any] | None:
-        """Do the rest of `fresh` for kernels whose arguments are only tensors, with addresses in ``given``."""
+    def _quick(self, addresses: list[int], made: Maker, pack: Callable[..., None]) -> list[Any] | None:
+        """Do the rest of `fresh` for kernels whose arguments are only tensors, with addresses in ``addresses``."""
         ends = 0
-        for address in given:
+        for address in addresses:
             ends |= address
-        if (ends % ALIGNED or not self._aligned) and not self._is_aligned(given):
+        if (ends % ALIGNED or not self._aligned) and not self._is_aligned(addresses):
             return None
         try:
             outputs = made()
         except RuntimeError:  # the slow path reports what does not fit in memory
             return None
         for value in outputs:
-            given.append(value.data_ptr())  # noqa: PERF401 - a list of its own takes longer
-        pack(*given)
-        self.given = given
+            addresses.append(value.data_ptr())  # noqa: PERF401 - a second list takes longer
+        pack(*addresses)
+        self.given = addresses
         self._launches[0](self.stream)
         return outputs
 
@@ -263,22 +263,22 @@ class ReadyRun:
         guard = self._guard
         here = guard is not None and guard(*values)  # also on the same device
         if here:
-            given = [value.data_ptr() for value in values]
+            addresses = [value.data_ptr() for value in values]
         else:
             compared = self._compared(values)
             if compared is None:
                 return False
-            given = compared
-        if given != self.given and not (self._fits(given) if here else self._moved(values, given)):
+            addresses = compared
+        if addresses != self.given and not (self._fits(addresses) if here else self._moved(values, addresses)):
             return False
-        self._launch(given, values[: self._inputs], values[self._inputs :])
+        self._launch(addresses, values[: self._inputs], values[self._inputs :])
         return True
 
-    def _launch(self, given: list[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        if given != self.given:
+    def _launch(self, addresses: list[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        if addresses != self.given:
             for place, word in self._words:
-                word.value = given[place]
-            self.given = given
+                word.value = addresses[place]
+            self.given = addresses
         if self._evaluated is not None:
             self._evaluated.put([*inputs, *outputs])
         stream = self.stream
@@ -289,14 +289,14 @@ class ReadyRun:
             if self._evaluated is not None:
                 self._evaluated.drop()
 
-    def _is_aligned(self, given: Sequence[Any]) -> bool:
+    def _is_aligned(self, addresses: Sequence[Any]) -> bool:
         """Whether the addresses of inputs have the low bits that kernels were compiled for."""
         if self._aligned and self._are_tensors:
             ends = 0
-            for address in given:
+            for address in addresses:
                 ends |= address
             return not ends % ALIGNED
-        for number, span, (mask, rest) in zip(given, self._spans, self._rests, strict=False):
+        for number, span, (mask, rest) in zip(addresses, self._spans, self._rests, strict=False):
             if span is not None and number & mask != rest:
                 return False
             if span is None and number.__class__ is int and not 0 <= number < LARGEST_WORD:
@@ -305,34 +305,34 @@ class ReadyRun:
 
     def _compared(self, values: Sequence[Any]) -> list[Any] | None:
         """Return addresses and numbers if values match the previous ones."""
-        given: list[Any] = []
+        addresses: list[Any] = []
         for value, (kind, shape, stride, dtype) in zip(values, self._places, strict=False):
-            found: type = value.__class__
+            type_of_value: type = value.__class__
             if shape is None:
-                if found is not kind:
+                if type_of_value is not kind:
                     return None
-                given.append(value)
+                addresses.append(value)
                 continue
-            if found not in self._kinds or value.shape != shape or value.stride() != stride:
+            if type_of_value not in self._kinds or value.shape != shape or value.stride() != stride:
                 return None
             if value.dtype is not dtype or value.is_neg():
                 return None
-            given.append(value.data_ptr())
-        return given
+            addresses.append(value.data_ptr())
+        return addresses
 
-    def _moved(self, values: Sequence[Any], given: Sequence[Any]) -> bool:
+    def _moved(self, values: Sequence[Any], addresses: Sequence[Any]) -> bool:
         """Whether arrays at new addresses are on the same device and fit."""
         here = all(
             span is None or value.get_device() == self._device
             for value, span in zip(values, self._spans, strict=True)
         )
-        return here and self._fits(given)
+        return here and self._fits(addresses)
 
-    def _fits(self, given: Sequence[Any]) -> bool:
+    def _fits(self, addresses: Sequence[Any]) -> bool:
         """Whether arrays at these addresses are aligned, and no written array overlaps another."""
-        if not self._is_aligned(given):
+        if not self._is_aligned(addresses):
             return False
-        spans = [(0, 0) if span is None else (n, n + span) for n, span in zip(given, self._spans, strict=True)]
+        spans = [(0, 0) if span is None else (n, n + span) for n, span in zip(addresses, self._spans, strict=True)]
         for place in range(self._inputs, len(spans)):
             begin, end = spans[place]
             for other, (first, last) in enumerate(spans):
@@ -353,21 +353,21 @@ class ReadyRuns:
 
     def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Launch a run that matches a stored run and return its outputs; None if none matches."""
-        kept = self._kept
+        runs = self._kept
         if inputs.__class__ not in _SEQUENCES or not (out is None or out.__class__ in _SEQUENCES):
             return None
-        stream, left = self._stream(), len(kept)
+        stream, left = self._stream(), len(runs)
         while left:
             try:
-                run = kept.pop()
+                run = runs.pop()
             except IndexError:  # another thread took it
                 return None
             if run.stream == stream:
                 outputs = run.fresh(inputs, self._made) if out is None else self._written(run, inputs, out)
                 if outputs is not None:
-                    kept.append(run)
+                    runs.append(run)
                     return outputs
-            kept.appendleft(run)
+            runs.appendleft(run)
             left -= 1
         return None
 

@@ -31,12 +31,12 @@ class Recent(Generic[Key, Value]):
     def keep(self, key: Key, value: Value) -> Value:
         """Return the value of a key, which is the given one unless there already is another."""
         with self._lock:
-            found = self._kept.setdefault(key, value)
+            stored = self._kept.setdefault(key, value)
             self._kept.move_to_end(key)
             forgotten = [self._kept.popitem(last=False) for _ in range(len(self._kept) - self._most)]
         # A value whose last reference is dropped here is destroyed outside the lock.
         del forgotten
-        return found
+        return stored
 
     def __contains__(self, key: object) -> bool:
         """Whether there is a value for a key."""
@@ -50,5 +50,5 @@ class Recent(Generic[Key, Value]):
     def clear(self) -> None:
         """Drop all values."""
         with self._lock:
-            kept, self._kept = self._kept, OrderedDict()
-        del kept
+            dropped, self._kept = self._kept, OrderedDict()
+        del dropped

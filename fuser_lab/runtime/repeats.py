@@ -90,44 +90,44 @@ def _launched(
     if any(map(needs_scalars, origins)):
         return None
     for value, slot in zip(values, slots, strict=True):
-        given = env.arguments[slot.name]
+        argument = env.arguments[slot.name]
         if not isinstance(slot, Slot):
-            is_given = type(value) is type(given)
+            is_given = type(value) is type(argument)
         else:
-            is_given = type(value) in ready.kinds and value.data_ptr() == given.data_ptr()
+            is_given = type(value) in ready.kinds and value.data_ptr() == argument.data_ptr()
         if not is_given:
             return None
     names = [(slot.name, *aliases.get(slot.name, ())) for slot in slots]
-    own = env.copy()  # keeps storage alive, but nothing of the caller
+    run_env = env.copy()  # keeps storage alive, but nothing of the caller
     for name in itertools.chain.from_iterable(names):
-        own.drop(name)
+        run_env.drop(name)
     # Kernels that take the same tensor share one word, and the words of all tensors are in one block.
     block = bytearray(8 * len(slots)) if all(isinstance(slot, Slot) for slot in slots) else None
     words: dict[str, tuple[Any, ...]] = {}
-    for place, found in enumerate(names if block is not None else ()):
+    for place, tensor_names in enumerate(names if block is not None else ()):
         word = ctypes.c_uint64.from_buffer(block or bytearray(), 8 * place)
         word.value = values[place].data_ptr()
-        words.update(dict.fromkeys(found, (word,)))
+        words.update(dict.fromkeys(tensor_names, (word,)))
     starts: list[Callable[[int], None]] = []
     for is_launch, group in itertools.groupby(calls, key=lambda call: memory.launches([call], env) is not None):
         if is_launch:
             starts.append(Launches(memory.launches(list(group), env, words) or ()))
         else:
-            starts += [functools.partial(_evaluated, call, own) for call in group]
+            starts += [functools.partial(_evaluated, call, run_env) for call in group]
     evaluated = None
     if not all(isinstance(start, Launches) for start in starts):
         tensors = [(place, n) for place, slot in enumerate(slots) if isinstance(slot, Slot) for n in names[place]]
         evaluated = Evaluated(
-            env=own, arrays=tuple((place, name, _form(env, slots[place].name, name)) for place, name in tensors),
+            env=run_env, arrays=tuple((place, name, _form(env, slots[place].name, name)) for place, name in tensors),
             numbers=tuple((place, slot.name) for place, slot in enumerate(slots) if not isinstance(slot, Slot)),
         )
     run = ReadyRun(
         ready.kinds, memory.queue(), inputs, made,
         [
-            tuple(word for name in (found if block is None else found[:1]) for word in words.get(name, ()))
-            for found in names
+            tuple(word for name in (group if block is None else group[:1]) for word in words.get(name, ()))
+            for group in names
         ],
-        starts, own,
+        starts, run_env,
         alignments=[
             memory.alignment(x) if isinstance(slot, Slot) else ALIGNED
             for x, slot in zip(inputs, parts.inputs, strict=True)

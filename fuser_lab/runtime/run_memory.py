@@ -98,17 +98,17 @@ class RunMemory:
         if out is None or not self._in_any_layout:
             return ()
         check_outs(self._parts.returned, out)
-        memory, found = self._memory, []
-        for slot, given in zip(self._parts.returned, out, strict=True):
-            if slot.name not in self._in_any_layout or not memory.is_writable(given) or not memory.is_native(given):
+        memory, layouts = self._memory, []
+        for slot, value in zip(self._parts.returned, out, strict=True):
+            if slot.name not in self._in_any_layout or not memory.is_writable(value) or not memory.is_native(value):
                 continue
-            array = memory.import_input(given, slot.tensor)
+            array = memory.import_input(value, slot.tensor)
             strides = slot.normal(memory.element_strides(array))
             if strides != slot.dense and _is_ordered(slot.shape, strides):
                 read = (x for inside, x in zip(self._parts.inputs, arrays, strict=True) if isinstance(inside, Slot))
                 if not any(may_overlap(array, x) for x in read):
-                    found.append((slot.name, strides))
-        return tuple(found)
+                    layouts.append((slot.name, strides))
+        return tuple(layouts)
 
     # Storage
 
@@ -153,8 +153,8 @@ class RunMemory:
         """Return the largest tensor in a block; a workspace counts as the output of its kernel."""
         fusion = self._parts.fusion
         names = [name for name in variant.sizes if variant.storage.block_of[name] == block]
-        found = [tv for name in names if (tv := fusion.tensors.get(name)) is not None]
-        return max(found or fusion.outputs, key=lambda tv: tv.nbytes)
+        tensors = [tv for name in names if (tv := fusion.tensors.get(name)) is not None]
+        return max(tensors or fusion.outputs, key=lambda tv: tv.nbytes)
 
     def _fresh(self, slot: Slot) -> tuple[Any, Any]:
         """Return new memory for an output, and an array of it."""
@@ -211,10 +211,10 @@ class RunMemory:
         if out is not None:
             check_outs(parts.returned, out)
             outputs = list(out)
-            given = [(slot, array) for slot, array in zip(parts.returned, out, strict=True) if array is not None]
-            written.update((f"out for {slot.name}", unexpanded(slot.tensor, array)) for slot, array in given)
+            outs = [(slot, array) for slot, array in zip(parts.returned, out, strict=True) if array is not None]
+            written.update((f"out for {slot.name}", unexpanded(slot.tensor, array)) for slot, array in outs)
             read = [array for slot, array in zip(parts.inputs, arrays, strict=True) if isinstance(slot, Slot)]
-            for slot, array in given:
+            for slot, array in outs:
                 self._place(env, slot, array, variant.layouts.get(slot.name, slot.layout), read, copies)
         check_disjoint(written)
         for slot in parts.computed:
@@ -235,8 +235,8 @@ class RunMemory:
                 elif origin.updated:
                     later.append((place, slot, origin))
                 else:
-                    own = None if origin.overwritten else itself(inputs[origin.number], kind, like)
-                    outputs[place] = self._view(env, slot, origin, own, arrays[origin.number], kind, like)
+                    base = None if origin.overwritten else itself(inputs[origin.number], kind, like)
+                    outputs[place] = self._view(env, slot, origin, base, arrays[origin.number], kind, like)
             # Everything is read before anything is overwritten.
             sources = [
                 *((target, self._result(env, slot, written.values())) for target, slot in copies),
@@ -245,18 +245,18 @@ class RunMemory:
             for target, array in sources:
                 memory.copy(target, array)
             for place, slot, origin in later:
-                own = itself(inputs[origin.number], kind, like)
-                outputs[place] = self._view(env, slot, origin, own, env.arrays[origin.base.name], kind, like)
+                base = itself(inputs[origin.number], kind, like)
+                outputs[place] = self._view(env, slot, origin, base, env.arrays[origin.base.name], kind, like)
 
         return outputs, finish
 
     def _view(
-        self, env: Environment, slot: Slot, origin: Origin, own: Any, array: Any, kind: str, like: Any,
+        self, env: Environment, slot: Slot, origin: Origin, base: Any, array: Any, kind: str, like: Any,
     ) -> Any:
         """Return a result as a view of the caller's array, or as a copy if it is a view of another array."""
-        if own is not None:
+        if base is not None:
             # If the strides of the given array make a reshape copy, the copy needs memory.
-            return self._allocated(slot.tensor, functools.partial(seen, own, origin.exprs, env.arguments))
+            return self._allocated(slot.tensor, functools.partial(seen, base, origin.exprs, env.arguments))
         return self._memory.export(self._copied(slot, seen(array, origin.exprs, env.arguments)), kind, like)
 
     def _copied(self, slot: Slot, array: Any) -> Any:
@@ -265,7 +265,7 @@ class RunMemory:
         return target
 
     def _place(
-        self, env: Environment, slot: Slot, given: Any, layout: Layout, read: Sequence[Any],
+        self, env: Environment, slot: Slot, target: Any, layout: Layout, read: Sequence[Any],
         copies: list[tuple[Any, Slot]],
     ) -> None:
         """Let kernels write into an array of the caller, or schedule a copy if they cannot.
@@ -274,13 +274,13 @@ class RunMemory:
         an input from the same memory.
         """
         memory, tensor = self._memory, slot.tensor
-        if not memory.is_writable(given):
-            msg = f"out for {tensor.name}, of type {type(given).__name__}, cannot be written to."
+        if not memory.is_writable(target):
+            msg = f"out for {tensor.name}, of type {type(target).__name__}, cannot be written to."
             raise InputError(msg)
-        if not memory.is_native(given) or self._parts.is_seen(tensor):
-            copies.append((given, slot))
+        if not memory.is_native(target) or self._parts.is_seen(tensor):
+            copies.append((target, slot))
             return
-        array = memory.import_input(given, tensor)
+        array = memory.import_input(target, tensor)
         strides = slot.normal(memory.element_strides(array))
         fits = layout_of(tensor, strides) == layout and memory.alignment(array) == ALIGNED
         if slot.name in env.arguments or not fits or any(may_overlap(array, x) for x in read):
@@ -306,10 +306,10 @@ class RunMemory:
     def _overwritten(self, source: TensorView, inputs: Sequence[Any], arrays: Sequence[Any]) -> Any:
         """Return the array to write to for an input: the caller's array if the run computes with a copy of it."""
         number = self._parts.fusion.inputs.index(source)
-        array, given = arrays[number], inputs[number]
-        check_writable(source.name, given)
-        if (is_torch(given) or isinstance(given, np.ndarray)) and not may_overlap(array, given):
-            array = given
+        array, argument = arrays[number], inputs[number]
+        check_writable(source.name, argument)
+        if (is_torch(argument) or isinstance(argument, np.ndarray)) and not may_overlap(array, argument):
+            array = argument
         return array
 
 

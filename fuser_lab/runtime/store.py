@@ -62,8 +62,8 @@ class _Folder:
         except OSError:
             return None
         try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
                 return None
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 return file.read(most)
@@ -237,11 +237,11 @@ def _make(folder: Path) -> None:
 
 def _check(path: Path, descriptor: int) -> None:
     """Raise if an open directory belongs to another user, or others may write to it."""
-    found = os.fstat(descriptor)
-    if found.st_uid != os.geteuid():
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid():
         msg = f"{path} belongs to another user"
         raise _UntrustedError(msg)
-    if found.st_mode & _OTHERS_WRITE:
+    if status.st_mode & _OTHERS_WRITE:
         msg = f"users other than its owner may write to {path} (chmod go-w changes that)"
         raise _UntrustedError(msg)
 
@@ -276,29 +276,29 @@ def secret() -> bytes | None:
 @functools.lru_cache(maxsize=4)
 def _secret(place: Path) -> bytes:
     with _walked(place, ()) as folder:
-        found = _known_secret(folder)
-        if found is None:
+        shared_secret = _known_secret(folder)
+        if shared_secret is None:
             # Of processes that create one at the same time, the first one's secret is that of all.
             with contextlib.suppress(OSError):  # a file system may have no links
                 folder.write("cache_key", secrets.token_bytes(_DIGEST), keep=True)
-            found = _known_secret(folder)
-        if found is None:  # what is there is no secret
+            shared_secret = _known_secret(folder)
+        if shared_secret is None:  # the file is not a valid secret
             folder.write("cache_key", secrets.token_bytes(_DIGEST))
-            found = _known_secret(folder)
-    if found is None:
+            shared_secret = _known_secret(folder)
+    if shared_secret is None:
         msg = f"the secret in {place} differs from the one that was written."
         raise OSError(msg)
-    return found
+    return shared_secret
 
 
 def _known_secret(folder: _Folder) -> bytes | None:
     """Return the secret in a directory; None if there is none or others may have read it."""
     if folder.descriptor is not None:
         try:
-            found = os.stat("cache_key", dir_fd=folder.descriptor, follow_symlinks=False)
+            status = os.stat("cache_key", dir_fd=folder.descriptor, follow_symlinks=False)
         except OSError:
             return None
-        if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+        if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
             return None
     content = folder.read("cache_key", most=_DIGEST + 1)
     return content if content is not None and len(content) == _DIGEST else None

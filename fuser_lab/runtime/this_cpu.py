@@ -75,7 +75,7 @@ def this_cpu() -> Device:
         msg = f"target {THIS_CPU!r}: {rates_file()} cannot be read ({error}); {how}."
         raise InputError(msg) from None
     if machine != _machine():
-        was, now = (f"{one['processor']} with {one['threads']} threads" for one in (machine, _machine()))
+        was, now = (f"{facts['processor']} with {facts['threads']} threads" for facts in (machine, _machine()))
         msg = f"target {THIS_CPU!r}: the stored rates are for {was}, but this CPU is {now}; {how}."
         raise InputError(msg)
     return host_device(rates)
@@ -90,7 +90,7 @@ def _check(rates: HostRates) -> None:
 
 def caches_here() -> HostCaches:
     """Return the threads that kernels use here, and the caches as reported by the system, or typical ones."""
-    found = {1: 32 * KIB, 2: 1024 * KIB, 3: 0}
+    sizes = {1: 32 * KIB, 2: 1024 * KIB, 3: 0}
     for place in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         with contextlib.suppress(OSError, ValueError):
             kind, level, size, cores = (
@@ -99,8 +99,8 @@ def caches_here() -> HostCaches:
             )
             if kind != "Instruction":
                 several = -(-processors() // _count(cores)) if level == "3" else 1  # a cache for each group of cores
-                found[int(level)] = int(size.removesuffix("K")) * KIB * several
-    return HostCaches(threads=threads_here(), first=found[1], second=found[2], last=max(found[3], 2 * found[2]))
+                sizes[int(level)] = int(size.removesuffix("K")) * KIB * several
+    return HostCaches(threads=threads_here(), first=sizes[1], second=sizes[2], last=max(sizes[3], 2 * sizes[2]))
 
 
 def _count(cores: str) -> int:

@@ -36,11 +36,11 @@ def prange(context: Any, count: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         part = builder.bitcast(builder.function.args[0], _PART.as_pointer())
         number, parts = (builder.load(_place(builder, part, field)) for field in (_NUMBER, _COUNT))
-        found = context.make_helper(builder, types.range_state64_type)
-        found.start = builder.udiv(builder.mul(args[0], number), parts)
-        found.stop = builder.udiv(builder.mul(args[0], builder.add(number, _SIZE(1))), parts)
-        found.step = _SIZE(1)
-        return found._getvalue()  # noqa: SLF001 - how Numba's own code does it
+        iterations = context.make_helper(builder, types.range_state64_type)
+        iterations.start = builder.udiv(builder.mul(args[0], number), parts)
+        iterations.stop = builder.udiv(builder.mul(args[0], builder.add(number, _SIZE(1))), parts)
+        iterations.step = _SIZE(1)
+        return iterations._getvalue()  # noqa: SLF001 - how Numba's own code does it
 
     return types.range_state64_type(types.int64), generate
 
@@ -49,7 +49,7 @@ def _place(builder: Any, record: Any, field: int) -> Any:
     return cgutils.gep_inbounds(builder, record, 0, field)
 
 
-def _shared(module: Any, kernel: Any) -> Any:
+def _sharing_function(module: Any, kernel: Any) -> Any:
     """Return a function with the parameters of a kernel that lets all threads call it and waits for them."""
     # The count of parts precedes the arguments, so that threads of the pool need not know their number.
     frame = ir.LiteralStructType([_SIZE, *(arg.type for arg in kernel.args[1:])])
@@ -58,11 +58,11 @@ def _shared(module: Any, kernel: Any) -> Any:
     builder = ir.IRBuilder(shared.append_basic_block())
     threads = ir.Function(module, ir.FunctionType(_SIZE, []), "get_num_threads")
     count = builder.call(threads, [])
-    given = builder.alloca(frame)
+    frame_memory = builder.alloca(frame)
     for field, value in enumerate([count, *shared.args[1:]]):
-        builder.store(value, _place(builder, given, field))
-    one = builder.icmp_unsigned("<=", count, _SIZE(1))
-    with builder.if_then(one):
+        builder.store(value, _place(builder, frame_memory, field))
+    is_serial = builder.icmp_unsigned("<=", count, _SIZE(1))
+    with builder.if_then(is_serial):
         # The pool is not used here, because in a fork of a process with threads it would end the process.
         part = builder.alloca(_PART)
         for value, field in ((_SIZE(0), _NUMBER), (_SIZE(1), _COUNT)):
@@ -77,7 +77,7 @@ def _shared(module: Any, kernel: Any) -> Any:
     arrays, counts, steps = (builder.alloca(kind) for kind in (_BYTES, _SIZE, _SIZE))
     for value, place in ((_BYTES(None), arrays), (count, counts), (_SIZE(1), steps)):
         builder.store(value, place)
-    pointers = [_called_by_pool(module, kernel, frame), arrays, counts, steps, given]
+    pointers = [_called_by_pool(module, kernel, frame), arrays, counts, steps, frame_memory]
     pool = ir.Function(module, _POOL, "numba_parallel_for")
     builder.call(pool, [*(builder.bitcast(p, _BYTES) for p in pointers), _SIZE(0), _SIZE(1), count])
     result = shared.args[0]
@@ -92,8 +92,8 @@ def _called_by_pool(module: Any, kernel: Any, frame: Any) -> Any:
     worker.linkage = "internal"
     array, parts, _, data = worker.args
     builder = ir.IRBuilder(worker.append_basic_block())
-    given = builder.bitcast(data, frame.as_pointer())
-    count, *arguments = (builder.load(_place(builder, given, field)) for field in range(len(frame.elements)))
+    frame_memory = builder.bitcast(data, frame.as_pointer())
+    count, *arguments = (builder.load(_place(builder, frame_memory, field)) for field in range(len(frame.elements)))
     first = builder.ptrtoint(builder.load(array), _SIZE)
     part = builder.alloca(_PART)
     builder.store(count, _place(builder, part, _COUNT))
@@ -112,7 +112,7 @@ class _Lower(Lower):
         context, fndesc = self.context, self.fndesc
         module = context.create_module("wrapper")
         kind = context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
-        callee = _shared(module, ir.Function(module, kind, fndesc.llvm_func_name))
+        callee = _sharing_function(module, ir.Function(module, kind, fndesc.llvm_func_name))
         PyCallWrapper(context, module, callee, fndesc, self.env, self.call_helper, release_gil).build()
         self.library.add_ir_module(module)
 

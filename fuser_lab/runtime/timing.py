@@ -182,30 +182,32 @@ class Measurement:
     @property
     def _so_far(self) -> Timings:
         rows: list[TimingRow] = []
-        for found in self._found:
-            row = self._row(found)
+        for measured in self._found:
+            row = self._row(measured)
             parts = [r.median for r in rows if r.plan == row.plan]
             rows.append(replace(row, kernels=sum(parts)) if row.segment is None and parts and row.samples else row)
         return Timings(rows=tuple(rows), system_load=self._load, cores=os.cpu_count() or 1).compared()
 
-    def _row(self, found: _Measured) -> TimingRow:
-        if found.cold is None or found.clock is None:
-            return found.row
-        sample = self._turns.sample(found.cold)
+    def _row(self, measured: _Measured) -> TimingRow:
+        if measured.cold is None or measured.clock is None:
+            return measured.row
+        sample = self._turns.sample(measured.cold)
         low, median, high = sample.quartiles()
-        _, warm, _ = (Sample(seconds=()) if found.warm is None else self._warm_turns.sample(found.warm)).quartiles()
+        _, warm, _ = (
+            Sample(seconds=()) if measured.warm is None else self._warm_turns.sample(measured.warm)
+        ).quartiles()
         return replace(
-            found.row, median=median, low=low, high=high, iqr=high - low, samples=len(sample.seconds),
-            seconds=sample.seconds, warm=warm, timer=found.clock.name, clocks=found.clocks,
+            measured.row, median=median, low=low, high=high, iqr=high - low, samples=len(sample.seconds),
+            seconds=sample.seconds, warm=warm, timer=measured.clock.name, clocks=measured.clocks,
         )
 
     def _take_turns(self, done: int, total: int, progress: Progress) -> None:
         left, complete = total - done, False
         for share in self._turns.rounds(self._cancelled):
             # Read during the work, because an idle processor has other clock rates.
-            rates = {clock: clock.rates() for clock in dict.fromkeys(found.clock for found in self._found) if clock}
-            for found in self._found:
-                found.clocks = rates[found.clock] if found.clock else ""
+            rates = {clock: clock.rates() for clock in dict.fromkeys(entry.clock for entry in self._found) if clock}
+            for measured in self._found:
+                measured.clocks = rates[measured.clock] if measured.clock else ""
             complete = share == 1
             progress(done + min(int(left * share), left - 1), total, self._so_far)
         for share in self._warm_turns.rounds(self._cancelled):
@@ -263,14 +265,14 @@ class _Measurement(Measurement):
             error, note = self._compared(plan.fusion, inputs, outputs)
             self._first = self._first or list(outputs)
             progress(done := done + 1, total, self._so_far)
-            kept = prepared.reusable(outputs)
-            bound = prepared.bind(inputs, kept)
+            outs = prepared.reusable(outputs)
+            bound = prepared.bind(inputs, outs)
             clock = self._clock(prepared.target)
             steps = prepared.steps(inputs)
             runs = [step.runs for step in steps]
             slow: set[int | None] = {n for n, step in enumerate(steps) if step.runs and step.in_lock_step}
             slow |= {None} if slow else set()  # the whole plan is slow as well
-            rows = self._calls(plan, bound, runs, partial(prepared.run, inputs, kept))
+            rows = self._calls(plan, bound, runs, partial(prepared.run, inputs, outs))
             inside: list[_Inside] = []
             if not error >= 1:
                 cold, warm = clock.measured_in_order(bound.steps), clock.measured_in_order_warm(bound.steps)
@@ -309,9 +311,9 @@ class _Measurement(Measurement):
         if refused:
             self._found.append(_Measured(row=replace(row, note=f"not measured: {refused}")))
             return
-        given = self._seeded(plan.fusion)
-        draws = len(given) > len(self._inputs)  # a peer draws other numbers
-        worst, note = (math.nan, _RANDOM) if draws else self._compared(plan.fusion, given, results)
+        arguments = self._seeded(plan.fusion)
+        draws = len(arguments) > len(self._inputs)  # a peer draws other numbers
+        worst, note = (math.nan, _RANDOM) if draws else self._compared(plan.fusion, arguments, results)
         made = "" if _takes_out(peer) else "it allocates its results"
         self._add(replace(row, error=worst, note="; ".join(filter(None, (made, note)))), call, clock)
 
@@ -320,29 +322,29 @@ class _Measurement(Measurement):
     ) -> tuple[Callable[[], object], list[Any], HostClock | DeviceClock]:
         """Return the call of a peer to measure, its results, and its clock; raise if it changes inputs."""
         call = partial(peer, *self._inputs)
-        given: list[Any] = []
+        outs: list[Any] = []
         if _takes_out(peer):
-            given = [_spoiled(array) for array in self._first]
-            call = partial(peer, *self._inputs, out=given[0] if len(given) == 1 else given)
-        kept = {n: value for n, value in enumerate(self._inputs) if is_torch(value) or isinstance(value, np.ndarray)}
-        before = {number: _like(value) for number, value in kept.items()}
+            outs = [_spoiled(array) for array in self._first]
+            call = partial(peer, *self._inputs, out=outs[0] if len(outs) == 1 else outs)
+        arrays = {n: value for n, value in enumerate(self._inputs) if is_torch(value) or isinstance(value, np.ndarray)}
+        before = {number: _like(value) for number, value in arrays.items()}
         try:
             results = call()
         finally:
-            changed = [number for number, array in before.items() if _restored(self._inputs[number], array)]
+            changed = [number for number, array in before.items() if _restore(self._inputs[number], array)]
         if changed and not prepared.fusion.aliases:
             msg = f"it changes input {' and '.join(map(str, changed))}, which has been restored"
             raise InputError(msg)
         flat = list(results) if isinstance(results, tuple | list) else [results]
-        if results is None and given:
-            flat = given
+        if results is None and outs:
+            flat = outs
         waits = [result for result in flat if hasattr(result, "block_until_ready")]
         if not waits:
             return call, flat, self._clock(prepared.target)
 
         def until_ready() -> None:
-            found = call()
-            for result in found if isinstance(found, tuple | list) else [found]:
+            returned = call()
+            for result in returned if isinstance(returned, tuple | list) else [returned]:
                 result.block_until_ready()
 
         return until_ready, flat, HostClock("perf_counter, block_until_ready")
@@ -358,9 +360,9 @@ class _Measurement(Measurement):
         plan: TimedPlan, bound: BoundRun, runs: Sequence[bool], complete: Callable[[], object],
     ) -> list[tuple[TimingRow, Callable[[], object]]]:
         """Return rows with their calls; a segment that does not run reads and writes nothing."""
-        found: list[tuple[TimingRow, Callable[[], object]]] = []
+        calls: list[tuple[TimingRow, Callable[[], object]]] = []
         for segment, step, moves in zip(plan.segments, bound.steps, runs, strict=True):
-            found.append(
+            calls.append(
                 (
                     TimingRow(
                         plan=plan.name, plan_hash=plan.hash, segment=segment.index, ops=len(segment.exprs),
@@ -372,11 +374,11 @@ class _Measurement(Measurement):
                 ),
             )
         whole = TimingRow(
-            plan=plan.name, plan_hash=plan.hash, segment=None, scheduler="", ops=sum(row.ops for row, _ in found),
-            bytes_in=sum(row.bytes_in for row, _ in found), bytes_out=sum(row.bytes_out for row, _ in found),
+            plan=plan.name, plan_hash=plan.hash, segment=None, scheduler="", ops=sum(row.ops for row, _ in calls),
+            bytes_in=sum(row.bytes_in for row, _ in calls), bytes_out=sum(row.bytes_out for row, _ in calls),
             bytes_crossing=plan.bytes_crossing,
         )
-        return [*found, (whole, complete)]
+        return [*calls, (whole, complete)]
 
     def _compared(
         self, fusion: Fusion, inputs: Sequence[Any], outputs: Sequence[Any],
@@ -396,28 +398,30 @@ class _Measurement(Measurement):
             return max((distance(got, first) for got, first in pairs), default=0.0), "checked against the first plan"
         if fusion not in self._reference:
             self._reference[fusion] = evaluate(fusion, inputs_to_numpy(inputs))
-        wanted = self._reference[fusion] or ()
-        return max((deviation(to_numpy(got), ref) for got, ref in zip(outputs, wanted, strict=True)), default=0.0), ""
+        reference = self._reference[fusion] or ()
+        return max(
+            (deviation(to_numpy(got), ref) for got, ref in zip(outputs, reference, strict=True)), default=0.0,
+        ), ""
 
 
-def distance(got: Any, wanted: Any) -> float:
+def distance(got: Any, reference: Any) -> float:
     """Return the deviation of arrays of any library, computed on the GPU if they are there."""
-    if not (is_torch(got) and is_torch(wanted) and got.is_cuda and wanted.is_cuda):
-        return deviation(to_numpy(got), to_numpy(wanted))
-    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+    if not (is_torch(got) and is_torch(reference) and got.is_cuda and reference.is_cuda):
+        return deviation(to_numpy(got), to_numpy(reference))
+    if got.shape != reference.shape or got.dtype != reference.dtype:
         return math.inf
     dtype = describe(got).dtype  # type: ignore[union-attr]
     tolerance = _TOLERANCE.get(dtype, 0.0)
     if dtype.is_float8:  # torch does not compute with this dtype
-        got, wanted = got.float(), wanted.float()
-    same = (got == wanted) | (got.isnan() & wanted.isnan())
+        got, reference = got.float(), reference.float()
+    same = (got == reference) | (got.isnan() & reference.isnan())
     if not tolerance or not got.numel():
         return 0.0 if bool(same.all()) else math.inf
-    finite = got.isfinite() & wanted.isfinite()
+    finite = got.isfinite() & reference.isfinite()
     if not bool((same | finite).all()):
         return math.inf
-    scale = float(wanted.abs().where(finite, 0).max())
-    return float((got - wanted).abs().where(finite, 0).max()) / (tolerance * max(scale, 1e-30))
+    scale = float(reference.abs().where(finite, 0).max())
+    return float((got - reference).abs().where(finite, 0).max()) / (tolerance * max(scale, 1e-30))
 
 
 def _takes_out(peer: Peer) -> bool:
@@ -429,27 +433,27 @@ def _takes_out(peer: Peer) -> bool:
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """Return names, with a number appended to repeated ones."""
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
         numbered = (f"{name} ({number})" for number in itertools.count(2))
-        found.append(name if name not in found else next(n for n in numbered if n not in found))
-    return found
+        distinct.append(name if name not in distinct else next(n for n in numbered if n not in distinct))
+    return distinct
 
 
-def _mismatch(results: Sequence[Any], wanted: Sequence[Any]) -> str:
+def _mismatch(results: Sequence[Any], expected: Sequence[Any]) -> str:
     """Return a sentence on wrong numbers, dtypes or shapes of a peer's results; empty if they are right."""
-    if len(results) != len(wanted):
-        return f"it returns {len(results)} results, the first plan {len(wanted)}"
-    for number, (got, want) in enumerate(zip(results, wanted, strict=True)):
-        of = f"result {number}" if len(wanted) > 1 else "its result"
+    if len(results) != len(expected):
+        return f"it returns {len(results)} results, the first plan {len(expected)}"
+    for number, (got, want) in enumerate(zip(results, expected, strict=True)):
+        of = f"result {number}" if len(expected) > 1 else "its result"
         if got is None:
             return f"{of} is None"
-        found, asked = describe(got), describe(want)
+        result, asked = describe(got), describe(want)
         if isinstance(asked, TensorSpec) and (
-            not isinstance(found, TensorSpec) or (found.dtype, found.shape) != (asked.dtype, asked.shape)
+            not isinstance(result, TensorSpec) or (result.dtype, result.shape) != (asked.dtype, asked.shape)
         ):
-            given = f"{found.dtype.ir_name} {list(found.shape)}" if isinstance(found, TensorSpec) else f"{found!r}"
-            return f"{of} is {given}, the first plan's {asked.dtype.ir_name} {list(asked.shape)}"
+            shown = f"{result.dtype.ir_name} {list(result.shape)}" if isinstance(result, TensorSpec) else f"{result!r}"
+            return f"{of} is {shown}, the first plan's {asked.dtype.ir_name} {list(asked.shape)}"
     return ""
 
 
@@ -459,13 +463,13 @@ def _like(array: Any) -> Any:
 
 def _spoiled(array: Any) -> Any:
     """Return an array like a result but with different values, so that it shows what a peer writes."""
-    found, spec = _like(array), describe(array)
+    spoiled, spec = _like(array), describe(array)
     inexact = isinstance(spec, TensorSpec) and (spec.dtype.is_float or spec.dtype.is_complex)
-    found[...] = math.nan if inexact else found == 0
-    return found
+    spoiled[...] = math.nan if inexact else spoiled == 0
+    return spoiled
 
 
-def _restored(array: Any, before: Any) -> bool:
+def _restore(array: Any, before: Any) -> bool:
     """Whether an array was changed; it is restored."""
     flat = array.detach() if is_torch(array) else array
     now, then = flat, before
@@ -481,19 +485,19 @@ def _after(note: str) -> str:
     return f"; {note}" if note else ""
 
 
-def deviation(got: Array, wanted: Array) -> float:
+def deviation(got: Array, expected: Array) -> float:
     """Return the largest difference relative to rounding error; infinite if NaN or infinities differ."""
     from fuser_lab.dtypes import from_numpy
 
-    if got.shape != wanted.shape:
+    if got.shape != expected.shape:
         return math.inf
     if not got.size:
         return 0.0
     tolerance = _TOLERANCE.get(from_numpy(got.dtype), 0.0)
     if not tolerance:
-        return 0.0 if np.array_equal(got, wanted) else math.inf
+        return 0.0 if np.array_equal(got, expected) else math.inf
     wide = np.complex128 if np.iscomplexobj(got) else np.float64
-    a, b = got.astype(wide), wanted.astype(wide)
+    a, b = got.astype(wide), expected.astype(wide)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     finite = np.isfinite(a) & np.isfinite(b)
     if not np.all(same | finite):

@@ -38,8 +38,8 @@ def folder() -> Path:
 def this_host(target: str = "", threads: int | None = None) -> Machine:
     """Return the processor of this machine, for kernels of a target with some threads; by default Numba's number."""
     if threads is None:
-        given = os.environ.get("NUMBA_NUM_THREADS", "").strip()
-        threads = int(given) if given.isdecimal() else processors()
+        setting = os.environ.get("NUMBA_NUM_THREADS", "").strip()
+        threads = int(setting) if setting.isdecimal() else processors()
     return Machine(target=target, device=processor_name(), detail=str(threads))
 
 
@@ -78,8 +78,8 @@ def forget(results: Iterable[KeptResult]) -> None:
 
 def forget_unreadable() -> None:
     """Delete the files that `load` ignores."""
-    for place, found in _all_files():
-        if isinstance(found, str):
+    for place, content in _all_files():
+        if isinstance(content, str):
             with contextlib.suppress(FileNotFoundError):
                 place.unlink()
 
@@ -88,11 +88,11 @@ def load() -> tuple[KeptResult, ...]:
     """Return all results that are kept, the newest first; one warning says which files are ignored, and why."""
     results: list[KeptResult] = []
     ignored: list[tuple[Path, str]] = []
-    for place, found in _all_files():
-        if isinstance(found, str):
-            ignored.append((place, found))
+    for place, content in _all_files():
+        if isinstance(content, str):
+            ignored.append((place, content))
         else:
-            results.append(found)
+            results.append(content)
     new = [(place, why) for place, why in ignored if str(place) not in _WARNED]
     if new:
         _WARNED.update(str(place) for place, _ in new)
@@ -101,7 +101,7 @@ def load() -> tuple[KeptResult, ...]:
         which = f"{first.name} {why}" if len(new) > 1 else f"it {why}"
         msg = f"Kept parameters: {several} ignored: {which}. fl.kept_results().forget_ignored() deletes such files."
         warn(msg, TuningWarning)
-    return tuple(sorted(results, key=lambda one: (one.date, one.ops, one.shapes), reverse=True))
+    return tuple(sorted(results, key=lambda result: (result.date, result.ops, result.shapes), reverse=True))
 
 
 def _all_files() -> Iterator[tuple[Path, "KeptResult | str"]]:
@@ -118,11 +118,11 @@ def _all_files() -> Iterator[tuple[Path, "KeptResult | str"]]:
         except UnreadableError as error:
             yield place, f"cannot be read ({error})"
         else:
-            yield place, _parsed(content)
+            yield place, _parse(content)
 
 
 @functools.lru_cache(maxsize=4096)
-def _parsed(content: bytes) -> "KeptResult | str":
+def _parse(content: bytes) -> "KeptResult | str":
     """Return the result that a file's content is, or why it is none."""
     try:
         record = parsed(content)

@@ -88,22 +88,22 @@ class Variants:
         """The layouts of dense, aligned inputs."""
         return tuple((slot.dense, ALIGNED) for slot in self._parts.tensors)
 
-    def of(self, given: InputLayouts, results: ResultLayouts = ()) -> Variant:
+    def of(self, layouts: InputLayouts, results: ResultLayouts = ()) -> Variant:
         """Return the variant for inputs and results with these layouts."""
-        found = self.known.get((given, results))
-        if found is not None:
-            found.used = next(self._clock)
-            return found
+        latest = self.known.get((layouts, results))
+        if latest is not None:
+            latest.used = next(self._clock)
+            return latest
         inputs = tuple(
             (slot.normal(strides), alignment)
-            for slot, (strides, alignment) in zip(self._parts.tensors, given, strict=True)
+            for slot, (strides, alignment) in zip(self._parts.tensors, layouts, strict=True)
         )
         key = inputs, results
         with self._lock:
-            found = self.kept.get(key)
-            if found is None:
-                found = self.kept[key] = self._compiled(key)
-            found.used = next(self._clock)
+            latest = self.kept.get(key)
+            if latest is None:
+                latest = self.kept[key] = self._compiled(key)
+            latest.used = next(self._clock)
             if len(self.kept) > KEPT_VARIANTS:
                 oldest = min(self.kept, key=lambda k: self.kept[k].used)
                 gone = self.kept.pop(oldest)
@@ -111,12 +111,12 @@ class Variants:
                 self.known = {strides: variant for strides, variant in self.known.items() if variant is not gone}
             if len(self.known) >= _KEPT_NAMES:
                 self.known = {}
-            self.known[given, results] = found
-            return found
+            self.known[layouts, results] = latest
+            return latest
 
     def generated(self, strides: Sequence[tuple[int, ...]]) -> tuple[GeneratedKernel, ...]:
         """Return the kernels to compile for aligned inputs of these strides; None if they have been compiled."""
-        inputs = tuple((slot.normal(given), ALIGNED) for slot, given in zip(self._parts.tensors, strides, strict=True))
+        inputs = tuple((slot.normal(each), ALIGNED) for slot, each in zip(self._parts.tensors, strides, strict=True))
         key: Key = inputs, ()
         with self._lock:
             if key in self.kept:
@@ -144,7 +144,7 @@ class Variants:
 
     def _layouts(self, inputs: InputLayouts) -> dict[str, Layout]:
         tensors = zip(self._parts.tensors, inputs, strict=True)
-        return {slot.name: layout_of(slot.tensor, given) for slot, (given, _) in tensors}
+        return {slot.name: layout_of(slot.tensor, input_strides) for slot, (input_strides, _) in tensors}
 
     def _result_layouts(self, results: ResultLayouts) -> dict[str, Layout]:
         return {name: layout_of(self._parts.outputs[name].tensor, strides) for name, strides in results}
@@ -155,17 +155,17 @@ class Variants:
 
     def _steps(self, key: Key) -> tuple[Step, ...]:
         tensors, (inputs, results) = self._parts.tensors, key
-        strides = {slot.name: given for slot, (given, _) in zip(tensors, inputs, strict=True)}
-        alignment = {slot.name: given for slot, (_, given) in zip(tensors, inputs, strict=True)}
+        strides = {slot.name: input_strides for slot, (input_strides, _) in zip(tensors, inputs, strict=True)}
+        alignment = {slot.name: input_alignment for slot, (_, input_alignment) in zip(tensors, inputs, strict=True)}
         views = self._views(inputs)
         live = self._parts.live - {view.segment for view in views}
-        known: dict[str, tuple[int, ...] | Layout] = {
+        layouts: dict[str, tuple[int, ...] | Layout] = {
             **strides, **dict(results), **{view.name: view.layout for view in views},
         }
         # Kernels get the address of the base; the offset of the view is part of its layout.
         alignment.update((view.name, alignment[view.base]) for view in views)
         return tuple(
-            replace(self._step(request, known, alignment), runs=number in live)
+            replace(self._step(request, layouts, alignment), runs=number in live)
             for number, request in enumerate(self._requests)
         )
 
@@ -203,25 +203,25 @@ class Variants:
 
     def _ready_calls(self, steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[tuple[Call, ...], ...]]:
         """Return the steps with their calls; a kernel that a compiler refuses is evaluated if the options allow it."""
-        found: list[tuple[Step, tuple[Call, ...]]] = []
+        ready: list[tuple[Step, tuple[Call, ...]]] = []
         for step in steps:
             if not step.runs:
-                found.append((step, ()))
+                ready.append((step, ()))
                 continue
             if step.generated is not None and step.in_lock_step:
-                found.append((step, (in_lock_step(step.generated),)))
+                ready.append((step, (in_lock_step(step.generated),)))
                 continue
             if step.generated is not None:
                 try:
-                    found.append((step, tuple(self._memory.calls(step.generated))))
+                    ready.append((step, tuple(self._memory.calls(step.generated))))
                     continue
                 except CompilationError as error:
                     if not self._evaluate_refused and step.scheduler is not SchedulerType.NO_OP:
                         raise
                     warn(f"{error} The array library evaluates the segment.", EvaluationWarning)
                     step = replace(step, generated=None, evaluated_because=str(error))  # noqa: PLW2901
-            found.append((step, (self._evaluation(step),)))
-        return tuple(step for step, _ in found), tuple(calls for _, calls in found)
+            ready.append((step, (self._evaluation(step),)))
+        return tuple(step for step, _ in ready), tuple(calls for _, calls in ready)
 
     def _evaluation(self, step: Step) -> Call:
         segment, memory, needed = step.fusion, self._memory, self._parts.needed
@@ -254,12 +254,12 @@ class Variants:
         expanded = [layout_of(tv).size < tv.numel for tv in segment.outputs]
 
         def call(env: Environment) -> None:
-            given = [
+            operands = [
                 env.arrays[v.name] if isinstance(v, TensorView) else env.arguments[v.name] for v in segment.inputs
             ]
             targets = [None if name is None else env.arrays[name] for name in needed]
             into = [None if shares else target for target, shares in zip(targets, expanded, strict=True)]
-            for target, result, shares in zip(targets, run(given, into), expanded, strict=True):
+            for target, result, shares in zip(targets, run(operands, into), expanded, strict=True):
                 if target is not None and shares:
                     memory.copy(target, result)
 
@@ -269,9 +269,9 @@ class Variants:
 def without_greedy(segment: Fusion, device: Device) -> tuple[Fusion, tuple[KernelRequest, ...]]:
     """Return a segment of Greedy, for which there is no kernel, cut into segments without Greedy."""
     oracle = SchedulerRegistry(device, frozenset({SchedulerType.GREEDY}))
-    found = segment_fusion(segment, oracle)
-    return found.fusion, tuple(
-        KernelRequest(fusion=group.candidate.narrowed, scheduler=group.scheduler) for group in found.groups
+    segmented = segment_fusion(segment, oracle)
+    return segmented.fusion, tuple(
+        KernelRequest(fusion=group.candidate.narrowed, scheduler=group.scheduler) for group in segmented.groups
     )
 
 

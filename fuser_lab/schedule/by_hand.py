@@ -1,9 +1,7 @@
 """Forms of loops as transforms: what a user would write by hand for a fusion, with some parameters.
 
 They follow csrc/scheduler/{pointwise,reduction,normalization_inner,normalization_outer,transpose}.cpp in their simplest
-forms. A scheduler has several forms, the preferred one first: if merged loops do not fit every tensor, the next form
-does not merge axes that some tensor broadcasts with others. `fuser_lab.schedule.templates` writes the kernels of plans
-in these forms.
+forms. `fuser_lab.schedule.templates` writes the kernels of plans in these forms.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -112,13 +110,6 @@ def _cached(hand: HandSchedule, fusion: Fusion) -> list[str]:
     return copies
 
 
-def _read_elsewhere(hand: HandSchedule) -> list[str]:
-    """Return the intermediate tensors whose readers read elements at positions other than those they compute."""
-    exprs = [e for e in hand.scheduled.fusion.tensor_exprs if e.kind in _ELSEWHERE]
-    found = dict.fromkeys(tv.name for expr in exprs for tv in expr.tensor_inputs)
-    return [name for name in found if hand.scheduled.tensors[name].memory is MemoryType.local]
-
-
 def _is_read_in_place(hand: HandSchedule, tensor: TensorView) -> bool:
     """Whether every reader of a tensor reads it at the position it computes, so that a copy has the reader's loops."""
     readers = hand.scheduled.consumers(tensor.name)
@@ -166,43 +157,16 @@ def _finished(hand: HandSchedule) -> None:
     hand.add("inline_most", "", selected_tensors=())
 
 
-def _arranged(hand: HandSchedule, name: str, positions: Sequence[Sequence[int]], *, separate: bool) -> list[int]:
-    """Reorder a tensor's loops into sections and merge each section; return the number of loops left in each.
-
-    ``separate`` does not merge two loops of a section if some tensor broadcasts only one of them.
-    """
-    runs = [_runs(hand, name, section) if separate else [list(section)] for section in positions]
-    order = [position for section in runs for run in section for position in run]
+def _arranged(hand: HandSchedule, name: str, positions: Sequence[Sequence[int]]) -> list[int]:
+    """Reorder a tensor's loops into sections and merge each section; return the number of loops left in each."""
+    order = [position for section in positions for position in section]
     if order != list(range(len(order))):
         hand.add("reorder", name, order=tuple((old, new) for new, old in enumerate(order)))
-    place, counts = 0, []
-    for section in runs:
-        there = [run for run in section if run]
-        for run in there:
-            _merged(hand, name, place, len(run))
-            place += 1
-        counts.append(len(there))
+    counts: list[int] = []
+    for section in positions:
+        _merged(hand, name, sum(counts), len(section))
+        counts.append(int(bool(section)))
     return counts
-
-
-def _runs(hand: HandSchedule, name: str, positions: Sequence[int]) -> list[list[int]]:
-    """Return loops in runs of neighbours such that every tensor broadcasts all loops of a run or none of them."""
-    tensors = hand.scheduled.tensors
-    alike: dict[int, tuple[object, ...]] = {}
-    matched = mapped_positions(hand.scheduled, name, RULES)
-    for position in positions:
-        found: list[object] = []
-        for other, places in sorted(matched.items()):
-            own = next((mine for mine, theirs in places.items() if theirs == position), None)
-            found.append(own is not None and not tensors[other].loop[own].is_broadcast)
-        alike[position] = tuple(found)
-    runs: list[list[int]] = []
-    for position in positions:
-        if runs and runs[-1][-1] == position - 1 and alike[runs[-1][-1]] == alike[position]:
-            runs[-1].append(position)
-        else:
-            runs.append([position])
-    return runs
 
 
 def _blocks(count: int) -> dict[int, ParallelType]:
@@ -210,23 +174,15 @@ def _blocks(count: int) -> dict[int, ParallelType]:
     return {count - 1 - number: kind for number, kind in enumerate(_GRID[:count])}
 
 
-def _pointwise(
-    hand: HandSchedule, fusion: Fusion, params: HandParams, *, separate: bool = False, shared: bool = False,
-) -> None:
-    """``[i, j, ...] -> [unroll, BIDx, TIDx, V]``, all tensors alike.
-
-    ``shared`` puts the operands of slices, pads and concatenations in shared memory, where other threads can read them.
-    """
+def _pointwise(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    """``[i, j, ...] -> [unroll, BIDx, TIDx, V]``, all tensors alike."""
     _without_reductions(fusion)
     copies = _cached(hand, fusion)
-    if shared:
-        for name in _read_elsewhere(hand):
-            hand.add("set_memory_type", name, memory_type=MemoryType.shared)
     reference = _largest(hand)
     count = len(hand.scheduled.tensors[reference].loop)
     if not count:
         return
-    (last,) = (n - 1 for n in _arranged(hand, reference, [range(count)], separate=separate))
+    (last,) = (n - 1 for n in _arranged(hand, reference, [range(count)]))
     _split(hand, reference, last, params.vector, "vector")
     _split(hand, reference, last, params.threads * params.rows, "threads")
     types = {**_blocks(last + 1), last + 1: ParallelType.block_x}
@@ -257,6 +213,9 @@ def _written(hand: HandSchedule) -> list[str]:
 
 def _reductions(fusion: Fusion) -> list[Expr]:
     found = [e for e in fusion.exprs if e.kind is OpKind.REDUCTION]
+    if not found:
+        msg = "it has no reduction."
+        raise ScheduleError(msg)
     if any(len(e.outputs) > 1 for e in found):
         msg = "Welford has three results."
         raise ScheduleError(msg)
@@ -264,7 +223,7 @@ def _reductions(fusion: Fusion) -> list[Expr]:
 
 
 def _without_reductions(fusion: Fusion) -> None:
-    if _reductions(fusion):
+    if any(expr.kind is OpKind.REDUCTION for expr in fusion.exprs):
         msg = "it has a reduction."
         raise ScheduleError(msg)
 
@@ -299,7 +258,7 @@ def _is_inner(fusion: Fusion) -> bool:
     return bool(logical) and logical[-1].is_reduction
 
 
-def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams, *, separate: bool = False) -> None:
+def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     """``[i, r] -> [BIDx, TIDy, r, unroll, TIDx, V]``: the threads of a row share its reductions and keep the row.
 
     If several blocks share a row, ``r`` is divided among them, ``[r, BIDy]``, and a second phase combines their
@@ -309,7 +268,7 @@ def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams, *, separate: b
     reference, kept, reduced = _sections(hand, fusion)
     # A single reduction whose result is not needed along with its operand: each thread first reduces its own elements.
     alone = len(_reductions(fusion)) == 1 and bool(_reduced(hand.scheduled.tensors[reference].tensor))
-    outer, inner = _arranged(hand, reference, [kept, reduced], separate=separate)
+    outer, inner = _arranged(hand, reference, [kept, reduced])
     last = outer + inner - 1
     _split(hand, reference, last, params.vector, "vector")
     _split(hand, reference, last, params.threads, "threads")
@@ -341,11 +300,11 @@ def _later(types: Mapping[int, ParallelType], first: int, count: int) -> dict[in
     return {place + count if place >= first else place: kind for place, kind in types.items()}
 
 
-def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams, *, separate: bool = False) -> None:
+def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     """``[i, r] -> [BIDx, TIDx, r, unroll, TIDy, V]``: threads in y share a column."""
     copies = _cached(hand, fusion)
     reference, kept, reduced = _sections(hand, fusion)
-    outer, inner = _arranged(hand, reference, [kept, reduced], separate=separate)
+    outer, inner = _arranged(hand, reference, [kept, reduced])
     if not outer:
         msg = "all axes are reduced."
         raise ScheduleError(msg)
@@ -383,10 +342,10 @@ def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams, *, separate
     _finished(hand)
 
 
-def _reduction(hand: HandSchedule, fusion: Fusion, params: HandParams, *, separate: bool = False) -> None:
+def _reduction(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     """Rows if the fastest axis is reduced, columns if it is kept."""
     whole = all(axis.is_reduction or axis.is_broadcast for axis in _reductions(fusion)[0].out.domain.logical)
-    (_rows if whole or _is_inner(fusion) else _columns)(hand, fusion, params, separate=separate)
+    (_rows if whole or _is_inner(fusion) else _columns)(hand, fusion, params)
 def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     """``[i, j] -> [BIDx, BIDy, tile, TIDy, TIDx]``: tensors in the other memory order go through shared memory."""
     _without_reductions(fusion)
@@ -438,41 +397,20 @@ def _fastest(hand: HandSchedule, name: str, reference: str) -> int | None:
     return mapped_positions(scheduled, reference, RULES).get(name, {}).get(own)
 
 
-def _pointwise_separate(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    _pointwise(hand, fusion, params, separate=True)
-
-
-def _pointwise_shared(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    _pointwise(hand, fusion, params, separate=True, shared=True)
-
-
-def _rows_separate(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    _rows(hand, fusion, params, separate=True)
-
-
-def _columns_separate(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    _columns(hand, fusion, params, separate=True)
-
-
-def _reduction_separate(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    _reduction(hand, fusion, params, separate=True)
-
-
 LoopForm = Callable[[HandSchedule, Fusion, HandParams], None]
 
 # Ops that read their operand at positions other than the one that they compute.
 _ELSEWHERE = frozenset({OpKind.RESIZE, OpKind.INDEXING})
 _FORMS: Mapping[SchedulerType, tuple[LoopForm, ...]] = {
-    SchedulerType.POINTWISE: (_pointwise, _pointwise_separate),
-    SchedulerType.REDUCTION: (_reduction, _reduction_separate),
-    SchedulerType.INNER_PERSISTENT: (_rows, _rows_separate),
-    SchedulerType.OUTER_PERSISTENT: (_columns, _columns_separate),
-    SchedulerType.TRANSPOSE: (_transpose, _pointwise, _pointwise_separate),
-    SchedulerType.RESIZE: (_pointwise, _pointwise_separate, _pointwise_shared),
+    SchedulerType.POINTWISE: (_pointwise,),
+    SchedulerType.REDUCTION: (_reduction,),
+    SchedulerType.INNER_PERSISTENT: (_rows,),
+    SchedulerType.OUTER_PERSISTENT: (_columns,),
+    SchedulerType.TRANSPOSE: (_transpose, _pointwise),
+    SchedulerType.RESIZE: (_pointwise,),
 }
-FORMS_OF_STYLES: Mapping[Style, tuple[LoopForm, ...]] = {
-    Style.ELEMENTS: (_pointwise, _pointwise_separate), Style.ROWS: (_rows, _rows_separate),
-    Style.COLUMNS: (_columns, _columns_separate),
+FORMS_OF_STYLES: Mapping[Style, LoopForm] = {
+    Style.ELEMENTS: _pointwise, Style.ROWS: _rows, Style.COLUMNS: _columns,
 }
 """The forms in which the kernels of plans are written, by style; there is none for tiles."""
 _LACKING: Mapping[SchedulerType, str] = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason, refuse
-from fuser_lab.schedule.base import no
+from fuser_lab.rules import follows
 from fuser_lab.schedule.facts import CandidateFacts
 
 
@@ -15,18 +15,16 @@ class ExprEval:
 
     type: SchedulerType = SchedulerType.EXPR_EVAL
 
+    @follows("scheduler/expr_eval_sched", "canScheduleCompileTime", 47, 99, ReasonCode.NOT_VIEWS)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first expression that is not a view.
 
-        An output that is an input counts as a view of it, unless it is copied into another one
-        (nvFuser: csrc/scheduler/expr_eval_sched.cpp:20-45).
+        An output that is an input counts as a view of it (nvFuser: csrc/scheduler/expr_eval_sched.cpp:20-45).
         """
         exprs = facts.candidate.exprs
         alone = facts.reserved or facts.matmul or facts.inexact_gather or facts.gather
         if len(exprs) == 1 and alone is not None:
             return accept(self.type, reason(ReasonCode.LIBRARY_CALL, tensor=exprs[0].name, op=exprs[0].op.name))
-        if not exprs and facts.candidate.fusion.aliases:
-            return no(self.type, ReasonCode.NO_TENSOR_INPUT)
         found = facts.not_view
         if found is None:
             return accept(self.type, _VIEWS)

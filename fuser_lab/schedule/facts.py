@@ -17,6 +17,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, reason
 from fuser_lab.ir import Expr, OpKind, TensorView
 from fuser_lab.ops.positions import indexed_axis
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.oracle import Candidate
 
 Refusal = tuple[Reason, tuple[str, ...]]
@@ -25,7 +26,7 @@ _IS_SPECIAL, _NAME = attrgetter("special"), attrgetter("name")
 
 # Facts that do not depend on rules and are the same whichever rules are lifted.
 _INDEPENDENT = (
-    "inputs", "exact", "patterns", "flow", "buffers", "not_view", "inexact_gather", "gather", "indexed", "index_input",
+    "inputs", "exact", "patterns", "flow", "buffers", "not_view", "inexact_gather", "gather", "index_input",
     "indexed_before_reduction", "indexed_innermost", "unique_broadcasts", "reference", "lost_axis", "pattern_mismatch",
     "expanded_after", "inner_groups", "transposed", "neighbourhoods",
 )
@@ -160,12 +161,6 @@ class CandidateFacts:
         names = set(map(_NAME, self._part.outputs if self._part is not None else ()))
         return [tensor for tensor in self.outputs if tensor.name not in names]
 
-    @cached_property
-    def _further_inputs(self) -> list[TensorView]:
-        """Inputs that are not inputs of the part."""
-        names = set(map(_NAME, self._part.inputs if self._part is not None else ()))
-        return [tensor for tensor in self.inputs if tensor.name not in names]
-
     def forget_part(self) -> None:
         """Compute facts from now on without those of the part, which may then be released."""
         self._part = None
@@ -219,8 +214,10 @@ class CandidateFacts:
         return next((link for link in links if link.op in ops), None)
 
     @cached_property
+    @follows("scheduler/registry", "checkCanSchedule", 79, 86, ReasonCode.MATMUL_INSIDE)
+    @follows("scheduler/registry", "checkCanSchedule", 42, 77, ReasonCode.EVALUATED_ONLY)
     def gate(self) -> Refusal | None:
-        """Why no kernel may contain these expressions, or None (nvFuser: checkCanSchedule)."""
+        """Why no kernel may contain these expressions, or None."""
         matmul = self.matmul
         if matmul is not None:
             return reason(ReasonCode.MATMUL_INSIDE, tensor=matmul.name, op=matmul.op), (matmul.name,)
@@ -231,6 +228,7 @@ class CandidateFacts:
         return self.first_broken((why, self.shape_gate))
 
     @cached_property
+    @follows("scheduler/greedy", "CompileTimeChecker::dispatch", 315, 344, ReasonCode.EVALUATED_ONLY)
     def greedy_gate(self) -> Refusal | None:
         """Why not even a kernel with sorts, scans and scatters may contain these expressions, or None."""
         if self.matmul is not None:
@@ -245,6 +243,9 @@ class CandidateFacts:
         """Why no loops fit these expressions, whatever their ops compute, or None."""
         return self.first_broken(self._shape_gates())
 
+    @follows("scheduler/registry_utils", "isConnectedFusionGraph", 225, 264, ReasonCode.NOT_CONNECTED)
+    @follows("scheduler/registry", "checkCanSchedule", 94, 98, ReasonCode.SELF_MAPPED)
+    @follows("scheduler/registry_utils", "hasResizeAndIndexOps", 1056, 1073, ReasonCode.RESIZE_AND_INDEXING)
     def _shape_gates(self) -> Iterator[Refusal | None]:
         exact = self.exact
         if exact.components > 1:
@@ -263,6 +264,8 @@ class CandidateFacts:
             yield why, (resize.name, indexed.name)
 
     @cached_property
+    @follows("scheduler/registry_utils", "hasCyclicReshape", 1147, 1206, ReasonCode.CYCLIC_RESHAPE)
+    @follows("scheduler/registry_utils", "hasIncompatibleTransforms", 1216, 1305, ReasonCode.CONFLICTING_RESHAPES)
     def reshapes(self) -> Refusal | None:
         """Why reshapes conflict, or None."""
         if self.reshape is None:
@@ -281,6 +284,7 @@ class CandidateFacts:
         return self.candidate.names
 
     @cached_property
+    @follows("scheduler/registry_utils", "rejectScheduleForMemoryPromotion", 188, 223, ReasonCode.INDEX_INPUT)
     def index_input(self) -> Refusal | None:
         """Why a slice, a pad or an indexed read cannot read its operand from memory, or None."""
         if self.resize is None and self.indexing is None:
@@ -307,26 +311,66 @@ class CandidateFacts:
             return False
         return link.kind is OpKind.INDEXING or (link.kind is OpKind.RESIZE and link.op != "cat")
 
-    @cached_property
-    def indexed(self) -> frozenset[int]:
-        """Classes of axes that are read at data-dependent positions, so that no loop has to run over them."""
-        return frozenset(
-            self.exact.classes[link.operands[0]][indexed_axis(dict(link.expr.attrs))]
-            for link in self.links if link.kind is OpKind.INDEXING
-        )
+    @follows("scheduler/tools/domain_map", "canIgnoreIndexedInputDomainID", 26, 87, ReasonCode.INPUT_NOT_COVERED)
+    def _only_looked_up(self, tensor: TensorView) -> set[int]:
+        """Return the classes of an input's axes that need no loop: every user selects along them.
+
+        A user selects if its result lacks the axis or has a broadcast axis there that meets no other axis.
+        """
+        exact, left = self.exact, set(self.exact.classes[tensor.name])
+        for link in self.links if self.indexing is not None else ():
+            if tensor.name not in link.operands:
+                continue
+            if link.kind is not OpKind.INDEXING or link.operands[0] != tensor.name:
+                return set()
+            axis = indexed_axis(dict(link.expr.attrs))
+            result = None if link.op == "select" else exact.classes[link.name][axis]
+            stays = result is not None and (not exact.broadcast[result] or result in exact.concretized)
+            left &= set() if stays else {exact.classes[tensor.name][axis]}
+        return left if self.indexing is not None else set()
+
+    def _missing_input(self, loops: Iterable[int]) -> tuple[TensorView, int] | None:
+        """Return an input with an axis that loops over some classes do not reach, or None.
+
+        Loops over what an indexed read leaves of an axis stand for loops over the axis.
+        """
+        reads = [link for link in self.links if link.kind is OpKind.INDEXING and link.op != "select"]
+        reached = set(loops)
+        while True:
+            coverage = Coverage(self.exact, reached, through_resize=True)
+            size = len(reached)
+            for link in reads:
+                axis = indexed_axis(dict(link.expr.attrs))
+                if self.exact.classes[link.name][axis] in coverage.covered:
+                    reached.add(self.exact.classes[link.operands[0]][axis])
+            if len(reached) == size:
+                break
+        for tensor in self.inputs:
+            missing = coverage.missing(self.exact.concrete(tensor))
+            if missing is not None:
+                looked_up = self._only_looked_up(tensor)
+                wanted = (number for number in self.exact.concrete(tensor) if number not in looked_up)
+                missing = coverage.missing(wanted)
+            if missing is not None:
+                return tensor, missing
+        return None
 
     @cached_property
+    @follows(
+        "scheduler/registry_utils", "hasGatherToBroadcastBeforeReduction", 994, 1054,
+        ReasonCode.INDEXED_BEFORE_REDUCTION,
+    )
     def indexed_before_reduction(self) -> Refusal | None:
         """Why an indexed read leaves too few axes for the loops of a reduction behind it, or None.
 
-        Reading a single element is not an obstacle if its axis is an axis of the first reduction's operand or is mapped
-        to one (nvFuser: SchedulerTopologyChecker::hasGatherToBroadcastBeforeReduction).
+        Reading a single element is not an obstacle if the tensor is an input, or if its axis is an axis of the first
+        reduction's operand or is mapped to one.
         """
         if self.indexing is None or self.reduction is None:
             return None
         root = self.exact.classes[self.reduction.operands[0]]
         for link in self.links:
-            if link.kind is not OpKind.INDEXING or link.op == "select":
+            if link.kind is not OpKind.INDEXING or link.op == "select" or link.tensors[0] in self.inputs:
                 continue
             axis = indexed_axis(dict(link.expr.attrs))
             operand = self.exact.classes[link.operands[0]][axis]
@@ -344,6 +388,7 @@ class CandidateFacts:
         return None
 
     @cached_property
+    @follows("scheduler/transpose", "canScheduleCompileTime", 47, 83, ReasonCode.INDEXED_INNERMOST)
     def indexed_innermost(self) -> Refusal | None:
         """Why an indexed read prevents tiles of its operand from being transposed, or None."""
         for link in self.links if self.indexing is not None else ():
@@ -358,6 +403,7 @@ class CandidateFacts:
         return None
 
     @cached_property
+    @follows("scheduler/registry_utils", "hasNonUniqueBcast", 65, 76, ReasonCode.BROADCAST_NOT_UNIQUE)
     def unique_broadcasts(self) -> Refusal | None:
         """Why a broadcast axis would need two extents at once, or None."""
         for source, targets in self.exact.concretized.items():
@@ -373,10 +419,7 @@ class CandidateFacts:
 
     @cached_property
     def reference(self) -> TensorView | Refusal:
-        """The output whose loops cover every axis of all inputs and outputs, or why there is none.
-
-        Slices, pads and cats in between are allowed (nvFuser: DomainMap::areAllTargetIdsCoveredBy).
-        """
+        """The output whose loops cover every axis of all inputs and outputs, or why there is none."""
         concrete = {tv.name: self.exact.concrete(tv) for tv in (*self.outputs, *self.inputs)}
         sizes = {tv.name: _size(self.exact, concrete[tv.name]) for tv in self.outputs}
         why: Refusal | None = None
@@ -387,25 +430,26 @@ class CandidateFacts:
             why = why or refused
         return why or (reason(ReasonCode.NO_OUTPUT), self.names)
 
+    @follows("scheduler/tools/domain_map", "areAllTargetIdsCoveredBy", 197, 303, ReasonCode.OUTPUT_NOT_COVERED)
+    @follows("scheduler/tools/domain_map", "areAllInputIdsMappedTo", 132, 157, ReasonCode.INPUT_NOT_COVERED)
     def _cannot_lead(self, reference: TensorView, concrete: dict[str, tuple[int, ...]]) -> Refusal | None:
         coverage = Coverage(self.exact, self.exact.classes.get(reference.name, ()), through_resize=True)
         for output in self.outputs:
             missing = coverage.missing(concrete[output.name])
             if missing is not None:
                 return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, reference.name), self.names
-        for tensor in self.inputs:
-            missing = coverage.missing(concrete[tensor.name], self.indexed)
-            if missing is not None:
-                return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, reference.name), self.names
-        return None
+        lost = self._missing_input(self.exact.classes.get(reference.name, ()))
+        if lost is None:
+            return None
+        return self._not_covered(ReasonCode.INPUT_NOT_COVERED, *lost, reference.name), self.names
 
     @cached_property
+    @follows("scheduler/pointwise", "hasReferenceTensorView", 213, 228, ReasonCode.AXIS_LOST)
     def lost_axis(self) -> Refusal | None:
-        """Why the loops of the reference do not arrive at all axes, or None (nvFuser: hasReferenceTensorView).
+        """Why the loops of the reference do not arrive at all axes, or None.
 
-        The reference is the first of the outputs that can lead with the most axes, broadcast axes included (csrc/
-        scheduler/tools/domain_map.cpp:450-467). An axis is lost only behind a broadcast that the loops may enter from
-        its operand, so most fusions need no walk.
+        The reference is the first of the outputs that can lead with the most axes, broadcast axes included. An axis is
+        lost only behind a broadcast that the loops may enter from its operand, so most fusions need no walk.
         """
         reference = self.reference
         if not isinstance(reference, TensorView) or not self._may_lose_axes():
@@ -440,12 +484,9 @@ class CandidateFacts:
                 return True
         return False
 
-    @cached_property
-    def resize_between_outputs(self) -> Refusal | None:
-        """Why a slice, pad or cat between the reference and another output rules out common loops, or None."""
-        reference = self.reference
-        if self.resize is None or not isinstance(reference, TensorView):
-            return None
+    @follows("scheduler/resize", "canScheduleCompileTime", 160, 196, ReasonCode.RESIZE_BETWEEN_OUTPUTS)
+    def resize_between_outputs(self, reference: TensorView) -> Refusal | None:
+        """Return why a slice, pad or cat between the reference and another output rules out common loops, or None."""
         coverage = Coverage(self.exact, self.exact.concrete(reference), through_resize=False)
         for output in self.outputs:
             if coverage.missing(self.exact.concrete(output)) is not None:
@@ -457,6 +498,10 @@ class CandidateFacts:
         axis = self.exact.classes[tensor.name].index(missing)
         return reason(code, axis=axis, tensor=tensor.name, extent=self.exact.extent[missing], reference=reference)
 
+    @follows(
+        "scheduler/tools/domain_map", "isValidReference", 400, 448,
+        ReasonCode.OUTPUT_NOT_COVERED, ReasonCode.INPUT_NOT_COVERED,
+    )
     def covered_by_reduction(self, *, inputs: bool) -> Refusal | None:
         """Return why the loops of the first reduction miss an axis of an output (or input), or None."""
         return self._outputs_covered or (self._inputs_covered if inputs else None)
@@ -464,7 +509,7 @@ class CandidateFacts:
     @cached_property
     def _outputs_covered(self) -> Refusal | None:
         pattern, exact, part = self.patterns[0], self.exact, self._started
-        coverage = Coverage(exact, (c for c, _ in pattern.axes), through_resize=True)
+        coverage = Coverage(exact, self._reduction_axes, through_resize=True)
         is_checked = part is not None and part._outputs_covered is None  # noqa: SLF001 - of the same class
         for output in self._further_outputs if is_checked else self.outputs:
             missing = coverage.missing(exact.concrete(output))
@@ -474,16 +519,13 @@ class CandidateFacts:
 
     @cached_property
     def _inputs_covered(self) -> Refusal | None:
-        pattern, exact, part = self.patterns[0], self.exact, self._started
-        coverage = Coverage(exact, (c for c, _ in pattern.axes), through_resize=True)
-        is_checked = part is not None and part._inputs_covered is None  # noqa: SLF001 - of the same class
-        for tensor in self._further_inputs if is_checked else self.inputs:
-            missing = coverage.missing(exact.concrete(tensor), self.indexed)
-            if missing is not None:
-                return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, pattern.name), self.names
-        return None
+        lost = self._missing_input(self._reduction_axes)
+        if lost is None:
+            return None
+        return self._not_covered(ReasonCode.INPUT_NOT_COVERED, *lost, self.patterns[0].name), self.names
 
     @cached_property
+    @follows("scheduler/registry_utils", "checkPatternEquivalence", 22, 57, ReasonCode.PATTERN_MISMATCH)
     def pattern_mismatch(self) -> Refusal | None:
         """Why two reductions do not reduce the same axes, or None."""
         part = self._started
@@ -527,13 +569,13 @@ class CandidateFacts:
         return frozenset(self.exact.classes[first.operands[0]]) if first is not None else frozenset()
 
     @cached_property
+    @follows("scheduler/tools/domain_map", "groupInputsOutputsByInnerDim", 645, 698, ReasonCode.TRANSPOSE_LIKE)
+    @follows("scheduler/utils", "getInputsOutputsWithInnerDim", 1838, 1883, ReasonCode.TRANSPOSE_LIKE)
     def inner_groups(self) -> tuple[tuple[TensorView, ...], ...]:
         """Inputs and outputs grouped by innermost axis, the largest group first; empty if there is no such grouping.
 
         Axes are classes joined through views. A tensor without an axis that is not a broadcast axis, such as a scalar
         tensor, voids the grouping. So does the operand of a gather, which joins no group, unless it begins a group.
-        nvFuser: csrc/scheduler/tools/domain_map.cpp:645-698 (groupInputsOutputsByInnerDim), csrc/scheduler/utils.cpp:
-        1838-1885 (getInputsOutputsWithInnerDim).
         """
         near, lookups = self.neighbourhoods, self.lookups
         inner: list[tuple[TensorView, int]] = []
@@ -561,12 +603,12 @@ class CandidateFacts:
         return frozenset(link.operands[0] for link in self.links if _is_gather(link)) - read
 
     @cached_property
+    @follows("scheduler/tools/domain_map", "hasAtLeastTwoValidGroups", 508, 587, ReasonCode.ONE_INNERMOST_AXIS)
     def transposed(self) -> Transposed | None:
         """Tensors with all axes from the two largest groups, if tiles of both are transposed into each other, or None.
 
         The first has the innermost axis of the second, and its axes are not those of the second in the same order,
         apart from broadcast axes.
-        nvFuser: csrc/scheduler/tools/domain_map.cpp:469-491, 508-587 (findReferenceFor, hasAtLeastTwoValidGroups).
         """
         if len(self.inner_groups) < 2 or not isinstance(self.reference, TensorView):
             return None

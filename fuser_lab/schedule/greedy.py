@@ -14,6 +14,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.ir.domain import Resize
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.radix_sort import sort_bytes
@@ -25,11 +26,11 @@ AROUND = frozenset(
         OpKind.SCALAR,
     },
 )
-REGISTERS_BESIDES = 20  # per thread, for everything but the elements (nvFuser: greedy.cpp:768)
+REGISTERS_BESIDES = 20  # per thread, for everything but the elements (nvFuser: greedy.cpp:785)
 REGISTER_BYTES = 4
 # Bytes that a block has without asking for more: sharedMemPerBlock of CUDA, equal on all devices so far.
 SHARED_MEMORY = 48 * KIB
-SHARED_ALIGNMENT = 128  # bytes (nvFuser: greedy.cpp:782)
+SHARED_ALIGNMENT = 128  # bytes (nvFuser: greedy.cpp:800)
 INDEX_BYTES = 8
 
 
@@ -39,6 +40,8 @@ class Greedy(Heuristics):
 
     type: SchedulerType = SchedulerType.GREEDY
 
+    @follows("scheduler/greedy", "canScheduleCompileTime", 1530, 1538, ReasonCode.NO_GREEDY_OP)
+    @follows("scheduler/greedy", "CompileTimeChecker::dispatch", 315, 344, ReasonCode.GREEDY_FOREIGN_OP)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
         refusal = facts.greedy_gate
@@ -52,8 +55,9 @@ class Greedy(Heuristics):
                 return no(self.type, ReasonCode.GREEDY_FOREIGN_OP, link.name, tensor=link.name, op=link.op)
         held = [link for link in facts.links if link.kind in RUNS_ALONG or link.op == "pad"]
         refusal = (
-            facts.reshapes or _symbolic(facts, along) or _scattered(facts, along) or _other_axes(facts, held)
-            or _merged(facts, held) or _too_long(held, device) or _too_much_storage(along, device)
+            facts.reshapes or _symbolic(facts, along) or _scattered(facts, along) or _to_one_element(held)
+            or _permuted(along) or _other_axes(facts, held) or _merged(facts, held) or _too_long(held, device)
+            or _too_much_storage(along, device)
         )
         if refusal is not None:
             return refused(self.type, refusal)
@@ -83,7 +87,7 @@ def _extent(link: Link) -> int:
 
 
 def _rows(link: Link) -> Iterator[tuple[int, int]]:
-    """Yield the elements of a row that a block holds whole and the bytes of each (nvFuser: greedy.cpp:656-716)."""
+    """Yield the elements of a row that a block holds whole and the bytes of each (nvFuser: greedy.cpp:653-724)."""
     if link.op == "pad":
         yield prod(link.out.shape[place] for place in _held(link)), link.out.dtype.itemsize
     elif link.kind is OpKind.SCATTER:
@@ -97,11 +101,9 @@ def _rows(link: Link) -> Iterator[tuple[int, int]]:
         yield _extent(link), link.out.dtype.itemsize
 
 
+@follows("scheduler/greedy", "CompileTimeChecker::handle", 346, 373, ReasonCode.GREEDY_SYMBOLIC)
 def _symbolic(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
-    """Return a sort or scan whose result has no constant size along its axis, or None.
-
-    nvFuser: greedy.cpp:362-386 and 493-499, handle of ArgsortOp, ScanOp and TopKOp.
-    """
+    """Return a sort or scan whose result has no constant size along its axis, or None."""
     for link in along:
         if link.kind is not OpKind.SCATTER and link.out.ndim and facts.is_symbolic(link.out, _dim(link)):
             why = reason(
@@ -111,11 +113,12 @@ def _symbolic(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
     return None
 
 
+@follows("scheduler/greedy", "RunTimeChecker::checkDomainConstraints", 752, 765, ReasonCode.GREEDY_LONG_PAD)
+@follows("scheduler/greedy", "RunTimeChecker::checkDomainConstraints", 773, 793, ReasonCode.GREEDY_REGISTERS)
 def _too_long(held: list[Link], device: Device) -> Refusal | None:
     """Return an op whose rows do not fit the threads or registers of one block, or None.
 
-    Only pads need a thread per element; all other ops may have several in each thread. nvFuser: greedy.cpp:718-779,
-    RunTimeChecker::checkDomainConstraints.
+    Only pads need a thread per element; all other ops may have several in each thread.
     """
     threads = device.max_threads_per_block
     limit = device.registers // threads
@@ -134,12 +137,15 @@ def _too_long(held: list[Link], device: Device) -> Refusal | None:
     return None
 
 
+@follows("scheduler/greedy", "RunTimeChecker::checkSharedMemoryBufferUsage", 798, 822, ReasonCode.GREEDY_SHARED_MEMORY)
+@follows(
+    "scheduler/tools/cub_utils", "computeBlockRadixSortTempStorageBytes", 117, 204, ReasonCode.GREEDY_SHARED_MEMORY,
+)
 def _too_much_storage(along: list[Link], device: Device) -> Refusal | None:
     """Return sorts that together need more shared memory than a block has, or None.
 
     Sorts of one op, key dtype and number of elements per thread are one instance and share storage. All instances
-    have as many threads as the longest row. nvFuser: greedy.cpp:656-696 and 781-805; scheduler/tools/cub_utils.cpp:
-    332-397.
+    have as many threads as the longest row.
     """
     sorts = [link for link in along if link.kind is OpKind.SORT]
     most = device.max_threads_per_block
@@ -178,6 +184,8 @@ def _lines_up(facts: CandidateFacts, along: list[Link]) -> bool:
     return len({prod(tensor.stored_shape) for tensor in ends}) == 1
 
 
+@follows("scheduler/greedy", "CompileTimeChecker::handle", 379, 382, ReasonCode.SCATTER_INEXACT)
+@follows("scheduler/greedy", "CompileTimeChecker::handle", 384, 389, ReasonCode.SCATTER_SHARED)
 def _scattered(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
     for link in along:
         if link.kind is not OpKind.SCATTER:
@@ -194,6 +202,29 @@ def _scattered(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
     return None
 
 
+@follows("scheduler/greedy", "CompileTimeChecker::handle", 461, 481, ReasonCode.RESIZED_BROADCAST)
+def _to_one_element(held: list[Link]) -> Refusal | None:
+    """Return a pad that leaves one element of an axis, or None."""
+    for link in held:
+        for step in link.out.domain.transforms if link.op == "pad" else ():
+            if isinstance(step, Resize) and step.result.is_broadcast:
+                before, after = str(step.source.visible_extent), str(step.result.visible_extent)
+                why = reason(ReasonCode.RESIZED_BROADCAST, tensor=link.name, before=before, after=after)
+                return why, (link.name,)
+    return None
+
+
+@follows("scheduler/greedy", "CompileTimeChecker::handle", 391, 429, ReasonCode.SCATTER_PERMUTED)
+def _permuted(along: list[Link]) -> Refusal | None:
+    """Return a scatter whose operand or result is not row-major, or None."""
+    for link in along:
+        for tensor in (link.tensors[0], link.out) if link.kind is OpKind.SCATTER else ():
+            if tensor.domain.allocation_order != tuple(range(tensor.ndim)):
+                return reason(ReasonCode.SCATTER_PERMUTED, tensor=link.name, operand=tensor.name), (link.name,)
+    return None
+
+
+@follows("scheduler/greedy", "CompileTimeChecker::checkDomainConstraints", 505, 550, ReasonCode.GREEDY_OTHER_AXES)
 def _other_axes(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
     """Return two ops whose rows are not distributed over blocks in the same way, or None."""
     first = held[0]
@@ -218,6 +249,7 @@ def _free(facts: CandidateFacts, link: Link) -> frozenset[int]:
     return frozenset(c for place, c in enumerate(numbers) if place not in held and not broadcast[c])
 
 
+@follows("scheduler/greedy", "CompileTimeChecker::CompileTimeChecker", 288, 312, ReasonCode.GREEDY_MERGED)
 def _merged(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
     """Return a reshape that merges an axis held by one block with one that is distributed over blocks, or None."""
     exact = facts.exact

@@ -2,20 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from fuser_lab.analysis.buffer_sizes import RowBuffer, buffer_sizes
 from fuser_lab.analysis.domain_map import Link
 from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
+from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import Expr, OpKind
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 from fuser_lab.schedule.persistent import (
-    LARGE_REDUCTION,
     aligned,
     is_projected,
     needs_buffer,
@@ -34,6 +36,11 @@ class InnerOuterPersistent(Heuristics):
 
     type: SchedulerType = SchedulerType.INNER_OUTER_PERSISTENT
 
+    @follows("scheduler/normalization_utils", "checkOpsAndInputs", 1114, 1119, ReasonCode.NO_REDUCTION)
+    @follows("scheduler/normalization_utils", "checkOpsAndInputs", 1121, 1125, ReasonCode.NO_TENSOR_INPUT)
+    @follows(
+        "scheduler/normalization_inner_outer", "canScheduleCompileTime", 273, 284, ReasonCode.ONE_KIND_OF_REDUCTION,
+    )
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance with the bytes kept, or the first rule that is broken."""
         if facts.reduction is None:
@@ -50,6 +57,11 @@ class InnerOuterPersistent(Heuristics):
         refusal = facts.first_broken(_rules(facts, inner, outer))
         return refused(self.type, refusal) if refusal is not None else self._fits(facts, device, inner, outer)
 
+    @follows(
+        "scheduler/normalization_inner_outer_utils", "getPersistentBufferStorageParams", 93, 292,
+        ReasonCode.ROWS_AND_SUMS_TOO_LARGE,
+    )
+    @follows("scheduler/normalization_inner_outer", "canScheduleRunTime", 489, 503, ReasonCode.NOT_ENOUGH_BLOCKS)
     def _fits(
         self, facts: CandidateFacts, device: Device, inner: Sequence[ReductionPattern],
         outer: Sequence[ReductionPattern],
@@ -58,7 +70,6 @@ class InnerOuterPersistent(Heuristics):
 
         Rows are kept in shared memory as far as it has room, and in registers beside the column sums otherwise, those
         that are broadcast to all rows last.
-        nvFuser: csrc/scheduler/normalization_inner_outer_utils.cpp:44-292 (getPersistentBufferStorageParams).
         """
         row, sums_of = inner[0], {p.name for p in outer}
         sums = sum(
@@ -68,7 +79,7 @@ class InnerOuterPersistent(Heuristics):
         registers = device.register_file // 8 * 7
         shared = device.shared_per_block - reduction_workspace(facts, MOST_THREADS)
         rows = _rows_kept(facts, inner)
-        size, names = sum(buffer.bytes for buffer in rows), ", ".join(buffer.name for buffer in rows)
+        size, names = sum(buffer.bytes for buffer in rows), ", ".join(dict.fromkeys(buffer.name for buffer in rows))
         vector = vector_width(facts, row)
         stored = [_in_shared_memory(buffer, vector) for buffer in rows]
         first = next((place for place in range(len(rows) + 1) if sum(stored[place:]) <= shared), None)
@@ -79,7 +90,7 @@ class InnerOuterPersistent(Heuristics):
                 registers=registers, shared=max(shared, 0),
             )
         needed = device.sms // 8
-        if row.numel >= LARGE_REDUCTION and row.rows < needed:
+        if row.numel >= device.large_reduction and row.rows < needed:
             return no(
                 self.type, ReasonCode.NOT_ENOUGH_BLOCKS, *facts.names, tensor=row.name, numel=row.numel, rows=row.rows,
                 needed=needed,
@@ -99,8 +110,8 @@ def _rows_kept(facts: CandidateFacts, inner: Sequence[ReductionPattern]) -> list
         rows = sizes.buffers
     else:
         read = {tensor.name for tensor in facts.inputs}
-        again = {buffer.name for buffer in sizes.inputs}
-        rows = (*sizes.inputs, *(one for one in sizes.buffers if one.name in read and one.name not in again))
+        # As in nvFuser, an input that is also a buffer itself counts twice.
+        rows = (*sizes.inputs, *(buffer for buffer in sizes.buffers if buffer.name in read))
     return sorted(rows, key=lambda buffer: buffer.name in spread)
 
 
@@ -137,16 +148,32 @@ def _rules_of_any(facts: CandidateFacts) -> Iterator[Refusal | None]:
 def _rules(
     facts: CandidateFacts, inner: Sequence[ReductionPattern], outer: Sequence[ReductionPattern],
 ) -> Iterator[Refusal | None]:
+    yield _interleaved(facts)
     yield _not_complementary(inner, outer)
     yield facts.unique_broadcasts
     yield _no_shared_input(facts)
     yield _tied_elsewhere(facts)
     yield needs_buffer(facts)
-    yield _widened(facts, inner[0])
-    yield reshape_mixes(facts)
+    yield _widened(facts)
+    yield reshape_mixes(facts, inner[0])
     yield facts.expanded_after
 
 
+@follows("scheduler/normalization_utils", "checkIfReductionsAreInnerOuter", 521, 564, ReasonCode.AXES_INTERLEAVED)
+def _interleaved(facts: CandidateFacts) -> Refusal | None:
+    """Return a reduction whose operand has axes of size 1, or whose reduced axes do not lie together at an end."""
+    for link in facts.reductions:
+        axes = [
+            "reduced" if slot in link.reduced else "of size 1" if one else "kept"
+            for slot, one in enumerate(link.root_broadcast)
+        ]
+        if sum(a != b for a, b in pairwise(axes)) != 1 or "of size 1" in axes:
+            return reason(ReasonCode.AXES_INTERLEAVED, tensor=link.name, axes=", ".join(axes)), (link.name,)
+    return None
+
+
+@follows("scheduler/normalization_utils", "checkReductionPattern", 1143, 1189, ReasonCode.PATTERN_MISMATCH)
+@follows("scheduler/normalization_utils", "isReductionIterationAxisMatched", 616, 669, ReasonCode.NOT_COMPLEMENTARY)
 def _not_complementary(inner: Sequence[ReductionPattern], outer: Sequence[ReductionPattern]) -> Refusal | None:
     """Return why inner reductions are not over [kept, reduced] and outer ones over [reduced, kept] axes, or None."""
     first = inner[0]
@@ -177,6 +204,7 @@ def _reduced_axes(pattern: ReductionPattern) -> str:
     return f"{[i for i, (_, reduced) in enumerate(pattern.axes) if reduced]} of {len(pattern.axes)} axes"
 
 
+@follows("scheduler/normalization_utils", "hasSharedInput", 566, 589, ReasonCode.NO_SHARED_INPUT)
 def _no_shared_input(facts: CandidateFacts) -> Refusal | None:
     """Return why the reductions share no read of an input, or None."""
     inner, outer = (_ancestors(facts.links, _operands(facts, inner=kind)) for kind in (True, False))
@@ -192,6 +220,10 @@ def _operands(facts: CandidateFacts, *, inner: bool) -> set[str]:
     return {name for link in facts.reductions if link.name in wanted for name in link.operands}
 
 
+@follows(
+    "scheduler/normalization_utils", "isConnectedOnlyThroughReductionProducer", 591, 614,
+    ReasonCode.OUTER_BEFORE_INNER, ReasonCode.SHARED_CONSUMER,
+)
 def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
     """Return where inner and outer reductions are connected other than through the operands of outer ones, or None."""
     inner = {p.name for p in facts.patterns if p.inner}
@@ -216,14 +248,15 @@ def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
     return _connected_besides(facts)
 
 
+@follows(
+    "scheduler/normalization_utils", "isConnectedOnlyThroughReductionProducer", 591, 614, ReasonCode.CONNECTED_BESIDES,
+)
 def _connected_besides(facts: CandidateFacts) -> Refusal | None:
     """Return what connects an outer reduction with another reduction apart from its own operands, or None.
 
     A walk from all inner reductions goes through operands, users and results of the same expression, and stops at outer
     reductions. A walk from each outer reduction stops at its operands, whatever they are computed from, and may meet no
     other walk. Of an expression with several results, the walks start and stop at the first one alone.
-    nvFuser: csrc/scheduler/normalization_utils.cpp:591-614 (isConnectedOnlyThroughReductionProducer),
-    csrc/scheduler/utils.cpp:2924-2957 (getAllTvsFrom).
     """
     kind = {p.name: p.inner for p in facts.patterns}
     first = {link.expr: link for link in reversed(facts.reductions)}
@@ -262,20 +295,20 @@ def _neighbours(links: Iterable[Link]) -> dict[str, list[str]]:
     return {name: list(others) for name, others in found.items()}
 
 
-def _widened(facts: CandidateFacts, row: ReductionPattern) -> Refusal | None:
-    """Return where a row's result is broadcast to other axes, or a column's result to rows again, or None."""
-    exact, after = facts.exact, facts.flow.after
+@follows(
+    "scheduler/registry_utils", "hasNonNormalizePostReductionBCast", 586, 843,
+    ReasonCode.BROADCAST_AFTER_REDUCTION, ReasonCode.BROADCAST_ELSEWHERE,
+)
+def _widened(facts: CandidateFacts) -> Refusal | None:
+    """Return where a result is broadcast to an axis that nothing before a reduction has, or None."""
+    lost = unresolved_broadcast(facts.flow)
+    if lost is None:
+        return None
     columns = sum(1 << i for i, p in enumerate(facts.patterns) if not p.inner)
-    for name, new in facts.flow.broadcasts_after:
-        for number in new:
-            for target, user in exact.concretized.get(number, {}).items():
-                extent = exact.extent[target]
-                if after[name] & columns:
-                    why = reason(ReasonCode.BROADCAST_AFTER_REDUCTION, tensor=name, user=user, extent=extent)
-                    return why, facts.names
-                if target not in row.reduced:
-                    return reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=name, extent=extent, user=user), facts.names
-    return None
+    of_columns = facts.flow.after[lost.tensor] & columns
+    code = ReasonCode.BROADCAST_AFTER_REDUCTION if of_columns else ReasonCode.BROADCAST_ELSEWHERE
+    extent = facts.exact.extent[lost.number]
+    return reason(code, tensor=lost.tensor, extent=extent, user=lost.user), facts.names
 
 
 def _ancestors(links: Iterable[Link], names: Iterable[str]) -> set[str]:

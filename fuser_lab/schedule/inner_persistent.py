@@ -7,11 +7,11 @@ from fuser_lab.analysis.buffer_sizes import RowBuffer, buffer_sizes
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.persistent import (
     ACCESS_BYTES,
-    LARGE_REDUCTION,
     aligned,
     is_projected,
     keep_exp_up_to,
@@ -30,11 +30,10 @@ class InnerPersistent(Heuristics):
         """Return the acceptance with the bytes kept, or the first rule that is broken."""
         return refusal_of_any_size(self.type, facts, inner_only) or self._fits(facts, device)
 
+    @follows("scheduler/normalization_inner", "canScheduleRunTime", 134, 177, ReasonCode.BUFFER_TOO_LARGE)
+    @follows("scheduler/normalization_inner", "canScheduleRunTime", 179, 193, ReasonCode.NOT_ENOUGH_BLOCKS)
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
-        """Return whether one multiprocessor, or the largest cluster that the device launches, keeps a row.
-
-        nvFuser: csrc/scheduler/normalization_inner.cpp:92-195, csrc/scheduler/utils.cpp:3484-3542 (getMaxClusterSize).
-        """
+        """Return whether one multiprocessor, or the largest cluster that the device launches, keeps a row."""
         pattern, sizes = facts.patterns[0], buffer_sizes(facts.flow)
         projected = is_projected(sizes, _room(facts, device, sizes.buffers), keep_exp_up_to(device))
         size, names = sizes.chosen(projected=projected)
@@ -47,7 +46,7 @@ class InnerPersistent(Heuristics):
                 sm=room, cluster=most,
             )
         needed = device.sms // 8
-        if pattern.numel >= LARGE_REDUCTION and pattern.rows < needed:
+        if pattern.numel >= device.large_reduction and pattern.rows < needed:
             return no(
                 self.type, ReasonCode.NOT_ENOUGH_BLOCKS, *facts.names, tensor=pattern.name, numel=pattern.numel,
                 rows=pattern.rows, needed=needed,
@@ -65,11 +64,12 @@ class InnerPersistent(Heuristics):
         return accept(self.type, why, persistent=True)
 
 
+@follows(
+    "scheduler/normalization_utils", "getMaxRegOrSharedMemorySizeBitForPersistentBuffer", 765, 846,
+    ReasonCode.BUFFER_TOO_LARGE,
+)
 def _room(facts: CandidateFacts, device: Device, buffers: Iterable[RowBuffer]) -> int:
-    """Return the bytes of a row that one multiprocessor keeps in registers or, without clusters, in shared memory.
-
-    nvFuser: csrc/scheduler/normalization_utils.cpp:765-846 (getMaxRegOrSharedMemorySizeBitForPersistentBuffer).
-    """
+    """Return the bytes of a row that one multiprocessor keeps in registers or, without clusters, in shared memory."""
     if facts.patterns[0].is_split or device.cc >= (9, 0):
         return device.persistent_bytes
     threads = device.max_threads_per_block
@@ -85,6 +85,10 @@ def _in_shared_memory(buffer: RowBuffer, threads: int) -> int:
     return aligned(max(rounds) * threads * buffer.itemsize)
 
 
+@follows(
+    "scheduler/normalization_utils", "compileTimeCheck", 1220, 1231,
+    ReasonCode.REDUCTION_IS_OUTER, ReasonCode.REDUCTIONS_OF_BOTH_KINDS,
+)
 def inner_only(facts: CandidateFacts) -> Refusal | None:
     """Return why not every reduction touches the innermost axis, or None."""
     outer = next((p for p in facts.patterns if not p.inner), None)

@@ -1,12 +1,14 @@
 """NoOp: nothing to compute, or single elements only."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.ir import OpKind
+from fuser_lab.ir import IterDomain, OpKind
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.gate import common_gate
@@ -18,29 +20,32 @@ class NoOp:
 
     type: SchedulerType = SchedulerType.NO_OP
 
+    @follows("scheduler/no_op", "canScheduleCompileTime", 40, 55, ReasonCode.REDUCES_ELEMENTS)
+    @follows("scheduler/no_op", "canScheduleCompileTime", 57, 66, ReasonCode.CONCRETE_OUTPUT)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
-        """Return the acceptance, or an output that has elements."""
+        """Return the acceptance, or a reduction or an output that has elements.
+
+        As in nvFuser, a reduction to values that exist is refused even if it adds up nothing.
+        """
         if not facts.candidate.exprs:
             return accept(self.type, _NOTHING)
-        empty = True
+        empty = all(_is_empty(output.domain.axes) for output in facts.outputs)
         for output in facts.outputs:
-            has_zero = any(axis.visible_extent == 0 for axis in output.domain.axes)
-            empty = empty and has_zero
-            if not has_zero and not all(axis.is_broadcast for axis in output.domain.axes):
+            if not _is_empty(output.domain.axes) and not all(axis.is_broadcast for axis in output.domain.axes):
                 return no(
                     self.type, ReasonCode.CONCRETE_OUTPUT, output.name, tensor=output.name, elements=output.numel,
                 )
-        if not empty:
-            for link in facts.links:
-                if link.kind is not OpKind.REDUCTION:
-                    continue
+        for link in facts.links if not empty else ():
+            kept = (size for slot, size in enumerate(link.root_extents) if slot not in link.reduced)
+            if link.kind is OpKind.REDUCTION and 0 not in kept:
                 elements = prod(link.tensors[0].shape)
-                if elements:
-                    return no(
-                        self.type, ReasonCode.REDUCES_ELEMENTS, link.name, tensor=link.name, elements=elements,
-                    )
-        refusal = common_gate(facts) or facts.index_input
+                return no(self.type, ReasonCode.REDUCES_ELEMENTS, link.name, tensor=link.name, elements=elements)
+        refusal = common_gate(facts) or (None if empty else facts.index_input)
         return refused(self.type, refusal) if refusal is not None else accept(self.type, _NOTHING)
+
+
+def _is_empty(axes: Iterable[IterDomain]) -> bool:
+    return any(axis.visible_extent == 0 for axis in axes)
 
 
 _NOTHING = reason(ReasonCode.NOTHING_TO_COMPUTE)

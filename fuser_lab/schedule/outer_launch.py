@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import isqrt
 
 from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.rules import follows
 
 LANES = 8  # fewest adjacent threads of a block along the kept axes (nvFuser: normalization_utils.h:42, kMinBdimx)
 MOST_LANES = 16  # (nvFuser: normalization_utils.h:44, kMaxBdimx)
@@ -75,12 +77,12 @@ class _Columns:
         return self.numel % (buffer * threads) // threads / buffer
 
 
+@follows("scheduler/normalization_utils", "getGridOuterNormalizationParams", 387, 519, ReasonCode.COLUMNS_TOO_FEW)
 def outer_launch(numel: int, rows: int, size: int, vector: int, device: Device) -> OuterLaunch | NoLaunch:
     """Return the launch configuration for ``rows`` columns of ``numel`` elements, of which ``size`` bytes are kept.
 
     Configurations have as many blocks as there are multiprocessors, and are tried from wide blocks to narrow ones, and
     from few blocks along the reduced axes to many.
-    nvFuser: csrc/scheduler/normalization_utils.cpp:387-519 (getGridOuterNormalizationParams).
     """
     columns = _Columns(numel=numel, rows=rows, bits=8 * size, vector=vector)
     grids = block_grids(device.sms)

@@ -6,10 +6,11 @@ from fuser_lab.analysis.buffer_sizes import buffer_sizes
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.outer_launch import LANES, NoLaunch, outer_launch
-from fuser_lab.schedule.persistent import LARGE_REDUCTION, is_projected, refusal_of_any_size, vector_width
+from fuser_lab.schedule.persistent import is_projected, refusal_of_any_size, vector_width
 
 LEAST_VECTOR = 4  # elements per access from which columns are kept across blocks (normalization_outer.cpp:545-548)
 VOLTA = 7  # major compute capability that requires columns to be divided evenly (normalization_outer.cpp:640-655)
@@ -25,11 +26,10 @@ class OuterPersistent(Heuristics):
         """Return the acceptance with the bytes kept, or the first rule that is broken."""
         return refusal_of_any_size(self.type, facts, _outer_only) or self._fits(facts, device)
 
+    @follows("scheduler/normalization_outer", "canScheduleRunTime", 523, 537, ReasonCode.COLUMNS_TOO_LARGE)
+    @follows("scheduler/normalization_outer", "canScheduleRunTime", 591, 621, ReasonCode.NOT_ENOUGH_COLUMNS)
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
-        """Return whether one multiprocessor keeps the fewest columns of a block, or several keep them together.
-
-        nvFuser: csrc/scheduler/normalization_outer.cpp:457-658 (canScheduleRunTime).
-        """
+        """Return whether one multiprocessor keeps the fewest columns of a block, or several keep them together."""
         pattern = facts.patterns[0]
         sizes = buffer_sizes(facts.flow)
         projected = is_projected(sizes, room=0)  # the smaller size counts, whatever this repeats
@@ -46,7 +46,7 @@ class OuterPersistent(Heuristics):
             return self._across(facts, device, size, names, vector)
         least = max(device.sms // 8, 1)
         used = -(-pattern.rows * size // device.register_file)
-        if pattern.numel >= LARGE_REDUCTION and used < least:
+        if pattern.numel >= device.large_reduction and used < least:
             return no(
                 self.type, ReasonCode.NOT_ENOUGH_COLUMNS, *facts.names, tensor=pattern.name, numel=pattern.numel,
                 rows=pattern.rows, used=used, needed=least,
@@ -54,6 +54,10 @@ class OuterPersistent(Heuristics):
         why = reason(ReasonCode.COLUMNS_FIT, bytes=size, tensors=names, columns=columns)
         return accept(self.type, why, persistent=True)
 
+    @follows("scheduler/normalization_outer", "canScheduleRunTime", 545, 552, ReasonCode.COLUMNS_NOT_VECTORIZED)
+    @follows("scheduler/normalization_outer", "canScheduleRunTime", 554, 567, ReasonCode.COLUMNS_NO_GRID)
+    @follows("scheduler/normalization_outer", "canScheduleRunTime", 623, 638, ReasonCode.COLUMNS_NOT_WELFORD)
+    @follows("scheduler/normalization_outer", "canScheduleRunTime", 640, 655, ReasonCode.COLUMNS_UNEVEN)
     def _across(self, facts: CandidateFacts, device: Device, size: int, names: str, vector: int) -> Verdict:
         """Return whether blocks can keep columns together; they synchronize at a barrier of the whole grid."""
         pattern = facts.patterns[0]
@@ -95,6 +99,10 @@ class OuterPersistent(Heuristics):
         return accept(self.type, why, persistent=True, cross_grid=True)
 
 
+@follows(
+    "scheduler/normalization_utils", "compileTimeCheck", 1220, 1231,
+    ReasonCode.REDUCTION_IS_INNER, ReasonCode.REDUCTIONS_OF_BOTH_KINDS,
+)
 def _outer_only(facts: CandidateFacts) -> Refusal | None:
     inner = next((p for p in facts.patterns if p.inner), None)
     if inner is None:

@@ -6,16 +6,17 @@ from itertools import takewhile
 from fuser_lab.analysis.buffer_sizes import BufferSizes
 from fuser_lab.analysis.domain_map import ExactMap
 from fuser_lab.analysis.reductions import ReductionPattern
+from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
 from fuser_lab.ir import TensorView
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 from fuser_lab.schedule.reduction import reshape_mixes
 
-LARGE_REDUCTION = 8192  # 4 rounds of 2048 threads
 # Above this size exponentials are computed twice rather than kept.
 KEEP_EXP_BYTES = 24 * KIB
 KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
@@ -24,6 +25,8 @@ INDEX_BYTES = 8  # of the number of elements, the third result of a Welford
 SHARED_ALIGNMENT = 128  # bytes (nvFuser: csrc/base.h:63, kSharedMemoryAlignmentBytes)
 
 
+@follows("scheduler/normalization_utils", "checkOpsAndInputs", 1114, 1119, ReasonCode.NO_REDUCTION)
+@follows("scheduler/normalization_utils", "checkOpsAndInputs", 1121, 1125, ReasonCode.NO_TENSOR_INPUT)
 def refusal_of_any_size(
     scheduler: SchedulerType, facts: CandidateFacts, kind: Callable[[CandidateFacts], Refusal | None],
 ) -> Verdict | None:
@@ -50,7 +53,7 @@ def _rules(
     yield needs_buffer(facts)
     yield facts.unique_broadcasts
     yield broadcast_elsewhere(facts)
-    yield reshape_mixes(facts)
+    yield reshape_mixes(facts, facts.patterns[0])
     yield facts.covered_by_reduction(inputs=False)
     yield facts.expanded_after
 
@@ -60,12 +63,12 @@ def keep_exp_up_to(device: Device) -> int:
     return KEEP_EXP_BYTES_HIGH_BANDWIDTH if device.is_high_bandwidth else KEEP_EXP_BYTES
 
 
+@follows("scheduler/normalization_utils", "isProjectBufferToInputs", 853, 928, ReasonCode.BUFFER_TOO_LARGE)
 def is_projected(sizes: BufferSizes, room: int | None = None, exp_up_to: int = 0, *, smaller: bool = True) -> bool:
     """Return whether buffers are recomputed from inputs, by default only if these are smaller.
 
     Buffers larger than ``room`` are recomputed. Others are too, unless this repeats random numbers, or exponentials
     where the buffers have at most ``exp_up_to`` bytes.
-    nvFuser: csrc/scheduler/normalization_utils.cpp:853-928 (isProjectBufferToInputs).
     """
     if not sizes.inputs or sizes.projected <= 0 or (smaller and sizes.projected >= sizes.kept):
         return False
@@ -89,6 +92,8 @@ def aligned(size: int) -> int:
     return -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
 
 
+@follows("scheduler/normalization_utils", "compileTimeCheck", 1288, 1294, ReasonCode.NO_PERSISTENT_BUFFER)
+@follows("scheduler/normalization_utils", "isCacheableUnmappableTv", 1918, 2025, ReasonCode.PARTLY_REDUCED)
 def needs_buffer(facts: CandidateFacts) -> Refusal | None:
     """Return why no buffer is needed, or why none can be kept, or None."""
     if facts.buffers:
@@ -104,19 +109,14 @@ def needs_buffer(facts: CandidateFacts) -> Refusal | None:
     return reason(ReasonCode.NO_PERSISTENT_BUFFER, tensor=facts.patterns[0].name), facts.names
 
 
+@follows("scheduler/registry_utils", "hasNonNormalizePostReductionBCast", 586, 843, ReasonCode.BROADCAST_ELSEWHERE)
 def broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
-    """Return why a result is broadcast to an axis that was not reduced, or None."""
-    exact = facts.exact
-    reduced = facts.patterns[0].reduced
-    meets = exact.concretized
-    for name, new in facts.flow.broadcasts_after:
-        for number in new:
-            for target, user in meets.get(number, {}).items():
-                if target not in reduced:
-                    extent = exact.extent[target]
-                    why = reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=name, extent=extent, user=user)
-                    return why, facts.names
-    return None
+    """Return why a result is broadcast to an axis that nothing before a reduction has, or None."""
+    lost = unresolved_broadcast(facts.flow)
+    if lost is None:
+        return None
+    extent = facts.exact.extent[lost.number]
+    return reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=lost.tensor, extent=extent, user=lost.user), facts.names
 
 
 def vector_width(facts: CandidateFacts, pattern: ReductionPattern) -> int:

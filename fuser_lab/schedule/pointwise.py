@@ -7,6 +7,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept
 from fuser_lab.ir import TensorView
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
@@ -18,6 +19,7 @@ class PointWise(Heuristics):
 
     type: SchedulerType = SchedulerType.POINTWISE
 
+    @follows("scheduler/pointwise", "canScheduleCompileTime", 262, 266, ReasonCode.HAS_REDUCTION)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
         reduction = facts.reduction

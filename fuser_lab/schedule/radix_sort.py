@@ -11,7 +11,7 @@ UNPADDED_ITEMS = 4  # per thread; from the next power of two on, elements are pa
 def sort_bytes(threads: int, items: int, key_bytes: int) -> int:
     """Return the bytes in which a block ranks its digits and exchanges keys and positions, one after the other.
 
-    nvFuser: scheduler/tools/cub_utils.cpp:121-211, computeBlockRadixSortTempStorageBytes.
+    nvFuser: scheduler/tools/cub_utils.cpp:117-204, computeBlockRadixSortTempStorageBytes.
     """
     rank = COUNTERS * COUNTER_BYTES * threads + _prefix_sum_bytes(threads)
     tile = threads * items

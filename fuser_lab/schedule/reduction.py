@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fuser_lab.analysis.reductions import mixing_reshape
+from fuser_lab.analysis.reductions import ReductionPattern, mixing_reshape
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
@@ -18,6 +19,8 @@ class Reduction(Heuristics):
 
     type: SchedulerType = SchedulerType.REDUCTION
 
+    @follows("scheduler/reduction", "canScheduleCompileTime", 43, 48, ReasonCode.NO_REDUCTION)
+    @follows("scheduler/reduction", "canScheduleCompileTime", 50, 54, ReasonCode.NO_TENSOR_INPUT)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
         if facts.reduction is None:
@@ -37,22 +40,23 @@ def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
     yield facts.unique_broadcasts
     yield _widened_again(facts)
     yield _new_input(facts)
-    yield reshape_mixes(facts)
+    yield reshape_mixes(facts, facts.patterns[0])
     yield facts.covered_by_reduction(inputs=True)
     yield facts.expanded_after
 
 
-def reshape_mixes(facts: CandidateFacts) -> Refusal | None:
-    """Return why a reshape is incompatible with the first reduction's loops, or None."""
+@follows("scheduler/registry_utils", "reductionInterferingView", 433, 554, ReasonCode.RESHAPE_MIXES)
+def reshape_mixes(facts: CandidateFacts, pattern: ReductionPattern) -> Refusal | None:
+    """Return why a reshape is incompatible with the loops of a reduction, or None."""
     if facts.reshape is None:
         return None
-    pattern = facts.patterns[0]
     found = mixing_reshape(facts.exact, pattern)
     if found is None:
         return None
     return reason(ReasonCode.RESHAPE_MIXES, tensor=found, reduction=pattern.name), (found, pattern.name)
 
 
+@follows("scheduler/reduction", "canScheduleCompileTime", 161, 168, ReasonCode.PERSISTENT_BUFFER)
 def _kept(facts: CandidateFacts) -> Refusal | None:
     if not facts.buffers:
         return None
@@ -63,6 +67,7 @@ def _kept(facts: CandidateFacts) -> Refusal | None:
     return why, facts.names
 
 
+@follows("scheduler/registry_utils", "hasPostReductionBCast", 867, 901, ReasonCode.BROADCAST_AFTER_REDUCTION)
 def _widened_again(facts: CandidateFacts) -> Refusal | None:
     meets = facts.exact.concretized
     for name, new in facts.flow.broadcasts_after:
@@ -74,6 +79,7 @@ def _widened_again(facts: CandidateFacts) -> Refusal | None:
     return None
 
 
+@follows("scheduler/registry_utils", "supportedPostReductionFusion", 909, 983, ReasonCode.NEW_INPUT_AFTER_REDUCTION)
 def _new_input(facts: CandidateFacts) -> Refusal | None:
     pattern = facts.patterns[0]
     found = facts.flow.new_input_after() if pattern.inner else None

@@ -8,6 +8,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.ir.domain import Resize as ResizeStep
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
@@ -19,6 +20,9 @@ class Resize(Heuristics):
 
     type: SchedulerType = SchedulerType.RESIZE
 
+    @follows("scheduler/resize", "canScheduleCompileTime", 81, 85, ReasonCode.NO_RESIZE)
+    @follows("scheduler/resize", "canScheduleCompileTime", 93, 97, ReasonCode.HAS_REDUCTION)
+    @follows("scheduler/resize", "canScheduleCompileTime", 198, 205, ReasonCode.TRANSPOSE_LIKE)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
         if facts.resize is None:
@@ -32,8 +36,9 @@ class Resize(Heuristics):
         reference = facts.reference
         if not isinstance(reference, TensorView):
             return refused(self.type, reference)
-        if facts.resize_between_outputs is not None:
-            return refused(self.type, facts.resize_between_outputs)
+        between = facts.resize_between_outputs(reference)
+        if between is not None:
+            return refused(self.type, between)
         groups = facts.inner_groups
         if len(groups) > 1:
             (first, *_), (second, *_) = groups[:2]
@@ -47,6 +52,7 @@ def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
     yield _resized_broadcast(facts)
 
 
+@follows("scheduler/resize", "canScheduleCompileTime", 115, 128, ReasonCode.RESIZED_BROADCAST)
 def _resized_broadcast(facts: CandidateFacts) -> Refusal | None:
     for link in facts.links:
         for step in link.out.domain.transforms if link.kind is OpKind.RESIZE else ():
@@ -57,6 +63,7 @@ def _resized_broadcast(facts: CandidateFacts) -> Refusal | None:
     return _resized_with_broadcast(facts)
 
 
+@follows("scheduler/resize", "canScheduleCompileTime", 130, 149, ReasonCode.RESIZED_WITH_BROADCAST)
 def _resized_with_broadcast(facts: CandidateFacts) -> Refusal | None:
     """Return a resized axis that is mapped to a broadcast axis, which cannot be resized along with it, or None."""
     exact = facts.exact

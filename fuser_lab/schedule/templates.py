@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fuser_lab.arguments import shown
-from fuser_lab.definition.scheduling import RULES
 from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.kernel_transforms import is_hint, is_template
-from fuser_lab.ir.loop_nest import nest_text
 from fuser_lab.ir.transform import Argument, ParallelType, Transform
 from fuser_lab.schedule.by_hand import FORMS_OF_STYLES, HandParams, LoopForm, NumberedSchedule
 from fuser_lab.schedule.parameters import LoopChange, NestChoice, Value, Values, changed, checked
@@ -126,18 +124,8 @@ def _form(fusion: Fusion, choices: Sequence[NestChoice], taken: Collection[str])
     space, loops = choice.space, choice.chosen
     if space.scans or space.column_sums:
         return None
-    fitting = None
-    for form in FORMS_OF_STYLES.get(loops.style, ()):
-        written = _written(form, fusion, _params(loops), taken)
-        if written is None:
-            continue
-        fitting = fitting or form
-        try:
-            nest_text(written.scheduled, RULES)
-        except ScheduleError:
-            continue
-        return form
-    return fitting
+    form = FORMS_OF_STYLES.get(loops.style)
+    return form if form and _written(form, fusion, _params(loops), taken) else None
 
 
 def _params(loops: LoopSchedule) -> HandParams:

@@ -9,6 +9,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal, Transposed
 from fuser_lab.schedule.gate import common_gate
@@ -23,6 +24,7 @@ class Transpose(Heuristics):
 
     type: SchedulerType = SchedulerType.TRANSPOSE
 
+    @follows("scheduler/transpose", "canScheduleCompileTime", 85, 89, ReasonCode.HAS_REDUCTION)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
         reduction = facts.reduction
@@ -37,11 +39,14 @@ class Transpose(Heuristics):
             return no(self.type, ReasonCode.ONE_INNERMOST_AXIS)
         return self._large_enough(facts, device, facts.transposed)
 
+    @follows("scheduler/transpose", "getTransposeRuntimeRejectReason", 276, 282, ReasonCode.TRANSPOSE_SMALL)
+    @follows("scheduler/transpose", "getTransposeRuntimeRejectReason", 287, 312, ReasonCode.TRANSPOSE_SMALL_INNER)
+    @follows("scheduler/transpose", "getTransposeRuntimeRejectReason", 314, 323, ReasonCode.TRANSPOSE_NARROW)
+    @follows("scheduler/transpose", "getTransposeRuntimeRejectReason", 325, 348, ReasonCode.TRANSPOSE_SMALL_RESHAPED)
     def _large_enough(self, facts: CandidateFacts, device: Device, tiles: Transposed) -> Verdict:
         """Return whether the tiles of 32 x 32 fill the GPU and have two full sides; PointWise is for the rest.
 
         Sizes are those of the first tensor's axes in the order of its loops, whatever its memory order.
-        nvFuser: csrc/scheduler/transpose.cpp:228-350 (getTransposeRuntimeRejectReason).
         """
         exact, (first, second, places) = facts.exact, tiles
         extents = [1 if exact.broadcast[c] else exact.extent[c] for c in exact.classes[first.name]]
@@ -79,11 +84,9 @@ def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
     yield facts.unique_broadcasts
 
 
+@follows("scheduler/transpose", "getTransposeRuntimeRejectReason", 350, 375, ReasonCode.TRANSPOSE_RESHAPED_BEHIND)
 def _reshape_behind(facts: CandidateFacts, reference: TensorView) -> Hop | None:
-    """Return the step from an operand to a reshape on the way from a tensor to all others, or None.
-
-    nvFuser's TransposeViewPropagator (csrc/scheduler/transpose.cpp:109-137, 352-376).
-    """
+    """Return the step from an operand to a reshape on the way from a tensor to all others, or None."""
     if facts.reshape is None:
         return None
     hops = Tree(facts.links, reference).hops

@@ -1,9 +1,9 @@
 """Search of a plan's kernel parameters by measurement: every candidate is checked, all results are shown and kept.
 
 Starting from the heuristics' choice, one or two values are changed at a time, then again around the best candidate.
-Candidates that give the same kernel are measured once. On a GPU, those that are predicted to be the fastest are
-measured first. A candidate is accepted only if it is faster beyond the spread of both measurements, and again when the
-two are measured alternately: otherwise candidates measured while the machine happens to be faster would win.
+Candidates that give the same kernel are measured once, and those that are predicted to be the fastest come first. A
+candidate is accepted only if it is faster beyond the spread of both measurements, and again when the two are measured
+alternately: otherwise candidates measured while the machine happens to be faster would win.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from typing import Any
 
 from fuser_lab import arguments
 from fuser_lab.arguments import FLAG, FUNCTION, instance, listed, optional, takes, whole
-from fuser_lab.codegen.candidates import ranked
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CompilationError, InputError, OutOfMemoryError, ScheduleError
 from fuser_lab.json_text import json_text
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.kept_results import KeptResults, keep
 from fuser_lab.plan.planning import flattened
+from fuser_lab.plan.ranking import ranked
 from fuser_lab.report import html
 from fuser_lab.report.bars import Bar, bars_svg
 from fuser_lab.report.shown import Shown
@@ -57,7 +57,7 @@ class Trial:
 
     ``values`` are empty for the given plan. ``confirmed`` says that it was measured again, alternating with the given
     plan, and was faster beyond the spread of both; the numbers are those of the last measurement. ``predicted`` is the
-    ratio to the given plan's time that was predicted before, NaN on a CPU.
+    ratio to the given plan's time that was predicted before, NaN on a CPU whose rates the plan does not have.
     """
 
     segment: int
@@ -209,8 +209,8 @@ def tune(
     seconds
         Maximum time to measure each candidate, after warm-up and compilation.
     candidates
-        Maximum number of candidates for each nest of loops; all by default. On a GPU these are the ones that
-        `fuser_lab.plan.Segment.candidates` predicts to be the fastest, in its order.
+        Maximum number of candidates for each nest of loops; all by default. These are the first ones in the order of
+        `fuser_lab.plan.Segment.candidates`.
     again
         Whether to measure again what is stored on disk.
     progress
@@ -264,8 +264,10 @@ class _Search:
         self._clock = target_of(self._kind).clock()()
         plan, complete = self._plan, True
         kept: set[int] = set()
+        has_blocks = target_of(self._kind).has_blocks
+        machine = prepared.memory.gpu if has_blocks else plan.oracle.device
         self._requests = {
-            number: replace(step.request, shared=None)
+            number: replace(step.request, device=machine, shared=None)
             for number, step in enumerate(prepared.steps(self._inputs))
             if step.runs and step.generated and step.scheduler is not None
         }
@@ -338,7 +340,7 @@ class _Search:
             order = ranked(
                 replace(self._requests[number], changes=plan.segments[number].changes), nest.number,
                 [values for values in dict.fromkeys(candidates) if values not in tried], tried,
-            )[:left]
+            ).ranked[:left]
             left = None if left is None else left - len(order)
             self._total = self._done + len(order)
             before = best

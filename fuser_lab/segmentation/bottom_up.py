@@ -13,6 +13,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, reason
 from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.asking import Asker
 from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
@@ -35,6 +36,7 @@ from fuser_lab.segmentation.reduction_sets import Cores, ReductionSets
 from fuser_lab.segmentation.welford import in_fusion, welfords, written_out
 
 
+@follows("fusion_segmenter", "SegmentCandidateFinder::segment", 1644, 1681)
 def bottom_up(
     fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions,
 ) -> Iterator[Attempt]:
@@ -100,6 +102,7 @@ def whole_pieces(
     return fusion, [in_fusion(fusion, group) for group in committed]
 
 
+@follows("fusion_segmenter", "TranslateApplicableWelford", 2429, 2472)
 def lone_welfords(
     fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, fixed: Collection[Expr] = (),
 ) -> Generator[Attempt, None, Fusion]:
@@ -204,6 +207,7 @@ class _Finder:
         exprs = self._grouping.groups[group]
         return next(iter(exprs)) if len(exprs) == 1 and group not in self._committed else None
 
+    @follows("fusion_segmenter", "MergeCatWithInputPads", 3407, 3522)
     def _cat_with_pads(self) -> Iterator[Attempt]:
         """A cat whose operands all come from pads that no other expression reads (nvFuser PR #4481)."""
         for group in list(self._grouping.groups):
@@ -219,6 +223,7 @@ class _Finder:
         pad = self._lone(group)
         return pad is not None and pad.op.name == "pad" and len(self._grouping.consumers(group)) == 1
 
+    @follows("fusion_segmenter", "MergeUpAndDownCast", 3223, 3403)
     def _cast_groups(self) -> Iterator[Attempt]:
         """Groups from a widening to narrowing casts, so that boundaries fall on narrow tensors (#3699).
 
@@ -254,22 +259,17 @@ class _Finder:
     def _between_casts(self, start: GroupId) -> tuple[list[GroupId], set[GroupId]]:
         """Return the groups visited breadth first from a widening cast, and all seen.
 
-        A merged group is neither kind of cast. All visited groups but the last have one edge out, into a visited one,
-        so that no path leads out of them and back in.
+        A merged group is neither kind of cast. All visited groups but the last are read once, by a visited one, so that
+        no path leads out of them and back in; as in nvFuser, an operand that is given twice is read twice.
         """
         grouping = self._grouping
         found, seen = {start: None}, {start}
         waiting = [start]
         for group in waiting:
             expr = self._lone(group)
-            outgoing = [edge for edge in grouping.edges(group) if edge[0] == group]
             narrows, widens = (expr is not None and is_cast(expr) for is_cast in (is_narrowing, is_widening))
-            ahead = [b for _, _, b in outgoing] if len(outgoing) == 1 and not narrows else []
-            behind = []
-            if not widens:
-                behind = [
-                    p for p in grouping.producers(group) if len([e for e in grouping.edges(p) if e[0] == p]) == 1
-                ]
+            ahead = grouping.consumers(group) if grouping.reads_out(group) == 1 and not narrows else ()
+            behind = () if widens else [p for p in grouping.producers(group) if grouping.reads_out(p) == 1]
             seen.update(grouping.neighbours(group))
             for other in (*ahead, *behind):
                 if other not in found and other not in self._committed:
@@ -336,6 +336,7 @@ class _Finder:
                         heappush(waiting, group)
                     break
 
+    @follows("fusion_segmenter", "SegmentCandidateFinder::finalMerge", 4559, 4618, ReasonCode.CYCLE)
     def _final_pairs(self, producer: GroupId, tried: set[tuple[GroupId, GroupId]]) -> Iterator[Attempt]:
         """Yield the attempts to merge a group with each of its consumers, until one succeeds."""
         grouping = self._grouping
@@ -352,6 +353,8 @@ class _Finder:
                 names = (grouping.names(producer), grouping.names(consumer))
                 yield _refused("final merge", names, ReasonCode.CYCLE, through=grouping.names(between)[0])
 
+    @follows("fusion_segmenter", "SegmentCandidateFinder::resolveForwardedInputs", 3884, 3920)
+    @follows("fusion_segmenter", "SegmentCandidateFinder::resolveNonscalarForwardedInput", 4786, 4823)
     def _resolve_forwarded(self) -> Iterator[Attempt]:
         """Copy each chain into its readers, or store its result where a reader's scheduler refuses the copy."""
         stored: list[Chain] = []
@@ -375,6 +378,7 @@ class _Finder:
         for chain in stored:
             yield from self._store(chain)
 
+    @follows("fusion_segmenter", "SegmentCandidateFinder::revertPrivatizedOps", 4256, 4415)
     def _revert_privatization(self) -> Iterator[Attempt]:
         """Replace replicas that ended in one group by one expression."""
         members = {group: self._members(group) for group in self._grouping.groups} if self._originals else {}

@@ -1,9 +1,9 @@
 """Boundary casts: Float tensors pass between segments in half the bytes if the result has 16 bits anyway.
 
-Follows nvFuser's ``SegmentCandidateFinder`` under the option ``io_to_lower_precision`` (csrc/fusion_segmenter.cpp),
-which is off by default because it rounds more. The producer's segment casts down and stores that; each segment that
-reads it casts back, once. Two rules are narrower than in nvFuser: a tensor that some reader needs in Float is not
-stored twice; and views of inputs and results of the array library get no casts, because their segments have no kernels.
+This is nvFuser's option ``io_to_lower_precision``, which is off by default because it rounds more. The producer's
+segment casts down and stores that; each segment that reads it casts back, once. Two rules are narrower than in nvFuser:
+a tensor that some reader needs in Float is not stored twice; and views of inputs and results of the array library get
+no casts, because their segments have no kernels.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +19,7 @@ from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.positions import indexed_operands
 from fuser_lab.passes.rewriter import Axes, in_memory_order
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.hints import is_hint
 from fuser_lab.segmentation.options import SegmenterOptions
@@ -47,6 +48,7 @@ class Cast:
         return f"{self.tensor}_back{place + 1 if place else ''}"
 
 
+@follows("fusion_segmenter", "ForceHalfAnnotation", 4957, 5014)
 def lower_types(fusion: Fusion, options: SegmenterOptions) -> dict[TensorView, DataType]:
     """Return the Float tensors that may be stored as halves, each with the type: that of the last output it leads to.
 
@@ -189,6 +191,7 @@ def _with_lower_ends(group: Candidate, types: dict[TensorView, DataType]) -> Can
     return candidate(fusion, fusion.tensor_exprs)
 
 
+@follows("fusion_segmenter", "SegmentedFusion::castInputOutputToLowerPrecision", 844, 994)
 def boundary_casts(
     fusion: Fusion,
     groups: Sequence[Sequence[Expr]],

@@ -1,12 +1,10 @@
-"""Forwarding: chains of unary ops from inputs and factories are recomputed in each reader.
-
-Follows nvFuser's ``SegmentCandidateFinder::forwardInputs`` (csrc/fusion_segmenter.cpp; factories since PR #4269).
-"""
+"""Forwarding: chains of unary ops from inputs and factories are recomputed in each reader."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.options import SegmenterOptions
 
 
@@ -27,6 +25,8 @@ class Chain:
         return tuple(expr.name for expr in self.exprs)
 
 
+@follows("fusion_segmenter", "shouldForward", 4421, 4458)
+@follows("fusion_segmenter", "SegmentCandidateFinder::forwardInputs", 4460, 4533)
 def forwarded_chains(fusion: Fusion, options: SegmenterOptions, fixed: Iterable[Expr] = ()) -> Iterator[Chain]:
     """Yield the chains that are excluded from grouping; no two have an expression in common.
 

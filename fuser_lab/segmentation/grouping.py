@@ -205,6 +205,12 @@ class Grouping:
                     found[1 << owner | 1 << reader] = None
         return list(found)
 
+    def reads_out(self, group: GroupId) -> int:
+        """Return the number of operands elsewhere that are results of a group; one that is given twice counts twice."""
+        exprs, positions = self.fusion.exprs, self.fusion.positions
+        outgoing = dict.fromkeys((read.other, read.tensor) for read in self._bounds(group).outgoing)
+        return sum(exprs[positions[other]].inputs.count(tensor) for other, tensor in outgoing)
+
     def reads_input(self, group: GroupId) -> bool:
         """Whether a group reads a fusion input or a forwarded value (nvFuser: has an auxiliary producer)."""
         return bool(self._bounds(group).aux)

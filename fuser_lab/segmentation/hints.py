@@ -7,6 +7,7 @@ from operator import or_
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, Reason, SchedulerType, reason, refuse
 from fuser_lab.ir import Expr, Fusion
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate
 
@@ -24,12 +25,12 @@ def is_hint(expr: Expr) -> bool:
     return expr.op.name == "segment_set"
 
 
+@follows("fusion_segmenter", "tryingToMergeSegmenterSet", 1943, 1958, ReasonCode.SEGMENT_SET_INSIDE)
 def refused_by_hint(group: Candidate, options: SegmenterOptions) -> Answer | None:
     """Return the refusal of a group that a hint forbids, or None.
 
-    As a hint, ``segment_set`` may only be a sink of its group: its result is an output and nothing inside reads it
-    (csrc/fusion_segmenter.cpp, tryingToMergeSegmenterSet). As a cut, the group also may not contain expressions both
-    before and after it.
+    As a hint, ``segment_set`` may only be a sink of its group: its result is an output and nothing inside reads it. As
+    a cut, the group also may not contain expressions both before and after it.
     """
     if options.segment_set is SegmentSetMeaning.IGNORE or not sides_of_hints(group.fusion).hints:
         return None

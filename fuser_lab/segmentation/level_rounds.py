@@ -1,4 +1,4 @@
-"""Rounds of level-based merging: pairs of groups on adjacent levels (csrc/fusion_segmenter.cpp).
+"""Rounds of level-based merging: pairs of groups on adjacent levels.
 
 The rule is theorem 4.2 of Herrmann et al., "Multilevel algorithms for acyclic partitioning of directed acyclic graphs".
 """
@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from fuser_lab.events import Attempt
 from fuser_lab.ir import Expr, OpKind
 from fuser_lab.ops.positions import indexed_axis
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.asking import Asker
 from fuser_lab.segmentation.grouping import GroupId, Grouping
 
@@ -49,11 +50,12 @@ class LevelRound:
                 if group in self._partner:
                     break
 
+    @follows("fusion_segmenter", "PreferredMergeCandidatePicker", 3527, 3707)
     def _preferred(self) -> Iterator[tuple[GroupId, GroupId]]:
         """Yield pairs to try first (PR #4297).
 
         The producer of a lookup table (unless that is an input) with the single indexed read that reduces the axis to
-        one element; and a group that pads a tensor from outside with the reader of the padded tensor.
+        one element; and a group that pads a tensor from outside with the first near reader of the padded tensor.
         """
         owners = (self._grouping.owner(expr.out) for expr in self._first)
         for group in sorted({owner for owner in owners if owner is not None}):
@@ -63,11 +65,15 @@ class LevelRound:
                 table = self._grouping.owner(lookup.tensor_inputs[0])
                 if table is not None:
                     yield table, group
-            for expr in exprs:
-                if expr.op.name == "pad" and self._grouping.owner(expr.tensor_inputs[0]) != group:
-                    for a, tensor, b in self._grouping.edges(group):
-                        if a == group and tensor is expr.out:
-                            yield group, b
+            padded = {
+                expr.out for expr in exprs
+                if expr.op.name == "pad" and self._grouping.owner(expr.tensor_inputs[0]) != group
+            }
+            near = [other for other in self._grouping.proposals(group) if self._near(group, other)]
+            edges = self._grouping.edges(group) if padded else ()
+            reader = next((b for a, tensor, b in edges if a == group and tensor in padded and b in near), None)
+            if reader is not None:
+                yield group, reader
 
     def _pair(self, group: GroupId, other: GroupId) -> Iterator[Attempt]:
         grouping = self._grouping
@@ -101,6 +107,7 @@ class LevelRound:
         paired = [neighbour for neighbour in self._grouping.neighbours(group) if neighbour in partners]
         return any(self._near(neighbour, target) or self._near(partners[neighbour], target) for neighbour in paired)
 
+    @follows("fusion_segmenter", "SegmentedGroup::getMergeCandidates", 110, 191)
     def _candidates(self, group: GroupId) -> list[GroupId]:
         if group in self._partner or group in self._barred:
             return []

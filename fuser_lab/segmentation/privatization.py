@@ -1,7 +1,6 @@
 """Privatization: each reader of a widening cast or a squeeze gets its own, so that boundaries fall on its operand.
 
-Follows nvFuser's ``SegmentCandidateFinder::privatizeUpcast`` and its revert (csrc/fusion_segmenter.cpp; PRs #3776 and
-#4583). A replica is a separate expression, with its own name: if the groups of two readers end up in one segment, their
+A replica is a separate expression, with its own name: if the groups of two readers end up in one segment, their
 replicas become one expression again; otherwise each segment computes its own.
 """
 
@@ -14,6 +13,7 @@ from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion, OpKind, Val
 from fuser_lab.ops import OPS
 from fuser_lab.passes.rewriter import Axes
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.casts import is_widening
 
 MOST_SQUEEZE_READERS = 2  # squeezes with more readers are unchanged, as in nvFuser
@@ -28,6 +28,7 @@ class Replica:
     reader: str
 
 
+@follows("fusion_segmenter", "SegmentCandidateFinder::privatizeUpCastOrSqueezeOp", 4143, 4254)
 def replicas_of(fusion: Fusion, fixed: Iterable[Expr] = ()) -> list[Replica]:
     """Return the replicas that privatization makes, in the order in which they are made.
 

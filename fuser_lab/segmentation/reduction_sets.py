@@ -1,4 +1,4 @@
-"""Sets of groups whose reductions may be computed together: CombineReductions of csrc/fusion_segmenter.cpp."""
+"""Sets of groups whose reductions may be computed together."""
 
 import functools
 import itertools
@@ -6,6 +6,7 @@ import operator
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.grouping import GroupId, Grouping, bits, mask_of
 
 Signature = tuple[int, tuple[int, ...]]
@@ -54,6 +55,7 @@ class ReductionSets:
                 (self._signed[group],) = signatures
                 self._alike[self._signed[group]] = self._alike.get(self._signed[group], 0) | 1 << group
 
+    @follows("fusion_segmenter", "CombineReductions", 2711, 3211)
     def masks(self) -> Iterator[int]:
         """Yield the convex sets that may be combined as bit masks, in nvFuser's order; some come twice."""
         self._follow_merges()
@@ -81,13 +83,17 @@ class ReductionSets:
     def _beside(
         self, first: GroupId, second: GroupId, siblings: Sequence[int], barred: int,
     ) -> Iterator[int]:
-        """Yield sets that lead from readers of a common source to two groups side by side, nearest first."""
+        """Yield sets that lead from readers of a common source to two groups side by side, nearest first.
+
+        Only sources that lead to no other common source count.
+        """
         grouping, reach = self._grouping, self._grouping.reach()
         to_first, to_second = reach.above[first] | 1 << first, reach.above[second] | 1 << second
         common = to_first & to_second
+        last = common & ~functools.reduce(operator.or_, (reach.above[group] for group in bits(common)), 0)
         order = reversed(grouping.topological()) if common else ()
-        nearest = (grouping.consumers(g) for g in order if common >> g & 1)
-        of_inputs = (tuple(bits(readers & (to_first | to_second))) for readers in siblings)
+        nearest = (grouping.consumers(g) for g in order if last >> g & 1)
+        of_inputs = (tuple(bits(readers & (to_first | to_second))) for readers in siblings if not readers & common)
         seen: set[int] = set()
         for readers in itertools.chain(nearest, of_inputs):
             left = [h for r in readers if to_first >> r & 1 and not (h := reach.between(r, first)) & barred]

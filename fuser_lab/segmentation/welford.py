@@ -1,7 +1,6 @@
 """Welford's statistics as plain sums: the formula, and the condition for rewriting a segment.
 
-nvFuser rewrites a Welford if the rows stay on chip between two passes over them
-(``SegmentCandidateFinder::translateWelfordInFusion``, csrc/fusion_segmenter.cpp). Kernels of all other Welfords compute
+nvFuser rewrites a Welford if the rows stay on chip between two passes over them. Kernels of all other Welfords compute
 the same formula (`fuser_lab.codegen.decompose`), so it is defined only here.
 """
 
@@ -15,6 +14,7 @@ from fuser_lab.errors import VerificationError
 from fuser_lab.ir import AttrValue, Expr, Fusion, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.passes.rewriter import Axes
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 
 PERSISTENT = frozenset(
@@ -31,6 +31,7 @@ def _is_used(value: Val, fusion: Fusion) -> bool:
     return bool(fusion.users.get(value)) or value in fusion.outputs
 
 
+@follows("fusion_segmenter", "TranslateApplicableWelford::wouldTranslateToPersistent", 2508, 2606)
 def rewrite_answer(group: Candidate, oracle: SchedulerOracle) -> Answer:
     """Return the schedulers' answer about a copy of a group whose Welfords are sums.
 
@@ -45,6 +46,7 @@ def rewrite_answer(group: Candidate, oracle: SchedulerOracle) -> Answer:
     return oracle.ask(candidate(copy, copy.tensor_exprs))
 
 
+@follows("fusion_segmenter", "TranslateApplicableWelford::isValidPersistentFusion", 2474, 2504)
 def keeps_rows(answer: Answer) -> bool:
     """Whether the accepting scheduler keeps the reduced tensor on chip without reductions across blocks of the grid."""
     return answer.chosen in PERSISTENT and answer.verdicts[-1].persistent and not answer.verdicts[-1].cross_grid

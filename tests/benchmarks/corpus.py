@@ -25,11 +25,11 @@ from typing import Any, Final
 import fuser_lab as fl
 from fuser_lab.bridge.costs import deciding_rule
 from fuser_lab.calibration import machine_model
-from fuser_lab.cost.measurements import load
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
 from fuser_lab.lab.environment import environment, now
 from fuser_lab.presegmentation import bytes_moved
+from tests.fitting.measurements import load
 
 Row = dict[str, Any]
 Place = tuple[str, str, int]  # the fusion of a boundary, the scheduler that rejected it, and the bytes that cross

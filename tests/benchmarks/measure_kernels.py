@@ -1,11 +1,11 @@
 """Times of a few hundred segments under several schedules each: python -m tests.benchmarks.measure_kernels --out FILE.
 
-The model of a kernel's time is fitted to the file: ``python -m fuser_lab fit FILE``; so is the model that ranks the
-candidates of `fl.tune`: ``python -m fuser_lab fit --candidates FILE ...``. Segments come from the corpus, the examples,
-both sets of the benchmark and small definitions at many sizes, in a random order that is the same in every run, so that
-a run that ends early has measured some of everything. Some processes segment, lower and compile; another one measures
-the candidates of a few segments alternately, with a cold L2 cache on a GPU, and is restarted if a kernel ends it. A
-failure is a line with its reason. The file is written every few seconds; the command ends after ``--seconds``.
+The model of a kernel's time is fitted to the file: ``python -m tests.fitting FILE``. Segments come from the corpus, the
+examples, both sets of the benchmark and small definitions at many sizes, in a random order that is the same in every
+run, so that a run that ends early has measured some of everything. Some processes segment, lower and compile; another
+one measures the candidates of a few segments alternately, with a cold L2 cache on a GPU, and is restarted if a kernel
+ends it. A failure is a line with its reason. The file is written every few seconds; the command ends after
+``--seconds``.
 """
 
 import argparse
@@ -26,7 +26,6 @@ from fuser_lab import DataType, FusionDefinition
 from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.codegen.kernel_features import kernel_features, largest_phase
 from fuser_lab.cost.device import DEFAULT, Device
-from fuser_lab.cost.measurements import Measurement, Measurements, save
 from fuser_lab.definition.spec import Fill
 from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.lab.environment import environment, now
@@ -39,6 +38,7 @@ from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
 from tests.benchmarks.gpu.workloads import WORKLOADS
 from tests.benchmarks.second import SECOND
 from tests.benchmarks.written import F, Written
+from tests.fitting.measurements import Measurement, Measurements, save
 from tests.kernels import generate, prepare
 
 Given = tuple[FusionDefinition, list[Any]]

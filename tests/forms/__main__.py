@@ -3,11 +3,11 @@
 Every form of the corpus is generated, compiled (to PTX, or to machine code of the CPU) and evaluated in lock step, and
 the share of branches that its kernels take is printed, by module, with the branches that nothing takes and the lines
 that they begin at. Branches that only forms take which are refused, with an error that says so, are counted apart, and
-so are branches that nothing takes because they lead to an error only.
+so are the branches of errors: those that lead to one only, and those of code that writes its text.
 
-``--directed`` tries the forms of `tests.forms.directed`, ``--grow SECONDS`` draws and changes forms, and both add those
-that take new branches; ``--reduce`` keeps what is needed to take all of them. ``--index N`` repeats one form and prints
-it.
+``--directed`` tries the forms of `tests.forms.directed`, ``--from FILE`` those of a file, ``--grow SECONDS`` draws and
+changes forms, and all three add those that take new branches; ``--reduce`` keeps what is needed to take all of them.
+``--index N`` repeats one form and prints it.
 """
 
 import argparse
@@ -21,8 +21,7 @@ from pathlib import Path
 from tests.forms.corpus import CORPUS, Covered, Result, endless, grown, minimal, numbered, read, write
 from tests.forms.directed import directed
 from tests.forms.form import Form
-from tests.forms.trace import ROOT, Tracer, branches, missing
-from tests.forms.trace import errors as errors_of
+from tests.forms.trace import ROOT, Tracer, branches, errors, missing
 from tests.processes import chunks, one_thread_each, results
 
 _CHUNK = 4  # forms
@@ -47,30 +46,31 @@ def run(path: Path, count: int, workers: int, *, is_verified: bool) -> list[Resu
 
 
 def table(covered: Covered) -> str:
-    """Return branch coverage by module, and the branches that are not taken."""
-    every = branches()
+    """Return branch coverage by module, and the branches that are not taken; those of errors are counted apart."""
+    apart = {module: errors(module, found) for module, found in branches().items()}
+    every = {module: found - apart[module] for module, found in branches().items()}
     by_kernels = missing(frozenset(covered.evaluated))
     by_all = missing(frozenset(covered.evaluated | covered.refused))
-    errors = {m: frozenset(branch for branch in left if branch[1] in errors_of(m)) for m, left in by_all.items()}
-    names = f"{'module':<34}{'branches':>9}{'by kernels':>12}{'refusals':>10}{'total':>10}"
-    head = f"{names}{'only errors':>13}{'missing':>9}"
-    lines = [head]
+    head = f"{'module':<34}{'branches':>9}{'by kernels':>12}{'refusals':>10}{'reached':>10}"
+    lines = [f"{head}{'missing':>9}{'of errors':>11}"]
 
     def line(name: str, modules: Sequence[str]) -> str:
         count = sum(len(every[m]) for m in modules)
-        left, rest, raised = (sum(len(found[m]) for m in modules) for found in (by_kernels, by_all, errors))
-        share, total = (100 * (count - some) / max(count, 1) for some in (left, rest))
-        return f"{name:<34}{count:>9}{share:>10.1f} %{left - rest:>10}{total:>8.1f} %{raised:>13}{rest - raised:>9}"
+        left, rest = (sum(len(every[m] & found[m]) for m in modules) for found in (by_kernels, by_all))
+        share, reached = (100 * (count - some) / max(count, 1) for some in (left, rest))
+        others = sum(len(apart[m]) for m in modules)
+        return f"{name:<34}{count:>9}{share:>10.1f} %{left - rest:>10}{reached:>8.1f} %{rest:>9}{others:>11}"
 
     lines += [line(module, [module]) for module in sorted(every) if every[module]]
     packages = sorted({module.partition("/")[0] for module in every})
     lines += [line(package, [m for m in every if m.startswith(f"{package}/")]) for package in packages]
-    lines += [line("all", list(every)), "", "branches that nothing takes, by the lines that they lead from and to:"]
-    for module in sorted(by_all):
+    lines += [line("all", list(every)), "", "branches that no kernel takes, by the lines that they lead from and to:"]
+    for module in sorted(every):
         text = (ROOT / f"{module}.py").read_text().splitlines()
-        for a, b in sorted(by_all[module] - errors[module]):
+        for a, b in sorted(every[module] & by_kernels[module]):
             to = text[b - 1].strip() if b > 0 else "the end"
-            lines.append(f"  {module}.py:{a} -> {abs(b)}: {text[a - 1].strip()[:70]} -> {to[:60]}")
+            by = "" if (a, b) in by_all[module] else " (by refused forms only)"
+            lines.append(f"  {module}.py:{a} -> {abs(b)}: {text[a - 1].strip()[:70]} -> {to[:60]}{by}")
     return "\n".join(lines)
 
 
@@ -90,6 +90,7 @@ def main() -> int:
     parser.add_argument("--index", type=int, help="only this form")
     parser.add_argument("--grow", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--directed", action="store_true")
+    parser.add_argument("--from", type=Path, dest="file", metavar="FILE", help="forms as lines of JSON")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--reduce", action="store_true")
     parser.add_argument("--unverified", action="store_true", help="only generate kernels")
@@ -98,13 +99,14 @@ def main() -> int:
     if arguments.index is not None:
         return one(arguments.corpus, arguments.index)
     start, forms = time.perf_counter(), read(arguments.corpus)
-    is_verified = not (arguments.grow or arguments.directed or arguments.unverified)
+    is_verified = not (arguments.grow or arguments.directed or arguments.file or arguments.unverified)
     done = run(arguments.corpus, len(forms), arguments.workers, is_verified=is_verified)
     covered, right = Covered(), [result for result in done if not result.failure]
     for result in right:
         covered.add(result)
     found: list[Result] = []
-    candidates = chain(directed() if arguments.directed else (), endless(forms, arguments.seed, arguments.grow))
+    written = chain(directed() if arguments.directed else (), read(arguments.file) if arguments.file else ())
+    candidates = chain(written, endless(forms, arguments.seed, arguments.grow))
     for form in grown(candidates, covered, Tracer(), found):
         forms.append(form)
         write(forms, arguments.corpus)

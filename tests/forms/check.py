@@ -61,7 +61,7 @@ from tests.schedule_coverage import number_changes
 MOST_ELEMENTS = 1 << 18  # of a tensor
 QUESTIONS = (
     "steps", "predicted", "candidates", "schedule", "schedule_for", "traffic", "features", "host", "shared", "kept",
-    "rule", "written", "lifted", "links", "suggested", "proposed", "edited",
+    "rule", "written", "lifted", "links", "suggested", "proposed", "edited", "reversed",
 )
 _CACHES = HostCaches(threads=4, first=1 << 15, second=1 << 19, last=1 << 22)
 _FEW = 3  # expressions that schedulers with the rule accept
@@ -266,6 +266,8 @@ def _schedulers(form: Form) -> Any:
         return found
     if "proposed" in form.questions:
         return [_Proposing(one) for one in SCHEDULERS]
+    if "reversed" in form.questions:
+        return OPEN_SCHEDULERS.schedulers[::-1]
     if "lifted" in form.questions:
         codes = sorted(code.value for code in LIFTABLE)
         return without_rules(*codes[len(form.calls) % 5 :: 5])

@@ -769,7 +769,59 @@ def _precise() -> Iterator[Form]:
             yield replace(form, options=((option, True),))
 
 
+def _across_blocks() -> Iterator[Form]:
+    """Yield forms whose columns are, at real sizes, too long for one block, and rows of several blocks."""
+    for cc, real in (
+        ((9, 0), (92929, 64)),
+        ((9, 0), (50176, 512)),
+        ((9, 0), (66 * 16 * 20, 124)),
+        ((9, 0), (1 << 20, 512)),
+        ((9, 0), (30000, 2056)),
+        ((7, 5), (50176, 512)),
+        ((7, 5), (20480, 8200)),
+    ):
+        yield replace(norm(100, 64, dim=0), real=(real,), limits=(("cc", cc),))
+    for shape in ((4, 1 << 22), (2, 1 << 18), (400, 1 << 17), (400, 1 << 18), (400, 1 << 20)):
+        yield replace(log_sum(4, 64), real=(shape,))
+        yield replace(softmax(4, 64), real=(shape,))
+    yield _form([_t("t0", 30, 300)], ["fd.ops.abs(t0)", "fd.ops.max(t1, [1])"], ["t2"], target="cpu")
+
+
+def _refused_by_schedulers() -> Iterator[Form]:
+    """Yield forms of which single schedulers refuse a part: products of a matrix with itself, squeezed axes."""
+    fused = {"options": (("fuse_matmul", True),)}
+    a, b = _t("t0", 32, 32, dtype="Half"), _t("t1", 32, 32, dtype="Half")
+    yield _form([a], ["fd.ops.matmul(t0, t0)", "fd.ops.neg(t1)"], ["t2"], **fused)
+    yield _form([a], ["fd.ops.matmul(t0, t0)"], ["t1"], **fused)
+    yield _form([a, replace(b, shape=(3, 32, 32))], ["fd.ops.matmul(t0, t1)", "fd.ops.neg(t2)"], ["t3"], **fused)
+    yield _form([a, b], ["fd.ops.matmul(t0, t1)", "fd.ops.permute(t2, [1, 0])"], ["t3"], **fused)
+    yield _form([a, b], ["fd.ops.matmul(t0, t1)", "fd.ops.set(t2)", "fd.ops.stride_order(t3, [0, 1])"], ["t4"], **fused)
+    small = [replace(a, shape=(2, 2)), replace(b, shape=(2, 2))]
+    yield _form(small, ["fd.ops.matmul(t0, t1)", "fd.ops.neg(t2)"], ["t3"], real=((1 << 31, 2), (2, 2)), **fused)
+    yield _form(
+        [_t("t0", 5, 1), _t("t1", 5, 7)],
+        ["fd.ops.neg(t0)", "fd.ops.squeeze(t2, [1])", "fd.ops.exp(t2)", "fd.ops.add(t4, t1)", "fd.ops.neg(t3)"],
+        ["t5", "t6"],
+    )
+    for calls in (
+        ["fd.ops.sum(t3, [1])", "fd.ops.sub(t0, t4)"],
+        ["fd.ops.sum(t3, [1, 2])", "fd.ops.broadcast(t4, [False, True])", "fd.ops.sub(t0, t5)"],
+    ):
+        added = ["fd.ops.broadcast(t0, [False, True, False])", "fd.ops.add(t1, t2)", *calls]
+        yield _form([_t("t0", 4, 6), _t("t1", 4, 5, 6)], added, [f"t{len(added) + 1}"])
+
+
 def directed() -> Iterator[Form]:
     """Yield all of these forms, the most different ones first."""
-    for group in (_products, _precise, _large, _asked, _edited, _limits, _parameters):
+    for group in (
+        _products,
+        _precise,
+        _across_blocks,
+        _refused_by_schedulers,
+        _large,
+        _asked,
+        _edited,
+        _limits,
+        _parameters,
+    ):
         yield from group()

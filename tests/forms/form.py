@@ -162,7 +162,8 @@ class Form:
         """Return the form as one line of JSON, without fields that have their defaults."""
         plain = Form(inputs=(), calls=(), outputs=())
         fields: dict[str, Any] = {
-            name: value for name, value in asdict(self).items() if value != getattr(plain, name) or name == "outputs"
+            name: value for name, value in asdict(self).items()
+            if value != getattr(plain, name) or name in {"calls", "outputs"}
         }
         fields["inputs"] = [_changed_fields(one) for one in self.inputs]
         return json.dumps(fields)

@@ -5,7 +5,6 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -80,34 +79,81 @@ def missing(arcs: frozenset[Arc], *modules: str) -> Mapping[str, frozenset[tuple
     return {module: found for module, (_, found) in _report(arcs, modules).items()}
 
 
-@cache
-def errors(module: str) -> frozenset[int]:
-    """Return the lines of a module that lead to an error only.
+def errors(module: str, among: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Return those branches of a module that lead to an error only, or are in code which writes the text of an error.
 
-    They begin a block of statements that ends by raising it, are the pattern of such a block, or raise it after a loop
-    or a block that is left out.
+    A branch of the first kind leads to statements that end by raising the error, to the pattern of such a block, or to
+    the last statement behind a loop or a block that is left out. Code of the second kind is in such a block, or in a
+    private function that nothing else mentions.
     """
     tree = ast.parse((ROOT / f"{module}.py").read_text())
-    blocks = [
-        block for node in ast.walk(tree) for name in ("body", "orelse", "handlers")
-        if isinstance(block := getattr(node, name, None), list) and block
-    ]
-    found = {block[0].lineno for block in blocks if _raises(block[-1])}
-    for case in (case for node in ast.walk(tree) if isinstance(node, ast.Match) for case in node.cases):
-        if _raises(case.body[-1]):
-            found |= {case.pattern.lineno, case.body[0].lineno}
-    for block in blocks:
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    raising = frozenset({"assert_never"}).union(
+        function.name for function in functions if _name(function.returns) == "NoReturn"
+    )
+    inside, after = set[int](), set[int]()
+    for block in (block for node in ast.walk(tree) for block in _blocks(node)):
+        if _only_raises(block, raising):
+            inside.update(_lines(block[0], block[-1]))
         for before, last in pairwise((None, *block)):
-            if last is not None and _raises(last):
-                found.add(before.lineno if isinstance(before, ast.Assign) else last.lineno)
-    return frozenset(found)
+            if last is not None and _raises(last, raising):
+                after.add(before.lineno if isinstance(before, ast.Assign) else last.lineno)
+    for case in (case for node in ast.walk(tree) if isinstance(node, ast.Match) for case in node.cases):
+        if _only_raises(case.body, raising):
+            after.add(case.pattern.lineno)
+    silent = _of_errors(tree, [function.name for function in functions], raising)
+    for function in functions:
+        if function.name in silent:
+            inside.update(_lines(function, function))
+    return frozenset((a, b) for a, b in among if a in inside or b in inside | after)
 
 
-def _raises(statement: ast.AST) -> bool:
-    """Whether a statement raises an error, or says that no value arrives there."""
+def _of_errors(tree: ast.AST, functions: Sequence[str], raising: frozenset[str]) -> frozenset[str]:
+    """Return the names of the functions that only raise an error, and of private ones that only such code mentions."""
+    mentioned = {_name(node) for node in ast.walk(tree)}
+    private = {name for name in functions if name.startswith("_") and name in mentioned}
+    found, more = frozenset[str](), raising
+    while found != more:
+        found = more
+        more = found | (private - set(_mentioned(tree, found, raising)))
+    return found
+
+
+def _mentioned(node: ast.AST, left_out: frozenset[str], raising: frozenset[str]) -> Iterator[str]:
+    """Yield the names in code, other than in some functions and in statements that end by raising an error."""
+    if isinstance(node, ast.FunctionDef) and node.name in left_out:
+        return
+    yield _name(node)
+    errors_only = [line for block in _blocks(node) if _only_raises(block, raising) for line in block]
+    for child in ast.iter_child_nodes(node):
+        if child not in errors_only:
+            yield from _mentioned(child, left_out, raising)
+
+
+def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
+    found = (getattr(node, name, None) for name in ("body", "orelse"))
+    return [block for block in found if isinstance(block, list) and block]
+
+
+def _lines(first: ast.stmt, last: ast.stmt) -> range:
+    return range(first.lineno, (last.end_lineno or last.lineno) + 1)
+
+
+def _only_raises(block: Sequence[ast.stmt], raising: frozenset[str]) -> bool:
+    """Whether a block of statements ends by raising an error, and nowhere else."""
+    ends = (ast.Return, ast.Yield, ast.YieldFrom, ast.Break, ast.Continue)
+    parts = (part for statement in block for part in ast.walk(statement))
+    return _raises(block[-1], raising) and not any(isinstance(part, ends) for part in parts)
+
+
+def _raises(statement: ast.AST, raising: frozenset[str]) -> bool:
+    """Whether a statement raises an error, also by calling a function that does, or says that no value arrives."""
     call = statement.value if isinstance(statement, ast.Expr) else None
-    name = call.func if isinstance(call, ast.Call) else None
-    return isinstance(statement, ast.Raise) or (isinstance(name, ast.Name) and name.id == "assert_never")
+    return isinstance(statement, ast.Raise) or (isinstance(call, ast.Call) and _name(call.func) in raising)
+
+
+def _name(node: ast.AST | None) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _report(

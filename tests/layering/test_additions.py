@@ -5,6 +5,7 @@ A toy of each kind is added to a copy of the packages, which links to all unchan
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,10 +47,15 @@ class ToyPass(Pass):
     """Puts segment_set behind each toy op."""
 
     name: ClassVar[str] = "toy_pass"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6])
+        fd.add_output(fd.ops.sin(fd.ops.toy_op(x)))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         for expr in fusion.exprs:
-            if expr.op.name == "toy_op":
+            readers = fusion.users.get(expr.out, ())
+            if expr.op.name == "toy_op" and any(reader.op.name != "segment_set" for reader in readers):
                 fusion = with_segment_set(fusion, expr.name)
         return fusion
 ''',
@@ -105,7 +111,7 @@ from fuser_lab.schedule.base import no
 class Toy:
     """Takes toy ops that are alone with their copy."""
 
-    type: SchedulerType = SchedulerType.POINTWISE
+    type: SchedulerType = SchedulerType.TOY
 
     def can_schedule(self, facts, device):
         ops = [expr.op.name for expr in facts.candidate.exprs]
@@ -115,9 +121,15 @@ class Toy:
 ''',
         },
         {
+            "fuser_lab/scheduler_type.py": {'    GREEDY = "greedy"': '    TOY = "toy"\n'},
             "fuser_lab/schedule/registry.py": {
                 "    ExprEval(),": "    Toy(),\n",
                 "from fuser_lab.schedule.transpose import Transpose": "from fuser_lab.schedule.toy import Toy\n",
+            },
+            "tests/backend/fusions.py": {
+                '    Case(name="zero-dim", record=lambda fd, x: fd.ops.exp(x), shapes=((),)),': (
+                    '    Case(name="toy", record=lambda fd, x: fd.ops.toy_op(x), shapes=((9, 17),), scheduler=S.TOY),\n'
+                ),
             },
         },
     ),
@@ -202,6 +214,19 @@ assert "a toy with 2 segments" in page
 """
 
 
+# Tests of whole registries, and the part of them that concerns the additions.
+REGISTRY_WIDE = (
+    "unit/ops/test_samples.py", "unit/ops/test_misuses.py", "unit/ops/test_against_torch.py",
+    "unit/passes/test_rewrites.py", "unit/passes/test_required_orders.py", "unit/report/test_pass_diff.py",
+    "unit/schedule/test_own.py", "unit/runtime/test_sanitize.py", "unit/codegen/test_named_constants.py",
+    "unit/codegen/test_kernels_in_lock_step.py",
+)
+CONCERNED = (
+    "toy or every_op or every_scheduler or passes_have_names or text_and_json or answers_that_are_none or your_own"
+    " or illegal_proposal"
+)
+
+
 def linked(source: Path, target: Path, changed: set[str], here: str = "") -> None:
     """Copies a folder, with links to everything that contains no changed file."""
     target.mkdir()
@@ -224,10 +249,12 @@ def placed(text: str, additions: dict[str, str]) -> str:
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("additions")
-    changed = {file for _, files in ADDITIONS.values() for file in files}
+    changed = {file for _, files in ADDITIONS.values() for file in files} | {"tests/conftest.py"}
     touched = changed | {file for files, _ in ADDITIONS.values() for file in files}
-    for package in ("fuser_lab", "widgets"):
+    (root / "pyproject.toml").symlink_to(REPOSITORY / "pyproject.toml")
+    for package in ("fuser_lab", "widgets", "tests"):
         linked(REPOSITORY / package, root / package, {f for f in touched if f.startswith(package)}, f"{package}/")
+    shutil.copy(REPOSITORY / "tests/conftest.py", root / "tests")  # its own path is that of the copy
     for files, changes in ADDITIONS.values():
         for file, text in files.items():
             (root / file).parent.mkdir(exist_ok=True)
@@ -238,14 +265,25 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_toy_of_each_kind_works(copy: Path) -> None:
+def run(copy: Path, *arguments: str) -> None:
+    """Run Python with the copy of the packages, without the settings of this run of pytest."""
     env = {
-        **os.environ, "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "widgets"))), "PYTHONDONTWRITEBYTECODE": "1",
+        **{name: value for name, value in os.environ.items() if not name.startswith(("FUSER_LAB_", "PYTEST_"))},
+        "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "widgets"))), "PYTHONDONTWRITEBYTECODE": "1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", USED], cwd=copy, env=env, capture_output=True, text=True, check=False, timeout=300,
+        [sys.executable, *arguments], cwd=copy, env=env, capture_output=True, text=True, check=False, timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_toy_of_each_kind_works(copy: Path) -> None:
+    run(copy, "-c", USED)
+
+
+def test_tests_of_whole_registries_pass_with_the_additions(copy: Path) -> None:
+    files = [f"tests/{file}" for file in REGISTRY_WIDE]
+    run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-x", "-k", CONCERNED, *files)
 
 
 def test_contributing_says_what_they_touch() -> None:

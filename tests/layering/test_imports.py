@@ -16,8 +16,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # The packages in the order in which a fusion passes through them. Those in one line have the same rank.
 HOUSE = (
     (
-        "errors", "arguments", "collector", "forks", "json_text", "reading", "dtypes", "events", "host_memory",
-        "targets", "version",
+        "errors", "arguments", "collector", "forks", "json_text", "reading", "rules", "dtypes", "events",
+        "host_memory", "scheduler_type", "targets", "version",
     ),
     ("ir",),
     ("ops",),

@@ -53,6 +53,7 @@ BUILT = (
     _row("ops.reshape(x, [1, 128])", "axes merge beside a new size 1", "reshape, broadcast", f"{VIEW}:969-990"),
     _row("ops.reshape(x, [128])", "axes merge across a size 1", "squeeze, reshape", f"{VIEW}:969-990", (8, 1, 16)),
     _row("ops.reshape(x, [4, 32])", "axes merge and split", "reshape", f"{VIEW}:969-990"),
+    _row("ops.reshape(x, [0, 7])", "no elements", "full", f"{ALIAS}:70-92", (3, 0)),
     _row("ops.reshape(x, [1, 1])", "a tensor without axes", "broadcast", f"{VIEW}:777-790", ()),
     _row("ops.permute(x, [])", "a tensor without axes", "set", f"{ALIAS}:395-411", ()),
     _row("ops.squeeze(x, [])", "no axes", "set", f"{ALIAS}:356-359"),
@@ -101,8 +102,9 @@ def recorded(built: Built) -> Fusion:
 def bound_ops(built: Built) -> str:
     """Return the ops that the bound fusion has for a call."""
     fusion = recorded(built)
-    between = bind(fusion, default_inputs(fusion)).fusion.exprs[1:-1]
-    return ", ".join(expr.op.name for expr in between) or OPERAND
+    operand = fusion.exprs[0].out.name
+    *between, _ = bind(fusion, default_inputs(fusion)).fusion.exprs
+    return ", ".join(expr.op.name for expr in between if expr.out.name != operand) or OPERAND
 
 
 def table() -> list[str]:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from tests.nvfuser_assertions.report import report
 from tests.unit.segmentation.test_known_answers import (
     CASES,
     CONTRADICTED,
@@ -85,6 +86,17 @@ def page() -> str:
         ]
         lines.append("")
     lines += ["## From issues", "", *table([c for c in GALLERY if at_head(c)]), ""]
+    lines += [
+        "## All assertions of nvFuser's tests",
+        "",
+        "In these files nvFuser's tests (81c4b22f) assert how many segments a fusion has, which schedulers they have,",
+        "or that a scheduler accepts or refuses the fusion. An assertion is one line of nvFuser, and its cases are the",
+        "parameters of the test. `tests/nvfuser_assertions` has the definitions, and",
+        "`python -m tests.nvfuser_assertions` prints this section.",
+        "",
+        *report(),
+        "",
+    ]
     return "\n".join(lines)
 
 

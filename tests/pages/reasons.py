@@ -188,10 +188,6 @@ def _statistics(rows: int, columns: int) -> str:
 
 
 COLUMNS = "sum(x, dims=[0], keepdim=True)"
-V100 = fl.Device(
-    name="V100", cc=(7, 0), sms=80, shared_per_sm=96 << 10, shared_per_block=96 << 10, l2=6 * 10**6, bandwidth=900,
-    fp32=15.7, bf16=0,
-)
 R = ReasonCode
 EXAMPLES: dict[ReasonCode, Example] = {
     R.SEGMENT_SET_INSIDE: Example(
@@ -314,12 +310,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
         remedy="put outputs with different axes into separate fusions, or add an output that has all the axes.",
     ),
     R.INPUT_NOT_COVERED: Example(
-        source=(
-            "x = ops.reshape(tensor(0, 6), new_shape=[2, 0, 3])\n"
-            "x = ops.pad(ops.slice(x, [0, 0, 0], [2, 0, 3]), [0, 0, 1, 1])\n"
-            "fd.add_output(ops.add(x, tensor(2, 2, 3)))"
-        ),
-        options={"disabled_passes": frozenset({"remove_empty"})},
+        source="each axis that a kernel reads is one of its leading output, or one along which elements are looked up.",
         remedy="compute the part that reads the other axes in a separate fusion.",
     ),
     R.AXIS_LOST: Example(
@@ -393,6 +384,18 @@ EXAMPLES: dict[ReasonCode, Example] = {
         source=_product("fd.add_output(ops.neg(p))", right="8"), options=FUSED,
         remedy="give the vector a second axis: `broadcast(v, [False, True])`.",
     ),
+    R.MATMUL_BATCH: Example(
+        source=_product("fd.add_output(ops.neg(p))", right="3, 8, 32"), options=FUSED,
+        remedy="give the first operand the batch axes as well: `broadcast(x, [True, False, False])`.",
+    ),
+    R.MATMUL_ONE_INPUT: Example(
+        source="x = tensor(16, 16, dtype=DataType.Half)\nfd.add_output(ops.neg(ops.matmul(x, x)))", options=FUSED,
+        remedy="nothing: the library computes such a product.",
+    ),
+    R.MATMUL_LAYOUT: Example(
+        source=_product("fd.add_output(ops.neg(p), stride_order=[0, 1])"), options=FUSED,
+        remedy="leave out the stride order of the output.",
+    ),
     R.MATMUL_DTYPE: Example(
         source=_product("fd.add_output(ops.neg(p))", dtype="Float"), options=FUSED,
         remedy="multiply half or bfloat16 operands; sums are accumulated in float32 anyway.",
@@ -434,9 +437,11 @@ EXAMPLES: dict[ReasonCode, Example] = {
     ),
     R.INDEXED_BEFORE_REDUCTION: Example(
         source=(
-            "one = ops.take_along_axis(tensor(8, 16), tensor(8, 1, dtype=DataType.Int), 1)\n"
-            "fd.add_output(ops.neg(ops.sum(one, dims=[0, 1])))"
+            "x = ops.add(tensor(8, 16), 1.0)\n"
+            "one = ops.squeeze(ops.take_along_axis(x, tensor(8, 1, dtype=DataType.Int), 1), dims=[1])\n"
+            "fd.add_output(ops.neg(ops.sum(one, dims=[0])))"
         ),
+        options={"memory_promotion": True},
         remedy="look up the elements in a separate fusion; the tensor that is then reduced is small.",
     ),
     R.NO_RESIZE: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
@@ -562,6 +567,13 @@ EXAMPLES: dict[ReasonCode, Example] = {
     ),
     R.COLUMNS_FIT: Example(source=_norm(64, 32, op=COLUMNS), remedy=TAKEN),
     R.COLUMNS_ACROSS_BLOCKS: Example(source=_statistics(8192, 512), remedy=TAKEN),
+    R.AXES_INTERLEAVED: Example(
+        source=(
+            "x = tensor(4, 8, 16, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, dims=[1, 3], keepdim=True)))\n"
+            "fd.add_output(ops.sum(x, dims=[0, 2]))"
+        ),
+        remedy="permute the tensor before the fusion so that kept axes come first, and squeeze axes of size 1.",
+    ),
     R.NOT_COMPLEMENTARY: Example(
         source=(
             "x = tensor(8, 16, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, dims=[2], keepdim=True)))\n"
@@ -634,6 +646,13 @@ EXAMPLES: dict[ReasonCode, Example] = {
         ),
         remedy="scatter into a copy: an overwritten tensor cannot be read as well.",
     ),
+    R.SCATTER_PERMUTED: Example(
+        source=(
+            "x = fd.define_tensor(shape=[4, 64], contiguity=True, stride_order=[0, 1])\n"
+            "out = ops.scatter(x, tensor(4, 8, dtype=DataType.Int), tensor(4, 8), 1)\nfd.add_output(ops.neg(out))"
+        ),
+        remedy="copy the tensor to row-major order before the fusion.",
+    ),
     R.GREEDY_SYMBOLIC: Example(
         source=(
             "x = fd.define_tensor(shape=[4, -1], contiguity=True)\n"
@@ -680,6 +699,14 @@ def _no_output() -> Answer:
     return SchedulerRegistry(disabled=frozenset(others)).ask(unread)
 
 
+def _input_not_covered() -> Answer:
+    """Return the reason for a reshape of no elements, which a plan has as `full`."""
+    with FusionBuilder() as fd:
+        fd.add_output(fd.ops.neg(fd.ops.reshape(tensor(fd, 0, 6), [2, 0, 3])))
+    others = SchedulerRegistry(disabled=frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP}))
+    return others.ask(candidate(fd.fusion, fd.fusion.exprs))
+
+
 def _not_lowered() -> Answer:
     """Return the reason of the lowering for a matrix product."""
     with FusionBuilder() as fd:
@@ -694,6 +721,7 @@ def _not_lowered() -> Answer:
 # Reasons that no plan produces, requested directly.
 DIRECT: dict[ReasonCode, Callable[[], Answer]] = {
     R.ACROSS_CUT: _across_cut, R.NO_OUTPUT: _no_output, R.NOT_LOWERED: _not_lowered,
+    R.INPUT_NOT_COVERED: _input_not_covered,
 }
 
 if __name__ == "__main__":

@@ -16,14 +16,15 @@ class Rule:
 
     ``shows`` maps definitions, written as in ``tests/pages/reasons.py``, to the schedulers of their segments, in
     alphabetical order. ``asserted`` names the test of nvFuser that asserts the rule; it is empty if the rule is taken
-    from nvFuser's source. ``options`` are those of ``SegmenterOptions.from_nvfuser``.
+    from nvFuser's source. ``nvfuser`` is the place in nvFuser unless the function named ``ours`` declares it.
+    ``options`` are those of ``SegmenterOptions.from_nvfuser``.
     """
 
     of: str
     text: str
-    nvfuser: str
     ours: str
     shows: Mapping[str, str]
+    nvfuser: str = ""
     asserted: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     values: bool = True  # whether it is small enough to evaluate its kernels in lock step
@@ -47,33 +48,19 @@ def schedulers(plan: fl.Plan) -> str:
     return ", ".join(sorted(segment.scheduler.value if segment.scheduler else "none" for segment in plan.segments))
 
 
-COVERED = "csrc/scheduler/tools/domain_map.cpp: areAllTargetIdsCoveredBy"
-TRANSFORMS = "csrc/scheduler/registry_utils.cpp: hasIncompatibleTransforms"
 EXPR_EVAL = "csrc/scheduler/expr_eval_sched.cpp: canScheduleCompileTime"
-INNER = "csrc/scheduler/tools/domain_map.cpp: groupInputsOutputsByInnerDim"
-PROMOTION = "csrc/scheduler/registry_utils.cpp: rejectScheduleForMemoryPromotion"
-RESIZE = "csrc/scheduler/resize.cpp: canScheduleCompileTime"
 FACTS = "fuser_lab.schedule.facts.CandidateFacts"
-COVERAGE = "fuser_lab.analysis.coverage"
 
-CLUSTERS = "csrc/scheduler/normalization_inner.cpp: canScheduleRunTime; csrc/scheduler/utils.cpp: getMaxClusterSize"
-LAUNCH = (
-    "csrc/scheduler/normalization_utils.cpp: getGridOuterNormalizationParams (387-519); csrc/scheduler/"
-    "normalization_outer.cpp: canScheduleRunTime (541-567)"
-)
 BATCH_NORM = """
 x = ops.cast(tensor({0}, {1}, {1}, {2}, dtype=DataType.Half), DataType.Float)
 var, mean = ops.var_mean(x, [0, 1, 2], correction=0, keepdim=True)
 y = ops.mul(ops.sub(x, mean), ops.rsqrt(ops.add(var, 1e-5)))
 fd.add_output(ops.cast(y, DataType.Half))"""
-BESIDES = "csrc/scheduler/normalization_utils.cpp: isConnectedOnlyThroughReductionProducer"
 BACKWARD = """
 dy, n, w = tensor(64, 32), tensor(64, 32), tensor(32)
 g = ops.mul(dy, ops.broadcast(w, [True, False]))
 c = ops.sum(ops.mul(g, n), [1], keepdim=True)
 fd.add_output(ops.sub(g, ops.mul(n, c)))"""
-TRANSPOSE = "csrc/scheduler/transpose.cpp: canScheduleRunTime"
-GREEDY = "csrc/scheduler/greedy.cpp: canScheduleCompileTime"
 UNMARKED = {"disable_preseg": ["MarkAliasesPreparePass", "AllocationDomainPass"]}
 
 RULES = (
@@ -104,7 +91,7 @@ RULES = (
         },
     ),
     Rule(
-        of="expr_eval", nvfuser=EXPR_EVAL, ours="fuser_lab.schedule.expr_eval.ExprEval",
+        of="expr_eval", ours="fuser_lab.schedule.expr_eval.ExprEval.can_schedule",
         text="A gather or take_along_axis that stands alone is a library call.",
         shows={
             "fd.add_output(ops.take_along_axis(tensor(4, 8), tensor(4, 2, dtype=DataType.Int), 1))": "expr_eval",
@@ -127,7 +114,7 @@ fd.add_output(x)""": "expr_eval",
         },
     ),
     Rule(
-        of="pointwise", nvfuser=COVERED, ours=f"{FACTS}.reference",
+        of="pointwise", ours=f"{FACTS}._cannot_lead",
         text="Outputs may be slices, pads and cats of the reference's operands.",
         shows={
             """
@@ -149,7 +136,7 @@ fd.add_output(ops.neg(ops.cat([x, y], 1)))""": "pointwise",
         },
     ),
     Rule(
-        of="resize", nvfuser=RESIZE, ours=f"{FACTS}.resize_between_outputs",
+        of="resize", ours=f"{FACTS}.resize_between_outputs",
         text="No slice, pad or cat lies between the reference and another output.",
         asserted="test_resize.cpp: ResizeSchedulerTest.PropagateMultipleSlicesToInputs2",
         shows={
@@ -160,7 +147,7 @@ fd.add_output(ops.sin(ops.slice(ops.sin(x), [0, 2], [16, 100])))""": "resize, re
         },
     ),
     Rule(
-        of="resize", nvfuser=RESIZE, ours="fuser_lab.schedule.resize.Resize",
+        of="resize", ours="fuser_lab.schedule.resize._resized_with_broadcast",
         text="No broadcast axis meets a resized axis.",
         shows={
             """
@@ -175,7 +162,7 @@ fd.add_output(ops.neg(ops.slice(x, [0, 2], [16, 7])))""": "resize",
         },
     ),
     Rule(
-        of="resize", nvfuser=INNER, ours=f"{FACTS}.inner_groups",
+        of="resize", ours=f"{FACTS}.inner_groups",
         text=(
             "All inputs and outputs, including incomplete ones, have the same innermost axis. A broadcast axis is not "
             "an innermost axis, whatever it meets (it was taken for the axis that it meets here, so that the second of "
@@ -197,7 +184,7 @@ fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "pointwise, resize",
         },
     ),
     Rule(
-        of="all kernels except resize", nvfuser=PROMOTION, ours=f"{FACTS}.index_input",
+        of="all kernels except resize", ours=f"{FACTS}.index_input",
         text="With memory_promotion, the operand of a slice or pad may be computed in the same segment.",
         options={"enable": ["memory_promotion"]},
         shows={
@@ -212,7 +199,7 @@ fd.add_output(x)""": "pointwise",
         },
     ),
     Rule(
-        of="reduction", nvfuser=COVERED, ours=f"{FACTS}.covered_by_reduction",
+        of="reduction", ours=f"{FACTS}.covered_by_reduction",
         text="An output may be a slice of a reduced tensor.",
         shows={
             """
@@ -222,8 +209,7 @@ fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "reduction",
         },
     ),
     Rule(
-        of="reduction", nvfuser="csrc/scheduler/registry_utils.cpp: supportedPostReductionFusion",
-        ours="fuser_lab.analysis.reductions.ReductionFlow.new_input_after",
+        of="reduction", ours="fuser_lab.schedule.reduction._new_input",
         text="What comes after an inner reduction is computed from inputs that reductions read, whatever their shape.",
         shows={
             """
@@ -243,7 +229,7 @@ fd.add_output(ops.mul(ops.sum(tensor(16, 8), [0]), tensor()))""": "reduction",
         },
     ),
     Rule(
-        of="inner_persistent", nvfuser=COVERED, ours=f"{FACTS}.covered_by_reduction",
+        of="inner_persistent", ours=f"{FACTS}.covered_by_reduction",
         text="An output may be a slice of a normalized tensor.",
         shows={
             """
@@ -254,8 +240,8 @@ fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "inner_persistent",
         },
     ),
     Rule(
-        of="inner_persistent", nvfuser=CLUSTERS, values=False,
-        ours="fuser_lab.schedule.inner_persistent.InnerPersistent",
+        of="inner_persistent", values=False,
+        ours="fuser_lab.schedule.inner_persistent.InnerPersistent._fits",
         text="A cluster of at most 16 blocks keeps a row; each block keeps 128 KiB of it.",
         asserted="test_cluster.cpp: ClusterReductionTestAutoScheduler",
         shows={
@@ -271,8 +257,7 @@ fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))""": "pointwise, red
         },
     ),
     Rule(
-        of="expr_eval", nvfuser="csrc/scheduler/expr_eval_sched.cpp: allOutputsArePointerArithmetics (20-45)",
-        ours="fuser_lab.schedule.expr_eval.ExprEval",
+        of="expr_eval", ours="fuser_lab.schedule.expr_eval.ExprEval.can_schedule",
         text=(
             "A fusion whose outputs are inputs is one segment, which is evaluated: ExprEval is asked before NoOp (such "
             "a fusion had no segment here)."
@@ -283,7 +268,7 @@ fd.add_output(tensor(8, 16))""": "expr_eval",
         },
     ),
     Rule(
-        of="outer_persistent", nvfuser=LAUNCH, values=False, ours="fuser_lab.schedule.outer_launch.outer_launch",
+        of="outer_persistent", values=False, ours="fuser_lab.schedule.outer_launch.outer_launch",
         text=(
             "Blocks keep columns together if a search finds a launch configuration: wide blocks before narrow ones, "
             "few blocks along the reduced axes before many, with columns divided evenly, few registers, no idle "
@@ -296,8 +281,7 @@ fd.add_output(tensor(8, 16))""": "expr_eval",
         },
     ),
     Rule(
-        of="persistent", nvfuser="csrc/scheduler/normalization_utils.cpp: isCacheableUnmappableTv",
-        ours="fuser_lab.analysis.reductions.ReductionFlow.partly_reduced",
+        of="persistent", ours="fuser_lab.schedule.persistent.needs_buffer",
         text="A tensor with some but not all of the axes that a reduction of it reduces cannot be kept.",
         shows={
             """
@@ -316,7 +300,7 @@ fd.add_output(t)""": "outer_persistent",
         },
     ),
     Rule(
-        of="all kernels except resize", nvfuser=TRANSFORMS, ours=f"{COVERAGE}.conflicting_reshapes",
+        of="all kernels except resize", ours=f"{FACTS}.reshapes",
         text="Slices of one axis may be split if their outer extents are equal; otherwise the reshapes conflict.",
         shows={
             """
@@ -334,8 +318,7 @@ fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 8], [4, 24]), [4, 4, 4])))"""
         },
     ),
     Rule(
-        of="inner_outer_persistent", nvfuser=BESIDES,
-        ours="fuser_lab.schedule.inner_outer_persistent.InnerOuterPersistent",
+        of="inner_outer_persistent", ours="fuser_lab.schedule.inner_outer_persistent._connected_besides",
         text=(
             "Inner and outer reductions, and outer ones among themselves, are connected only by operands of the outer "
             "ones, whatever these are computed from (only values that both kinds are computed from were accepted here, "
@@ -364,8 +347,7 @@ fd.add_output(ops.sum(ops.exp(x), [0]))""": "inner_outer_persistent",
         },
     ),
     Rule(
-        of="inner_outer_persistent", nvfuser="csrc/scheduler/normalization_inner_outer.cpp: canScheduleCompileTime",
-        ours="fuser_lab.schedule.inner_outer_persistent.InnerOuterPersistent",
+        of="inner_outer_persistent", ours="fuser_lab.schedule.inner_outer_persistent.InnerOuterPersistent.can_schedule",
         text="Outputs may have axes that occur in no reduction.",
         shows={
             """
@@ -376,9 +358,11 @@ fd.add_output(ops.add(ops.broadcast(x, [True, False, False]), tensor(3, 1, 1)))"
         },
     ),
     Rule(
-        of="reductions", nvfuser="csrc/scheduler/registry_utils.cpp: hasGatherToBroadcastBeforeReduction",
-        ours=f"{FACTS}.indexed_before_reduction",
-        text="One element may be looked up along an axis before a reduction that has this axis or meets it.",
+        of="reductions", ours=f"{FACTS}.indexed_before_reduction",
+        text=(
+            "One element of an input may be looked up along an axis before a reduction (without memory_promotion, only "
+            "inputs are looked up; the third of these definitions was two segments, as if the rule held for inputs)."
+        ),
         shows={
             """
 one = ops.take_along_axis(tensor(8, 16), tensor(1, 16, dtype=DataType.Int), 0)
@@ -390,11 +374,11 @@ one = ops.take_along_axis(x, tensor(8, 1, dtype=DataType.Int), 1)
 fd.add_output(ops.sum(ops.mul(one, x), [1]))""": "reduction",
             """
 one = ops.take_along_axis(tensor(8, 16), tensor(8, 1, dtype=DataType.Int), 1)
-fd.add_output(ops.neg(ops.sum(ops.squeeze(one, [1]), [0])))""": "pointwise, reduction",
+fd.add_output(ops.neg(ops.sum(ops.squeeze(one, [1]), [0])))""": "reduction",
         },
     ),
     Rule(
-        of="transpose", nvfuser=TRANSPOSE, ours="fuser_lab.schedule.transpose.Transpose", options=UNMARKED,
+        of="transpose", ours="fuser_lab.schedule.transpose.Transpose._large_enough", options=UNMARKED,
         values=False, text="All axes except one transposed axis have at least 32 elements together.",
         shows={
             "fd.add_output(ops.neg(ops.permute(tensor(16, 1 << 20), [1, 0])))": "pointwise",
@@ -402,8 +386,7 @@ fd.add_output(ops.neg(ops.sum(ops.squeeze(one, [1]), [0])))""": "pointwise, redu
         },
     ),
     Rule(
-        of="transpose", nvfuser="csrc/scheduler/transpose.cpp: TransposeViewPropagator",
-        ours="fuser_lab.analysis.coverage.Neighbourhoods", options=UNMARKED, values=False,
+        of="transpose", ours=f"{FACTS}.transposed", options=UNMARKED, values=False,
         text=(
             "Axes are traced across reshapes: permutes that cancel across a reshape leave a PointWise kernel, and so "
             "does an innermost axis that is the outer part of a merged axis of the tensor that leads."
@@ -422,7 +405,7 @@ fd.add_output(ops.neg(ops.permute(x, [2, 0, 1])))""": "transpose",
         },
     ),
     Rule(
-        of="greedy", nvfuser=GREEDY, ours="fuser_lab.schedule.greedy.Greedy",
+        of="greedy", ours="fuser_lab.schedule.greedy._merged",
         text="No reshape downstream merges the axis along which an op runs with another one.",
         shows={
             "fd.add_output(ops.neg(ops.cumsum(ops.neg(tensor(4, 64)), 1)))": "greedy",
@@ -431,7 +414,7 @@ fd.add_output(ops.neg(ops.permute(x, [2, 0, 1])))""": "transpose",
         },
     ),
     Rule(
-        of="greedy", nvfuser=GREEDY, ours="fuser_lab.schedule.greedy.Greedy",
+        of="greedy", ours="fuser_lab.schedule.greedy._too_long",
         text="A block also holds the padded axes whole.",
         shows={
             "fd.add_output(ops.cumsum(ops.pad(tensor(4, 64), [0, 3]), 1))": "greedy",
@@ -439,8 +422,8 @@ fd.add_output(ops.neg(ops.permute(x, [2, 0, 1])))""": "transpose",
         },
     ),
     Rule(
-        of="all kernels", nvfuser="csrc/scheduler/registry_utils.cpp: hasResizeAndIndexOps",
-        ours=f"{FACTS}.shape_gate", text="A scatter counts as indexing: no slice, pad or cat shares its kernel.",
+        of="all kernels", ours=f"{FACTS}._shape_gates",
+        text="A scatter counts as indexing: no slice, pad or cat shares its kernel.",
         shows={
             """
 x = ops.pad(tensor(4, 64), [0, 3])
@@ -477,7 +460,7 @@ fd.add_output(ops.cat([x, tensor(6, 10)], 0))""": "pointwise, pointwise",
         },
     ),
     Rule(
-        of="resize", nvfuser=RESIZE, ours="fuser_lab.schedule.resize.Resize",
+        of="resize", ours="fuser_lab.schedule.resize.Resize.can_schedule",
         text="Slices of one tensor that meet again are one segment.",
         asserted="test_resize.cpp: ResizeSchedulerTest.PropagateMultipleSlicesToInputs1",
         shows={
@@ -487,7 +470,7 @@ fd.add_output(ops.add(ops.slice(x, [0, 1], [16, 100]), ops.slice(x, [0, 0], [16,
         },
     ),
     Rule(
-        of="pointwise", nvfuser=f"{COVERED}; {TRANSFORMS}", ours=f"{FACTS}.reference",
+        of="pointwise", ours=f"{FACTS}._cannot_lead",
         text="The parts of a fused query, key and value matrix are one segment, together with their scaling.",
         shows={
             """
@@ -503,7 +486,7 @@ for begin, end, heads in ((0, 8, 2), (8, 12, 1), (12, 16, 1)):
         },
     ),
     Rule(
-        of="pointwise", nvfuser=COVERED, ours=f"{COVERAGE}.Coverage",
+        of="pointwise", ours=f"{FACTS}._cannot_lead",
         text="An axis that is made of a broadcast axis by padding counts as the axis that the broadcast axis meets.",
         asserted="test_pointwise.cpp: PointwiseTest.DomainMapPad1",
         shows={
@@ -538,8 +521,7 @@ fd.add_output(ops.cat(parts, 0))""": "resize",
         },
     ),
     Rule(
-        of="pointwise", nvfuser="csrc/scheduler/pointwise.cpp: CoveredDomainPropagator, hasReferenceTensorView",
-        ours="fuser_lab.analysis.spanning_tree.lost_axis",
+        of="pointwise", ours=f"{FACTS}.lost_axis",
         text="No axis is lost and added again on the way of the loops to the other tensors.",
         shows={
             """
@@ -559,8 +541,7 @@ for op in (ops.mul, ops.add):
         },
     ),
     Rule(
-        of="transpose", nvfuser="csrc/scheduler/transpose.cpp: getTransposeRuntimeRejectReason",
-        ours="fuser_lab.schedule.transpose.Transpose", options=UNMARKED, values=False,
+        of="transpose", ours="fuser_lab.schedule.transpose._reshape_behind", options=UNMARKED, values=False,
         text="No reshape is downstream of the reference, the first tensor of the larger group.",
         shows={
             """
@@ -597,5 +578,14 @@ DIFFERENT: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         "x = ops.sum(tensor(16, 8), [1])\nfd.add_output(ops.neg(ops.slice(x, [2], [9])))",
         "reduction",
         {"enable": ["memory_promotion"]},
+    ),
+    (
+        (
+            "a = ops.broadcast(tensor(16, 8, dtype=DataType.Half), [False, True, False])\n"
+            "b = ops.broadcast(tensor(32, 8, dtype=DataType.Half), [True, False, False])\n"
+            "fd.add_output(ops.sum(ops.mul(a, b), [2]))"
+        ),
+        "reduction",
+        {},
     ),
 )

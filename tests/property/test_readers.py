@@ -16,8 +16,6 @@ from thorough import share
 import fuser_lab as fl
 from fuser_lab import cli, reading
 from fuser_lab.cost.measured_times import TimingRow, Timings
-from fuser_lab.cost.measurements import load
-from fuser_lab.cost.plan_fitting import read_plans
 from fuser_lab.definition.cache import FusionCache
 from fuser_lab.errors import CacheWarning, FuserLabError, LedgerWarning, TuningWarning
 from fuser_lab.events import DecisionLog
@@ -29,6 +27,8 @@ from fuser_lab.lab.sweep_file import read_sweep
 from fuser_lab.runtime import this_cpu, tuned_files
 from fuser_lab.schedule.tuned_parameters import KeptResult, Machine
 from fuser_lab.teaching import read_answers
+from tests.fitting.measurements import load
+from tests.fitting.plans import read_plans
 from tests.unit.test_this_cpu import PLANTED
 
 ROOT = Path(__file__).parents[2]

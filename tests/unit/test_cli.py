@@ -87,7 +87,7 @@ def test_every_command_names_the_schema_of_its_json(capsys, tmp_path, repository
         "price": [str(script)],
         "agree": [str(repository / "tests" / "data" / "dumps" / "permute_and_hint.txt")],
     }
-    # `sweep` and `retime` write to a ledger and return an exit status; test_kernel_time.py tests `fit`.
+    # `sweep` and `retime` write to a ledger and return an exit status; test_this_cpu.py tests `fit`.
     assert set(commands) | {"sweep", "retime", "fit"} == set(cli._parser()._subparsers._group_actions[0].choices)
     for command, arguments in commands.items():
         assert cli.main([command, *arguments, "--json"]) == 0

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import FusionDefinition, cli
+from fuser_lab import FusionDefinition
 from fuser_lab.codegen.kernel_features import kernel_features, largest_phase
 from fuser_lab.cost.device import A100, H200
-from fuser_lab.cost.fitting import Fit, fitted
 from fuser_lab.cost.kernel_time import (
     STYLES,
     Interval,
@@ -22,12 +21,13 @@ from fuser_lab.cost.kernel_time import (
     columns,
     kernel_model,
     model_from,
-    model_record,
     predicted_seconds,
 )
-from fuser_lab.cost.measurements import Measurement, Measurements, load, save
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import InputError
+from tests.fitting import __main__ as command
+from tests.fitting.kernels import Fit, fitted
+from tests.fitting.measurements import Measurement, Measurements, load, save
 
 SHEET = Rates.of(H200)
 PLANTED = replace(
@@ -175,30 +175,33 @@ def test_measurements_are_read_as_written(name, tmp_path) -> None:
 def test_a_model_is_read_as_written() -> None:
     bounds = {"": Interval(low=0.9, high=1.2)}
     model = KernelModel(device=H200, rates=PLANTED, source="7 measurements", intervals=bounds)
-    assert model_from(model_record(model), H200) == model
+    assert model_from(command.model_record(model), H200) == model
 
 
-def test_the_command_fits_a_file(tmp_path, capsys) -> None:
+def test_the_command_fits_a_file(tmp_path, capsys, monkeypatch) -> None:
     place = tmp_path / "rows.csv"
     save(Measurements(facts={"name": "H200"}, rows=tuple(planted(60))), place)
-    assert cli.main(["fit", str(place)]) == 0
+    assert command.main([str(place)]) == 0
     said = capsys.readouterr().out
     assert "H200: 60 kernels of 15 fusions" in said
     assert "rank correlation" in said
-    assert cli.main(["fit", str(place), "--json"]) == 0
+    (tmp_path / "rates").mkdir()
+    monkeypatch.setattr(command, "files", lambda _: tmp_path)
+    assert command.main([str(place), "--json", "--write"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert (data["schema"], data["version"], data["source"]) == ("fuser_lab.fit", 1, "60 measurements")
-    assert model_from(data, H200).rates == fitted(load(place).rows, H200).model.rates
+    assert (data["device"], data["source"]) == ("H200", "60 measurements")
+    assert json.loads((tmp_path / "rates" / "H200.json").read_text()) == data
+    assert model_from(data, H200) == fitted(load(place).rows, H200).model
 
 
-def test_the_command_refuses_other_files(tmp_path, capsys) -> None:
+def test_the_command_refuses_other_files(tmp_path) -> None:
     place = tmp_path / "rows.csv"
     place.write_text("a,b\n1,2\n")
-    assert cli.main(["fit", str(place)]) == 2
-    assert "its columns differ" in capsys.readouterr().err
+    with pytest.raises(InputError, match="its columns differ"):
+        command.main([str(place)])
     save(Measurements(facts={"name": "this CPU"}, rows=tuple(planted(3))), place)
-    assert cli.main(["fit", str(place)]) == 2
-    assert "FILE is of 'this CPU'; rates can be fitted for A100" in capsys.readouterr().err
+    with pytest.raises(InputError, match="FILE is of 'this CPU'; rates can be fitted for A100"):
+        command.main([str(place)])
 
 
 def profiled(plan: fl.Plan) -> KernelFeatures:

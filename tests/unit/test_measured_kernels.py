@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -11,8 +11,9 @@ import pytest
 
 from fuser_lab.cost.device import DEVICES, Device
 from fuser_lab.cost.kernel_time import STYLES, Rates, columns, kernel_model, predicted_seconds
-from fuser_lab.cost.measurements import Measurement, load
-from fuser_lab.cost.plan_fitting import fitted_together, read_plans
+from tests.fitting.kernels import concordant
+from tests.fitting.measurements import Measurement, load
+from tests.fitting.plans import fitted_together, read_plans
 
 ROOT = Path(__file__).parents[2]
 MEASURED = [device for device in DEVICES if device.name in {"H100", "H200"}]
@@ -69,6 +70,33 @@ def test_four_of_five_kernels_as_scheduled_take_the_predicted_time(device) -> No
         one.low <= row.median <= one.high for row in scheduled[::4] for one in [model.predict(row.features)]
     ]
     assert np.mean(inside) >= 0.75
+
+
+@pytest.mark.parametrize("device", MEASURED, ids=lambda device: device.name)
+def test_the_predicted_order_of_candidates_finds_faster_ones_than_a_random_order(device) -> None:
+    """After one or two measurements beside the heuristics' choice, without what is known after compilation only."""
+    segments: dict[str, list[Measurement]] = {}
+    for row in rows(device):
+        segments.setdefault(row.fusion, []).append(row)
+    several = [group for group in segments.values() if len(group) > 3 and any(not row.params for row in group)]
+    ordered = [row for group in several for row in sorted(group, key=lambda row: bool(row.params))]
+    features = columns([replace(row.features, registers=0, spilled=0, resident=0) for row in ordered])
+    predicted = predicted_seconds(features, kernel_model(device).rates, device)
+    measured = np.array([row.median for row in ordered])
+    groups = np.split(np.arange(len(ordered)), np.cumsum([len(group) for group in several])[:-1])
+
+    def loss(order: np.ndarray, count: int) -> float:
+        """Return the mean logarithm of the fastest measured so far over the fastest of a segment."""
+        return float(np.mean([
+            np.log(measured[[group[0], *group[1:][order[group[1:]].argsort()[:count]]]].min() / measured[group].min())
+            for group in groups
+        ]))
+
+    assert len(groups) > 300
+    randoms = [np.random.default_rng(seed).random(len(ordered)) for seed in range(5)]
+    for count, gain in ((1, 0.9), (2, 0.7)):
+        assert loss(predicted, count) < gain * np.mean([loss(order, count) for order in randoms])
+    assert concordant(groups, measured, predicted) > 0.8
 
 
 def test_a_fit_to_a_part_of_the_measurements_predicts_what_the_shipped_rates_predict() -> None:

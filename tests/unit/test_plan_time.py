@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fuser_lab import cli
 from fuser_lab.cost.device import H100, H200
 from fuser_lab.cost.kernel_time import PlanRates, kernel_model
-from fuser_lab.cost.measurements import Measurements, save
-from fuser_lab.cost.plan_fitting import MeasuredPlan, fitted_together, predicted_plans, read_plans
 from fuser_lab.cost.plan_time import KernelInPlan, kernel_seconds, plan_seconds, shares_in_cache
 from fuser_lab.errors import InputError
 from tests.benchmarks.plans import Timed, ranks
+from tests.fitting import __main__ as command
+from tests.fitting.measurements import Measurements, save
+from tests.fitting.plans import MeasuredPlan, fitted_together, predicted_plans, read_plans
 from tests.unit.test_kernel_time import PLANTED, kernel, planted
 
 DATA = Path(__file__).parents[1] / "data" / "kernels"
@@ -93,14 +93,14 @@ def test_the_command_fits_plans_as_well(tmp_path, capsys):
     save(Measurements(facts={"name": "H200"}, rows=tuple(planted(60))), rows)
     with gzip.open(plans, "wt") as file:
         file.writelines(json.dumps(asdict(plan)) + "\n" for plan in planted_plans(40, 3))
-    assert cli.main(["fit", str(rows), "--plans", str(plans)]) == 0
+    assert command.main([str(rows), "--plans", str(plans)]) == 0
     assert "60 kernels; 40 plans of 20 fusions" in capsys.readouterr().out
-    assert cli.main(["fit", str(rows), "--plans", str(rows)]) == 2
-    assert "cannot read plans from" in capsys.readouterr().err
+    with pytest.raises(InputError, match="cannot read plans from"):
+        command.main([str(rows), "--plans", str(rows)])
     with gzip.open(plans, "wt") as file:
         file.write("{}\n")
-    assert cli.main(["fit", str(rows), "--plans", str(plans)]) == 2
-    assert "does not hold plans" in capsys.readouterr().err
+    with pytest.raises(InputError, match="does not hold plans"):
+        command.main([str(rows), "--plans", str(plans)])
 
 
 @pytest.mark.parametrize("device", [H100, H200], ids=lambda device: device.name)

@@ -180,9 +180,9 @@ def test_the_command_measures_this_cpu_and_keeps_its_rates(kept, capsys, monkeyp
     assert cli.main(["fit", "--this-cpu", "--seconds", "60", "--json"]) == 0
     assert len(measured) == len(set(measured[FEWEST:])) + FEWEST
     assert json.loads(capsys.readouterr().out)["rates"] == asdict(this_cpu.this_cpu().host)
-    for wrong in (["fit"], ["fit", "--this-cpu", "--write"], ["fit", "file", "--this-cpu"]):
+    for wrong, reason in ((["fit"], "required: --this-cpu"), (["fit", "file", "--this-cpu"], "unrecognized arguments")):
         assert cli.main(wrong) == 2
-        assert "fit: give" in capsys.readouterr().err
+        assert reason in capsys.readouterr().err
 
 
 def test_a_sample_has_the_kernels_of_a_plan_with_their_features_and_times():

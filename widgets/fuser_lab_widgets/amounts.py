@@ -77,8 +77,8 @@ class Amounts:
         """Headings of the times."""
         rows = [*self.measured.values(), *self.peers]
         devices = dict.fromkeys(place(row.device) for row in rows if row.device)
-        found = [f"measured ({' / '.join(devices)})" if devices else "measured", "± IQR"] if rows else []
-        return (*(f"predicted ({model.device})" for model in self.models), *found)
+        headings = [f"measured ({' / '.join(devices)})" if devices else "measured", "± IQR"] if rows else []
+        return (*(f"predicted ({model.device})" for model in self.models), *headings)
 
     def cells(self, header: Header | None) -> tuple[str, ...]:
         """Return the cells of a plan's times; empty ones for a plan that was not made."""
@@ -101,25 +101,27 @@ class Amounts:
     def sentences(self, plans: Sequence[tuple[str, Header]]) -> list[str]:
         """Return notes on the numbers: the assumptions of predictions, the conditions of measurements, and proofs."""
         assumed = "; ".join(map(model_text, self.models))
-        found = [f"Predicted for {assumed}. Arithmetic is not counted."] if assumed else []
-        found += [self.note] if self.note else []
-        return found + [text for words, header in plans if (text := self._proved(words, header, plans))]
+        notes = [f"Predicted for {assumed}. Arithmetic is not counted."] if assumed else []
+        notes += [self.note] if self.note else []
+        return notes + [text for words, header in plans if (text := self._proved(words, header, plans))]
 
     def _proved(self, words: str, header: Header, plans: Sequence[tuple[str, Header]]) -> str:
         """Return what a certificate says about a plan, and the plans that move as many bytes."""
         said = self.certificates.get(header.hash, {})
         if not said.get("costs"):
             return ""
-        (cost, _), (bound, _), *known = said["costs"]
+        (cost, _), (bound, _), *cheaper = said["costs"]
         head = f"{words[:1].upper()}{words[1:]} is {said['status']}."
-        if known:
-            head += f" A plan that costs {known[0][0]} is known."
+        if cheaper:
+            head += f" A plan that costs {cheaper[0][0]} is known."
         elif cost != bound:
             head += (
                 f" It costs {cost}; no plan costs less than {bound}. The search found no plan between the two, and no "
                 "proof that there is none."
             )
-        same = [other for other, one in plans if one.hash != header.hash and one.bytes_moved == header.bytes_moved]
+        same = [
+            label for label, other in plans if other.hash != header.hash and other.bytes_moved == header.bytes_moved
+        ]
         if same:
             head += f" It moves as many bytes as {same[0]} ({bytes_label(header.bytes_moved)})."
         return head

@@ -115,7 +115,7 @@ def folding(view: ViewModel, said: Answer, opened: Collection[str]) -> list[Answ
     path = selected.removeprefix("module:").rpartition("@")[0] if selected.startswith("module:") else next(
         (node.module for node in view.nodes if node.id == selected), ""
     )
-    around = [one for one in opened if f"{path}.".startswith(f"{one}.")]
+    around = [each for each in opened if f"{path}.".startswith(f"{each}.")]
     if not around:
         return actions
     inner = max(around, key=len)
@@ -141,19 +141,19 @@ def _rewriting(plan: Any, view: ViewModel, edge: EdgeView) -> list[Answer]:
     _, reader = edge.segments
     if edge.kind != "boundary" or reader is None or not hasattr(plan, "recompute"):
         return []
-    known = not is_large(view)
+    is_checked = not is_large(view)
     again = {"type": "recompute", "label": f"Recompute {edge.tensor} in S{reader}", "id": edge.id, "title": _AGAIN}
-    found: list[Answer] = [again | (_refused(plan.recompute, edge.tensor, segments=reader) if known else {})]
+    edits: list[Answer] = [again | (_refusal(plan.recompute, edge.tensor, segments=reader) if is_checked else {})]
     tensor = plan.fusion.tensors.get(edge.tensor)
     for dtype, parts in NARROW.items() if tensor is not None and tensor.dtype is DataType.Float else ():
         title = f"Values change: each element is rounded by at most 1/{parts} of itself; the edit reports the effect"
         less = {"type": "narrow", "label": f"Pass {edge.tensor} as {dtype}", "id": edge.id, "dtype": dtype}
-        refused = _refused(plan.narrow, edge.tensor, DataType[dtype]) if known else {}
-        found.append(less | {"title": title} | refused)
-    return found
+        refused = _refusal(plan.narrow, edge.tensor, DataType[dtype]) if is_checked else {}
+        edits.append(less | {"title": title} | refused)
+    return edits
 
 
-def _refused(edit: Callable[..., Any], *arguments: Any, **more: Any) -> Answer:
+def _refusal(edit: Callable[..., Any], *arguments: Any, **more: Any) -> Answer:
     """Return why an edit is refused, as a part of its action, or nothing if it is legal."""
     try:
         edit(*arguments, **more)
@@ -174,20 +174,20 @@ def certificate(plan: EditablePlan) -> Answer:
     """Return the certificate of a plan: the verdict, the costs, what a cheaper plan saves, and what every plan pays."""
     if not hasattr(plan, "certificate"):
         return {"hash": plan.hash, "problem": "This plan has no cost model, so it cannot be certified."}
-    found = plan.certificate()
-    us, total = found.time_text, found.total_text
-    less = f"bound: no plan costs less{f', {found.reading}' if found.reading else ''}"
-    costs = [[total(found.cost), "this plan"], [total(found.bound), less]]
-    if found.known < found.cost:
-        costs.append([total(found.known), "a cheaper plan is known"])
+    proof = plan.certificate()
+    us, total = proof.time_text, proof.total_text
+    less = f"bound: no plan costs less{f', {proof.reading}' if proof.reading else ''}"
+    costs = [[total(proof.cost), "this plan"], [total(proof.bound), less]]
+    if proof.known < proof.cost:
+        costs.append([total(proof.known), "a cheaper plan is known"])
     return {
         "hash": plan.hash,
-        "status": found.status,
+        "status": proof.status,
         "costs": costs,
-        "model": found.model_text,
-        "notes": list(found.notes),
-        "missed": [[us(entry.cost), entry.text] for entry in found.missed_shown],
-        "terms": [[us(term.cost), term.text] for term in found.terms if term.cost],
+        "model": proof.model_text,
+        "notes": list(proof.notes),
+        "missed": [[us(entry.cost), entry.text] for entry in proof.missed_shown],
+        "terms": [[us(term.cost), term.text] for term in proof.terms if term.cost],
     }
 
 
@@ -256,7 +256,7 @@ def annotation_at(view: ViewModel, edge: EdgeView) -> AnnotationView | None:
     """Return the ``segment_set`` that an edge leads to or leaves."""
     target = view.node(edge.target)
     names = {edge.tensor, "" if target is None else target.tensor}
-    return next((one for one in view.annotations if one.hint in names), None)
+    return next((annotation for annotation in view.annotations if annotation.hint in names), None)
 
 
 def reader_at(view: ViewModel, edge: EdgeView) -> str | None:
@@ -280,30 +280,30 @@ def _annotating(plan: Any, view: ViewModel, edge: EdgeView) -> list[Answer]:
     reader = reader_at(view, edge)
     where = edge.tensor if reader is None else f"{edge.tensor} → {reader}"
     insert = {"type": "annotate", "id": edge.id, "title": _ASKS}
-    found: list[tuple[Answer, str | None]] = [(insert | {"label": f"Insert segment_set: {where}"}, reader)]
+    actions: list[tuple[Answer, str | None]] = [(insert | {"label": f"Insert segment_set: {where}"}, reader)]
     if reader is not None:
-        found.append((insert | {"label": f"Insert segment_set: {edge.tensor}, all readers", "all": True}, None))
+        actions.append((insert | {"label": f"Insert segment_set: {edge.tensor}, all readers", "all": True}, None))
     if not hasattr(plan, "definition"):
-        return [action for action, _ in found]
-    return [action | _refused(with_segment_set, plan.definition, edge.tensor, readers) for action, readers in found]
+        return [action for action, _ in actions]
+    return [action | _refusal(with_segment_set, plan.definition, edge.tensor, readers) for action, readers in actions]
 
 
 def _layout(plan: Any, tensor: str) -> list[list[str]]:
     """Return the memory layout of a tensor that a segment writes: all preferences, what decided, and the cost."""
     if not hasattr(plan, "layouts"):
         return []
-    known = [layout_of(plan.segmented, tensor)] if plan.agreed is None else plan.agreed
-    found = view_layouts(one for one in known if one is not None and one.tensor == tensor)
+    boundaries = [layout_of(plan.segmented, tensor)] if plan.agreed is None else plan.agreed
+    views = view_layouts(boundary for boundary in boundaries if boundary is not None and boundary.tensor == tensor)
     return [
         fact
-        for one in found
+        for layout in views
         for fact in (
-            ["layout", f"{one.chosen}, decided by {one.by}"],
-            ["required", one.required],
-            ["hint", one.hint],
-            ["natural", f"{one.natural} (S{one.producer})"],
-            ["preferred", one.preferred],
-            ["across rows", f"{bytes_label(one.cost)}; naturally {bytes_label(one.natural_cost)}"],
+            ["layout", f"{layout.chosen}, decided by {layout.by}"],
+            ["required", layout.required],
+            ["hint", layout.hint],
+            ["natural", f"{layout.natural} (S{layout.producer})"],
+            ["preferred", layout.preferred],
+            ["across rows", f"{bytes_label(layout.cost)}; naturally {bytes_label(layout.natural_cost)}"],
         )
     ]
 
@@ -333,13 +333,15 @@ def _node(plan: EditablePlan, view: ViewModel, node: NodeView, *, editable: bool
         "moves": [row for row, _ in moves],
         "verdicts": _verdicts(segment.verdicts) if segment else [],
         "segment": node.segment,
-        "sentence": "" if segment is None else _taken(segment),
+        "sentence": "" if segment is None else _scheduler_text(segment),
     }
 
 
 def _removing(view: ViewModel, node: NodeView) -> list[Answer]:
-    own = any(one.own and one.node == node.id for one in view.annotations)
-    return [{"type": "unannotate", "label": "Remove segment_set", "id": node.id, "title": _ASKS}] if own else []
+    is_annotation = any(annotation.own and annotation.node == node.id for annotation in view.annotations)
+    return [
+        {"type": "unannotate", "label": "Remove segment_set", "id": node.id, "title": _ASKS},
+    ] if is_annotation else []
 
 
 def _moves(plan: EditablePlan, view: ViewModel, node: NodeView) -> list[tuple[dict[str, Any], Answer | None]]:
@@ -348,23 +350,23 @@ def _moves(plan: EditablePlan, view: ViewModel, node: NodeView) -> list[tuple[di
         return []
     sides = (edge.segments for edge in view.edges if node.id in {edge.source, edge.target})
     near = [other for pair in sides for other in pair if other is not None and other != node.segment]
-    found: list[tuple[dict[str, Any], Answer | None]] = []
+    moves: list[tuple[dict[str, Any], Answer | None]] = []
     for segment in list(dict.fromkeys(near))[:_MOST_MOVES]:
         where = f"to S{segment}"
         if previews.can_preview(plan):
-            found.append(_move(cast("Any", plan).preview_move(node.tensor, segment), node, segment))
+            moves.append(_move(cast("Any", plan).preview_move(node.tensor, segment), node, segment))
             continue
         try:
             moved = plan.move(node.tensor, segment)
         except IllegalEdit as error:
-            found.append(({"scheduler": where, "ok": False, "code": "", "text": str(error).partition("\n")[0]}, None))
+            moves.append(({"scheduler": where, "ok": False, "code": "", "text": str(error).partition("\n")[0]}, None))
             continue
         more = _traffic(moved) - view.header.bytes_moved
         sign = "+" if more >= 0 else "−"
         action = {"type": "move", "label": f"Move to S{segment}", "id": node.id, "segment": segment}
         text = f"{sign}{bytes_label(abs(more))} moved"
-        found.append(({"scheduler": where, "ok": True, "code": "", "text": text}, action))
-    return found
+        moves.append(({"scheduler": where, "ok": True, "code": "", "text": text}, action))
+    return moves
 
 
 def _move(preview: EditPreview, node: NodeView, segment: int) -> tuple[dict[str, Any], Answer | None]:
@@ -399,11 +401,11 @@ def _segment(view: ViewModel, segment: SegmentView) -> Answer:
         "actions": [],
         "verdicts": _verdicts(segment.verdicts),
         "segment": segment.index,
-        "sentence": _taken(segment) if segment.ok else segment_text(segment),
+        "sentence": _scheduler_text(segment) if segment.ok else segment_text(segment),
     }
 
 
-def _taken(segment: SegmentView) -> str:
+def _scheduler_text(segment: SegmentView) -> str:
     """Return which scheduler accepted a segment, and those that refused before it."""
     if not segment.ok:
         return f"No scheduler accepts segment {segment.index}."

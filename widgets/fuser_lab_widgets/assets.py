@@ -24,8 +24,8 @@ def play_script() -> str:
 
 def style() -> str:
     """Return the style sheet: colours, the rules of the drawing, and those of the explorer around it."""
-    own = "".join(map(_read, ("explorer.css", "previews.css", "source.css")))
-    return theme.variables(".fl-explorer") + theme.graph_style() + own
+    explorer_rules = "".join(map(_read, ("explorer.css", "previews.css", "source.css")))
+    return theme.variables(".fl-explorer") + theme.graph_style() + explorer_rules
 
 
 def map_script() -> str:

@@ -58,13 +58,13 @@ class Background:
         self, find: Callable[[], Any], tell: Callable[[Any, str], None], seconds: float | None, stop: threading.Event,
     ) -> None:
         end = None if seconds is None else time.monotonic() + seconds
-        found, problem = None, ""
+        answer, problem = None, ""
         try:
             with ending_when(lambda: stop.is_set() or (end is not None and time.monotonic() >= end)):
-                found = find()
+                answer = find()
         except FuserLabError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is shown, not lost in a thread
             problem = f"The search failed: {type(error).__name__}: {error}"
         if not stop.is_set():
-            tell(found, problem)
+            tell(answer, problem)

@@ -70,18 +70,18 @@ def _plan(
         details.append("modules")
         ids += [fold.id for fold in module_folds(view)]
     drawn = {detail: scenes.scene(view, pieces, detail=detail) for detail in details}
-    for one in drawn.values():
-        one["facts"] += amounts.facts(view.header)
+    for drawn_scene in drawn.values():
+        drawn_scene["facts"] += amounts.facts(view.header)
     others = [(str(m), f"{plans[m].name}", views[m]) for m in range(len(plans)) if m != n]
     difference = plan_diff(plans[0], plan) if n and hasattr(plan, "segmented") else None
     if difference is not None:
-        for one in drawn.values():
-            one["marks"] = scenes.marks(view, difference)
+        for drawn_scene in drawn.values():
+            drawn_scene["marks"] = scenes.marks(view, difference)
     shown = tabs.Shown(
         plan=plan, view=view, amounts=amounts, rows=rows, compared="0" if n else "", other=plans[0] if n else None,
         difference=difference, others=lambda: others, certificate=_UNSEARCHED, fixed=True,
     )
-    own = profile if profile is not None and profile.plan_hash == plan.hash else None
+    plan_profile = profile if profile is not None and profile.plan_hash == plan.hash else None
     linked = view.header.ops <= _MOST_LINKED
     followed = linked and len(plan.segments) <= most_followed
     written = {tab.name: tab.write(shown) for tab in tabs.TABS if tab.write is not None and not tab.live_only}
@@ -92,10 +92,12 @@ def _plan(
         "heat": heat(plan, view, rows),
         "answers": {selected: answers.answer(plan, view, selected, editable=False) for selected in ids},
         "sources": [
-            {name: _source_views(segment, name, own, linked=linked, followed=followed) for name in targets.names()}
+            {name: _source_views(
+                segment, name, plan_profile, linked=linked, followed=followed,
+            ) for name in targets.names()}
             for segment in plan.segments
         ],
-        "profiled": own is not None,
+        "profiled": plan_profile is not None,
         "decisions": answers.decision_page(tuple(getattr(plan, "decisions", None) or ()), count=None),
         "panels": {name: {"hash": view.header.hash, "html": html} for name, html in written.items()},
         "code": plan.to_python(),
@@ -106,15 +108,15 @@ def _source_views(
     segment: Any, target: str, profile: Any, *, linked: bool, followed: bool,
 ) -> dict[str, Any]:
     """Return the source tab's data of a segment without PTX: its source, and linked lines and steps if requested."""
-    found: dict[str, Any] = {"source": _page_form(sources.source(segment, target))}
+    views: dict[str, Any] = {"source": _page_form(sources.source(segment, target))}
     if linked and hasattr(segment, "kernel"):
-        found["beside"] = lines.beside(segment, target, compiled=False)
+        views["beside"] = lines.beside(segment, target, compiled=False)
     if followed and hasattr(segment, "steps"):
-        found["steps"] = lines.steps(segment, target)
+        views["steps"] = lines.steps(segment, target)
     if profile is not None:
         other = {"problem": f"The profile is of the kernels for {profile.target}."}
-        found["profile"] = profiles.beside(segment, profile) if profile.target == target else other
-    return found
+        views["profile"] = profiles.beside(segment, profile) if profile.target == target else other
+    return views
 
 
 def _page_form(source: dict[str, str]) -> dict[str, str]:

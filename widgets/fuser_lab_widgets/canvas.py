@@ -30,15 +30,15 @@ class Canvas:
         """Return the layout of a view, which follows the previous one if that had the same ``family``."""
         folded = None if isinstance(view.nodes, Parts) else tuple([node.id for node in view.nodes])
         key = family, view.header.hash, folded
-        found = self._known.pop(key, None)
-        if found is None:
+        layout = self._known.pop(key, None)
+        if layout is None:
             before = self._last[1] if self._last is not None and self._last[0] == family else None
-            found = lay_out(view, self.room, before)
-        self._known[key] = found
+            layout = lay_out(view, self.room, before)
+        self._known[key] = layout
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
-        self._last = family, found
-        return found
+        self._last = family, layout
+        return layout
 
     def prepare(self) -> None:
         """Prepare the layout that follows the last one."""

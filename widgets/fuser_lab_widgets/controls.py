@@ -34,12 +34,12 @@ def words(strategy: str) -> str:
 
 def described(switches: Mapping[str, Any]) -> str:
     """Return the settings of switches as part of a sentence."""
-    found = []
+    settings = []
     for name, value in switches.items():
         text = {"whole_fusion": "the attempt on the whole fusion", "segment_set": "segment_set"}.get(name, "")
         text = text or f"cuts {_STEPS[name][0]}"
-        found.append(f"{text} as {value}" if name == "segment_set" else f"{text} {'on' if value else 'off'}")
-    return ", ".join(found)
+        settings.append(f"{text} as {value}" if name == "segment_set" else f"{text} {'on' if value else 'off'}")
+    return ", ".join(settings)
 
 
 def controls(session: Session, searching: str, mention: Alternative | None = None) -> list[Group]:

@@ -319,7 +319,7 @@ class Explorer(anywidget.AnyWidget):
     def _shown_last(self) -> tuple[EditablePlan, Any, Any]:
         plan = self._session.plan
         made = (self._profiles.get((plan.hash, target)) for target in targets.names())
-        return plan, self._measured_last, next((one for one in made if one is not None), None)
+        return plan, self._measured_last, next((profile for profile in made if profile is not None), None)
 
     def _saved(self, plan: EditablePlan, timings: Any, profile: PlanProfile | None) -> str:
         baseline = self._session.baseline
@@ -337,10 +337,10 @@ class Explorer(anywidget.AnyWidget):
 
         def when_idle() -> tuple[tuple[EditablePlan, Any, Any], str]:
             while True:
-                found = self._shown_last()
+                shown_state = self._shown_last()
                 time.sleep(_KEEP_SECONDS)
-                if _are_same(found, self._shown_last()):
-                    return found, self._saved(*found)
+                if _are_same(shown_state, self._shown_last()):
+                    return shown_state, self._saved(*shown_state)
 
         def tell(said: tuple[tuple[EditablePlan, Any, Any], str] | None, _problem: str) -> None:
             if said is not None:
@@ -575,9 +575,9 @@ class Explorer(anywidget.AnyWidget):
     def _preview(self, event: Message) -> None:
         """Send the preview of an edit at an edge, unless it is already computed."""
         edge = self._edge(event)
-        found = previews.of_edge(self._session.plan, self._current(), edge)
-        if found is not None:
-            self._send_previews(self._number, {edge.id: previews.hint_of(found)})
+        preview = previews.of_edge(self._session.plan, self._current(), edge)
+        if preview is not None:
+            self._send_previews(self._number, {edge.id: previews.hint_of(preview)})
 
     def _annotate(self, event: Message) -> None:
         """Insert a segment_set at an edge: for all readers of the tensor, or for the one at the end of the edge."""
@@ -591,13 +591,13 @@ class Explorer(anywidget.AnyWidget):
         """Remove the segment_set at an edge, or the selected one."""
         view, selected = self._current(), event.get("id")
         edge = view.edge(str(selected))
-        found = next((one for one in view.annotations if one.node == selected), None)
+        annotation = next((candidate for candidate in view.annotations if candidate.node == selected), None)
         if edge is not None:
-            found = answers.annotation_at(view, edge)
-        if found is None:
+            annotation = answers.annotation_at(view, edge)
+        if annotation is None:
             msg = "There is no segment_set to remove; select an edge with a mark."
             raise FuserLabError(msg)
-        hint, done = found.hint, f"Removed the segment_set of {found.tensor}"
+        hint, done = annotation.hint, f"Removed the segment_set of {annotation.tensor}"
         self._resegment(str(selected), lambda: self._session.without_annotation(hint), done)
 
     def _mark(self, event: Message) -> None:
@@ -676,7 +676,7 @@ class Explorer(anywidget.AnyWidget):
     def _edit(self, selected: str, kind: str, *arguments: Any) -> None:
         """Make an edit of the partition, and say what it changed, and why it changed more than it names."""
         old, plan = self._current().header, self._session.plan
-        done = _done(kind, arguments)
+        done = _edit_text(kind, arguments)
         because = previews.because(plan, kind, arguments)
 
         def make() -> None:
@@ -724,16 +724,16 @@ class Explorer(anywidget.AnyWidget):
             plan = self._session.make(strategy, begun)
             return plan, answers.certificate(plan)
 
-        def tell(found: tuple[EditablePlan, dict[str, Any]] | None, problem: str) -> None:
-            if found is None:
+        def tell(answer: tuple[EditablePlan, dict[str, Any]] | None, problem: str) -> None:
+            if answer is None:
                 self._show()
                 self._say(problem, "error")
                 return
-            plan, certificate = found
+            plan, certificate = answer
             self._certified(certificate)
             self._session.keep(strategy, plan, begun)
-            known = certificate.get("status", "")
-            result = f"{plural(len(plan.segments), 'segment')}{f', {known}' if known else ''}"
+            status = certificate.get("status", "")
+            result = f"{plural(len(plan.segments), 'segment')}{f', {status}' if status else ''}"
             if self._session.state is begun:
                 self._session.switch(strategy)
                 self._show()
@@ -765,8 +765,8 @@ class Explorer(anywidget.AnyWidget):
         if plan.hash in self._certificates:
             return
 
-        def tell(found: dict[str, Any] | None, problem: str) -> None:
-            self._certified(found or {"hash": plan.hash, "problem": problem})
+        def tell(certificate: dict[str, Any] | None, problem: str) -> None:
+            self._certified(certificate or {"hash": plan.hash, "problem": problem})
             self._show()
             failed = self.certificate.get("problem", "")
             self._say(failed or f"The certificate: {self.certificate['status']}.", _kind(failed))
@@ -775,23 +775,23 @@ class Explorer(anywidget.AnyWidget):
         self._ask_later("certificate", lambda: answers.certificate(plan), tell, text)
 
     def _ask_later(
-        self, what: str, find: Callable[[], Any], tell: Callable[[Any, str], None], text: str,
+        self, topic: str, find: Callable[[], Any], tell: Callable[[Any, str], None], text: str,
     ) -> None:
         question = object()
 
-        def tell_if_asked(found: Any, problem: str) -> None:
+        def tell_if_asked(answer: Any, problem: str) -> None:
             with self._lock:
                 with self.hold_sync():
                     if self._asked_for is question:  # it was not cancelled
                         self._asked_for, self._searching = None, ""
-                        tell(found, problem)
+                        tell(answer, problem)
                 self._answer_asked()
             self._publish()
 
         if self._asked_for is not None or not self._background.start(find, tell_if_asked, seconds=self._seconds):
             self._say("A search is in progress; wait for it to end, or cancel it.", "error")
             return
-        self._asked_for, self._searching = question, what
+        self._asked_for, self._searching = question, topic
         self._show()
         self._say(text)
 
@@ -816,11 +816,13 @@ class Explorer(anywidget.AnyWidget):
         """Expand one segment, block or module among the others, or collapse it again."""
         if "module" in event:
             path = event["module"]
-            closed = frozenset(one for one in self._modules if one == path or one.startswith(f"{path}."))
+            closed = frozenset(name for name in self._modules if name == path or name.startswith(f"{path}."))
             self._modules = self._modules - closed if path in self._modules else self._modules | {path}
             self._detail = "modules"
         elif "block" in event:
-            block = next((one for one in blocks(self._current()) if one.id == event["block"]), None)
+            block = next(
+                (each for each in blocks(self._current()) if each.id == event["block"]), None,
+            )
             if block is None:
                 msg = "The current plan no longer has this block."
                 raise FuserLabError(msg)
@@ -857,10 +859,10 @@ class Explorer(anywidget.AnyWidget):
 
     def _on_show(self) -> tabs.Shown:
         """Return the data from which tabs are written."""
-        view, known = self._current(), self._compared in dict(self._others())
+        view, is_offered = self._current(), self._compared in dict(self._others())
         return tabs.Shown(
             plan=self._session.plan, view=view, amounts=self._amounts, rows=self._rows,
-            compared=self._compared if known else "", other=self._compared_plan(), difference=self._difference(),
+            compared=self._compared if is_offered else "", other=self._compared_plan(), difference=self._difference(),
             others=self._other_views, certificate=self._certificates.get(view.header.hash),
             searching=bool(self._searching), best_edits=self._best_edits, scheduled=self._scheduled,
             ranked=self._ranked, number=self._number,
@@ -996,7 +998,8 @@ class Explorer(anywidget.AnyWidget):
     def _run_all(self, _event: Message) -> None:
         """Time all available plans of the comparison, and the ops one by one."""
         made = (plan for _, _, plan in self._beside_it())
-        plans = {one.hash: one for one in (self._session.baseline, self._session.plan, *made) if one is not None}
+        offered = (self._session.baseline, self._session.plan, *made)
+        plans = {timed_plan.hash: timed_plan for timed_plan in offered if timed_plan is not None}
         if self._inputs is None:
             self._run({})
             return
@@ -1013,7 +1016,7 @@ class Explorer(anywidget.AnyWidget):
         if self._inputs is None or not self._runner.start(plans, self._inputs, peers):
             self._say("A run is in progress; cancel it first, or wait for it to end.", "error")
             return
-        self._timed_hashes = tuple(one.hash for one in plans)
+        self._timed_hashes = tuple(timed_plan.hash for timed_plan in plans)
         self.times = {**self.times, "running": True, "done": 0, "total": 0}
         self._say(text)
 
@@ -1041,17 +1044,17 @@ class Explorer(anywidget.AnyWidget):
             "steps": lambda: lines.steps(segment, target),
             "profile": lambda: self._profiled(segment, target),
         }
-        known = targets.find(target)
-        if view not in makers or known is None:
+        record = targets.find(target)
+        if view not in makers or record is None:
             self.source = said | {"problem": f"There is no view {view!r} of kernels for {target!r}."}
             return
-        if known.assembly is None or view not in {"assembly", "beside"}:  # without machine code
+        if record.assembly is None or view not in {"assembly", "beside"}:  # without machine code
             self.source = said | makers[view]()
             return
 
-        def tell(found: dict[str, Any] | None, problem: str) -> None:
+        def tell(answer: dict[str, Any] | None, problem: str) -> None:
             with self._lock, self.hold_sync():
-                self.source = said | (found or {"problem": problem})
+                self.source = said | (answer or {"problem": problem})
 
         if not self._compiler.start(makers[view], tell):
             self.source = said | {"problem": "Another segment is being compiled; try again in a moment."}
@@ -1065,8 +1068,8 @@ class Explorer(anywidget.AnyWidget):
         key = self._session.plan.hash, target
         if self._profiling == key:
             return {"waiting": "Profiling; the kernels are compiled first …"}
-        found = self._profiles.get(key)
-        return {"unprofiled": True} if found is None else profiles.beside(segment, found)
+        profile = self._profiles.get(key)
+        return {"unprofiled": True} if profile is None else profiles.beside(segment, profile)
 
     def _profile(self, event: Message) -> None:
         """Profile the plan on show in the background; nothing else is measured or previewed in the meantime."""
@@ -1078,12 +1081,12 @@ class Explorer(anywidget.AnyWidget):
             self._say("A run is in progress; profile when it is done.", "error")
             return
 
-        def tell(found: PlanProfile | None, problem: str) -> None:
+        def tell(profile: PlanProfile | None, problem: str) -> None:
             with self._lock, self.hold_sync():
                 self._profiling = None
-                if found is not None:
-                    self._profiles[plan.hash, target] = found
-                    self._say(f"Profiled {found.plan} on {found.device}.")
+                if profile is not None:
+                    self._profiles[plan.hash, target] = profile
+                    self._say(f"Profiled {profile.plan} on {profile.device}.")
                 else:
                     self._say(problem, "error")
                 self._guarded({"type": "source"}, self._source_again)
@@ -1124,18 +1127,18 @@ class Explorer(anywidget.AnyWidget):
             asked = "edits" in self.panels or not is_large(view)
             return previews.best(plan) if asked and not stopped() else None
 
-        def tell(found: tuple[Any, ...] | None, _problem: str) -> None:
+        def tell(best: tuple[Any, ...] | None, _problem: str) -> None:
             with self._lock, self.hold_sync():
-                if found is not None and self._session.plan is plan:
-                    self._best = plan, found
+                if best is not None and self._session.plan is plan:
+                    self._best = plan, best
                     if "edits" in self.panels:
                         self._write("edits")
 
         self._ahead.start(find, tell)
 
-    def _send_previews(self, number: int, found: dict[str, previews.Hint]) -> None:
-        if found and self.foreseen.get("plan") == number:
-            self.foreseen = {"plan": number, "edges": {**self.foreseen["edges"], **found}}
+    def _send_previews(self, number: int, hints: dict[str, previews.Hint]) -> None:
+        if hints and self.foreseen.get("plan") == number:
+            self.foreseen = {"plan": number, "edges": {**self.foreseen["edges"], **hints}}
 
     def _best_edits(self) -> str:
         """Return the ranked edits of the plan on show, or that the search is in progress."""
@@ -1241,7 +1244,7 @@ class Explorer(anywidget.AnyWidget):
             "liftable": liftable(self._session.plan),
             "runnable": self._inputs is not None,
             "notes": self._notes,
-            "annotations": [f"segment_set({one.tensor})" for one in view.annotations if one.own],
+            "annotations": [f"segment_set({annotation.tensor})" for annotation in view.annotations if annotation.own],
             "last": {"step": state.step, "because": state.because} if state.because else {},
             "strategy": state.strategy,
             "controls": controls(self._session, self._searching, self._mention()),
@@ -1254,28 +1257,28 @@ class Explorer(anywidget.AnyWidget):
         if self._knows_alternatives() or not hasattr(plan, "definition") or is_large(self._current()):
             return
 
-        def tell(found: tuple[Alternative, ...] | None, _problem: str) -> None:
+        def tell(alternatives: tuple[Alternative, ...] | None, _problem: str) -> None:
             with self._lock, self.hold_sync():
-                self._alternatives = plan, found or ()
+                self._alternatives = plan, alternatives or ()
                 self._show_history()
 
         self._beside.start(lambda: presegmentation.alternatives(plan), tell, seconds=_SEARCH_SECONDS)
 
     def _knows_alternatives(self) -> bool:
         """Whether the alternatives found have the definition and the meaning of hints on show."""
-        shown, known = self._session.plan, self._alternatives[0]
-        if known is None or getattr(shown, "definition", None) is not known.definition:
+        shown, alternative = self._session.plan, self._alternatives[0]
+        if alternative is None or getattr(shown, "definition", None) is not alternative.definition:
             return False
-        both = [plan.options.for_strategy(None) for plan in (cast("Any", shown), known)]
+        both = [plan.options.for_strategy(None) for plan in (cast("Any", shown), alternative)]
         return bool(both[0] == both[1])
 
     def _mention(self) -> Alternative | None:
         """Return the top-down plan with the fewest bytes, if it moves fewer than the plan on show."""
-        found = self._alternatives[1] if self._knows_alternatives() else ()
+        alternatives = self._alternatives[1] if self._knows_alternatives() else ()
         moved = self._current().header.bytes_moved
-        if not found or not moved:
+        if not alternatives or not moved:
             return None
-        best = replace(found[0], share=presegmentation.bytes_moved(found[0].plan) / moved)
+        best = replace(alternatives[0], share=presegmentation.bytes_moved(alternatives[0].plan) / moved)
         return best if best.share < 1 else None
 
     def _resize(self, event: Message) -> None:
@@ -1284,13 +1287,15 @@ class Explorer(anywidget.AnyWidget):
         self._draw()
 
     def _show_alternative(self, _event: Message) -> None:
-        found = self._mention()
-        if found is None:
+        mentioned = self._mention()
+        if mentioned is None:
             self._say("There is no cheaper top-down plan to show.")
             return
-        self._session.go(self._session.alternative(found.plan, dict(found.switches), f"top-down with {found.cuts}"))
+        self._session.go(
+            self._session.alternative(mentioned.plan, dict(mentioned.switches), f"top-down with {mentioned.cuts}"),
+        )
         self._show()
-        self._say(f"Top-down with {found.cuts}: {self._counted()}.")
+        self._say(f"Top-down with {mentioned.cuts}: {self._counted()}.")
 
     def _on_progress(self, progress: Progress) -> None:
         with self._lock, self.hold_sync():
@@ -1359,10 +1364,10 @@ def _same(a: object, b: object) -> bool:
 
 
 def _are_same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
-    return all(one is other for one, other in zip(a, b, strict=True))
+    return all(value is other for value, other in zip(a, b, strict=True))
 
 
-def _done(kind: str, arguments: Sequence[Any]) -> str:
+def _edit_text(kind: str, arguments: Sequence[Any]) -> str:
     """Return the text of an edit that was made."""
     match kind:
         case "cut":

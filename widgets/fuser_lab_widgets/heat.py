@@ -25,33 +25,33 @@ def heat(plan: EditablePlan, view: ViewModel, rows: Iterable[Any]) -> dict[str, 
     """
     taken = list(rows)
     moved = {s.index: s.bytes_in + s.bytes_out for s in view.segments}
-    found = {"bytes": _scale(moved, bytes_label, "bytes read and written")}
+    scales = {"bytes": _scale(moved, bytes_label, "bytes read and written")}
     oracle = getattr(plan, "oracle", None)
     if oracle is None:
-        return found
+        return scales
     model, device = model_of(oracle), device_of(plan)
     times = {index: count / model.bandwidth + model.launch for index, count in moved.items()}
     measured = measured_seconds(plan, taken)
     on_target = {row.device for row in taken} == {device.name}
     by = f"predicted for {model.device}"
     if set(measured) == set(times):
-        found["time"] = _scale(measured, seconds_label, f"measured on {', '.join(sorted({r.device for r in taken}))}")
+        scales["time"] = _scale(measured, seconds_label, f"measured on {', '.join(sorted({r.device for r in taken}))}")
         if on_target:
             times, by = measured, f"measured on {device.name}"
     else:
-        found["time"] = _scale(times, seconds_label, by)
+        scales["time"] = _scale(times, seconds_label, by)
     least = {load.segment: least_seconds(load, device) for load in loads(plan)}
     away = {n: seconds / least[n] for n, seconds in times.items() if least.get(n, 0) > 0}
-    found["roof"] = _scale(away, lambda x: f"{three_digits(x)} ×", f"times the minimum time on {device.name}; {by}")
-    return found
+    scales["roof"] = _scale(away, lambda x: f"{three_digits(x)} ×", f"times the minimum time on {device.name}; {by}")
+    return scales
 
 
 def _scale(numbers: Mapping[int, float], label: Callable[[Any], str], about: str) -> dict[str, Any]:
-    known = {n: value for n, value in numbers.items() if math.isfinite(value)}
-    most = max(known.values(), default=0.0)
+    finite = {n: value for n, value in numbers.items() if math.isfinite(value)}
+    most = max(finite.values(), default=0.0)
     return {
-        "values": {str(n): round(value / most, 3) if most else 0.0 for n, value in known.items()},
-        "least": label(min(known.values(), default=0)),
+        "values": {str(n): round(value / most, 3) if most else 0.0 for n, value in finite.items()},
+        "least": label(min(finite.values(), default=0)),
         "most": label(most),
         "about": about,
     }

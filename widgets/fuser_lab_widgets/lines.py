@@ -52,33 +52,33 @@ def steps(segment: Any, target: str) -> dict[str, Any]:
         return {"problem": str(error)}
 
 
-def page_form(found: KernelSteps) -> dict[str, Any]:
+def page_form(kernel: KernelSteps) -> dict[str, Any]:
     """Return the steps of a kernel in the form of the page's player; all text in ``html`` is escaped."""
-    coloured = highlighted(found.source).rstrip("\n").split("\n")
+    coloured = highlighted(kernel.source).rstrip("\n").split("\n")
     lines = (f'<span data-line="{n}">{text or " "}</span>' for n, text in enumerate(coloured, 1))
     return {
-        "note": found.note,
+        "note": kernel.note,
         "html": "\n".join(lines),
-        "grids": [[grid.name, grid.role, grid.shape, grid.cells] for grid in found.grids],
-        "steps": [_step(found, step) for step in found.steps],
+        "grids": [[grid.name, grid.role, grid.shape, grid.cells] for grid in kernel.grids],
+        "steps": [_step(kernel, step) for step in kernel.steps],
     }
 
 
-def _step(found: KernelSteps, step: KernelStep) -> dict[str, Any]:
-    said = [f"{'writes' if one.write else 'reads'} {one.buffer}{_named(one.elements)}" for one in step.touches]
+def _step(kernel: KernelSteps, step: KernelStep) -> dict[str, Any]:
+    said = [f"{'writes' if t.write else 'reads'} {t.buffer}{_in_brackets(t.elements)}" for t in step.touches]
     text = ", ".join(said) or {"reduce": "the threads combine their values", "barrier": "the threads wait"}[step.kind]
     rounds = ", ".join(f"{name} = {value}" for name, value in step.loops if isinstance(value, int))
     return {
-        "lines": found.lines_of(step),
+        "lines": kernel.lines_of(step),
         "text": text,
         "rounds": rounds,
         "axes": step.axes,
         "threads": step.threads,
-        "touches": [[one.buffer, one.write, one.threads, one.elements] for one in step.touches],
+        "touches": [[t.buffer, t.write, t.threads, t.elements] for t in step.touches],
     }
 
 
-def _named(elements: Sequence[int]) -> str:
+def _in_brackets(elements: Sequence[int]) -> str:
     """Return elements in brackets: all of them if there are few, otherwise their number."""
     distinct = sorted(set(elements))
     if len(distinct) > 1 and distinct == list(range(distinct[0], distinct[-1] + 1)):

@@ -41,7 +41,7 @@ class ModelMap(anywidget.AnyWidget):
         self._model, self._headline, self._open_region = model, headline, open_region
         self._maps = model.maps()
         self._chosen = 0
-        self._opened = [_opened_to(one.graph, depth_for(one.graph, _FIRST_BOXES), folded=True) for one in self._maps]
+        self._opened = [_opened_to(m.graph, depth_for(m.graph, _FIRST_BOXES), folded=True) for m in self._maps]
         self._folded = True
         self._selected = ""
         self._status = ""
@@ -67,12 +67,12 @@ class ModelMap(anywidget.AnyWidget):
     def press(self, box: str) -> None:
         """Select a box, as a click does; a module also opens or closes."""
         with self._lock:
-            found = self.boxes().get(box)
-            if found is None:
+            pressed = self.boxes().get(box)
+            if pressed is None:
                 return
-            if found.kind == "module" and found.id:
-                self._opened[self._chosen] ^= {found.id}
-            self._selected = found.id
+            if pressed.kind == "module" and pressed.id:
+                self._opened[self._chosen] ^= {pressed.id}
+            self._selected = pressed.id
             self._draw()
 
     def wait(self, timeout: float | None = None) -> None:
@@ -92,14 +92,14 @@ class ModelMap(anywidget.AnyWidget):
             self._draw()
 
     def _draw(self) -> None:
-        one, whole = self._maps[self._chosen], self.whole
+        shown_map, whole = self._maps[self._chosen], self.whole
         boxes = {box.id: box for box in whole.each()}
         self._selected = self._selected if self._selected in boxes else ""
         titles = [each.graph.title for each in self._maps]
         self.view = {
             "bar": model_panels.bar(titles, self._chosen, self._headline, folded=self._folded, costs=self._asked),
             "picture": map_svg([whole], style=False),
-            "side": model_panels.side(one, boxes[self._selected], self._chosen),
+            "side": model_panels.side(shown_map, boxes[self._selected], self._chosen),
             "below": model_panels.costs(self._costs, self._problem, asked=self._asked),
             "selected": self._selected,
             "status": self._status,
@@ -217,10 +217,10 @@ class ModelExplorer(ipywidgets.VBox):
         if not 0 <= graph < len(graphs) or not 0 <= region < len(graphs[graph].regions):
             msg = f"show_region: graph {graph} has no region {region}; see found.graphs."
             raise InputError(msg)
-        found = graphs[graph].regions[region]
-        plan, kind = found.plan, graphs[graph].kind
+        shown_region = graphs[graph].regions[region]
+        plan, kind = shown_region.plan, graphs[graph].kind
         if self.explorer is None or self.explorer.plan.sources != plan.sources or self.explorer.plan != plan:
-            modules = ", ".join(found.modules[:2]) + (", …" if len(found.modules) > 2 else "")
+            modules = ", ".join(shown_region.modules[:2]) + (", …" if len(shown_region.modules) > 2 else "")
             title = f"{kind} region {region}" + (f" of {modules}" if modules else "")
             if self.explorer is not None:
                 self.explorer.close()

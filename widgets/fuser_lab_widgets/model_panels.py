@@ -44,17 +44,18 @@ def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, cost
     return to_html(element("div", *parts))
 
 
-def side(one: ModuleMap, box: ModuleBox, number: int) -> str:
+def side(shown: ModuleMap, box: ModuleBox, number: int) -> str:
     """Return the details of a box: its numbers, regions, ops with their lines, and the calls that torch runs."""
-    title = {"module": box.id or one.graph.title, "region": f"region {box.name}", "torch": f"{box.library}: {box.name}"}
+    module = box.id or shown.graph.title
+    title = {"module": module, "region": f"region {box.name}", "torch": f"{box.library}: {box.name}"}
     parts = [element("h4", title[box.kind]), element("p", f"{describe(box)}.", css="fx-note")]
     if box.kind == "module":
-        parts += _regions(one, box, number)
-        parts += _left(one, box)
+        parts += _regions(shown, box, number)
+        parts += _left_rows(shown, box)
     if box.kind == "region":
         parts.append(element("p", _button(f"Open region {box.name}", _open(number, int(box.name)), css="fx-button")))
     if len(box.calls) <= _MOST_ROWS:
-        parts += _ops(one, box, number)
+        parts += _ops(shown, box, number)
     else:
         parts.append(element("p", f"{plural(len(box.calls), 'op')}: open a module to see its ops.", css="fx-note"))
     if not box.id:
@@ -62,21 +63,23 @@ def side(one: ModuleMap, box: ModuleBox, number: int) -> str:
     return "".join(map(to_html, parts))
 
 
-def costs(found: ModelCosts | None, problem: str, *, asked: bool) -> str:
+def costs(model_costs: ModelCosts | None, problem: str, *, asked: bool) -> str:
     """Return the cost of the cuts, an error, or a progress note; empty unless requested."""
     if not asked:
         return ""
     if problem:
         return to_html(element("p", problem, css="fx-why fx-refused"))
-    if found is None:
+    if model_costs is None:
         return to_html(element("p", "Segmenting each distinct region …", css="fx-note"))
-    head = element("h4", f"What the cuts cost: {found.headline}")
-    if not found.boundaries:
+    head = element("h4", f"What the cuts cost: {model_costs.headline}")
+    if not model_costs.boundaries:
         return to_html(head)
-    rows: list[list[Any]] = [[], [], [{"type": "region", "kind": b.kind, "region": b.region} for b in found.boundaries]]
+    rows: list[list[Any]] = [
+        [], [], [{"type": "region", "kind": b.kind, "region": b.region} for b in model_costs.boundaries],
+    ]
     *sums, boundaries = (
         _table(table.columns, table.rows, numeric=table.numeric, caption=caption, sends=sends)
-        for (caption, table), sends in zip(found.tables(), rows, strict=True)
+        for (caption, table), sends in zip(model_costs.tables(), rows, strict=True)
     )
     return "".join(map(to_html, (head, element("div", *sums, css="fm-sums"), boundaries)))
 
@@ -85,12 +88,12 @@ def _open(graph: int, region: int, tensor: str = "") -> dict[str, Any]:
     return {"type": "open", "graph": graph, "region": region, "tensor": tensor}
 
 
-def _regions(one: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
+def _regions(shown: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
     """Return the regions of a box, equal ones once."""
-    own = [part[0] for n in box.calls if isinstance(part := one.parts[n], tuple)]
-    inside = Counter(region.index for region in own)
+    region_calls = [part[0] for n in box.calls if isinstance(part := shown.parts[n], tuple)]
+    inside = Counter(region.index for region in region_calls)
     equal: dict[Any, list[Any]] = {}
-    for region in dict.fromkeys(own):
+    for region in dict.fromkeys(region_calls):
         equal.setdefault(region.signature, []).append(region)
     rows, sends = [], []
     for regions in equal.values():
@@ -100,35 +103,35 @@ def _regions(one: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
         count = plural(len(first), "op") if here == len(first) else f"{here} of {plural(len(first), 'op')}"
         times = f" × {len(regions)}" if len(regions) > 1 else ""
         failed = f"; {first.library} runs it: {first.failed}" if first.failed else ""
-        what = ", ".join(names[:6]) + (", …" if names[6:] else "")
-        rows.append((f"region {first.index}{times}", count, f"{what}{failed}"))
+        module_names = ", ".join(names[:6]) + (", …" if names[6:] else "")
+        rows.append((f"region {first.index}{times}", count, f"{module_names}{failed}"))
         sends.append(_open(number, first.index))
     if not rows:
         return []
     return [_table(("region", "ops here", "what"), rows, sends=sends, caption="Regions: a click opens one below")]
 
 
-def _left(one: ModuleMap, box: ModuleBox) -> list[Element]:
+def _left_rows(shown: ModuleMap, box: ModuleBox) -> list[Element]:
     counts: Counter[tuple[str, str]] = Counter()
     for n in box.calls:
-        part = one.parts[n]
+        part = shown.parts[n]
         if not isinstance(part, tuple):
             counts[part.op, part.reason] += 1
     rows = [(op, str(count), why) for (op, why), count in counts.most_common()]
     return [_table((f"run by {box.library}", "count", "why"), rows, numeric={"count"})] if rows else []
 
 
-def _ops(one: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
+def _ops(shown: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
     rows: list[tuple[str, str, str]] = []
     sends: list[dict[str, Any] | None] = []
     for n in box.calls:
-        part = one.parts[n]
+        part = shown.parts[n]
         if isinstance(part, tuple):
             region, op = part
-            rows.append((one.graph.calls[n].op, f"region {region.index}", str(op.origin)))
+            rows.append((shown.graph.calls[n].op, f"region {region.index}", str(op.origin)))
             sends.append(_open(number, region.index, op.tensors[-1] if op.tensors else ""))
         else:
-            rows.append((one.graph.calls[n].op, box.library, str(part.origin)))
+            rows.append((shown.graph.calls[n].op, box.library, str(part.origin)))
             sends.append(None)
     caption = "Ops: a click shows one in its region"
     return [_table(("op", "where", "your line"), rows, sends=sends, caption=caption)]

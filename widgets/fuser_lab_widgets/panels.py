@@ -43,11 +43,11 @@ def roofline(
     picture, with the roof of the ``machine`` that ran, or without one if it is not known.
     """
     device, rows = plots.device_of(plan), list(timed)
-    found = plots.loads(plan, plots.measured_seconds(plan, rows))
-    places = " and ".join(dict.fromkeys(r.device for r in rows)) if any(one.seconds > 0 for one in found) else ""
+    loads = plots.loads(plan, plots.measured_seconds(plan, rows))
+    places = " and ".join(dict.fromkeys(r.device for r in rows)) if any(load.seconds > 0 for load in loads) else ""
     there = not places or device.name in places.replace("-", " ").split()
     ran = None if there or machine is None else plots.roof_that_ran(device, machine)
-    ids = [f"segment:{one.segment}" for one in found]
+    ids = [f"segment:{load.segment}" for load in loads]
     note = f"Filled marks were measured on {places}." if places and (there or ran) else "Run adds measurements."
     if places and not there and ran is None:
         note = f"Measurements on {places} are only in the table, because the roof is not known."
@@ -61,13 +61,13 @@ def roofline(
     pairs = () if other is None else plots.flows(other, plan)
     if other is not None:
         about += f" Squares are the segments of {other.name}; arrows lead to the segments that now do their work."
-    bare = found if there else plots.loads(plan)
+    bare = loads if there else plots.loads(plan)
     drawn = plots.roofline_svg(
         bare, device, before=before if there or other is None else plots.loads(other), pairs=pairs, style=False,
     )
     if ran is not None:
-        drawn += plots.roofline_svg(found, ran, before=before, pairs=pairs, style=False)
-    table = to_html(_table(plots.load_table(found, device, pairs, ran=ran, place=place(places)), ids=ids))
+        drawn += plots.roofline_svg(loads, ran, before=before, pairs=pairs, style=False)
+    table = to_html(_table(plots.load_table(loads, device, pairs, ran=ran, place=place(places)), ids=ids))
     return _beside(drawn, table + to_html(_note(about)))
 
 
@@ -84,8 +84,8 @@ def memory(plan: EditablePlan) -> str:
 
 def layouts(plan: EditablePlan, view: ViewModel) -> str:
     """Return the memory layouts of the tensors that segments write."""
-    found = plan.layouts() if hasattr(plan, "layouts") else ()
-    shown = view_layouts(found)
+    boundaries = plan.layouts() if hasattr(plan, "layouts") else ()
+    shown = view_layouts(boundaries)
     if not shown:
         return to_html(_note("This plan has no information about layouts."))
     about = (
@@ -94,7 +94,7 @@ def layouts(plan: EditablePlan, view: ViewModel) -> str:
         "with what decided it. The last column is its cost: the bytes that segments access across the rows of memory."
     )
     makers = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
-    table = _table(layout_table(shown), ids=[makers.get(one.tensor, "") for one in shown])
+    table = _table(layout_table(shown), ids=[makers.get(layout.tensor, "") for layout in shown])
     return to_html(table) + to_html(_note(about))
 
 
@@ -103,14 +103,15 @@ def passes(plan: EditablePlan, view: ViewModel) -> str:
     rows = view_steps(plan)
     if not rows:
         return to_html(_note("This plan has no record of its passes."))
-    changed = [one for one in rows if one.outcome == CHANGED]
+    changed = [step for step in rows if step.outcome == CHANGED]
     nodes = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
-    items = [_step(one, nodes, shown=len(changed) <= _MOST_OPEN or n == 0) for n, one in enumerate(changed)]
+    items = [_step(step, nodes, shown=len(changed) <= _MOST_OPEN or n == 0) for n, step in enumerate(changed)]
     others = [
         element(
-            "li", element("b", one.name), element("span", f"{one.outcome} · {one.about}", css="fx-note"), css="fx-line",
+            "li", element("b", step.name), element("span", f"{step.outcome} · {step.about}", css="fx-note"),
+            css="fx-line",
         )
-        for one in rows if one.outcome != CHANGED
+        for step in rows if step.outcome != CHANGED
     ]
     head = (
         f"{len(changed)} of {len(rows)} steps before the cut changed the fusion, in this order. − removed, + added, "
@@ -119,18 +120,20 @@ def passes(plan: EditablePlan, view: ViewModel) -> str:
     return to_html(_note(head)) + to_html(element("ol", *items, *others, css="fx-decisions"))
 
 
-def _step(one: PassView, nodes: Mapping[str, str], *, shown: bool) -> Element:
+def _step(step: PassView, nodes: Mapping[str, str], *, shown: bool) -> Element:
     """Return a step that changed the fusion: its graphs before and after, and its lines."""
     drawn = []
-    if one.rewrite is not None and one.rewrite.before.ops + one.rewrite.after.ops:
-        picture = rewrite_element(one.rewrite, style=False, ids=nodes)
-        drawn = [element("div", picture, css="fx-scroll", tabindex="0", role="group", aria_label=f"{one.name}, graphs")]
-    lines = one.diff or ("Layouts or aliases only; the expressions are the same.",)
-    about = element("span", one.about, css="fx-note")
-    counted = element("span", one.rewrite.headline if one.rewrite is not None else "", css="fx-note")
+    if step.rewrite is not None and step.rewrite.before.ops + step.rewrite.after.ops:
+        picture = rewrite_element(step.rewrite, style=False, ids=nodes)
+        drawn = [
+            element("div", picture, css="fx-scroll", tabindex="0", role="group", aria_label=f"{step.name}, graphs"),
+        ]
+    lines = step.diff or ("Layouts or aliases only; the expressions are the same.",)
+    about = element("span", step.about, css="fx-note")
+    counted = element("span", step.rewrite.headline if step.rewrite is not None else "", css="fx-note")
     made = element(
         "details",
-        element("summary", element("b", one.name), counted, about, css="fx-line"),
+        element("summary", element("b", step.name), counted, about, css="fx-line"),
         element("div", *drawn, element("pre", *map(_diff_line, lines), css="fx-code", tabindex="0"), css="fx-beside"),
     )
     if shown:
@@ -138,31 +141,31 @@ def _step(one: PassView, nodes: Mapping[str, str], *, shown: bool) -> Element:
     return element("li", made)
 
 
-def certificate(found: Mapping[str, Any], *, searching: bool, known: bool) -> str:
-    """Return a certificate, or the button that asks for it; ``known`` says whether it is that of the plan on show."""
+def certificate(proof: Mapping[str, Any], *, searching: bool, exists: bool) -> str:
+    """Return a certificate, or the button that asks for it; ``exists`` says whether it is that of the plan on show."""
     if searching:
         status = element("p", "Searching … You can continue to work.", css="fx-empty")
         stop = json_text({"type": "stop"})
         cancel = element("button", "Cancel the search", css="fx-button", type="button", data_send=stop)
         return to_html(status) + to_html(element("div", cancel, css="fx-actions"))
-    if not known:
+    if not exists:
         send = json_text({"type": "certificate"})
         ask = element("button", "Search for a cheaper plan", css="fx-button", type="button", data_send=send)
         about = "Searches for a plan with a lower cost in bytes and launches, or proves that there is none."
         return to_html(element("p", about, css="fx-empty")) + to_html(element("div", ask, css="fx-actions"))
-    if found.get("problem"):
-        return to_html(element("p", found["problem"], css="fx-why fx-refused"))
-    costs = [element("span", element("b", cost), f" {text}") for cost, text in found["costs"]]
-    model = element("span", found["model"], css="fx-note")
-    parts = [element("p", element("b", found["status"]), *costs, model, css="fx-verdict")]
-    parts += [element("p", note, css="fx-note") for note in found.get("notes", ())]
+    if proof.get("problem"):
+        return to_html(element("p", proof["problem"], css="fx-why fx-refused"))
+    costs = [element("span", element("b", cost), f" {text}") for cost, text in proof["costs"]]
+    model = element("span", proof["model"], css="fx-note")
+    parts = [element("p", element("b", proof["status"]), *costs, model, css="fx-verdict")]
+    parts += [element("p", note, css="fx-note") for note in proof.get("notes", ())]
     rows = (("What the cheaper plan saves, and why this one does not", "missed"), ("What every plan pays", "terms"))
     for title, key in rows:
-        if found[key]:
-            lines = ((element("b", cost), element("span", text)) for cost, text in found[key])
+        if proof[key]:
+            lines = ((element("b", cost), element("span", text)) for cost, text in proof[key])
             items = (element("li", *line, css="fx-line") for line in lines)
             made = element("details", element("summary", title), element("ol", *items, css="fx-decisions fx-costs"))
-            if key == "missed" or not found["missed"]:
+            if key == "missed" or not proof["missed"]:
                 made.set("open", "open")
             parts.append(made)
     return "".join(map(to_html, parts))
@@ -181,12 +184,12 @@ def comparison(
     peers = [(row.plan, "", "", "", *amounts.peer_cells(row), "not a plan") for row in amounts.peers]
     table = Table(
         columns=("plan", "segments", "moved", "crossing", *amounts.columns, "schedulers"),
-        rows=(*(_numbers(_named(words), one, amounts) for words, one in rows), *peers),
+        rows=(*(_numbers(_named(words), shown_view, amounts) for words, shown_view in rows), *peers),
         numeric=frozenset({"segments", "moved", "crossing", *amounts.columns}),
         strong=frozenset({0}),
     )
-    known = [(words[0], one.header) for words, one in rows if one is not None]
-    about = [to_html(_note(text)) for text in amounts.sentences(known)]
+    headers = [(words[0], shown_view.header) for words, shown_view in rows if shown_view is not None]
+    about = [to_html(_note(text)) for text in amounts.sentences(headers)]
     buttons = [
         element(
             "button", words, css="fx-mode", type="button", data_send=json_text({"type": "compare", "with": key}),
@@ -207,10 +210,10 @@ def comparison(
             "only in the other."
         )
         nodes = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
-        found = difference.table()
-        ids = [nodes.get(row[0].partition(" ")[0], "") for row in found.rows]
+        changed_rows = difference.table()
+        ids = [nodes.get(row[0].partition(" ")[0], "") for row in changed_rows.rows]
         parts += [element("p", element("b", difference.headline)), _note(legend)]
-        changes = _table(found, ids=ids) if found.rows else _note("Both plans have the same segments.")
+        changes = _table(changed_rows, ids=ids) if changed_rows.rows else _note("Both plans have the same segments.")
         numbers = _table(table, caption="All plans")
         beside = _beside(diff_svg(difference, style=False), "".join((to_html(changes), to_html(numbers), *about)))
         return "".join(map(to_html, parts)) + beside
@@ -220,11 +223,11 @@ def comparison(
 
 def _distinct(rows: Iterable[tuple[str, ViewModel | None]]) -> list[tuple[list[str], ViewModel | None]]:
     """Return each plan once, with all its names; plans that are not made yet may be any."""
-    found: dict[tuple[str, str], tuple[list[str], ViewModel | None]] = {}
+    distinct: dict[tuple[str, str], tuple[list[str], ViewModel | None]] = {}
     for words, view in rows:
         key = ("not made", words) if view is None else ("made", view.header.hash)
-        found.setdefault(key, ([], view))[0].append(words)
-    return list(found.values())
+        distinct.setdefault(key, ([], view))[0].append(words)
+    return list(distinct.values())
 
 
 def _named(names: Sequence[str]) -> str:

@@ -44,13 +44,13 @@ def of_edge(plan: Any, view: ViewModel, edge: EdgeView) -> EditPreview | None:
     if not can_preview(plan):
         return None
     a, b = edge.segments
-    found: EditPreview | None = None
+    preview: EditPreview | None = None
     if edge.kind == "inside":
         reader = one_of_several(view, edge)
-        found = plan.preview_cut(edge.tensor if reader is None else (edge.tensor, reader))
+        preview = plan.preview_cut(edge.tensor if reader is None else (edge.tensor, reader))
     elif edge.kind == "boundary" and a is not None and b is not None:
-        found = plan.preview_glue(a, b)
-    return found
+        preview = plan.preview_glue(a, b)
+    return preview
 
 
 def because(plan: Any, kind: str, arguments: Sequence[Any]) -> tuple[str, ...]:
@@ -58,10 +58,10 @@ def because(plan: Any, kind: str, arguments: Sequence[Any]) -> tuple[str, ...]:
     if not can_preview(plan) or kind in REWRITINGS:
         return ()
     if kind == "cut":
-        found = plan.preview_cut(arguments[0] if len(arguments) == 1 else tuple(arguments))
+        preview = plan.preview_cut(arguments[0] if len(arguments) == 1 else tuple(arguments))
     else:
-        found = {"glue": plan.preview_glue, "move": plan.preview_move}[kind](*arguments)
-    return tuple(found.because)
+        preview = {"glue": plan.preview_glue, "move": plan.preview_move}[kind](*arguments)
+    return tuple(preview.because)
 
 
 def best(plan: Any) -> tuple[EditPreview, ...]:

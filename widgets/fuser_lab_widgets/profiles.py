@@ -29,15 +29,15 @@ def beside(segment: Any, profile: PlanProfile) -> dict[str, Any]:
 
     All text in the columns' HTML is escaped. If there is no kernel, ``problem`` says why.
     """
-    row = next((one for one in profile.rows if one.segment == segment.index), None)
+    row = next((profiled for profiled in profile.rows if profiled.segment == segment.index), None)
     try:
         generated = segment.kernel(profile.target)
     except FuserLabError as error:
         return {"problem": " ".join((str(error), row.sentence if row else ""))}
-    statements = [one for one in profile.statements if one.segment == segment.index]
+    statements = [statement for statement in profile.statements if statement.segment == segment.index]
 
     def before(place: int) -> str:
-        here = [one for one in statements if one.line == place + 1]
+        here = [statement for statement in statements if statement.line == place + 1]
         return f'<span class="fx-number">{place + 1}</span>{_cost(here) if here else _NO_COST}'
 
     source = listed("s", source_lines(generated), before=before)
@@ -50,8 +50,8 @@ def beside(segment: Any, profile: PlanProfile) -> dict[str, Any]:
 
 
 def _cost(statements: Sequence[ProfiledStatement]) -> str:
-    share = sum(one.share for one in statements)
-    moved = bytes_label(round(sum(one.bytes for one in statements)))
+    share = sum(statement.share for statement in statements)
+    moved = bytes_label(round(sum(statement.bytes for statement in statements)))
     bar = f'<i style="width:{100 * share:.0f}%"></i>' if share >= _SOME else ""
     return f'<span class="fx-cost" title="{share:.0%} of the bytes that the kernel requests">{bar}{moved}</span>'
 
@@ -68,13 +68,13 @@ def _profile_lines(
         for number, counters in enumerate(row.counters):
             places = frozenset(place for place in everything if place[0] == number)
             yield LinkedLine(text=f"Launch {counters.name}: {counters.sentence(0)}", places=places)
-    for one in statements:
-        said = f"Line {one.line} {'writes' if one.write else 'reads'} {one.tensor}: "
-        said += f"{'at most ' if one.at_most else ''}{bytes_label(round(one.bytes))}, {one.share:.0%} of all"
-        times = one.bytes / one.tensor_bytes if one.tensor_bytes else math.nan
+    for line in statements:
+        said = f"Line {line.line} {'writes' if line.write else 'reads'} {line.tensor}: "
+        said += f"{'at most ' if line.at_most else ''}{bytes_label(round(line.bytes))}, {line.share:.0%} of all"
+        times = line.bytes / line.tensor_bytes if line.tensor_bytes else math.nan
         said += f", {times:.2f} times the tensor" if not math.isnan(times) else ""
-        said += "" if math.isnan(one.seconds) else f", {seconds_label(one.seconds)}"
-        yield LinkedLine(text=f"{said}.", places=frozenset({(one.phase, one.place)}))
+        said += "" if math.isnan(line.seconds) else f", {seconds_label(line.seconds)}"
+        yield LinkedLine(text=f"{said}.", places=frozenset({(line.phase, line.place)}))
 
 
 def _facts(row: ProfiledSegment) -> str:

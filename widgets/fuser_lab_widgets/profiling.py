@@ -28,8 +28,8 @@ def profiled(plan: Any, inputs: Sequence[Any] | None, target: str) -> PlanProfil
     profile: Any = importlib.import_module("fuser_lab.lab.profiling").profile  # loads the runtime
     if inputs is not None and _target_of(inputs) == target:
         arrays = [v.materialize(seed) if isinstance(v, TensorSpec) else v for seed, v in enumerate(inputs)]
-        found: PlanProfile = profile(plan, arrays)
-        return found
+        measured: PlanProfile = profile(plan, arrays)
+        return measured
     if targets.is_on_host(target):
         msg = (
             "A profile on the CPU runs the kernels; give the explorer arrays in host memory, as in explore(fd, inputs)."

@@ -48,11 +48,11 @@ def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> 
 
     def answered(_button: Any) -> None:
         values = {name: field.value for name, field in fields.items()}
-        given = {name: value for name, value in values.items() if value not in (None, "")}
-        if not given:
+        answers = {name: value for name, value in values.items() if value not in (None, "")}
+        if not answers:
             state.value = "Predict something first, or skip the question."
             return
-        question.answer(given if "" not in fields else values[""])
+        question.answer(answers if "" not in fields else values[""])
         state.value = "The outcome is below."
 
     def skipped(_button: Any) -> None:

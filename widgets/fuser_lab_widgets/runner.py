@@ -67,7 +67,7 @@ class Runner:
     def times_peers(self) -> bool:
         """Whether the timer can time functions that are not plans."""
         accepted = inspect.signature(self._timer).parameters.values()
-        return any(one.name == "peers" or one.kind is one.VAR_KEYWORD for one in accepted)
+        return any(parameter.name == "peers" or parameter.kind is parameter.VAR_KEYWORD for parameter in accepted)
 
     @property
     def running(self) -> bool:
@@ -168,7 +168,7 @@ def one_by_one(plan: Any, inputs: Sequence[Any]) -> dict[str, Callable[..., Any]
     outputs = [value.name for value in plan.fusion.outputs if value not in plan.fusion.hidden]
 
     def run(*values: Any) -> list[Any]:
-        found = evaluate.evaluate_segment(plan.fusion, dict(zip(names, with_seeds(plan.fusion, values), strict=True)))
-        return [found[name] for name in outputs]
+        results = evaluate.evaluate_segment(plan.fusion, dict(zip(names, with_seeds(plan.fusion, values), strict=True)))
+        return [results[name] for name in outputs]
 
     return {f"{library}, op by op": run}

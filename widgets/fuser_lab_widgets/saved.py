@@ -81,9 +81,11 @@ def saved(
     still = f'<img alt="{name}: the segments of the plan" src="data:image/svg+xml;base64,{picture}">{_table(view)}'
     if not is_large(view):
         counts = range(len(plans), 0, -1)
-        for count, one in (*((n, profile) for n in counts if profile is not None), *((n, None) for n in counts)):
+        for count, counted in (
+            *((n, profile) for n in counts if profile is not None), *((n, None) for n in counts),
+        ):
             page = packed_page(
-                baked(plans[:count], timings, title=title, machine=machine, followed=_MOST_FOLLOWED, profile=one),
+                baked(plans[:count], timings, title=title, machine=machine, followed=_MOST_FOLLOWED, profile=counted),
                 script=assets.report_script(), style=assets.style(), title=title or plans[0].name,
             )
             frame = f'<iframe title="{name}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(page)}"></iframe>'

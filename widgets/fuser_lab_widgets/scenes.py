@@ -31,7 +31,11 @@ Detail = Literal["ops", "segments", "blocks", "modules"]
 
 
 class _Wire(NamedTuple):
-    """An edge as it was drawn last: its tip and curve, what else decides its looks, its row, and that one's number."""
+    """An edge of the last picture.
+
+    ``wire`` is its tip and curve; ``look`` is everything else that determines how it is drawn; ``cells`` is its row,
+    and ``row`` the number of this row.
+    """
 
     wire: tuple[Point, Curve]
     look: tuple[object, ...]
@@ -40,7 +44,7 @@ class _Wire(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A node outside of segments as it was drawn last, and the number of its row."""
+    """A node of the last picture that is outside of segments, with the number of its row."""
 
     node: NodeView
     box: Box
@@ -48,24 +52,27 @@ class _Node(NamedTuple):
 
 
 class Pieces:
-    """The pieces of one page's pictures, with those of the last picture, most of which are in the next one, too.
+    """The rows of a page's pictures. Rows of the last picture are kept, because the next picture repeats most of them.
 
-    A drawn thing's row ends with its classes and the number of its shape. A row of a box has its size and corner,
-    then classes and shapes of box and header. A row of a node has its id, kind, the names of its tensors, its search
-    text, its size and middle; one of an edge its id, ends, tensor, its extent around its tip (left, top, right,
-    bottom), its kind, and its tip; and then, after the shape, None or the middle of its label and that one's shape. A
-    part has the rows of a segment's nodes and edges, from the corner of its box.
+    Each row ends with the CSS classes and the number of a shape.
+
+    * The row of a box has its size and corner, and the classes and shapes of box and header.
+    * The row of a node has its id, kind, names of tensors, search text, size and centre.
+    * The row of an edge has its id, ends, tensor, extent around its tip (left, top, right, bottom), kind and tip. The
+      shape is followed by the centre and the shape of the label, or by None.
+
+    A part has the rows of a segment's nodes and edges, relative to the corner of its box.
     """
 
     def __init__(self, first: int = 0) -> None:
         self.stock = Stock(first)
         self._wires: dict[str, _Wire] = {}
         self._nodes: dict[str, _Node] = {}
-        self._boxes: dict[Hashable, int] = {}  # rows by all that decides how a box is drawn
+        self._boxes: dict[Hashable, int] = {}  # numbers of rows, by everything that determines how a box is drawn
         self._insides: dict[Hashable, tuple[Inside, int]] = {}
 
     def boxes(self, painter: Painter, view: ViewModel, layout: Layout) -> list[list[int | None]]:
-        """Return each segment with a box: its number, that of its look, its row, and the part with its ops."""
+        """Return for each segment with a box its number, the number of its look, its row, and the part with its ops."""
         insides = self._inside_numbers(painter, view, layout)
         return [
             [
@@ -89,21 +96,21 @@ class Pieces:
         return row
 
     def wires(self, painter: Painter, view: ViewModel, layout: Layout) -> list[list[int | None]]:
-        """Return each edge that is not inside a segment: its row, and the segments on both sides."""
+        """Return for each edge between segments its row and the segments at both ends."""
         hints, before, drawn = hints_of(view), self._wires, dict[str, _Wire]()
-        found: list[list[int | None]] = []
+        rows: list[list[int | None]] = []
         for edge, ends in crossing(view.edges):
             wire = layout.wires[edge.id]
             look = edge.kind, edge.bytes, edge.tensor in hints, edge.source, edge.target
-            known = before.get(edge.id)
-            if known is None or known.wire is not wire or known.look != look:
-                is_moved = known is not None and known.wire[1] is wire[1] and known.look == look
-                cells = _moved(known.cells, *wire) if known and is_moved else self._wire(painter, edge, *wire)
-                known = _Wire(wire, look, cells, self.stock.number("rows", cells))
-            drawn[edge.id] = known
-            found.append([known.row, *ends])
+            piece = before.get(edge.id)
+            if piece is None or piece.wire is not wire or piece.look != look:
+                is_moved = piece is not None and piece.wire[1] is wire[1] and piece.look == look
+                cells = _moved(piece.cells, *wire) if piece and is_moved else self._wire(painter, edge, *wire)
+                piece = _Wire(wire, look, cells, self.stock.number("rows", cells))
+            drawn[edge.id] = piece
+            rows.append([piece.row, *ends])
         self._wires = drawn
-        return found
+        return rows
 
     def _wire(self, painter: Painter, edge: EdgeView, tip: Point, curve: Curve) -> tuple[Any, ...]:
         drawn, label = wire_pieces(painter, edge, tip, curve)
@@ -113,18 +120,18 @@ class Pieces:
         )
 
     def nodes(self, painter: Painter, view: ViewModel, layout: Layout) -> list[list[int | None]]:
-        """Return each node that is not inside a segment's box: its row, and the segment that it stands for."""
+        """Return for each node outside of boxes its row and the segment that it represents."""
         before, drawn = self._nodes, dict[str, _Node]()
-        found: list[list[int | None]] = []
+        rows: list[list[int | None]] = []
         for node in nodes_but(view.nodes, layout.insides):
-            box, known = layout.free[node.id], before.get(node.id)
-            if known is None or known.box != box or (known.node is not node and known.node != node):
+            box, piece = layout.free[node.id], before.get(node.id)
+            if piece is None or piece.box != box or (piece.node is not node and piece.node != node):
                 row = self._node(node, box, node_piece(painter, node, box))
-                known = _Node(node, box, self.stock.number("rows", row))
-            drawn[node.id] = known
-            found.append([known.row, node.segment])
+                piece = _Node(node, box, self.stock.number("rows", row))
+            drawn[node.id] = piece
+            rows.append([piece.row, node.segment])
         self._nodes = drawn
-        return found
+        return rows
 
     def _node(self, node: NodeView, box: Box, drawn: Piece) -> tuple[Hashable, ...]:
         words = (node.label, node.text) if node.kind == "segment" else (node.text, node.dtype, *node.called)
@@ -194,8 +201,8 @@ def scene(
 
     What is drawn is given by numbers of ``pieces``, which are in the chunks from the first to the last of ``chunks``.
     """
-    found = blocks(view)
-    folded = [block for block in found if detail == "blocks" and block.id not in unfolded]
+    repeats = blocks(view)
+    folded = [block for block in repeats if detail == "blocks" and block.id not in unfolded]
     if detail == "modules":
         shown = by_modules(view, module_folds(view, modules))
     else:
@@ -220,7 +227,7 @@ def scene(
         **drawn,
         "facts": facts(view),
         "detail": detail,
-        "repeats": bool(found),
+        "repeats": bool(repeats),
         "modules": has_modules(view),
     }
 

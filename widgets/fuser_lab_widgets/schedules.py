@@ -31,7 +31,7 @@ def panel(plan: EditablePlan, chosen: int, number: int, *, ranked: bool = False)
     chosen
         Number of the segment; the last one if there are fewer.
     number
-        The plan's number, which buttons send, so that those of a plan that is no longer on show do nothing.
+        The plan's number, which buttons send, so that buttons of an earlier plan do nothing.
     ranked
         Whether other parameters are listed, in the order of their predicted times, which takes a second.
     """
@@ -45,10 +45,10 @@ def panel(plan: EditablePlan, chosen: int, number: int, *, ranked: bool = False)
         schedule = segment.schedule
     except FuserLabError as error:
         return to_html(element("div", *parts)) + _note(str(error))
-    given = segment.edit is not None
+    is_edited = segment.edit is not None
     parts.append(element("p", f"{len(schedule.transforms)} steps. {_about(segment)}", css="fx-note"))
     parts += [element("p", _sentence(reason), css="fx-note") for reason in schedule.reasons]
-    if given:
+    if is_edited:
         back = _button("Return to the automatic kernel", event | {"given": False})
         parts.append(element("div", back, css="fx-actions"))
     if not segment.loops:
@@ -63,21 +63,19 @@ def panel(plan: EditablePlan, chosen: int, number: int, *, ranked: bool = False)
 
 
 def _ranking(segment: Any, event: dict[str, Any], *, ranked: bool) -> Element:
-    """Return the candidates of the first nest that are predicted to be the fastest, or a button that asks for them."""
+    """Return the first nest's candidates, predicted fastest first, or a button that asks for them."""
     if not ranked:
         return element("div", _button("Rank other parameters", event | {"rank": True}), css="fx-actions")
-    found = segment.candidates()
-    heads = element("tr", *(element("th", name, scope="col") for name in ("parameters", "predicted", "because", "")))
+    ranking = segment.candidates()
+    heads = element("tr", *(element("th", name, scope="col") for name in ("parameters", "predicted ratio", "")))
     rows = [
         element(
-            "tr", element("td", element("code", one.text)), element("td", f"{one.ratio:.2f}", css="fx-num"),
-            element("td", f"{one.verdict}: {one.because}" if one.because else one.verdict),
-            element("td", _button("Use", event | {"nest": 0, "values": dict(one.values)})),
+            "tr", element("td", element("code", candidate.text)), element("td", candidate.ratio_text, css="fx-num"),
+            element("td", _button("Use", event | {"nest": 0, "values": dict(candidate.values)})),
         )
-        for one in found.ranked[:_MOST_RANKED]
+        for candidate in ranking.ranked[:_MOST_RANKED]
     ]
-    caption = f"Predicted time relative to this kernel, from {found.source}; fl.tune measures in this order."
-    table = element("table", element("caption", caption), element("thead", heads), element("tbody", *rows))
+    table = element("table", element("caption", ranking.note), element("thead", heads), element("tbody", *rows))
     table.set("class", "fx-table")
     return element("div", table, css="fx-scroll")
 
@@ -107,15 +105,15 @@ def changed(transforms: Sequence[Transform], step: int, number: int | None, name
         raise InputError(msg)
     if number is None:
         return [*transforms[:step], *transforms[step + 1 :]]
-    one = transforms[step]
-    if name not in dict(one.args):
-        msg = f"Step {step + 1} of the schedule, {one}, has no {name}."
+    transform = transforms[step]
+    if name not in dict(transform.args):
+        msg = f"Step {step + 1} of the schedule, {transform}, has no {name}."
         raise InputError(msg)
-    args = tuple((key, _replaced(value, number) if key == name else value) for key, value in one.args)
-    return [*transforms[:step], replace(one, args=args), *transforms[step + 1 :]]
+    args = tuple((key, _with_number(value, number) if key == name else value) for key, value in transform.args)
+    return [*transforms[:step], replace(transform, args=args), *transforms[step + 1 :]]
 
 
-def _replaced(value: object, number: int) -> Any:
+def _with_number(value: object, number: int) -> Any:
     """Return a number in the place of another; of a pair of threads, the first."""
     return (number, *value[1:]) if isinstance(value, tuple) else number
 
@@ -145,8 +143,10 @@ def _step(place: int, transform: Transform, nest: str, event: dict[str, Any], me
 def _numbers(transform: Transform) -> list[tuple[str, int]]:
     """Return the numbers of a step that buttons double and halve: factors, and parameters of a template."""
     names = {"factor", "blocks"} if transform.kind not in TEMPLATES else dict(transform.args).keys() - {"nest"}
-    found = [(name, value[0] if isinstance(value, tuple) else value) for name, value in transform.args if name in names]
-    return [(name, value) for name, value in found if isinstance(value, int) and not isinstance(value, bool)]
+    arguments = [
+        (name, value[0] if isinstance(value, tuple) else value) for name, value in transform.args if name in names
+    ]
+    return [(name, value) for name, value in arguments if isinstance(value, int) and not isinstance(value, bool)]
 
 
 def _button(text: str, event: dict[str, Any]) -> Element:

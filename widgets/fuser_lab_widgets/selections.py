@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuser_lab.report.parts import found
+from fuser_lab.report.parts import select
 
 if TYPE_CHECKING:
     from fuser_lab.report.view_model import EdgeView, ViewModel
@@ -33,7 +33,7 @@ def find(view: ViewModel, words: str) -> str:
         tensor, reader = (_tensor(view, part.strip()) for part in words.split("->", 1))
         return next((e.id for e in view.edges_of(tensor) if _way(view, e) == f"{tensor} -> {reader}"), "")
     words = _tensor(view, words)
-    made = list(found(view.nodes, lambda n: words == n.tensor or words in n.tensors))
+    made = list(select(view.nodes, lambda n: words == n.tensor or words in n.tensors))
     for kind in ("op", "input"):
         ident = next((n.id for n in made if n.kind == kind), "")
         if ident:
@@ -57,7 +57,7 @@ def _tensor(view: ViewModel, word: str) -> str:
     """Return the name of the tensor that is called so: by the fusion, or else by the user alone."""
     if any(word in node.tensors for node in view.nodes):
         return word
-    called = {node.tensor for node in found(view.nodes, lambda n: word in n.called)}
+    called = {node.tensor for node in select(view.nodes, lambda n: word in n.called)}
     return called.pop() if len(called) == 1 else word
 
 

@@ -91,12 +91,12 @@ class Session:
     Every strategy starts from the definition of the plan on show, with its annotations and the current switches.
     """
 
-    def __init__(self, given: EditablePlan, offered: Sequence[str] = ()) -> None:
+    def __init__(self, plan: EditablePlan, offered: Sequence[str] = ()) -> None:
         self._offered = tuple(offered)
         self._made: dict[object, EditablePlan] = {}
         self._states: list[State] = []
         self._at = -1
-        self.go(_beginning(given))
+        self.go(_beginning(plan))
 
     @property
     def state(self) -> State:
@@ -172,9 +172,9 @@ class Session:
     def switched(self, changes: Mapping[str, Any], step: str) -> State:
         """Return the state with other switches of the segmenter; edits of the partition remain in the history."""
         switches = tuple((dict(self.state.switches) | dict(changes)).items())
-        wanted = replace(self.state, switches=switches, edits=(), because=(), step=step)
+        state = replace(self.state, switches=switches, edits=(), because=(), step=step)
         asked = {name: value for name, value in changes.items() if value}  # refused by a strategy without it
-        return replace(wanted, plan=self._made_by(wanted, **wanted.in_force | asked))
+        return replace(state, plan=self._made_by(state, **state.in_force | asked))
 
     def without_rule(self, code: str) -> State:
         """Return the state without one rule of nvFuser; edits of the partition remain in the history."""
@@ -185,10 +185,11 @@ class Session:
     def alternative(self, plan: EditablePlan, switches: Mapping[str, Any], step: str) -> State:
         """Return the state of a top-down plan of the same definition with other switches."""
         cuts = dict.fromkeys(TOP_DOWN_ONLY, False) | dict(switches)
-        kept = tuple((name, cuts.get(name, value)) for name, value in self.state.switches)
+        settings = tuple((name, cuts.get(name, value)) for name, value in self.state.switches)
         shown = plan.renamed(f"{plan.name}*")
         return replace(
-            self.state, plan=shown, strategy=TOP_DOWN, switches=kept, edits=(), because=(), step=f"switch to {step}",
+            self.state, plan=shown, strategy=TOP_DOWN, switches=settings, edits=(), because=(),
+            step=f"switch to {step}",
         )
 
     def go(self, state: State) -> None:
@@ -201,8 +202,8 @@ class Session:
     def switch(self, strategy: str) -> None:
         """Go to the plan of a strategy; edits remain in the history."""
         step = f"switch to {strategy.replace('_', '-')}"
-        wanted = replace(self.state, strategy=strategy, edits=(), because=(), step=step)
-        self.go(replace(wanted, plan=self.get(strategy)))
+        state = replace(self.state, strategy=strategy, edits=(), because=(), step=step)
+        self.go(replace(state, plan=self.get(strategy)))
 
     # ---- the plans of the strategies
 
@@ -236,30 +237,30 @@ class Session:
 
     def make(self, strategy: str, state: State | None = None) -> EditablePlan:
         """Return a new plan of a strategy, which the session does not store yet."""
-        wanted = replace(state or self.state, strategy=strategy)
-        return self._made_by(wanted, **wanted.in_force)
+        next_state = replace(state or self.state, strategy=strategy)
+        return self._made_by(next_state, **next_state.in_force)
 
     def keep(self, strategy: str, plan: EditablePlan, state: State | None = None) -> None:
         """Store the plan of a strategy, made for a state."""
         self._made[self._key(replace(state or self.state, strategy=strategy))] = plan
 
-    def _plan_of(self, wanted: State) -> EditablePlan:
-        key = self._key(wanted)
+    def _plan_of(self, state: State) -> EditablePlan:
+        key = self._key(state)
         if key not in self._made:
-            self._made[key] = self.make(wanted.strategy, wanted)
+            self._made[key] = self.make(state.strategy, state)
         return self._made[key]
 
     def _key(self, state: State) -> object:
         definition = getattr(state.plan, "definition", None)
         return state.origin.hash, definition, state.strategy, tuple(sorted(state.in_force.items())), state.lifted
 
-    def _made_by(self, wanted: State, **switches: Any) -> EditablePlan:
+    def _made_by(self, state: State, **switches: Any) -> EditablePlan:
         """Return the definition of a state's plan segmented by its strategy, which may be the user's function."""
-        origin, method = wanted.origin, wanted.strategy
+        origin, method = state.origin, state.strategy
         if method == origin.strategy:
             method = getattr(origin, "method", method)
-        plan = wanted.plan.resegmented(method, **switches)
-        changed = wanted.annotated or wanted.switches != _switches(origin)
+        plan = state.plan.resegmented(method, **switches)
+        changed = state.annotated or state.switches != _switches(origin)
         return plan.renamed(f"{plan.name}*") if changed and not plan.name.endswith("*") else plan
 
     # ---- history

@@ -38,12 +38,12 @@ def origins(source: str, names: Collection[str]) -> list[str]:
     The generator writes the expression above the lines that compute it; a variable is named after its tensor.
     """
     lower = {name.lower(): name for name in names}
-    found: list[str] = []
+    tensors: list[str] = []
     current, depth, inside = "", 0, False
     for line in source.split("\n"):
         inside = inside or line.startswith("def ")
         if not inside:  # the summary at the head, imports, declarations
-            found.append("")
+            tensors.append("")
             continue
         indent = len(line) - len(line.lstrip())
         if line.strip() and indent < depth:
@@ -51,12 +51,12 @@ def origins(source: str, names: Collection[str]) -> list[str]:
         said = _ORIGIN.match(line)
         if said:
             current, depth = next((n for n in said.group(1).split(", ") if n in lower.values()), ""), indent
-            found.append(current)
+            tensors.append(current)
             continue
         assigned = _ASSIGNED.match(line) or _CARRIED.match(line)
-        own = lower.get(assigned.group(1).partition("_")[0].lower(), "") if assigned else ""
-        found.append(own or (current if line.strip() else ""))
-    return found
+        assigned_tensor = lower.get(assigned.group(1).partition("_")[0].lower(), "") if assigned else ""
+        tensors.append(assigned_tensor or (current if line.strip() else ""))
+    return tensors
 
 
 def offered() -> list[dict[str, str]]:
@@ -64,17 +64,17 @@ def offered() -> list[dict[str, str]]:
 
     An entry has the target's name, the view that messages name, a label, and what a profile does.
     """
-    found = []
+    views = []
     for name in targets.names():
         target = targets.target_of(name)
         profile = (
             f"Runs the plan on this {target.label} and compares it with the roofline." if target.on_host else
             f"Compiles the kernels for {target.label}; with inputs on a GPU it also runs them and reads counters."
         )
-        found.append({"target": name, "view": "source", "label": target.label, "profile": profile})
+        views.append({"target": name, "view": "source", "label": target.label, "profile": profile})
         if target.assembly is not None:
-            found.append({"target": name, "view": "assembly", "label": target.assembly.name, "profile": profile})
-    return found
+            views.append({"target": name, "view": "assembly", "label": target.assembly.name, "profile": profile})
+    return views
 
 
 def machine_origins(ptx: str, lines: Sequence[str]) -> list[str]:
@@ -82,14 +82,14 @@ def machine_origins(ptx: str, lines: Sequence[str]) -> list[str]:
 
     Functions that were inlined, such as a fast exponential, have their own line numbers; their lines have no tensor.
     """
-    found, current = [], ""
+    tensors, current = [], ""
     for line in ptx.split("\n"):
         said = _LOCATION.match(line)
         if said:
             number = int(said.group(1))
             current = lines[number - 1] if 0 < number <= len(lines) else ""
-        found.append(current if line.startswith("\t") and not said else "")
-    return found
+        tensors.append(current if line.startswith("\t") and not said else "")
+    return tensors
 
 
 def linked(source: str, lines: Sequence[str], language: str = "python") -> str:

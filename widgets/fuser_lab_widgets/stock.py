@@ -38,11 +38,11 @@ class Stock:
     def number(self, kind: Kind, piece: Hashable) -> int:
         """Return the number of a piece, the same each time."""
         numbers = self._numbers[kind]
-        found = numbers.get(piece)
-        if found is None:
-            found = numbers[piece] = len(numbers)
+        number = numbers.get(piece)
+        if number is None:
+            number = numbers[piece] = len(numbers)
             self._new[kind].append(piece)
-        return found
+        return number
 
     def shut(self) -> None:
         """End a chunk, if there are new pieces."""

@@ -77,8 +77,8 @@ def _compare(shown: Shown) -> str:
 
 
 def _certificate(shown: Shown) -> str:
-    found = shown.certificate
-    return panels.certificate(found or {}, searching=shown.searching, known=found is not None)
+    certificate = shown.certificate
+    return panels.certificate(certificate or {}, searching=shown.searching, exists=certificate is not None)
 
 
 def _schedule(shown: Shown) -> str:
@@ -107,6 +107,6 @@ def views(*, live: bool = True) -> list[list[str]]:
     return [[tab.name, tab.label] for tab in TABS if live or not tab.live_only]
 
 
-def following(what: Follows) -> frozenset[str]:
-    """Return the names of the tabs that must be written again when ``what`` has changed."""
-    return frozenset(tab.name for tab in TABS if tab.follows & what)
+def following(changes: Follows) -> frozenset[str]:
+    """Return the names of the tabs that must be written again when ``changes`` has changed."""
+    return frozenset(tab.name for tab in TABS if tab.follows & changes)

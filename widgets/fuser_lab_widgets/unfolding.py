@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuser_lab.report.parts import found, nodes_by_segment
+from fuser_lab.report.parts import nodes_by_segment, select
 from fuser_lab.report.repeats import blocks
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def segments_of(view: ViewModel, names: Collection[str]) -> frozenset[int]:
     """Return the segments with an op that computes one of these tensors."""
-    ops = found(view.nodes, lambda node: _is_own(node) and node.tensor in names) if names else ()
+    ops = select(view.nodes, lambda node: _is_own(node) and node.tensor in names) if names else ()
     return frozenset(node.segment for node in ops if node.segment is not None)
 
 
@@ -28,8 +28,8 @@ def blocks_of(view: ViewModel, names: Collection[str]) -> frozenset[str]:
 def toggled(view: ViewModel, names: frozenset[str], segments: Iterable[int]) -> frozenset[str]:
     """Return the tensors of unfolded ops after these segments were unfolded, or folded again if one of them was not."""
     parts = nodes_by_segment(view.nodes)
-    own = {node.tensor for n in segments if n in parts for node in parts[n].rough if _is_own(node)}
-    return names - own if names & own else names | own
+    tensors = {node.tensor for n in segments if n in parts for node in parts[n].rough if _is_own(node)}
+    return names - tensors if names & tensors else names | tensors
 
 
 def _is_own(node: NodeView) -> bool:

@@ -61,7 +61,7 @@ def _index_put(to: Emitter, x: Any, indices: Any, values: Any, accumulate: bool 
     count = prod(shape)
     # The position of each element, read with the same indices: the positions to write to.
     places = to.reshaped(to.places(count), shape)
-    positions = _read(to, places, indices)
+    positions = _elements_at(to, places, indices)
     target = to.shape(positions)
     written = to.expanded(to.cast(values, to.dtype), target)
     at = to.reshaped(positions, [prod(target)])
@@ -92,8 +92,8 @@ def _scatter_add(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
 
 def _reduces(call: Call) -> str | None:
     reduce, kind = call.argument(4, "reduce"), call.result.dtype
-    known = {"sum", "mean", "amax", "amin"} if call.result.is_float else {"sum", "amax", "amin"}
-    if reduce not in known or kind == "bool":
+    reductions = {"sum", "mean", "amax", "amin"} if call.result.is_float else {"sum", "amax", "amin"}
+    if reduce not in reductions or kind == "bool":
         return f"it reduces {kind} by {reduce}"
     return _has_axes(call)
 
@@ -234,10 +234,10 @@ def _scatter(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
              "aten.index.Tensor(b, [None, i, i])"],
 )  # fmt: skip
 def _index(to: Emitter, x: Any, indices: Any) -> Any:
-    return _read(to, x, indices)
+    return _elements_at(to, x, indices)
 
 
-def _read(to: Emitter, x: Any, indices: Any) -> Any:
+def _elements_at(to: Emitter, x: Any, indices: Any) -> Any:
     """Return ``x[indices]``; None stands for a whole axis."""
     shape = to.shape(x)
     places = [place for place, index in enumerate(indices) if index is not None]
@@ -260,5 +260,5 @@ def _read(to: Emitter, x: Any, indices: Any) -> Any:
         part = at if step == 1 else to.ops.mul(at, step)
         position = part if position is None else to.ops.add(position, part)
     flat = to.reshaped(to.expanded(position, broadcast), [prod(broadcast)])
-    found = to.ops.index_select(x, flat, before)
-    return to.reshaped(found, [*others[:before], *broadcast, *others[before:]])
+    rows = to.ops.index_select(x, flat, before)
+    return to.reshaped(rows, [*others[:before], *broadcast, *others[before:]])

@@ -47,7 +47,7 @@ def _axes(
     return _Axes(tuple(batch), tuple(indexed), whole, windowed, tuple(index_batch), free)
 
 
-def _gathered(call: Call) -> _Axes:
+def _gather_axes(call: Call) -> _Axes:
     numbers = call.option("dimension_numbers")
     return _axes(
         call.args[0].ndim, call.args[1].ndim, numbers.operand_batching_dims, numbers.start_indices_batching_dims,
@@ -55,7 +55,7 @@ def _gathered(call: Call) -> _Axes:
     )
 
 
-def _scattered(call: Call) -> _Axes:
+def _scatter_axes(call: Call) -> _Axes:
     numbers = call.option("dimension_numbers")
     return _axes(
         call.args[0].ndim, call.args[1].ndim, numbers.operand_batching_dims, numbers.scatter_indices_batching_dims,
@@ -66,7 +66,7 @@ def _scattered(call: Call) -> _Axes:
 def _unlike_take(call: Call, axes: _Axes, sizes: dict[int, int]) -> str | None:
     """Return why windows are not single elements of the indexed axes and whole others."""
     x = call.args[0]
-    if any(not isinstance(given, TracedTensor) or not given.size for given in call.args):
+    if any(not isinstance(operand, TracedTensor) or not operand.size for operand in call.args):
         return "a tensor is empty or a number"
     if any(sizes.get(axis, 1) != 1 for axis in axes.indexed) or any(
         sizes.get(axis, 1) != x.shape[axis] for axis in axes.whole
@@ -76,7 +76,7 @@ def _unlike_take(call: Call, axes: _Axes, sizes: dict[int, int]) -> str | None:
 
 
 def _no_take(call: Call) -> str | None:
-    return _unlike_take(call, _gathered(call), dict(enumerate(call.option("slice_sizes"))))
+    return _unlike_take(call, _gather_axes(call), dict(enumerate(call.option("slice_sizes"))))
 
 
 def _positions(to: Emitter, index: Any, axes: _Axes, shape: Sequence[int]) -> tuple[Any, Any]:
@@ -122,13 +122,13 @@ def _spread(to: Emitter, x: Any, count: int, whole: Sequence[int]) -> Any:
 
 def _filling(call: Call) -> Any:
     """Return the fill value for reads outside an axis."""
-    given, dtype = call.option("fill_value"), call.result.dtype
+    fill, dtype = call.option("fill_value"), call.result.dtype
     if dtype == "bool":
-        return True if given is None else bool(given)
+        return True if fill is None else bool(fill)
     if call.result.is_float:
-        return float("nan") if given is None else float(given)
+        return float("nan") if fill is None else float(fill)
     bits = 8 if dtype.endswith("int8") else int(dtype[-2:])
-    return int(given) if given is not None else (1 << bits) - 1 if dtype[0] == "u" else -(1 << (bits - 1))
+    return int(fill) if fill is not None else (1 << bits) - 1 if dtype[0] == "u" else -(1 << (bits - 1))
 
 
 @primitive(
@@ -138,29 +138,29 @@ def _filling(call: Call) -> Any:
              "jnp.take(a, i + 1, 0, mode='clip')", "b[:, i - 1, 1]"],
 )  # fmt: skip
 def _gather(to: Emitter, x: Any, index: Any) -> Any:
-    ops, axes, shape = to.ops, _gathered(to.call), to.shape(x)
+    ops, axes, shape = to.ops, _gather_axes(to.call), to.shape(x)
     position, inside = _positions(to, index, axes, shape)
     rest = [shape[axis] for axis in axes.whole]
     merged, count = _merged(to, x, axes), to.shape(position)[-1]
     if axes.batch:
-        found = ops.take_along_axis(merged, _spread(to, position, count, rest), len(axes.batch))
+        elements = ops.take_along_axis(merged, _spread(to, position, count, rest), len(axes.batch))
     else:
-        found = ops.index_select(merged, position, 0)
+        elements = ops.index_select(merged, position, 0)
     if inside is not None:
-        found = ops.where(_beside(to, inside, len(rest)), found, _filling(to.call))
-    given = to.shape(index)
+        elements = ops.where(_beside(to, inside, len(rest)), elements, _filling(to.call))
+    index_shape = to.shape(index)
     sizes = to.call.option("slice_sizes")
-    found = to.reshaped(found, [*(given[a] for a in axes.index_order), *(sizes[a] for a in axes.windowed)])
-    # The result's axes: those of the window are at `offset_dims`, those of the indices at the others, in order.
+    elements = to.reshaped(elements, [*(index_shape[a] for a in axes.index_order), *(sizes[a] for a in axes.windowed)])
+    # The window's axes are at the positions `offset_dims` of the result; the indices' axes fill the others, in order.
     offsets = to.call.option("dimension_numbers").offset_dims
     ahead = len(axes.index_order)
-    windows, indices = iter(range(ahead, found.ndim)), iter(range(ahead))
-    order = [next(windows) if d in offsets else axes.index_order.index(next(indices)) for d in range(found.ndim)]
-    return found if order == list(range(found.ndim)) else ops.permute(found, order)
+    windows, indices = iter(range(ahead, elements.ndim)), iter(range(ahead))
+    order = [next(windows) if d in offsets else axes.index_order.index(next(indices)) for d in range(elements.ndim)]
+    return elements if order == list(range(elements.ndim)) else ops.permute(elements, order)
 
 
 def _no_window(call: Call) -> str | None:
-    numbers, axes = call.option("dimension_numbers"), _scattered(call)
+    numbers, axes = call.option("dimension_numbers"), _scatter_axes(call)
     if not isinstance(call.args[2], TracedTensor):
         return "a tensor is empty or a number"
     if call.option("mode").name == "ONE_HOT":
@@ -176,7 +176,7 @@ def _no_window(call: Call) -> str | None:
              "jax.grad(lambda x: jnp.take_along_axis(x, k % 4, 1).sum())(a)", "n.at[i].add(k)"],
 )  # fmt: skip
 def _scatter_add(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
-    axes, at, new, inside = _written(to, x, index, updates)
+    axes, at, new, inside = _scatter_operands(to, x, index, updates)
     if inside is not None:
         new = to.ops.where(inside, new, 0.0 if to.dtype.is_float else 0)
     return _unmerged(to, added(to, _merged(to, x, axes), at, new, len(axes.batch)), axes, to.shape(x))
@@ -187,7 +187,7 @@ def _scatter_add(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
     samples=["a.at[1].set(2.0)", "a.at[i].set(p)", "a.at[:, i + 1].set(p[:, :3])", "n.at[i - 1, i].set(7)"],
 )  # fmt: skip
 def _scatter(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
-    axes, at, new, inside = _written(to, x, index, updates)
+    axes, at, new, inside = _scatter_operands(to, x, index, updates)
     axis, merged = len(axes.batch), _merged(to, x, axes)
     shape = to.shape(merged)
     if inside is None:
@@ -199,9 +199,9 @@ def _scatter(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
     return _unmerged(to, sliced(to, written, axis, 0, shape[axis]), axes, to.shape(x))
 
 
-def _written(to: Emitter, x: Any, index: Any, updates: Any) -> tuple[_Axes, Any, Any, Any]:
+def _scatter_operands(to: Emitter, x: Any, index: Any, updates: Any) -> tuple[_Axes, Any, Any, Any]:
     """Return the axes, and indices, new values and whether they are in range, as ``[batch..., count, whole...]``."""
-    axes, shape = _scattered(to.call), to.shape(x)
+    axes, shape = _scatter_axes(to.call), to.shape(x)
     position, inside = _positions(to, index, axes, shape)
     windows = to.call.option("dimension_numbers").update_window_dims
     others = [axis for axis in range(updates.ndim) if axis not in windows]

@@ -22,10 +22,10 @@ _UNARY = (
 _CALLED = {"not": "lax.bitwise_not"}
 
 
-def _unary(name: str, own: str, operand: str) -> None:
+def _unary(name: str, op: str, operand: str) -> None:
     @primitive(name, samples=[f"{_CALLED.get(name, f'lax.{name}')}({operand})"])
     def lower(to: Emitter, x: Any) -> Any:
-        return getattr(to.ops, own)(x)
+        return getattr(to.ops, op)(x)
 
 
 for _entry in _UNARY:
@@ -44,10 +44,10 @@ def _square(to: Emitter, x: Any) -> Any:
 
 @primitive("sign", samples=["lax.sign(w)", "lax.sign(n)"])
 def _sign(to: Emitter, x: Any) -> Any:
-    one, zero = (1.0, 0.0) if x.dtype.is_float else (1, 0)
+    unit, zero = (1.0, 0.0) if x.dtype.is_float else (1, 0)
     above, below = to.ops.gt(x, zero), to.ops.lt(x, zero)
     # NaN and both zeros are their own signs.
-    return to.ops.where(above, one, to.ops.where(below, -one, x))
+    return to.ops.where(above, unit, to.ops.where(below, -unit, x))
 
 
 @primitive(
@@ -65,13 +65,13 @@ def _round(to: Emitter, x: Any) -> Any:
 
 def _power(to: Emitter, x: Any, exponent: int) -> Any:
     """Return a power by repeated squaring, as in XLA."""
-    found, square = None, x
+    power, square = None, x
     while exponent:
         if exponent & 1:
-            found = square if found is None else to.ops.mul(found, square)
+            power = square if power is None else to.ops.mul(power, square)
         exponent >>= 1
         square = to.ops.mul(square, square) if exponent else square
-    return found
+    return power
 
 
 def _inverted_ints(call: Call) -> str | None:
@@ -87,9 +87,9 @@ def _integer_pow(to: Emitter, x: Any) -> Any:
     if exponent == 0:
         return to.full(to.call.result.shape, 1.0 if x.dtype.is_float else 1, x.dtype)
     wide = to.cast(x, x.dtype.compute) if x.dtype.is_float else x
-    found = _power(to, wide, abs(exponent))
-    found = to.ops.set(found) if found is x else found
-    return to.ops.truediv(1.0, found) if exponent < 0 else found
+    power = _power(to, wide, abs(exponent))
+    power = to.ops.set(power) if power is x else power
+    return to.ops.truediv(1.0, power) if exponent < 0 else power
 
 
 # Arithmetic
@@ -110,12 +110,12 @@ _BINARY_SAMPLES = {
 }
 
 
-def _binary(name: str, own: str) -> None:
+def _binary(name: str, op: str) -> None:
     refuse = in_its_own_dtype if name == "nextafter" else _numbers
 
     @primitive(name, refuse=refuse, numbers=True, samples=_BINARY_SAMPLES[name])
     def lower(to: Emitter, x: Any, y: Any) -> Any:
-        return getattr(to.ops, own)(x, y)
+        return getattr(to.ops, op)(x, y)
 
 
 for _name, _own in _BINARY:
@@ -222,10 +222,10 @@ def _shift_right_logical(to: Emitter, x: Any, y: Any) -> Any:
 def _select_n(to: Emitter, which: Any, *cases: Any) -> Any:
     if which.dtype is DataType.Bool:
         return to.ops.where(which, cases[1], cases[0]) if len(cases) == 2 else to.ops.set(cases[0])
-    found = cases[-1]
+    selected = cases[-1]
     for place in range(len(cases) - 2, -1, -1):
-        found = to.ops.where(to.ops.eq(which, place), cases[place], found)
-    return found
+        selected = to.ops.where(to.ops.eq(which, place), cases[place], selected)
+    return selected
 
 
 @primitive(
@@ -255,8 +255,8 @@ def _convert(to: Emitter, x: Any) -> Any:
 def _representable(call: Call) -> str | None:
     held = call.args[0]
     precision = (call.option("exponent_bits"), call.option("mantissa_bits"))
-    known = isinstance(held, TracedTensor) and held.dtype == "float32" and precision in {(8, 7), (8, 23)}
-    return None if known else "a number is rounded to a type that fusions do not support"
+    is_supported = isinstance(held, TracedTensor) and held.dtype == "float32" and precision in {(8, 7), (8, 23)}
+    return None if is_supported else "a number is rounded to a type that fusions do not support"
 
 
 @primitive("reduce_precision", refuse=_representable, samples=["lax.reduce_precision(w, 8, 7)"])

@@ -11,13 +11,13 @@ def _not_empty(call: Call) -> str | None:
     return None if call.tensors and call.tensors[0].size else "it has no value for an empty tensor"
 
 
-def _reduction(name: str, own: str, samples: tuple[str, ...], refuse: Callable[[Call], str | None] | None) -> None:
+def _reduction(name: str, op: str, samples: tuple[str, ...], refuse: Callable[[Call], str | None] | None) -> None:
     @primitive(name, refuse=refuse, samples=samples)
     def lower(to: Emitter, x: Any) -> Any:
         axes = list(to.call.option("axes"))
-        if own in {"sum", "prod"}:
+        if op in {"sum", "prod"}:
             x = to.cast(x, to.dtype.compute)
-        return getattr(to.ops, own)(x, axes) if axes else to.ops.set(x)
+        return getattr(to.ops, op)(x, axes) if axes else to.ops.set(x)
 
 
 def _truths(call: Call) -> str | None:
@@ -54,8 +54,8 @@ def _scan(name: str) -> None:
         x = reversed_along(x)
         if name in {"cumsum", "cumprod"}:
             return reversed_along(getattr(to.ops, name)(to.cast(x, to.dtype.compute), axis))
-        found = getattr(to.ops, name)(x, axis)
-        return reversed_along(found[0] if isinstance(found, list | tuple) else found)
+        scanned = getattr(to.ops, name)(x, axis)
+        return reversed_along(scanned[0] if isinstance(scanned, list | tuple) else scanned)
 
 
 for _name in ("cumsum", "cumprod", "cummax", "cummin"):

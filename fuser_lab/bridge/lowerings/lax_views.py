@@ -31,8 +31,8 @@ def _broadcast_in_dim(to: Emitter, x: Any, *_: Any) -> Any:
 def _reshape(to: Emitter, x: Any, *_: Any) -> Any:
     order = to.call.option("dimensions")
     x = x if order is None else to.ops.permute(x, list(order))
-    found = to.reshaped(x, to.call.result.shape)
-    return to.ops.set(found) if found is x else found
+    reshaped = to.reshaped(x, to.call.result.shape)
+    return to.ops.set(reshaped) if reshaped is x else reshaped
 
 
 @primitive("squeeze", computes=False, samples=["lax.squeeze(a[:1], (0,))"])
@@ -59,10 +59,10 @@ def _slice(to: Emitter, x: Any) -> Any:
 
 @primitive("rev", samples=["lax.rev(b, (0, 2))"])
 def _rev(to: Emitter, x: Any) -> Any:
-    shape, found = to.shape(x), x
+    shape, reversed_operand = to.shape(x), x
     for axis in to.call.option("dimensions"):
-        found = to.ops.index_select(found, to.places(shape[axis], shape[axis] - 1, -1), axis)
-    return to.ops.set(x) if found is x else found
+        reversed_operand = to.ops.index_select(reversed_operand, to.places(shape[axis], shape[axis] - 1, -1), axis)
+    return to.ops.set(x) if reversed_operand is x else reversed_operand
 
 
 def _plain_padding(call: Call) -> str | None:
@@ -84,8 +84,8 @@ def _pad(to: Emitter, x: Any, value: Any) -> Any:
 
 @primitive("concatenate", samples=["lax.concatenate([a, p, u], 1)"])
 def _concatenate(to: Emitter, *parts: Any) -> Any:
-    kept = [part for part in parts if all(to.shape(part))] or [parts[0]]
-    return to.ops.cat(kept, to.call.option("dimension")) if len(kept) > 1 else to.ops.set(kept[0])
+    non_empty = [part for part in parts if all(to.shape(part))] or [parts[0]]
+    return to.ops.cat(non_empty, to.call.option("dimension")) if len(non_empty) > 1 else to.ops.set(non_empty[0])
 
 
 @primitive("stack", samples=["jnp.stack([a, p], 1)"])
@@ -157,17 +157,17 @@ def _counted(to: Emitter, count: int, start: Any) -> Any:
              "lax.dynamic_index_in_dim(a, -1, 1)"],
 )  # fmt: skip
 def _dynamic_slice(to: Emitter, x: Any, *starts: Any) -> Any:
-    sizes, found = to.call.option("slice_sizes"), x
+    sizes, section = to.call.option("slice_sizes"), x
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
         room = to.shape(x)[axis] - size
         if room == 0:
             continue
         begin = _start(to, start, room)
         if isinstance(begin, Tensor):
-            found = to.ops.index_select(found, _counted(to, size, begin), axis)
+            section = to.ops.index_select(section, _counted(to, size, begin), axis)
         else:
-            found = sliced(to, found, axis, begin, begin + size)
-    return to.ops.set(x) if found is x else found
+            section = sliced(to, section, axis, begin, begin + size)
+    return to.ops.set(x) if section is x else section
 
 
 @primitive(

@@ -63,9 +63,9 @@ for _name in ("isneginf", "isposinf"):
 def _sign(to: Emitter, x: Any) -> Any:
     if x.dtype is DataType.Bool:
         return to.ops.set(x)
-    one, zero = (1.0, 0.0) if x.dtype.is_float else (1, 0)
+    unit, zero = (1.0, 0.0) if x.dtype.is_float else (1, 0)
     # In torch, the sign of NaN is 0.
-    return to.ops.where(to.ops.gt(x, zero), one, to.ops.where(to.ops.lt(x, zero), -one, zero))
+    return to.ops.where(to.ops.gt(x, zero), unit, to.ops.where(to.ops.lt(x, zero), -unit, zero))
 
 
 @lowering("aten.angle.default", samples=["aten.angle.default(w)", "aten.angle.default(n)"])
@@ -112,9 +112,9 @@ def _operands(to: Emitter, *values: Any) -> list[Any]:
 
 def _rounded_operands(to: Emitter, *values: Any) -> list[Any]:
     """Return operands as `_operands`, with numbers rounded to the dtype of the result, as in torch."""
-    found = _operands(to, *values)
+    operands = _operands(to, *values)
     with np.errstate(over="ignore"):
-        return [float(np.asarray(one).astype(to.dtype.numpy)) if type(one) is float else one for one in found]
+        return [float(np.asarray(v).astype(to.dtype.numpy)) if type(v) is float else v for v in operands]
 
 
 def _terms(to: Emitter, *values: Any) -> list[Any]:
@@ -310,12 +310,12 @@ def _copysign(to: Emitter, x: Any, y: Any) -> Any:
 # Comparisons compute in the dtype to which their operands are promoted, which the result does not show.
 
 def _promoted(to: Emitter, *values: Any) -> list[Any]:
-    given = [v for v in to.call.args[: len(values)] if isinstance(v, TracedTensor)]
+    tensors = [v for v in to.call.args[: len(values)] if isinstance(v, TracedTensor)]
     kinds = [_kind(v) for v in to.call.args[: len(values)]]
-    with_axes = [v for v in given if v.ndim] or given
+    with_axes = [v for v in tensors if v.ndim] or tensors
     if max(kinds) is Kind.FLOAT and all(not v.is_float for v in with_axes):
         # A number or a 0-d tensor determines the kind but not the width, which is that of torch's default dtype.
-        wide = next((v.dtype for v in given if v.is_float), "float32")
+        wide = next((v.dtype for v in tensors if v.is_float), "float32")
         dtype = DataType.Double if wide == "float64" else DataType.Float
         return [to.cast(v, dtype) for v in values]
     return list(values)

@@ -71,12 +71,12 @@ def place_of(to: Emitter, x: Any, name: str, axis: int, keepdim: bool) -> tuple[
     """Return an extreme along an axis and its index: the first of equal elements, and NaN before all others."""
     ops, size = to.ops, to.shape(x)[axis]
     extreme = getattr(ops, name)(x, [axis], True)
-    found = ops.eq(x, extreme)
+    is_extreme = ops.eq(x, extreme)
     if x.dtype.is_float:
-        found = ops.logical_or(found, ops.isnan(x))
+        is_extreme = ops.logical_or(is_extreme, ops.isnan(x))
     shape = [size if place == axis else 1 for place in range(x.ndim)]
     places = to.reshaped(to.places(size), shape)
-    place = ops.min(ops.where(found, places, size), [axis], keepdim)
+    place = ops.min(ops.where(is_extreme, places, size), [axis], keepdim)
     return extreme if keepdim else ops.squeeze(extreme, [axis]), place
 
 
@@ -123,11 +123,11 @@ def _spread(to: Emitter, x: Any, dims: Any, correction: Any, keepdim: bool) -> t
     if axes and isinstance(correction, int) and count > correction:
         variance, mean = ops.var_mean(x, list(axes), correction, keepdim)
         return variance, mean
-    kept = ops.truediv(_reduced(to, "sum", x, axes, keepdim=True), float(count))
-    off = ops.sub(x, kept)
+    kept_mean = ops.truediv(_reduced(to, "sum", x, axes, keepdim=True), float(count))
+    off = ops.sub(x, kept_mean)
     squares = _reduced(to, "sum", ops.mul(off, off), axes, keepdim)
     left = max(0.0, float(count - correction))
-    mean = kept if keepdim or not axes else ops.squeeze(kept, list(axes))
+    mean = kept_mean if keepdim or not axes else ops.squeeze(kept_mean, list(axes))
     # By a tensor, so that division by 0 gives NaN or infinity, as in torch.
     return ops.truediv(squares, to.full((), left, squares.dtype)), mean
 
@@ -186,8 +186,8 @@ def _middle(to: Emitter, x: Any, axis: int, place: int, keepdim: bool) -> list[A
         # The median of elements with a NaN is NaN; the index of the first is returned.
         first = to.ops.max(to.ops.where(to.ops.isnan(x), 1, 0), [axis], True)
         at = to.ops.where(to.ops.eq(first, 1), place_of(to, x, "max", axis, keepdim=True)[1], at)
-    found = [to.ops.take_along_axis(x, at, axis), at]
-    return found if keepdim else [to.ops.squeeze(part, [axis]) for part in found]
+    results = [to.ops.take_along_axis(x, at, axis), at]
+    return results if keepdim else [to.ops.squeeze(part, [axis]) for part in results]
 
 
 @lowering("aten.median.dim", refuse=_sortable, samples=["aten.median.dim(w, 1)", "aten.median.dim(n, 0, True)"])
@@ -219,12 +219,12 @@ def _running(name: str) -> Callable[..., list[Any]]:
         ops, axis = to.ops, axis_of(dim, x.ndim)
         size = to.shape(x)[axis]
         extremes = getattr(ops, name)(x, axis)
-        found = ops.eq(x, extremes)
+        is_extreme = ops.eq(x, extremes)
         if x.dtype.is_float:
-            found = ops.logical_or(found, ops.isnan(x))
+            is_extreme = ops.logical_or(is_extreme, ops.isnan(x))
         places = to.reshaped(to.places(size), [size if at == axis else 1 for at in range(x.ndim)])
         # The last of equal elements, and of NaNs.
-        return [extremes, ops.cummax(ops.where(found, places, 0), axis)]
+        return [extremes, ops.cummax(ops.where(is_extreme, places, 0), axis)]
 
     return lower
 
@@ -237,8 +237,8 @@ for _name in ("cummax", "cummin"):
 
 
 def _known_bounds(call: Call) -> str | None:
-    x, *given = call.args
-    bins, least, most = (*given, 100, 0, 0)[:3] if len(given) < 3 else given
+    x, *limits = call.args
+    bins, least, most = (*limits, 100, 0, 0)[:3] if len(limits) < 3 else limits
     if not x.size or not x.is_float:
         return "there is nothing to count"
     return None if least < most and bins else "its bounds are data"
@@ -252,7 +252,7 @@ def _histc(to: Emitter, x: Any, bins: int = 100, least: float = 0, most: float =
     scaled = ops.truediv(ops.mul(ops.sub(flat, float(least)), float(bins)), float(most) - float(least))
     place = ops.cast(ops.where(inside, scaled, 0.0), DataType.Int)
     ones = ops.where(inside, 1.0, 0.0)
-    found = to.made_by_passes(
+    counts = to.made_by_passes(
         "scatter_add", to.full((bins,), 0.0, DataType.Float), ops.minimum(place, bins - 1), ones, dim=0,
     )
-    return to.cast(found, to.dtype)
+    return to.cast(counts, to.dtype)

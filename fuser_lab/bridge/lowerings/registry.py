@@ -143,9 +143,9 @@ def lowering(
             if target in LOWERINGS:
                 msg = f"{target} already has a lowering."
                 raise DefinitionError(msg)
-            own = tuple(sample for sample in samples if sample.startswith(f"{target}("))
+            target_samples = tuple(sample for sample in samples if sample.startswith(f"{target}("))
             LOWERINGS[target] = Lowering(
-                target=target, lower=lower, refuse=refuse, computes=computes, samples=own,
+                target=target, lower=lower, refuse=refuse, computes=computes, samples=target_samples,
             )
         return lower
 
@@ -165,10 +165,10 @@ def primitive(
 
     def registered(lower: Lower) -> Lower:
         for name in names:
-            own = tuple(sample for sample in samples if len(names) == 1 or f".{name}(" in sample)
+            primitive_samples = tuple(sample for sample in samples if len(names) == 1 or f".{name}(" in sample)
             LOWERINGS[f"lax.{name}"] = Lowering(
                 target=f"lax.{name}", lower=lower if numbers else _of_tensors(lower), refuse=refuse, computes=computes,
-                samples=own,
+                samples=primitive_samples,
             )
         return lower
 
@@ -261,9 +261,9 @@ class Emitter:
 
     def expanded(self, x: Any, shape: Sequence[int]) -> Any:
         """Return a tensor broadcast to a shape, as torch's ``expand``; -1 keeps a size."""
-        own = self.shape(x)
-        new = len(shape) - len(own)
-        sizes = [own[place - new] if size == -1 else size for place, size in enumerate(shape)]
+        current = self.shape(x)
+        new = len(shape) - len(current)
+        sizes = [current[place - new] if size == -1 else size for place, size in enumerate(shape)]
         if new:
             x = self.ops.broadcast(x, [place < new for place in range(len(sizes))])
         return x if self.shape(x) == tuple(sizes) else self.ops.expand(x, sizes)
@@ -290,8 +290,8 @@ class Emitter:
             return ops.where(inside, shift(x, ops.where(inside, y, 0)), beyond())
         if 0 <= y < bits:
             return shift(x, y)
-        found = beyond()
-        return found if isinstance(found, Tensor) else ops.mul(x, found)
+        factor = beyond()
+        return factor if isinstance(factor, Tensor) else ops.mul(x, factor)
 
     def places(self, count: int, start: int = 0, step: int = 1) -> Any:
         """Return ``start + step * i`` for i below count."""
@@ -312,17 +312,17 @@ def record(fd: FusionBuilder, call: Call, args: Sequence[Any], kwargs: Mapping[s
     to = Emitter(fd, call)
     made = entry.lower(to, *args, **kwargs)
     results = list(made) if isinstance(made, list | tuple) else [made]
-    found: list[Any] = []
+    handles: list[Any] = []
     for result, traced in zip(results, call.results, strict=True):
         if traced is None or result is None:
-            found.append(None)
+            handles.append(None)
             continue
         cast = to.cast(result, DTYPES[traced.dtype])
         if to.shape(cast) != traced.shape:
             msg = f"{call.target}: the result has shape {list(to.shape(cast))}; torch gives {list(traced.shape)}."
             raise DefinitionError(msg)
-        found.append(cast)
-    return found
+        handles.append(cast)
+    return handles
 
 
 def axis_of(dim: int, ndim: int) -> int:
@@ -334,5 +334,5 @@ def axes_of(dims: Any, ndim: int) -> tuple[int, ...]:
     """Return axes counted from the front; all of them if none are given."""
     if dims is None or dims == ():
         return tuple(range(ndim))
-    given = (dims,) if isinstance(dims, int) else dims
-    return tuple(axis_of(dim, ndim) for dim in given) if ndim else ()
+    listed = (dims,) if isinstance(dims, int) else dims
+    return tuple(axis_of(dim, ndim) for dim in listed) if ndim else ()

@@ -240,8 +240,8 @@ def _overlapping(call: Call) -> str | None:
              "aten.as_strided_scatter.default(b.permute(0, 2, 1), b.permute(0, 2, 1), [2, 4, 3], [12, 1, 4])"],
 )  # fmt: skip
 def _as_strided_scatter(to: Emitter, x: Any, source: Any, sizes: Any, strides: Any, _: None = None) -> Any:
-    given = to.call.tensors[0]
-    order = sorted(range(x.ndim), key=lambda axis: -given.strides[axis])
+    traced_operand = to.call.tensors[0]
+    order = sorted(range(x.ndim), key=lambda axis: -traced_operand.strides[axis])
     inverse = sorted(range(x.ndim), key=order.__getitem__)
     places, count = to.reshaped(_strided_places(to, sizes, strides), [prod(sizes)]), prod(to.shape(x))
     flat = to.reshaped(to.ops.permute(x, order), [count])
@@ -333,8 +333,8 @@ def _slice_scatter(
     if step != 1 and first < last:
         return _stepped(to, x, to.cast(source, to.dtype), axis, first, last, step)
     parts = [sliced(to, x, axis, 0, first), to.cast(source, to.dtype), sliced(to, x, axis, last, size)]
-    kept = [part for part in parts if to.shape(part)[axis]]
-    return to.ops.cat(kept, axis) if len(kept) > 1 else to.ops.set(kept[0] if kept else x)
+    non_empty = [part for part in parts if to.shape(part)[axis]]
+    return to.ops.cat(non_empty, axis) if len(non_empty) > 1 else to.ops.set(non_empty[0] if non_empty else x)
 
 
 def _stepped(to: Emitter, x: Any, source: Any, axis: int, first: int, last: int, step: int) -> Any:

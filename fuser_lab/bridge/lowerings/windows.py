@@ -33,8 +33,8 @@ def _pool(
     sizes: Sequence[int], results: Sequence[int], kernel: Any, stride: Any, padding: Any, dilation: Any = 1,
 ) -> _Pool:
     def each(value: Any) -> tuple[int, ...]:
-        given = (value,) if isinstance(value, int) else tuple(value)
-        return given * len(sizes) if len(given) == 1 else given
+        lengths = (value,) if isinstance(value, int) else tuple(value)
+        return lengths * len(sizes) if len(lengths) == 1 else lengths
 
     return _Pool(
         sizes=tuple(sizes), results=tuple(results), kernel=each(kernel), stride=each(stride or kernel),
@@ -63,7 +63,7 @@ def _pairs(to: Emitter, n: int, k: int, scale: int, step: int, start: int) -> An
     return to.expanded(to.ops.add(rows, to.ops.broadcast(to.places(k, 0, step), [True, False])), (n, k))
 
 
-def _read(
+def _window_elements(
     to: Emitter, x: Any, sizes: Sequence[int], positions: Sequence[Any], valid: Sequence[Any],
 ) -> tuple[Any, Any, Any]:
     """Return elements of windows ``[..., windows, window]``, with their flat positions and whether they exist.
@@ -76,16 +76,16 @@ def _read(
     for place, (size, position, inside) in enumerate(zip(sizes, positions, valid, strict=True)):
         clipped = ops.maximum(ops.minimum(position, size - 1), 0)
         flat = ops.add(ops.mul(_along(to, clipped, place, count), prod(sizes[place + 1 :])), flat)
-        known = _along(to, inside, place, count)
-        there = known if there is None else ops.logical_and(there, known)
+        is_inside = _along(to, inside, place, count)
+        there = is_inside if there is None else ops.logical_and(there, is_inside)
     grid = to.shape(flat)
     pair = [prod(grid[:count]), prod(grid[count:])]
     lead = to.shape(x)[: x.ndim - count]
     at = to.reshaped(flat, [prod(pair)])
-    found = ops.index_select(to.reshaped(x, [*lead, prod(sizes)]), at, len(lead))
+    elements = ops.index_select(to.reshaped(x, [*lead, prod(sizes)]), at, len(lead))
     shown = [True] * len(lead) + [False, False]
     return (
-        to.reshaped(found, [*lead, *pair]), ops.broadcast(to.reshaped(flat, pair), shown),
+        to.reshaped(elements, [*lead, *pair]), ops.broadcast(to.reshaped(flat, pair), shown),
         ops.broadcast(to.reshaped(there, pair), shown),
     )
 
@@ -99,7 +99,7 @@ def _windows(to: Emitter, x: Any, pool: _Pool) -> tuple[Any, Any, Any]:
         to.ops.logical_and(to.ops.ge(position, 0), to.ops.lt(position, size))
         for position, size in zip(positions, pool.sizes, strict=True)
     ]
-    return _read(to, x, pool.sizes, positions, valid)
+    return _window_elements(to, x, pool.sizes, positions, valid)
 
 
 def _combined(
@@ -132,13 +132,13 @@ def _along_axis(
     x = to.ops.pad(x, pads, fill) if any(pads) else x
     shape = to.shape(x)
     cut = to.reshaped(x, [*shape[:axis], rows, step, *shape[axis + 1 :]]) if step > 1 else x
-    found = None
+    combined = None
     for offset in offsets:
         part = sliced(to, cut, axis, offset // step, offset // step + results)
         if step > 1:
             part = to.ops.squeeze(sliced(to, part, axis + 1, offset % step, offset % step + 1), [axis + 1])
-        found = part if found is None else join(found, part)
-    return found
+        combined = part if combined is None else join(combined, part)
+    return combined
 
 
 @lowering(
@@ -156,9 +156,9 @@ def _max_pool(
     least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
     most = _combined(to, x, pool, least, ops.max, ops.maximum)
     # Only this is left of what follows if nothing reads the indices.
-    found, places, there = _windows(to, x, pool)
-    axis = found.ndim - 1
-    seen = ops.where(there, found, to.full((), least, x.dtype))
+    elements, places, there = _windows(to, x, pool)
+    axis = elements.ndim - 1
+    seen = ops.where(there, elements, to.full((), least, x.dtype))
     best = ops.max(seen, [axis], True)
     # The first of equal elements, or the last NaN, whose index is stored as a negative number.
     far = prod(pool.sizes)
@@ -235,8 +235,8 @@ def _avg_pool_backward(
         inside = ops.logical_and(ops.ge(begin, 0), ops.lt(window, windows))
         positions.append(window)
         valid.append(ops.logical_and(inside, ops.eq(ops.mul(window, step), begin)))
-    found, _places, there = _read(to, each, pool.results, positions, valid)
-    return to.reshaped(ops.sum(ops.where(there, found, 0.0), [found.ndim - 1]), shape)
+    elements, _places, there = _window_elements(to, each, pool.results, positions, valid)
+    return to.reshaped(ops.sum(ops.where(there, elements, 0.0), [elements.ndim - 1]), shape)
 
 
 # Adaptive means, whose windows are parts of equal size
@@ -278,9 +278,9 @@ def _adaptive_mean(to: Emitter, x: Any, _: Any) -> Any:
 )  # fmt: skip
 def _adaptive_mean_backward(to: Emitter, gradient: Any, x: Any) -> Any:
     shape, count = to.shape(x), _pooled_axes(to.call.target)
-    own = to.shape(gradient)[-count:]
-    pairs = [(n, size // n) for n, size in zip(own, shape[-count:], strict=True)]
+    window_counts = to.shape(gradient)[-count:]
+    pairs = [(n, size // n) for n, size in zip(window_counts, shape[-count:], strict=True)]
     each = to.ops.truediv(to.cast(gradient, to.dtype.compute), float(prod(k for _, k in pairs)))
-    columns = to.reshaped(each, [*shape[:-count], *(size for n in own for size in (n, 1))])
+    columns = to.reshaped(each, [*shape[:-count], *(size for n in window_counts for size in (n, 1))])
     wide = to.expanded(columns, [*shape[:-count], *(size for pair in pairs for size in pair)])
     return to.reshaped(wide, shape)

@@ -37,8 +37,8 @@ def dtype_named(name: str) -> DataType:
 class Arguments:
     """Positional and keyword arguments of one call, consumed one by one."""
 
-    def __init__(self, what: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
-        self.what = what
+    def __init__(self, function: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+        self.what = function
         self.args = list(args)
         self.keywords = {key: value for key, value in keywords.items() if key not in _IGNORED}
 
@@ -55,23 +55,23 @@ class Arguments:
 
     def sizes(self, *names: str) -> list[int]:
         """Return a list of sizes given as one list or as all positional arguments."""
-        given = self.take(*names)
-        if given is None:
-            given = list(self.args)
+        sizes = self.take(*names)
+        if sizes is None:
+            sizes = list(self.args)
             self.args = []
-            if len(given) == 1 and isinstance(given[0], list | tuple):
-                given = given[0]
-        return wholes(given, self.what, names[0])
+            if len(sizes) == 1 and isinstance(sizes[0], list | tuple):
+                sizes = sizes[0]
+        return wholes(sizes, self.what, names[0])
 
     def dtype(self, default: DataType) -> DataType:
         """Return the dtype argument."""
-        given = self.take("dtype")
-        return default if given is None else as_dtype(given, self.what)
+        argument = self.take("dtype")
+        return default if argument is None else as_dtype(argument, self.what)
 
     def device(self, default: str = CPU.name) -> str:
         """Return the device argument."""
-        given = self.take("device")
-        return default if given is None else as_device(given, self.what)
+        argument = self.take("device")
+        return default if argument is None else as_device(argument, self.what)
 
     def done(self) -> None:
         """Raise DefinitionError if an argument is left."""
@@ -81,37 +81,37 @@ class Arguments:
             raise DefinitionError(msg)
 
 
-def as_dtype(given: object, what: str) -> DataType:
+def as_dtype(argument: object, function: str) -> DataType:
     """Return a dtype argument, or raise DefinitionError."""
-    if isinstance(given, DataType) and given is not DataType.Null:
-        return given
-    msg = f"{what}: dtype must be a dtype of torch, given {shown(given)}."
+    if isinstance(argument, DataType) and argument is not DataType.Null:
+        return argument
+    msg = f"{function}: dtype must be a dtype of torch, given {shown(argument)}."
     raise DefinitionError(msg)
 
 
-def as_device(given: object, what: str) -> str:
+def as_device(argument: object, function: str) -> str:
     """Return a device argument as torch prints it, or raise DefinitionError."""
-    if is_whole(given):
-        return f"{CUDA.name}:{given}"
-    target = find(given) if isinstance(given, str) else None
+    if is_whole(argument):
+        return f"{CUDA.name}:{argument}"
+    target = find(argument) if isinstance(argument, str) else None
     if target is not None and target.name in holders():
-        return f"{target.name}:{target.number(str(given)) or 0}" if target.is_numbered else target.name
-    msg = f"{what}: device must be 'cpu', 'cuda' or 'cuda:0', given {shown(given)}."
+        return f"{target.name}:{target.number(str(argument)) or 0}" if target.is_numbered else target.name
+    msg = f"{function}: device must be 'cpu', 'cuda' or 'cuda:0', given {shown(argument)}."
     raise DefinitionError(msg)
 
 
-def plain_number(value: Any, what: str, argument: str) -> Any:
+def plain_number(value: Any, function: str, argument: str) -> Any:
     """Return a number, or raise DefinitionError."""
     if isinstance(value, bool | int | float | complex):
         return value
-    msg = f"{what}: {argument} must be a number, given {shown(value)}."
+    msg = f"{function}: {argument} must be a number, given {shown(value)}."
     raise DefinitionError(msg)
 
 
-def real_number(value: Any, what: str, argument: str) -> int | float:
+def real_number(value: Any, function: str, argument: str) -> int | float:
     """Return a real number, or raise DefinitionError."""
-    number = plain_number(value, what, argument)
+    number = plain_number(value, function, argument)
     if isinstance(number, complex):
-        msg = f"{what}: {argument} must be a real number, given {shown(number)}."
+        msg = f"{function}: {argument} must be a real number, given {shown(number)}."
         raise DefinitionError(msg)
     return int(number) if isinstance(number, bool) else number

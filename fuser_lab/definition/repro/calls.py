@@ -107,7 +107,7 @@ class Calls(Expressions):
         """Run the statements of a function and return what it returns."""
         raise NotImplementedError
 
-    def ran(self, what: Any, given: Any, place: ast.AST) -> None:
+    def ran(self, definition: Any, inputs: Any, place: ast.AST) -> None:
         """Record that a definition, None for an unknown one, is executed with inputs."""
         raise NotImplementedError
 
@@ -133,11 +133,11 @@ class Calls(Expressions):
                 raise self.refusal(keyword.value, "** is read only before dicts with names as keys, given "
                                                   f"{said(value)}.")
         self._note_what_is_not_done(node, scope)
-        what = called if called is not None else owner
-        if isinstance(what, Unread | Path) and str(what) not in HARMLESS and self.open is not None:
+        callee = called if called is not None else owner
+        if isinstance(callee, Unread | Path) and str(callee) not in HARMLESS and self.open is not None:
             for value in (*args, *keywords.values()):
                 if value is self.open and name not in RUNS:
-                    raise self.refusal(node, f"the effect of {said(what)} on the definition is not read.")
+                    raise self.refusal(node, f"the effect of {said(callee)} on the definition is not read.")
         if called is None:
             return self._method(node, owner, name, args, keywords)
         return self._function(node, called, args, keywords)
@@ -159,8 +159,8 @@ class Calls(Expressions):
             return self.evaluate(node.func, scope), None, ""
         owner, name = self.evaluate(node.func.value, scope), node.func.attr
         if isinstance(owner, Instance) and owner.of is not None and not name.startswith("__"):
-            found = self.attribute(node.func, owner)
-            return (found, owner, name) if isinstance(found, Method | Function | Bound) else (None, owner, name)
+            member = self.attribute(node.func, owner)
+            return (member, owner, name) if isinstance(member, Method | Function | Bound) else (None, owner, name)
         if name == "__init__" and isinstance(owner, Unread):
             return owner, None, name
         if name.startswith("_"):
@@ -169,20 +169,20 @@ class Calls(Expressions):
             return self.attribute(node.func, owner), owner, name
         return None, owner, name
 
-    def _unread_in(self, node: ast.AST, what: str, values: Sequence[Any], tensors: int = 0) -> Unread | None:
+    def _unread_in(self, node: ast.AST, function: str, values: Sequence[Any], tensors: int = 0) -> Unread | None:
         """Return what prevents a torch call: an argument that is not read, or a tensor inside one."""
         for place, value in enumerate(values):
             if isinstance(value, list | tuple):
-                found = self._unread_in(node, what, value)
-                if found is not None:
-                    return found
+                unread = self._unread_in(node, function, value)
+                if unread is not None:
+                    return unread
             elif isinstance(value, Unread):
                 return value
             elif isinstance(value, TensorSpec):
                 if place >= tensors:
-                    return Unread(what=what, line=getattr(node, "lineno", 0))
+                    return Unread(what=function, line=getattr(node, "lineno", 0))
             elif not isinstance(value, (*PLAIN, Fill)):
-                raise self.refusal(node, f"{said(value)} cannot be an argument of {what}.")
+                raise self.refusal(node, f"{said(value)} cannot be an argument of {function}.")
         return None
 
     def _function(self, node: ast.Call, called: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
@@ -196,15 +196,15 @@ class Calls(Expressions):
             case Op():
                 return self.op(node, called.name, args, keywords, called.recording)
             case Unread():
-                for run, given in pairwise(args):
+                for run, inputs in pairwise(args):
                     if isinstance(run, Bound) and isinstance(run.function, Recording):
-                        self.ran(run.function, given, node)
+                        self.ran(run.function, inputs, node)
                 return Unread(what=called.what, line=called.line)
             case Path(("getattr",)) if len(args) > 1 and isinstance(args[0], Ops) and isinstance(args[1], str):
                 return Op(recording=args[0].recording, name=args[1])
             case Path(("hasattr",)) if len(args) == 2 and isinstance(args[0], Recording | Ops):
-                known = {*OPS, *COMPOSITES} if isinstance(args[0], Ops) else {*_METHODS, "ops", "Ops", "execute"}
-                return args[1] in known if isinstance(args[1], str) else Unread(what="hasattr", line=node.lineno)
+                attributes = {*OPS, *COMPOSITES} if isinstance(args[0], Ops) else {*_METHODS, "ops", "Ops", "execute"}
+                return args[1] in attributes if isinstance(args[1], str) else Unread(what="hasattr", line=node.lineno)
             case Path(("isinstance",)) if len(args) == 2:
                 return self._is_instance(node, *args)
             case Path(("dict",)):
@@ -252,8 +252,8 @@ class Calls(Expressions):
             case Path(("functools", "partial")) if args and isinstance(args[0], Function | Path | Method | Op):
                 return Bound(function=args[0], args=tuple(args[1:]), keywords=tuple(keywords.items()))
             case Bound():
-                given = dict(called.keywords) | keywords
-                return self._function(node, called.function, [*called.args, *args], given)
+                options = dict(called.keywords) | keywords
+                return self._function(node, called.function, [*called.args, *args], options)
             case Path(("torch", "cuda", "is_available" | "is_bf16_supported")):
                 return True
             case Path(("torch", "cuda", "current_device")):
@@ -272,25 +272,25 @@ class Calls(Expressions):
                 if unread is not None or not isinstance(tensors, list | tuple):
                     return unread or Unread(what=f"torch.{name}", line=node.lineno)
                 axis = args[1] if len(args) > 1 else keywords.get("dim", keywords.get("axis", 0))
-                found = self.guarded(node, joined, name, tensors, axis)
-                return found or Unread(what=f"torch.{name}", line=node.lineno)
+                result = self.guarded(node, joined, name, tensors, axis)
+                return result or Unread(what=f"torch.{name}", line=node.lineno)
             case Path(("torch", *_, name)) if name in _OF_TENSORS and args and isinstance(args[0], TensorSpec):
                 return self._of_tensor(node, args[0], name, args[1:], keywords)
             case Path(("torch", "from_numpy" | "as_tensor")) if isinstance(args[0] if args else None, TensorSpec):
                 return self.guarded(node, changed_by, "to", args[0], args[1:], keywords)
             case Path(("numpy", *_, name)) if name in _NUMPY:
-                found = self._unread_in(node, str(called), [*args, *keywords.values()])
+                result = self._unread_in(node, str(called), [*args, *keywords.values()])
                 keywords = {"dtype": _NUMPY[name](args)} | keywords
-                return found or self.guarded(node, made_by, name.replace("standard_normal", "randn"), args, keywords)
+                return result or self.guarded(node, made_by, name.replace("standard_normal", "randn"), args, keywords)
             case Path(("torch", *rest)):
                 name = ".".join(rest)
                 if name not in MAKERS or name == "spec":
                     return Unread(what=f"torch.{name}", line=node.lineno)
-                found = self._unread_in(
+                result = self._unread_in(
                     node, f"torch.{name}", [*args, *keywords.values()], tensors=int(name.endswith("_like")),
                 )
-                if found is not None:
-                    return found
+                if result is not None:
+                    return result
                 if self.device is not None and not name.endswith(("_like", "make_tensor")):
                     keywords = {"device": self.device} | keywords
                 return self.guarded(node, made_by, name, args, keywords)
@@ -309,35 +309,35 @@ class Calls(Expressions):
         if any(isinstance(value, Unread | TensorSpec) for value in args):
             return Unread(what=name, line=node.lineno)
         if name == "sorted" and keywords.keys() == {"reverse"}:
-            found = self.guarded(node, FUNCTIONS["sorted"], *args)
-            return self.guarded(node, self.lists.keep, found[::-1] if keywords["reverse"] else found)
+            ordered = self.guarded(node, FUNCTIONS["sorted"], *args)
+            return self.guarded(node, self.lists.keep, ordered[::-1] if keywords["reverse"] else ordered)
         if keywords and set(keywords) <= {"strict"}:
             keywords = {}
         if keywords:
             raise self.refusal(node, f"{name} is read only without keyword arguments.")
         self.step(node, sum(len(value) for value in args if isinstance(value, list | tuple | dict)))
-        found = self.guarded(node, FUNCTIONS[name], *args)
-        return self.guarded(node, self.lists.keep, found) if isinstance(found, list | tuple) else found
+        ordered = self.guarded(node, FUNCTIONS[name], *args)
+        return self.guarded(node, self.lists.keep, ordered) if isinstance(ordered, list | tuple) else ordered
 
     def call_function(self, place: ast.AST, function: Function, args: list[Any], keywords: dict[str, Any]) -> Any:
         """Return the result of a function of the script."""
-        given = function.node.args
+        signature = function.node.args
         name = function.node.name
-        parameters = [*given.posonlyargs, *given.args]
-        names = [p.arg for p in (*parameters, *given.kwonlyargs)]
+        parameters = [*signature.posonlyargs, *signature.args]
+        names = [p.arg for p in (*parameters, *signature.kwonlyargs)]
         values = dict(zip((p.arg for p in parameters), args, strict=False))
         spare = list(args[len(parameters) :])
         unknown = {key: value for key, value in keywords.items() if key not in names or key in values}
-        if (spare and not given.vararg) or (unknown and (not given.kwarg or values.keys() & unknown)):
+        if (spare and not signature.vararg) or (unknown and (not signature.kwarg or values.keys() & unknown)):
             raise self.refusal(place, f"{name} takes {', '.join(names) or 'no arguments'}.")
         values |= {key: value for key, value in keywords.items() if key not in unknown}
-        if given.vararg:
-            values[given.vararg.arg] = self.guarded(place, self.lists.keep, tuple(spare))
-        if given.kwarg:
-            values[given.kwarg.arg] = self.guarded(place, self.lists.keep, unknown)
+        if signature.vararg:
+            values[signature.vararg.arg] = self.guarded(place, self.lists.keep, tuple(spare))
+        if signature.kwarg:
+            values[signature.kwarg.arg] = self.guarded(place, self.lists.keep, unknown)
         defaults = [
-            *zip(parameters[len(parameters) - len(given.defaults) :], given.defaults, strict=True),
-            *zip(given.kwonlyargs, given.kw_defaults, strict=True),
+            *zip(parameters[len(parameters) - len(signature.defaults) :], signature.defaults, strict=True),
+            *zip(signature.kwonlyargs, signature.kw_defaults, strict=True),
         ]
         for parameter, default in defaults:
             if parameter.arg not in values and default is not None:
@@ -380,35 +380,35 @@ class Calls(Expressions):
 
     def _is_instance(self, node: ast.Call, value: Any, kinds: Any) -> Any:
         listed = kinds if isinstance(kinds, list | tuple) else [kinds]
-        known = [_TYPES.get(str(kind)) for kind in listed if isinstance(kind, Path)]
-        if isinstance(value, Unread) or None in known or len(known) != len(listed):
+        classes = [_TYPES.get(str(kind)) for kind in listed if isinstance(kind, Path)]
+        if isinstance(value, Unread) or None in classes or len(classes) != len(listed):
             return Unread(what="isinstance", line=node.lineno)
-        return isinstance(value, tuple(kind for kind in known if kind is not None))
+        return isinstance(value, tuple(kind for kind in classes if kind is not None))
 
     def _dict_of(self, node: ast.Call, args: list[Any], keywords: dict[str, Any]) -> Any:
-        found: dict[Any, Any] = {}
+        entries: dict[Any, Any] = {}
         if len(args) == 1 and isinstance(args[0], dict):
-            found |= args[0]
+            entries |= args[0]
         elif len(args) == 1 and isinstance(args[0], list | tuple):
             for entry in args[0]:
                 if not (isinstance(entry, list | tuple) and len(entry) == 2 and isinstance(entry[0], HASHED)):
                     raise self.refusal(node, "dict is read only with a dict, pairs or keywords.")
-                found[entry[0]] = entry[1]
+                entries[entry[0]] = entry[1]
         elif args:
             return Unread(what="dict", line=node.lineno)
-        self.step(node, len(found))
-        return self.guarded(node, self.lists.keep, found | keywords)
+        self.step(node, len(entries))
+        return self.guarded(node, self.lists.keep, entries | keywords)
 
     def _of_dict(self, node: ast.Call, owner: dict[Any, Any], name: str, args: list[Any]) -> Any:
         """Return the result of a dict's method."""
         self.step(node, len(owner))
         match name, args:
             case "keys", []:
-                found: Any = list(owner)
+                listed: Any = list(owner)
             case "values", []:
-                found = list(owner.values())
+                listed = list(owner.values())
             case "items", []:
-                found = [self.guarded(node, self.lists.keep, pair) for pair in owner.items()]
+                listed = [self.guarded(node, self.lists.keep, pair) for pair in owner.items()]
             case "get" | "setdefault" | "pop", [key, *usual] if isinstance(key, HASHED) and len(usual) < 2:
                 default = usual[0] if usual else None
                 if name == "setdefault" and key not in owner:
@@ -419,7 +419,7 @@ class Calls(Expressions):
             case _:
                 raise self.refusal(node, f".{name}() of a dict is not read; only items, keys, values, get and copy "
                                          "are.")
-        return self.guarded(node, self.lists.keep, found)
+        return self.guarded(node, self.lists.keep, listed)
 
     def _of_list(self, node: ast.Call, owner: list[Any] | tuple[Any, ...], name: str, args: list[Any]) -> Any:
         """Return the result of a list's method."""
@@ -457,8 +457,8 @@ class Calls(Expressions):
             case Instance() if name in owner.names:
                 return self._function(node, owner.names[name], args, keywords)
             case Recording() | Unopened() | Unread() if name in RUNS:
-                given = args[0] if args else keywords.get("inputs")
-                self.ran(None if isinstance(owner, Unread) else owner, given, node)
+                inputs = args[0] if args else keywords.get("inputs")
+                self.ran(None if isinstance(owner, Unread) else owner, inputs, node)
             case _ if name == "exec_nvfuser" and len(args) > 1:
                 self.ran(args[0] if isinstance(args[0], Function | Bound) else None, args[1], node)
             case Tensor() if name in {"size", "shape"}:
@@ -488,16 +488,16 @@ class Calls(Expressions):
             return self._unread_in(node, f".{name}()", args) or self.guarded(node, asked_of, owner, name, args)
         if name in METHODS or name in FILLERS:
             tensors = int(name in {"to", "type", "type_as", "view_as", "reshape_as", "expand_as"})
-            found = self._unread_in(node, f".{name}()", [*args, *keywords.values()], tensors)
+            unread = self._unread_in(node, f".{name}()", [*args, *keywords.values()], tensors)
             call = changed_by if name in METHODS else refilled_by
-            return found or self.guarded(node, call, name, owner, args, keywords)
+            return unread or self.guarded(node, call, name, owner, args, keywords)
         if name == "size":
             return self._item(node, owner.shape, args[0]) if args else owner.shape
         if name.startswith("new_") and f"{name.removeprefix('new_')}_like" in MAKERS:
-            given = {"dtype": owner.dtype, "device": owner.device} | keywords
+            options = {"dtype": owner.dtype, "device": owner.device} | keywords
             maker = name.removeprefix("new_")
-            return self._unread_in(node, f".{name}()", [*args, *given.values()]) or self.guarded(
-                node, made_by, maker, args, given,
+            return self._unread_in(node, f".{name}()", [*args, *options.values()]) or self.guarded(
+                node, made_by, maker, args, options,
             )
         if name in COMPARISONS or name.removesuffix("_") in ELEMENTWISE:
             operands = [owner, *(value for value in args if isinstance(value, TensorSpec))]
@@ -521,8 +521,8 @@ class Calls(Expressions):
             near = difflib.get_close_matches(name, [*OPS, *COMPOSITES], n=3)
             hint = f"; there is {', '.join(near)}" if near else ""
             raise self.refusal(place, f"fd.ops.{name} is not implemented{hint}.", UnsupportedError)
-        found = self.guarded(place, lambda: getattr(recording.builder.ops, name)(*args, **keywords))
-        return self.lists.keep(found) if isinstance(found, list | tuple) else found
+        results = self.guarded(place, lambda: getattr(recording.builder.ops, name)(*args, **keywords))
+        return self.lists.keep(results) if isinstance(results, list | tuple) else results
 
     def check_plain(self, place: ast.AST, values: list[Any]) -> None:
         """Raise DefinitionError for an argument that is not a plain value."""

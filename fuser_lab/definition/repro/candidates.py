@@ -38,47 +38,49 @@ class Candidate:
 
 def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candidate]:
     """Return the one definition, or the one with a name."""
-    found = [(script, candidate) for script in scripts for candidate in _candidates(script)]
-    regions = [region for script in scripts if not found for region in _regions(script)]
+    pairs = [(script, candidate) for script in scripts for candidate in _candidates(script)]
+    regions = [region for script in scripts if not pairs for region in _regions(script)]
     if regions:
         msg = (
             f"load_repro: the trace calls {regions[0]}, but the text does not define it; "
             f"thunder.last_traces(f)[-1].python_ctx()[{regions[0]!r}].last_used prints its definition."
         )
         raise DefinitionError(msg)
-    if not found:
+    if not pairs:
         msg = (
             "load_repro: the text defines no fusion; a script has `with FusionDefinition() as fd:` or a function with "
             "the parameter fd, and fd.add_output in it."
         )
         raise DefinitionError(msg)
-    fitting = [pair for pair in found if name is None or name in {*pair[1].names, f"line {pair[1].line}"}]
+    fitting = [pair for pair in pairs if name is None or name in {*pair[1].names, f"line {pair[1].line}"}]
     if name is None:
         fitting = _not_called_by_others(fitting)
     # A function that several `with` blocks call is one definition.
-    calling = {id(script): script for script, one in fitting if one.calls is not None}
+    calling = {id(script): script for script, candidate in fitting if candidate.calls is not None}
     lines = {key: _lines_of_functions(script.tree) for key, script in calling.items()}
     distinct = {
-        (id(script), _recording(lines.get(id(script), {}), one)): (script, one) for script, one in reversed(fitting)
+        (
+            id(script), _recording(lines.get(id(script), {}), candidate),
+        ): (script, candidate) for script, candidate in reversed(fitting)
     }
     if len(distinct) == 1:
         return next(iter(distinct.values()))
     if name is None and len({id(script) for script, _ in fitting}) == 1:
         script, first = fitting[0]
-        what = "region" if _regions(script) else "definition" if _are_of_one_test(fitting) else ""
-        named = [one.names[0] for _, one in fitting]
+        kind = "region" if _regions(script) else "definition" if _are_of_one_test(fitting) else ""
+        named = [other.names[0] for _, other in fitting]
         notes = tuple(
-            f"line {one.line}: the {what} {one.names[0]} is skipped; "
-            f"name={one.names[0] if named.count(one.names[0]) == 1 else f'line {one.line}'!r} reads it"
-            for _, one in fitting[1:]
+            f"line {other.line}: the {kind} {other.names[0]} is skipped; "
+            f"name={other.names[0] if named.count(other.names[0]) == 1 else f'line {other.line}'!r} reads it"
+            for _, other in fitting[1:]
         )
-        if what:
+        if kind:
             return script, replace(first, notes=notes)
-    listed = ", ".join(f"{candidate.names[0]} (line {candidate.line})" for _, candidate in found[:20])
+    listed = ", ".join(f"{candidate.names[0]} (line {candidate.line})" for _, candidate in pairs[:20])
     if name is None:
-        first = found[0][1]
+        first = pairs[0][1]
         ways = f"name={first.names[0]!r} or name='line {first.line}'"
-        msg = f"load_repro: the text has {len(found)} definitions: {listed}; choose one, such as {ways}."
+        msg = f"load_repro: the text has {len(pairs)} definitions: {listed}; choose one, such as {ways}."
     else:
         several = f"{len(fitting)} definitions" if fitting else "no definition"
         msg = f"load_repro: the text has {several} called {shown(name)}; it has {listed}."
@@ -87,11 +89,11 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
 
 def _lines_of_functions(tree: ast.Module) -> dict[str, list[int]]:
     """Return the lines on which functions begin, by their names, in order."""
-    found: dict[str, list[int]] = {}
+    lines_of: dict[str, list[int]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
-            found.setdefault(node.name, []).append(node.lineno)
-    return {name: sorted(lines) for name, lines in found.items()}
+            lines_of.setdefault(node.name, []).append(node.lineno)
+    return {name: sorted(lines) for name, lines in lines_of.items()}
 
 
 def _recording(functions: dict[str, list[int]], candidate: Candidate) -> int:
@@ -102,23 +104,23 @@ def _recording(functions: dict[str, list[int]], candidate: Candidate) -> int:
 
 
 def _not_called_by_others(
-    found: list[tuple[Script, Candidate]],
+    pairs: list[tuple[Script, Candidate]],
 ) -> list[tuple[Script, Candidate]]:
     """Return the definitions without functions that others call to record a part; all if none remain."""
     called: set[str] = set()
-    for _, one in found:
-        if isinstance(one.node, ast.FunctionDef):
-            calls = [node.func for node in ast.walk(one.node) if isinstance(node, ast.Call)]
-            called |= {f.id for f in calls if isinstance(f, ast.Name)} - {one.node.name}
-            called |= {f.attr for f in calls if isinstance(f, ast.Attribute)} - {one.node.name}
-    return [pair for pair in found
-            if not isinstance(pair[1].node, ast.FunctionDef) or pair[1].node.name not in called] or found  # fmt: skip
+    for _, candidate in pairs:
+        if isinstance(candidate.node, ast.FunctionDef):
+            calls = [node.func for node in ast.walk(candidate.node) if isinstance(node, ast.Call)]
+            called |= {f.id for f in calls if isinstance(f, ast.Name)} - {candidate.node.name}
+            called |= {f.attr for f in calls if isinstance(f, ast.Attribute)} - {candidate.node.name}
+    return [pair for pair in pairs
+            if not isinstance(pair[1].node, ast.FunctionDef) or pair[1].node.name not in called] or pairs  # fmt: skip
 
 
-def _are_of_one_test(found: list[tuple[Script, Candidate]]) -> bool:
+def _are_of_one_test(pairs: list[tuple[Script, Candidate]]) -> bool:
     """Whether definitions are functions inside one function of the script, which runs them in sequence."""
-    outer = [one.around[0] if one.around else None for _, one in found]
-    are_functions = all(isinstance(one.node, ast.FunctionDef) for _, one in found)
+    outer = [candidate.around[0] if candidate.around else None for _, candidate in pairs]
+    are_functions = all(isinstance(candidate.node, ast.FunctionDef) for _, candidate in pairs)
     return are_functions and outer[0] is not None and all(each is outer[0] for each in outer)
 
 
@@ -132,7 +134,7 @@ def _candidates(script: Script) -> list[Candidate]:
     tree = script.tree
     every = tuple(ast.walk(tree))
     calls = _names_of(every)
-    made = _made(every, calls)
+    made = _definition_variables(every, calls)
     blocks = [
         _block(node, calls, made, around)
         for node, around in _statements(tree, ())
@@ -159,16 +161,16 @@ def _names_of(every: Sequence[ast.AST]) -> frozenset[str]:
     return frozenset({"FusionDefinition"} | {a.asname for a in imported if a.name == "FusionDefinition" and a.asname})
 
 
-def _made(every: Sequence[ast.AST], calls: frozenset[str]) -> frozenset[str]:
+def _definition_variables(every: Sequence[ast.AST], calls: frozenset[str]) -> frozenset[str]:
     """Return the variables to which a script assigns a call of FusionDefinition."""
-    found: set[str] = set()
+    variables: set[str] = set()
     for node in every:
         match node:
             case ast.Assign(targets=targets, value=ast.Call() as value) if _opens(value, calls):
-                found |= {target.id for target in targets if isinstance(target, ast.Name)}
+                variables |= {target.id for target in targets if isinstance(target, ast.Name)}
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.Call() as value) if _opens(value, calls):
-                found.add(name)
-    return frozenset(found)
+                variables.add(name)
+    return frozenset(variables)
 
 
 def _opens(node: ast.expr, calls: frozenset[str], made: frozenset[str] = frozenset()) -> bool:
@@ -209,9 +211,9 @@ def class_around(tree: ast.Module, function: ast.FunctionDef) -> ast.ClassDef | 
 def recorded_parameter(function: ast.FunctionDef) -> int:
     """Return the index of the last parameter that a function records into; -1 if there is none."""
     places = [place for place, p in enumerate(function.args.args) if records_into(function, p.arg)]
-    own = {p.arg for p in function.args.args}
+    parameters = {p.arg for p in function.args.args}
     inner = [f for f in ast.walk(function) if isinstance(f, ast.FunctionDef) and f is not function]
-    hidden = {p.arg for f in inner for p in f.args.args} & own
+    hidden = {p.arg for f in inner for p in f.args.args} & parameters
     return next((place for place in reversed(places) if function.args.args[place].arg not in hidden), -1)
 
 

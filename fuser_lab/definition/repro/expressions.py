@@ -170,8 +170,8 @@ class Expressions:
             case ast.Subscript(value=owner, slice=index):
                 return self._item(node, self.evaluate(owner, scope), self._index(index, scope))
             case ast.Set(elts=entries):
-                found = self.guarded(node, FUNCTIONS["set"], self._several(entries, scope))
-                return self.guarded(node, self.lists.keep, found)
+                result = self.guarded(node, FUNCTIONS["set"], self._several(entries, scope))
+                return self.guarded(node, self.lists.keep, result)
             case ast.Dict(keys=keys, values=values):
                 return self._dict(node, keys, values, scope)
             case ast.ListComp(elt=entry, generators=loops) | ast.GeneratorExp(elt=entry, generators=loops):
@@ -184,9 +184,9 @@ class Expressions:
                 ]
                 return self.guarded(node, self.lists.keep, dict(pairs))
             case ast.NamedExpr(target=target, value=value):
-                found = self.evaluate(value, scope)
-                self.bind(target, found, scope)
-                return found
+                result = self.evaluate(value, scope)
+                self.bind(target, result, scope)
+                return result
             case ast.Lambda():
                 return Function(node=_named(node), scope=scope)
             case ast.Compare(left=left, ops=ops, comparators=others):
@@ -203,30 +203,30 @@ class Expressions:
                 return self._text(node, parts, scope)
         if self.open is None and isinstance(node, _ASIDE):
             return Unread(what=FORBIDDEN[type(node)], line=node.lineno)
-        what = FORBIDDEN.get(type(node), f"the expression {type(node).__name__}")
-        raise self.refusal(node, f"{what} is not read; {ACCEPTED}.")
+        construct = FORBIDDEN.get(type(node), f"the expression {type(node).__name__}")
+        raise self.refusal(node, f"{construct} is not read; {ACCEPTED}.")
 
     def _text(self, node: ast.expr, parts: Sequence[ast.expr], scope: Scope) -> Any:
         """Return the value of an f-string that consists of texts and integers."""
-        found: list[str] = []
+        texts: list[str] = []
         is_plain = True
         for part in parts:
             inner = part.value if isinstance(part, ast.FormattedValue) else part
             value = self.evaluate(inner, scope)
             formats = isinstance(part, ast.FormattedValue) and (part.format_spec is not None or part.conversion != -1)
             is_plain &= isinstance(value, str | int) and not formats
-            found.append(str(value) if isinstance(value, str | int) else "")
+            texts.append(str(value) if isinstance(value, str | int) else "")
         if is_plain:
-            return self.guarded(node, short, "".join(found))
+            return self.guarded(node, short, "".join(texts))
         return Unread(what="an f-string", line=node.lineno)
 
     def _dict(
         self, node: ast.expr, keys: Sequence[ast.expr | None], values: Sequence[ast.expr], scope: Scope,
     ) -> Any:
-        found: dict[Any, Any] = {}
+        mapping: dict[Any, Any] = {}
         for key, value in zip(keys, values, strict=True):
             if key is not None:
-                found[self._key(key, scope)] = self.evaluate(value, scope)
+                mapping[self._key(key, scope)] = self.evaluate(value, scope)
                 continue
             spread = self.evaluate(value, scope)
             if isinstance(spread, Unread):
@@ -234,8 +234,8 @@ class Expressions:
             if not isinstance(spread, dict):
                 raise self.refusal(value, f"** is read only before dicts, given {said(spread)}.")
             self.step(node, len(spread))
-            found |= spread
-        return self.guarded(node, self.lists.keep, found)
+            mapping |= spread
+        return self.guarded(node, self.lists.keep, mapping)
 
     def _key(self, node: ast.expr, scope: Scope) -> Any:
         value = self.evaluate(node, scope)
@@ -268,8 +268,8 @@ class Expressions:
         tensors = [value for value in values if isinstance(value, TensorSpec)]
         if len(ops) == 1 and tensors and all(isinstance(value, TensorSpec | float | int) for value in values):
             return compared(tensors) or Unread(what="a comparison", line=node.lineno)
-        found = [comparison(type(op), a, b) for op, a, b in zip(ops, values, values[1:], strict=False)]
-        return Unread(what="a comparison", line=node.lineno) if None in found else all(found)
+        answers = [comparison(type(op), a, b) for op, a, b in zip(ops, values, values[1:], strict=False)]
+        return Unread(what="a comparison", line=node.lineno) if None in answers else all(answers)
 
     def _chain(self, node: ast.expr, ends_on: bool, nodes: Sequence[ast.expr], scope: Scope) -> Any:
         """Return the result of ``and`` or ``or``, as far as it is known."""
@@ -290,20 +290,20 @@ class Expressions:
 
     def _several(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
         """Return the values of arguments or entries; those after a star are unpacked."""
-        found: list[Any] = []
+        arguments: list[Any] = []
         for node in nodes:
             if not isinstance(node, ast.Starred):
-                found.append(self.evaluate(node, scope))
+                arguments.append(self.evaluate(node, scope))
                 continue
             value = self.evaluate(node.value, scope)
             if isinstance(value, list | tuple):
                 self.step(node, len(value))
-                found += value
+                arguments += value
             elif isinstance(value, Unread | TensorSpec):
-                found.append(Unread(what="a starred expression", line=node.lineno))
+                arguments.append(Unread(what="a starred expression", line=node.lineno))
             else:
                 raise self.refusal(node, f"a star is read only before lists, given {said(value)}.")
-        return found
+        return arguments
 
     def _constant(self, node: ast.Constant, value: object) -> Any:
         if isinstance(value, Number | str | None):
@@ -313,9 +313,9 @@ class Expressions:
         raise self.refusal(node, f"a literal of type {type(value).__name__} is not read.")
 
     def _name(self, node: ast.AST, name: str, scope: Scope) -> Any:
-        found = scope.find(name)
-        if found is not None:
-            return self._resolved(node, found.names[name])
+        holder = scope.find(name)
+        if holder is not None:
+            return self._resolved(node, holder.names[name])
         if name in _COMMON:
             return self._resolved(node, _COMMON[name])
         if name in HELPERS or name in HELPER_FUNCTIONS:
@@ -391,23 +391,23 @@ class Expressions:
         """Return an attribute of an instance or of its class."""
         if name in owner.names:
             return owner.names[name]
-        found = None if owner.of is None else self._of_class(owner.of, name)
-        if isinstance(found, Function):
-            is_static = any(ast.unparse(each) == "staticmethod" for each in found.node.decorator_list)
-            return found if is_static else Method(of=owner, function=found)
+        member = None if owner.of is None else self._of_class(owner.of, name)
+        if isinstance(member, Function):
+            is_static = any(ast.unparse(each) == "staticmethod" for each in member.node.decorator_list)
+            return member if is_static else Method(of=owner, function=member)
         if name in SCHEDULES and isinstance(owner, Unopened | Recording):
             return self.scheduled(node)
-        return Unread(what=f".{name}", line=getattr(node, "lineno", 0)) if found is None else found
+        return Unread(what=f".{name}", line=getattr(node, "lineno", 0)) if member is None else member
 
     def _of_class(self, owner: Class, name: str) -> Any:
         """Return a method or a class attribute; None if there is none."""
         for each in reversed(owner.node.body):
             match each:
-                case ast.FunctionDef(name=found) if found == name:
+                case ast.FunctionDef(name=label) if label == name:
                     return Function(node=each, scope=owner.scope)
-                case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                case ast.Assign(targets=[ast.Name(id=label)], value=value) if label == name:
                     return self.evaluate(value, owner.scope)
-                case ast.AnnAssign(target=ast.Name(id=found), value=value) if found == name and value is not None:
+                case ast.AnnAssign(target=ast.Name(id=label), value=value) if label == name and value is not None:
                     return self.evaluate(value, owner.scope)
         return None
 
@@ -490,10 +490,10 @@ class Expressions:
             return Unread(what=f"{owner}[...]" if isinstance(owner, Path) else "[...]", line=getattr(node, "lineno", 0))
         if isinstance(owner, list | tuple) and (is_whole(index) or isinstance(index, slice)):
             try:
-                found = owner[index]
+                item = owner[index]
             except (IndexError, ValueError) as error:
                 raise self.refusal(node, f"{error}; the list has {len(owner)} entries.") from None
-            return self.lists.keep(found) if isinstance(index, slice) else found
+            return self.lists.keep(item) if isinstance(index, slice) else item
         why = f"[...] is read only for lists, vectors and inputs, with whole numbers, given {said(owner)}."
         raise self.refusal(node, why)
 
@@ -519,8 +519,8 @@ class Expressions:
                 self._bind_starred(target, starred[0], list(value), scope)
                 return
             if not isinstance(value, list | tuple) or len(value) != len(target.elts):
-                given = len(value) if isinstance(value, list | tuple) else 1
-                raise self.refusal(target, f"{len(target.elts)} names are assigned {given} values.")
+                count = len(value) if isinstance(value, list | tuple) else 1
+                raise self.refusal(target, f"{len(target.elts)} names are assigned {count} values.")
             for name, entry in zip(target.elts, value, strict=True):
                 self.bind(name, entry, scope)
             return
@@ -552,8 +552,8 @@ class Expressions:
     def quote(self, target: ast.expr, value: Any) -> None:
         """Store the line of an assignment that first names tensors, unless the names are those in the definition."""
         if isinstance(target, ast.Tuple | ast.List) and isinstance(value, list | tuple):
-            for one, entry in zip(target.elts, value, strict=False):
-                self.quote(one, entry)
+            for element, entry in zip(target.elts, value, strict=False):
+                self.quote(element, entry)
         elif isinstance(target, ast.Name) and isinstance(value, Tensor):
             number = value.name[1:]
             line = "" if target.id in {value.name, f"t{number}", f"tv{number}"} else self.script.line(target)
@@ -566,8 +566,8 @@ class Expressions:
         """Assign the entries of a list to names; the one with a star gets all remaining entries."""
         behind = len(target.elts) - place - 1
         rest = self.guarded(target, self.lists.keep, values[place : len(values) - behind])
-        given = [*values[:place], rest, *values[len(values) - behind :]]
-        for name, entry in zip(target.elts, given, strict=True):
+        parts = [*values[:place], rest, *values[len(values) - behind :]]
+        for name, entry in zip(target.elts, parts, strict=True):
             self.bind(name.value if isinstance(name, ast.Starred) else name, entry, scope)
 
     def _put(self, target: ast.Subscript, owner: list[Any] | dict[Any, Any], value: Any, scope: Scope) -> None:
@@ -597,7 +597,7 @@ class Expressions:
 
     def _in_its_words(self, text: str) -> str:
         """Return a sentence about the definition with the script's names of its values."""
-        return _VALUE.sub(lambda found: self._variables.get(found[0], found[0]), text)
+        return _VALUE.sub(lambda match: self._variables.get(match[0], match[0]), text)
 
 
 def _named(node: ast.Lambda) -> ast.FunctionDef:
@@ -610,9 +610,9 @@ def _named(node: ast.Lambda) -> ast.FunctionDef:
 def has_meaning(name: str) -> bool:
     """Whether a library's name is read here, so a script must not assign to it."""
     library, _, rest = name.partition(".")
-    known = _MEANT | CONSTANTS.keys() | FUNCTIONS.keys() | {
+    names = _MEANT | CONSTANTS.keys() | FUNCTIONS.keys() | {
         f"torch.{each}" for each in (*MAKERS, *TORCH_DTYPES, *FORMATS)
     }  # fmt: skip
     return library == "nvfuser" or not rest or any(
-        name == each or name.startswith(f"{each}.") or each.startswith(f"{name}.") for each in known
+        name == each or name.startswith(f"{each}.") or each.startswith(f"{name}.") for each in names
     )

@@ -22,11 +22,11 @@ def _span(tensor: TensorSpec) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True))
 
 
-def with_strides(tensor: TensorSpec, shape: Sequence[int], strides: Sequence[int], what: str) -> TensorSpec:
+def with_strides(tensor: TensorSpec, shape: Sequence[int], strides: Sequence[int], call: str) -> TensorSpec:
     """Return a tensor with other sizes and strides, or raise DefinitionError if they are invalid."""
     if len(shape) != len(strides) or min([*shape, *strides], default=0) < 0:
         msg = (
-            f"{what}: sizes {list(shape)} and strides {list(strides)} must have the same length, with entries of 0 or "
+            f"{call}: sizes {list(shape)} and strides {list(strides)} must have the same length, with entries of 0 or "
             "more."
         )
         raise DefinitionError(msg)
@@ -36,14 +36,14 @@ def with_strides(tensor: TensorSpec, shape: Sequence[int], strides: Sequence[int
 def _as_strided(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     shape, strides = wholes(a.next("size"), a.what, "size"), wholes(a.next("stride"), a.what, "stride")
     offset = whole(a.next("storage_offset", default=0), a.what, "storage_offset")
-    found = with_strides(tensor, shape, strides, a.what)
-    if offset < 0 or (_span(found) and offset + _span(found) > _span(tensor)):
+    view = with_strides(tensor, shape, strides, a.what)
+    if offset < 0 or (_span(view) and offset + _span(view) > _span(tensor)):
         msg = (
-            f"{a.what}: sizes {shape} with strides {strides} span {offset + _span(found)} elements, but "
+            f"{a.what}: sizes {shape} with strides {strides} span {offset + _span(view)} elements, but "
             f"the tensor has {_span(tensor)} in memory."
         )
         raise DefinitionError(msg)
-    return _moved(found, offset)
+    return _moved(view, offset)
 
 
 def _moved(tensor: TensorSpec, offset: int) -> TensorSpec:
@@ -89,43 +89,43 @@ def _copied(tensor: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:
     return replace(tensor, strides=strides)
 
 
-def _in_format(tensor: TensorSpec, given: object, what: str) -> TensorSpec:
+def _in_format(tensor: TensorSpec, memory_format: object, function: str) -> TensorSpec:
     """Return a copy in a memory format (a name in `FORMATS`)."""
     rank = len(tensor.shape)
-    if given in {None, "contiguous_format"}:
+    if memory_format in {None, "contiguous_format"}:
         order = list(range(rank))
-    elif (given, rank) in {("channels_last", 4), ("channels_last_3d", 5)}:
+    elif (memory_format, rank) in {("channels_last", 4), ("channels_last_3d", 5)}:
         order = [0, *range(2, rank), 1]
     else:
-        msg = f"{what}: memory_format {shown(given)} is not read for a tensor with {rank} axes."
+        msg = f"{function}: memory_format {shown(memory_format)} is not read for a tensor with {rank} axes."
         raise DefinitionError(msg)
     return _copied(tensor, _in_order(tensor.shape, order))
 
 
 def _contiguous(tensor: TensorSpec, a: Arguments) -> TensorSpec:
-    given = a.take("memory_format")
-    return tensor if given is None and _is_contiguous(tensor) else _in_format(tensor, given, a.what)
+    memory_format = a.take("memory_format")
+    return tensor if memory_format is None and _is_contiguous(tensor) else _in_format(tensor, memory_format, a.what)
 
 
 def _to(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     dtype, device = a.take("dtype"), a.take("device")
-    for given in a.args:
-        if isinstance(given, TensorSpec):
-            dtype, device = given.dtype, given.device
-        elif isinstance(given, DataType):
-            dtype = given
-        elif not isinstance(given, bool):
-            device = given
+    for argument in a.args:
+        if isinstance(argument, TensorSpec):
+            dtype, device = argument.dtype, argument.device
+        elif isinstance(argument, DataType):
+            dtype = argument
+        elif not isinstance(argument, bool):
+            device = argument
     a.args = []
     layout = a.take("memory_format")
-    found = replace(
+    converted = replace(
         tensor,
         dtype=tensor.dtype if dtype is None else as_dtype(dtype, a.what),
         device=tensor.device if device is None else as_device(device, a.what),
     )
-    if found != tensor:
-        found = _copied(found, kept_strides(found))
-    return found if layout in {None, "preserve_format"} else _in_format(found, layout, a.what)
+    if converted != tensor:
+        converted = _copied(converted, kept_strides(converted))
+    return converted if layout in {None, "preserve_format"} else _in_format(converted, layout, a.what)
 
 
 def _caster(name: str) -> Callable[[TensorSpec, Arguments], TensorSpec]:
@@ -175,9 +175,9 @@ def _t(tensor: TensorSpec, a: Arguments) -> TensorSpec:
 
 def _reshape(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     shape = a.sizes("shape", "size")
-    count, known = prod(tensor.shape), prod(n for n in shape if n != -1)
-    if shape.count(-1) == 1 and known and count % known == 0:
-        shape[shape.index(-1)] = count // known
+    count, elements = prod(tensor.shape), prod(n for n in shape if n != -1)
+    if shape.count(-1) == 1 and elements and count % elements == 0:
+        shape[shape.index(-1)] = count // elements
     if min(shape, default=0) < 0 or prod(shape) != count:
         msg = f"{a.what}: {shape} does not have the {count} elements of {list(tensor.shape)}."
         raise DefinitionError(msg)
@@ -196,13 +196,13 @@ def _expand(tensor: TensorSpec, a: Arguments) -> TensorSpec:
         msg = f"{a.what}: {shape} has fewer axes than {list(tensor.shape)}."
         raise DefinitionError(msg)
     sizes, strides = [1] * ahead + list(tensor.shape), [0] * ahead + list(tensor.strides)
-    for axis, wanted in enumerate(shape):
-        if wanted == -1 and axis >= ahead:
+    for axis, size in enumerate(shape):
+        if size == -1 and axis >= ahead:
             shape[axis] = sizes[axis]
-        elif wanted < 0 or (sizes[axis] != 1 and wanted != sizes[axis]):
+        elif size < 0 or (sizes[axis] != 1 and size != sizes[axis]):
             msg = f"{a.what}: {list(tensor.shape)} cannot be expanded to {shape}; only axes of size 1 grow."
             raise DefinitionError(msg)
-        elif wanted != sizes[axis]:
+        elif size != sizes[axis]:
             strides[axis] = 0
     return replace(tensor, shape=tuple(shape), strides=tuple(strides))
 
@@ -214,16 +214,16 @@ def _repeat(tensor: TensorSpec, a: Arguments) -> TensorSpec:
         msg = f"{a.what}: repeats {times} must be 0 or more, for each axis of {list(tensor.shape)}."
         raise DefinitionError(msg)
     shape = [n * by for n, by in zip([1] * ahead + list(tensor.shape), times, strict=True)]
-    found = replace(tensor, shape=tuple(shape), strides=_in_order(shape, range(len(shape))))
+    repeated = replace(tensor, shape=tuple(shape), strides=_in_order(shape, range(len(shape))))
     fill = tensor.fill
     if fill is None or (fill.kind != "range" and len(set(fill.values)) <= 1):
-        return found
+        return repeated
     # The numbers of a list repeat in the same order only if the list ends with the tensor.
     is_listed = fill.kind == "values" and len(tensor.shape) == len(shape) == 1 and _is_contiguous(tensor)
     if not is_listed or tensor.shape[0] % len(fill.values):
         msg = f"{a.what}: only random and constant tensors, and lists of numbers along their axis, are read."
         raise DefinitionError(msg)
-    return found
+    return repeated
 
 
 def _unsqueeze(tensor: TensorSpec, a: Arguments) -> TensorSpec:
@@ -237,9 +237,9 @@ def _unsqueeze(tensor: TensorSpec, a: Arguments) -> TensorSpec:
 
 
 def _squeeze(tensor: TensorSpec, a: Arguments) -> TensorSpec:
-    given = a.next("dim")
+    dim = a.next("dim")
     rank = len(tensor.shape)
-    dims = range(rank) if given is None else [given] if is_whole(given) else listed(given, a.what, "dim")
+    dims = range(rank) if dim is None else [dim] if is_whole(dim) else listed(dim, a.what, "dim")
     gone = {i for i in (wrap_dim(d, rank, a.what) for d in dims) if tensor.shape[i] == 1}
     return _permuted(tensor, [i for i in range(rank) if i not in gone])
 
@@ -263,9 +263,9 @@ def _flatten(tensor: TensorSpec, a: Arguments) -> TensorSpec:
 def _unflatten(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     axis = wrap_dim(a.next("dim"), len(tensor.shape), a.what)
     sizes = wholes(a.next("sizes"), a.what, "sizes")
-    count, known = tensor.shape[axis], prod(n for n in sizes if n != -1)
-    if sizes.count(-1) == 1 and known and count % known == 0:
-        sizes[sizes.index(-1)] = count // known
+    count, elements = tensor.shape[axis], prod(n for n in sizes if n != -1)
+    if sizes.count(-1) == 1 and elements and count % elements == 0:
+        sizes[sizes.index(-1)] = count // elements
     if min(sizes, default=0) < 0 or prod(sizes) != count:
         msg = f"{a.what}: {sizes} does not have the {count} elements of axis {axis}."
         raise DefinitionError(msg)
@@ -282,8 +282,8 @@ def _unflatten(tensor: TensorSpec, a: Arguments) -> TensorSpec:
 def _movedim(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     rank = len(tensor.shape)
     taken, placed = (
-        [wrap_dim(d, rank, a.what) for d in ([given] if is_whole(given) else listed(given, a.what, name))]
-        for name, given in ((name, a.next(name)) for name in ("source", "destination"))
+        [wrap_dim(d, rank, a.what) for d in ([dims] if is_whole(dims) else listed(dims, a.what, name))]
+        for name, dims in ((name, a.next(name)) for name in ("source", "destination"))
     )
     if len(set(taken)) != len(taken) or len(set(placed)) != len(placed) or len(taken) != len(placed):
         msg = f"{a.what}: source {taken} and destination {placed} must have the same number of distinct axes."
@@ -311,10 +311,10 @@ def _select(tensor: TensorSpec, a: Arguments) -> TensorSpec:
 
 def _reduced(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     """Return a statistic along some axes, or along all; its values are random numbers, they are not computed."""
-    given, keepdim = a.next("dim", "axis"), a.next("keepdim", default=False)
+    axes, keepdim = a.next("dim", "axis"), a.next("keepdim", default=False)
     a.take("unbiased", "correction")
     rank = len(tensor.shape)
-    dims = range(rank) if given is None else [given] if is_whole(given) else listed(given, a.what, "dim")
+    dims = range(rank) if axes is None else [axes] if is_whole(axes) else listed(axes, a.what, "dim")
     gone = {wrap_dim(dim, rank, a.what) for dim in dims}
     shape = [1 if place in gone else size for place, size in enumerate(tensor.shape) if keepdim or place not in gone]
     strides = _in_order(shape, range(len(shape)))
@@ -347,14 +347,14 @@ def joined(name: str, tensors: Sequence[object], dim: object) -> TensorSpec | No
     DefinitionError
         If the axis is out of range.
     """
-    given = [tensor for tensor in tensors if isinstance(tensor, TensorSpec)]
-    if not given or len(given) != len(tensors):
+    parts = [tensor for tensor in tensors if isinstance(tensor, TensorSpec)]
+    if not parts or len(parts) != len(tensors):
         return None
-    first = given[0]
-    if any(t.dtype is not first.dtype or len(t.shape) != len(first.shape) for t in given):
+    first = parts[0]
+    if any(t.dtype is not first.dtype or len(t.shape) != len(first.shape) for t in parts):
         return None
     fill = first.fill
-    is_one = all(t.fill == fill for t in given)
+    is_one = all(t.fill == fill for t in parts)
     if not is_one or (fill is not None and (fill.kind == "range" or len(set(fill.values)) > 1)):
         if not first.dtype.is_float:
             # Integers may be indices, whose positions are not tracked.
@@ -362,10 +362,10 @@ def joined(name: str, tensors: Sequence[object], dim: object) -> TensorSpec | No
         fill = Fill(kind="normal")
     is_stack = name == "stack"
     axis = wrap_dim(dim, len(first.shape) + is_stack, name)
-    others = [(*t.shape[:axis], *t.shape[axis + (not is_stack) :]) for t in given]
+    others = [(*t.shape[:axis], *t.shape[axis + (not is_stack) :]) for t in parts]
     if any(shape != others[0] for shape in others):
         return None
-    size = len(given) if is_stack else sum(t.shape[axis] for t in given)
+    size = len(parts) if is_stack else sum(t.shape[axis] for t in parts)
     shape = (*others[0][:axis], size, *others[0][axis:])
     return replace(first, shape=shape, strides=_in_order(shape, range(len(shape))), fill=fill)
 
@@ -421,9 +421,9 @@ def changed_by(method: str, tensor: TensorSpec, args: Sequence[Any], keywords: M
         If an argument cannot be read.
     """
     a = Arguments(method, args, keywords)
-    found = METHODS[method](tensor, a)
+    result = METHODS[method](tensor, a)
     a.done()
-    return found
+    return result
 
 
 def asked_of(tensor: TensorSpec, name: str, args: Sequence[Any]) -> Any:
@@ -463,8 +463,8 @@ COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 def compared(tensors: Sequence[TensorSpec]) -> TensorSpec | None:
     """Return the result of a comparison of float tensors, None if dtypes or shapes are not read."""
-    found = computed(tensors)
-    return found and replace(found, dtype=DataType.Bool, fill=Fill(kind="integers", low=0, high=2))
+    result = computed(tensors)
+    return result and replace(result, dtype=DataType.Bool, fill=Fill(kind="integers", low=0, high=2))
 
 
 def computed(tensors: Sequence[TensorSpec]) -> TensorSpec | None:

@@ -24,22 +24,22 @@ def _constant(value: Any) -> Fill:
     return Fill(kind="values", values=(value,))
 
 
-def _between(low: float, high: float, dtype: DataType, what: str) -> Fill:
+def _between(low: float, high: float, dtype: DataType, call: str) -> Fill:
     if not low < high:
-        msg = f"{what}: low is {shown(low)} and high is {shown(high)}; low must be below high."
+        msg = f"{call}: low is {shown(low)} and high is {shown(high)}; low must be below high."
         raise DefinitionError(msg)
     if not (dtype.is_integral or dtype is DataType.Bool):
         return Fill(kind="uniform", low=low, high=high)
     if low != low or high != high or abs(low) == float("inf") or abs(high) == float("inf"):  # noqa: PLR0124
-        msg = f"{what}: low and high must be finite, given {shown(low)} and {shown(high)}."
+        msg = f"{call}: low and high must be finite, given {shown(low)} and {shown(high)}."
         raise DefinitionError(msg)
-    return _integers(ceil(low), ceil(high), dtype, what)
+    return _integers(ceil(low), ceil(high), dtype, call)
 
 
-def _integers(low: int, high: int, dtype: DataType, what: str) -> Fill:
+def _integers(low: int, high: int, dtype: DataType, call: str) -> Fill:
     least, most = dtype.limits if dtype.is_integral else (-(2**63), 2**63 - 1)
     if not least <= low < high <= most + 1:
-        msg = f"{what}: the range of integers from {shown(low)} to {shown(high)} is empty or does not fit {dtype!r}."
+        msg = f"{call}: the range of integers from {shown(low)} to {shown(high)} is empty or does not fit {dtype!r}."
         raise DefinitionError(msg)
     return Fill(kind="integers", low=low, high=high)
 
@@ -82,8 +82,8 @@ def _randint_like(a: Arguments) -> TensorSpec:
 
 
 def _of_value(value: Any) -> DataType:
-    found = of_python(value)
-    return {DataType.Double: DataType.Float, DataType.ComplexDouble: DataType.ComplexFloat}.get(found, found)
+    dtype = of_python(value)
+    return {DataType.Double: DataType.Float, DataType.ComplexDouble: DataType.ComplexFloat}.get(dtype, dtype)
 
 
 def _randint(a: Arguments) -> TensorSpec:
@@ -102,19 +102,19 @@ def _randint(a: Arguments) -> TensorSpec:
 
 
 def _arange(a: Arguments) -> TensorSpec:
-    given = [real_number(value, a.what, "end") for value in a.args]
+    numbers = [real_number(value, a.what, "end") for value in a.args]
     a.args = []
     first, end, step = (a.take("start", default=0), a.take("end"), a.take("step", default=1))
-    match given:
+    match numbers:
         case [only]:
             first, end = (first, only) if end is None else (only, end)
         case [start, stop]:
             first, end = start, stop
         case [start, stop, by]:
             first, end, step = start, stop, by
-        case _ if end is None or given:
+        case _ if end is None or numbers:
             msg = (
-                f"{a.what}: arguments must be end, or start and end, or start, end and step, given {len(given)} "
+                f"{a.what}: arguments must be end, or start and end, or start, end and step, given {len(numbers)} "
                 "numbers."
             )
             raise DefinitionError(msg)
@@ -175,16 +175,16 @@ def _tensor(a: Arguments) -> TensorSpec:
     return _made(shape, dtype, a.device(), Fill(kind="values", values=tuple(flat)) if flat else None)
 
 
-def _nested(data: Any, flat: list[Any], what: str) -> list[int]:
+def _nested(data: Any, flat: list[Any], function: str) -> list[int]:
     if not isinstance(data, list | tuple):
-        flat.append(plain_number(data, what, "data"))
+        flat.append(plain_number(data, function, "data"))
         if len(flat) > _MOST_VALUES:
-            msg = f"{what}: data has more than {_MOST_VALUES} numbers."
+            msg = f"{function}: data has more than {_MOST_VALUES} numbers."
             raise DefinitionError(msg)
         return []
-    inner = [_nested(entry, flat, what) for entry in data]
+    inner = [_nested(entry, flat, function) for entry in data]
     if any(shape != inner[0] for shape in inner):
-        msg = f"{what}: the lists in data have different lengths."
+        msg = f"{function}: the lists in data have different lengths."
         raise DefinitionError(msg)
     return [len(inner), *(inner[0] if inner else [])]
 
@@ -265,9 +265,9 @@ def _uniform_fill(tensor: TensorSpec, a: Arguments) -> Fill:
 
 
 def _random_fill(tensor: TensorSpec, a: Arguments) -> Fill:
-    given = [whole(a.args.pop(0), a.what, "to") for _ in a.args[:2]]
-    low = given.pop(0) if len(given) == 2 else whole(a.take("from", default=0), a.what, "from")
-    high = given.pop() if given else a.take("to")
+    bounds = [whole(a.args.pop(0), a.what, "to") for _ in a.args[:2]]
+    low = bounds.pop(0) if len(bounds) == 2 else whole(a.take("from", default=0), a.what, "from")
+    high = bounds.pop() if bounds else a.take("to")
     if high is None:
         msg = f"{a.what}: it is read only with an upper bound of the values."
         raise DefinitionError(msg)

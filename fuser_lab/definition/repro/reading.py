@@ -67,9 +67,9 @@ def read_script(
     UnsupportedError
         If the script uses a feature of nvFuser that is not implemented.
     """
-    for what, value in (("text", text), ("name", name)):
-        if not isinstance(value, str) and (what == "text" or value is not None):
-            msg = f"load_repro: {what} must be a str, given {type(value).__name__}."
+    for argument, value in (("text", text), ("name", name)):
+        if not isinstance(value, str) and (argument == "text" or value is not None):
+            msg = f"load_repro: {argument} must be a str, given {type(value).__name__}."
             raise ArgumentTypeError(msg)
     script, candidate = chosen(scripts_in(text), name)
     reader = _Reader(script, candidate, make)
@@ -88,17 +88,17 @@ _SET_UPS = ("setUpClass", "setup_class", "setUp", "setup_method")
 _DEEPEST_FIXTURES = 4
 
 
-class _Return(Exception):  # noqa: N818 - ends a function of the script, which is no error
+class _Return(Exception):  # noqa: N818 - not an error: it ends a function of the script
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
-class _Left(Exception):  # noqa: N818 - ends a round of a loop of the script, which is no error
+class _Left(Exception):  # noqa: N818 - not an error: it ends a round of a loop of the script
     def __init__(self, for_good: bool) -> None:
         self.for_good = for_good
 
 
-class _Executed(Exception):  # noqa: N818 - ends the statement that executes the definition, which is no error
+class _Executed(Exception):  # noqa: N818 - not an error: it ends the statement that executes the definition
     pass
 
 
@@ -162,14 +162,14 @@ class _Reader(Calls):
         """Return functions of the script whose bodies lead to the definition, the outermost last."""
         here = self._candidate.node
         inside = self._candidate.around[0] if self._candidate.around else None
-        found = [] if inside is None else [inside]
+        callers = [] if inside is None else [inside]
         start = inside or (here if isinstance(here, ast.FunctionDef) else None)
         functions = [node for node in ast.walk(self.script.tree) if isinstance(node, ast.FunctionDef)]
-        while start is not None and len(found) < _MOST_CALLERS and not start.name.startswith("test"):
-            known = [here, *self._candidate.around, *found]
-            start = next((f for f in functions if f not in known and _mentions(f, start.name)), None)
-            found += [] if start is None else [start]
-        return found[::-1]
+        while start is not None and len(callers) < _MOST_CALLERS and not start.name.startswith("test"):
+            visited = [here, *self._candidate.around, *callers]
+            start = next((f for f in functions if f not in visited and _mentions(f, start.name)), None)
+            callers += [] if start is None else [start]
+        return callers[::-1]
 
     def _run_outer(self, outer: ast.FunctionDef, scope: Scope) -> bool:
         """Run a function that leads to the definition; return whether it did."""
@@ -208,35 +208,35 @@ class _Reader(Calls):
 
     def _given_by_script(self, function: ast.FunctionDef, scope: Scope) -> dict[str, Any]:
         """Return the values of a test's parameters: the first of each parametrize, defaults, or unread ones."""
-        given = function.args
-        found: dict[str, Any] = {
+        signature = function.args
+        parameters: dict[str, Any] = {
             p.arg: Unread(what=p.arg, line=function.lineno)
-            for p in (*given.posonlyargs, *given.args, *given.kwonlyargs)
+            for p in (*signature.posonlyargs, *signature.args, *signature.kwonlyargs)
         }
-        usual = [*zip(given.args[len(given.args) - len(given.defaults) :], given.defaults, strict=True),
-                 *zip(given.kwonlyargs, given.kw_defaults, strict=True)]  # fmt: skip
+        usual = [*zip(signature.args[len(signature.args) - len(signature.defaults) :], signature.defaults, strict=True),
+                 *zip(signature.kwonlyargs, signature.kw_defaults, strict=True)]  # fmt: skip
         for parameter, default in usual:
             if default is not None:
-                found[parameter.arg] = self.evaluate(default, scope)
+                parameters[parameter.arg] = self.evaluate(default, scope)
         owner = class_around(self.script.tree, function)
         for decorator in (*function.decorator_list, *(() if owner is None else owner.decorator_list)):
             match decorator:
                 case ast.Call(func=func, args=[ast.Constant(value=str(names)), values, *_]) if (
                     ast.unparse(func).endswith("mark.parametrize")
                 ):
-                    found |= self._first_of(names, values, scope)
+                    parameters |= self._first_of(names, values, scope)
                 case ast.Call(func=func, args=[ast.List(elts=names) | ast.Tuple(elts=names), values, *_]) if (
                     ast.unparse(func).endswith("mark.parametrize")
                     and all(isinstance(n, ast.Constant) and isinstance(n.value, str) for n in names)
                 ):
                     joined = ",".join(str(n.value) for n in names if isinstance(n, ast.Constant))
-                    found |= self._first_of(joined, values, scope)
-        if owner is not None and "self" in found:
-            found["self"] = Instance(of=Class(node=owner, scope=scope))
-        for name, value in found.items():
+                    parameters |= self._first_of(joined, values, scope)
+        if owner is not None and "self" in parameters:
+            parameters["self"] = Instance(of=Class(node=owner, scope=scope))
+        for name, value in parameters.items():
             if isinstance(value, Unread) and name != "request":
-                found[name] = self._of_fixture(name, value, scope, 0)
-        return found
+                parameters[name] = self._of_fixture(name, value, scope, 0)
+        return parameters
 
     def _of_fixture(self, name: str, usual: Unread, scope: Scope, depth: int) -> Any:
         """Return the value of a script's fixture for the first of its params; ``usual`` if there is none."""
@@ -250,60 +250,60 @@ class _Reader(Calls):
         for keyword in decorators[0].keywords if isinstance(decorators[0], ast.Call) else ():
             if keyword.arg == "params":
                 request.names["param"] = self._first_of("params", keyword.value, scope).get("params", usual)
-        given = [
+        arguments = [
             request if p.arg == "request" else self._of_fixture(p.arg, usual, scope, depth + 1)
             for p in fixture.node.args.args
         ]
         try:
-            return self.call_function(fixture.node, fixture, given, {})
+            return self.call_function(fixture.node, fixture, arguments, {})
         except DefinitionError:
             return usual
 
     def _first_of(self, names: str, values: ast.expr, scope: Scope) -> dict[str, Any]:
         """Return the first values of a parametrize, by the names of the parameters."""
-        wanted = [name.strip() for name in names.split(",") if name.strip()]
+        parameters = [name.strip() for name in names.split(",") if name.strip()]
         first = values.elts[0] if isinstance(values, ast.List | ast.Tuple) and values.elts else None
         is_param = isinstance(first, ast.Call) and ast.unparse(first.func) in {"pytest.param", "param"}
         if is_param and isinstance(first, ast.Call):
             entries = [self.evaluate(each, scope) for each in first.args]
         elif first is not None:
             value = self.evaluate(first, scope)
-            entries = list(value) if len(wanted) > 1 and isinstance(value, list | tuple) else [value]
+            entries = list(value) if len(parameters) > 1 and isinstance(value, list | tuple) else [value]
         else:
             value = self.evaluate(values, scope)
             listed = value[0] if isinstance(value, list | tuple) and value else value
-            entries = list(listed) if len(wanted) > 1 and isinstance(listed, list | tuple) else [listed]
-        if len(entries) != len(wanted):
+            entries = list(listed) if len(parameters) > 1 and isinstance(listed, list | tuple) else [listed]
+        if len(entries) != len(parameters):
             return {}
-        self.notes.append(f"line {values.lineno}: of several values for {', '.join(wanted)}, the first are used")
-        return dict(zip(wanted, entries, strict=True))
+        self.notes.append(f"line {values.lineno}: of several values for {', '.join(parameters)}, the first are used")
+        return dict(zip(parameters, entries, strict=True))
 
-    def _record(self, what: Function | Class, place: ast.AST) -> Recording:
+    def _record(self, recorder: Function | Class, place: ast.AST) -> Recording:
         with self._make() as builder:
-            kept = self._instance_of_chosen
+            instance = self._instance_of_chosen
             recording = self.open = self._recorded = Recording(
-                builder=builder, of=None if isinstance(what, Function) else what,
-                names={} if kept is None else kept.names,
+                builder=builder, of=None if isinstance(recorder, Function) else recorder,
+                names={} if instance is None else instance.names,
             )
-            method = what.method("definition") if isinstance(what, Class) else None
+            method = recorder.method("definition") if isinstance(recorder, Class) else None
             if method is not None:
-                self.call_function(place, Function(node=method, scope=what.scope), [recording], {})
+                self.call_function(place, Function(node=method, scope=recorder.scope), [recording], {})
             elif self._through is not None:
                 self.call_function(place, self._through, [recording], {})
-            elif isinstance(what, Function):
-                self.call_function(place, what, *self._arguments(what, recording))
+            elif isinstance(recorder, Function):
+                self.call_function(place, recorder, *self._arguments(recorder, recording))
         self.open = None
         return recording
 
-    def _arguments(self, what: Function, recording: Recording) -> tuple[list[Any], dict[str, Any]]:
+    def _arguments(self, function: Function, recording: Recording) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of a function that records: those of a partial, the definition, or unread ones."""
         if self._bound is not None:
             return [*self._bound.args, recording], dict(self._bound.keywords)
-        parameters = what.node.args.args
-        place = recorded_parameter(what.node)
-        usual = len(parameters) - len(what.node.args.defaults)
+        parameters = function.node.args.args
+        place = recorded_parameter(function.node)
+        usual = len(parameters) - len(function.node.args.defaults)
         values: list[Any] = [
-            recording if i == place else Unread(what=p.arg, line=what.node.lineno)
+            recording if i == place else Unread(what=p.arg, line=function.node.lineno)
             for i, p in enumerate(parameters) if i <= place or i < usual
         ]
         return values, {}
@@ -338,10 +338,10 @@ class _Reader(Calls):
                 case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in DEFINING:
                     if isinstance(scope.value(name), Recording):
                         return True
-                case ast.Call(func=ast.Name(id=name), args=[*_, ast.Name(id=given)]):
+                case ast.Call(func=ast.Name(id=name), args=[*_, ast.Name(id=argument)]):
                     called = scope.value(name)
                     if (
-                        isinstance(called, Function) and isinstance(scope.value(given), Recording)
+                        isinstance(called, Function) and isinstance(scope.value(argument), Recording)
                         and called.node.args.args and records_into(called.node, called.node.args.args[-1].arg)
                     ):
                         return True
@@ -371,13 +371,13 @@ class _Reader(Calls):
             case ast.Expr(value=value):
                 self.evaluate(value, scope)
             case ast.Assign(targets=targets, value=value):
-                found = self.evaluate(value, scope)
+                result = self.evaluate(value, scope)
                 for target in targets:
-                    self.bind(target, found, scope)
-                    self.quote(target, found)
-            case ast.AnnAssign(target=target, value=given):
-                if given is not None:
-                    self.bind(target, self.evaluate(given, scope), scope)
+                    self.bind(target, result, scope)
+                    self.quote(target, result)
+            case ast.AnnAssign(target=target, value=expression):
+                if expression is not None:
+                    self.bind(target, self.evaluate(expression, scope), scope)
             case ast.AugAssign(target=ast.Name() as target, op=op, value=value):
                 before = self.evaluate(ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target), scope)
                 self.bind(target, self.binary(node, op, before, self.evaluate(value, scope)), scope)
@@ -558,24 +558,24 @@ class _Reader(Calls):
                 top = alias.name.partition(".")[0]
                 scope.names[top] = _path(top)
 
-    def ran(self, what: Any, given: Any, place: ast.AST) -> None:
+    def ran(self, definition: Any, inputs: Any, place: ast.AST) -> None:
         """Store the inputs of the first run of the chosen definition."""
-        if isinstance(what, Bound):
-            function = what.function
+        if isinstance(definition, Bound):
+            function = definition.function
             if self._bound is None and isinstance(function, Function) and function.node is self._candidate.node:
-                self._bound = what
-            what = function
-        if isinstance(what, Function):
+                self._bound = definition
+            definition = function
+        if isinstance(definition, Function):
             # If a block is the definition, the given function is the one that the block calls.
-            is_chosen = isinstance(self._candidate.node, ast.With) or what.node is self._candidate.node
-            if not is_chosen and self._calls_chosen(what.node):
-                self._through, is_chosen = self._through or what, True
-        elif isinstance(what, Unopened) and what.of is not None:
-            is_chosen = what.of.node is self._candidate.node
+            is_chosen = isinstance(self._candidate.node, ast.With) or definition.node is self._candidate.node
+            if not is_chosen and self._calls_chosen(definition.node):
+                self._through, is_chosen = self._through or definition, True
+        elif isinstance(definition, Unopened) and definition.of is not None:
+            is_chosen = definition.of.node is self._candidate.node
         else:
-            is_chosen = what is None or what is self._recorded or isinstance(what, Unopened)
-        if self._given is None and given is not None and is_chosen:
-            self._given = (given, place)
+            is_chosen = definition is None or definition is self._recorded or isinstance(definition, Unopened)
+        if self._given is None and inputs is not None and is_chosen:
+            self._given = (inputs, place)
             if self._is_read:
                 raise _Executed
 
@@ -600,8 +600,8 @@ class _Reader(Calls):
             if assumed is not None and any(isinstance(extent, Scalar) for extent in extents):
                 self.notes.append(assumed[1])
             return [] if assumed is None else list(assumed[0])
-        given, place = self._given
-        return list(self._flat(given, place))
+        values, place = self._given
+        return list(self._flat(values, place))
 
     def _take_named(self, scope: Scope, place: ast.AST) -> None:
         """Store the list of the name ``inputs`` if no execution has inputs; one tensor of that name is an operand."""

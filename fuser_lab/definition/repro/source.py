@@ -106,21 +106,21 @@ def scripts_in(text: str) -> tuple[Script, ...]:
     if not fences:
         return (_parse(lines, 0),)
     beside = tuple(_inputs_in(fence for fence in every if not _DEFINES.search(fence.text)))
-    found: list[Script] = []
+    scripts: list[Script] = []
     failures: list[DefinitionError] = []
     for fence in fences:
         try:
             script = _parse(tuple(_NEWLINE.split(fence.text)), fence.above)
-            found.append(replace(script, beside=beside))
+            scripts.append(replace(script, beside=beside))
         except DefinitionError as error:
             failures.append(error)
-    if not found:
+    if not scripts:
         raise failures[0]
-    return tuple(found)
+    return tuple(scripts)
 
 
 def _fences(lines: tuple[str, ...]) -> list[Fence]:
-    found: list[Fence] = []
+    fences: list[Fence] = []
     opened: re.Match[str] | None = None
     above = 0
     inside: list[str] = []
@@ -131,7 +131,7 @@ def _fences(lines: tuple[str, ...]) -> list[Fence]:
             is_quoted = ">" in opened[0]
             body = [re.sub(r"^\s*>\s?", "", entry) for entry in inside] if is_quoted else inside
             language = opened[2].lower()
-            found.append(
+            fences.append(
                 Fence(text=textwrap.dedent("\n".join(body)), above=above, is_python=language in {"python", "py"}),
             )
             opened = None
@@ -139,7 +139,7 @@ def _fences(lines: tuple[str, ...]) -> list[Fence]:
             inside.append(line)
         elif mark is not None:
             opened, above, inside = mark, number + 1, []
-    return found
+    return fences
 
 
 def _inputs_in(fences: Iterable[Fence]) -> Iterator[ast.stmt]:
@@ -191,13 +191,13 @@ def _cut_out(lines: tuple[str, ...], above: int) -> Script | None:
         return None
     first, end, spent = begins[0], len(lines), 0
     for _ in range(_MOST_CUTS):
-        kept = [*[""] * first, *_dedented(lines[first:end])]
-        spent += sum(map(len, kept))
+        script_lines = [*[""] * first, *_dedented(lines[first:end])]
+        spent += sum(map(len, script_lines))
         if spent > _MOST_PARSED:
             return None
-        wrong = _first_wrong(kept)
+        wrong = _first_wrong(script_lines)
         if wrong is None:
-            script = _parse_lines((*kept, *[""] * (len(lines) - end)), above)
+            script = _parse_lines((*script_lines, *[""] * (len(lines) - end)), above)
             notes = [_passed_over(above, a, b) for a, b in ((0, first), (end, len(lines)))
                      if any(line.strip() for line in lines[a:b])]  # fmt: skip
             return replace(script, notes=tuple(notes))

@@ -71,17 +71,17 @@ def modern(
 ) -> tuple[str, list[Any], dict[str, Any]]:
     """Return a call in its current form."""
     spelling = table.get(name, Spelling())
-    given = {spelling.keywords.get(key, key): value for key, value in keywords.items() if key not in spelling.dropped}
+    current = {spelling.keywords.get(key, key): value for key, value in keywords.items() if key not in spelling.dropped}
     for flag in _FLAGS:
-        if type(given.get(flag)) is int and given[flag] in {0, 1}:
-            given[flag] = bool(given[flag])
+        if type(current.get(flag)) is int and current[flag] in {0, 1}:
+            current[flag] = bool(current[flag])
     names = spelling.positions.get(len(args), ())
     # Current forms of the same length end in a bool, older ones in a list.
     if names and (None not in names or isinstance(args[-1], list | tuple)):
         first, *rest = zip(names, args, strict=True)
-        given |= {key: value for key, value in rest if key is not None}
+        current |= {key: value for key, value in rest if key is not None}
         args = [first[1]]
-    return spelling.now or name, args, given
+    return spelling.now or name, args, current
 
 
 def tensor_arguments(
@@ -109,10 +109,10 @@ def tensor_arguments(
         ones = [size == 1 for size in shape]
         if is_old and len(flags) == len(shape):
             # Broadcast axes had a flag as well.
-            flags = [None if one else flag for one, flag in zip(ones, flags, strict=True)]
+            flags = [None if is_broadcast else flag for is_broadcast, flag in zip(ones, flags, strict=True)]
         elif len(flags) == len(shape) - sum(ones):
             # And for a while they had no entry at all.
             rest = iter(flags)
-            flags = [None if one else next(rest) for one in ones]
+            flags = [None if is_broadcast else next(rest) for is_broadcast in ones]
         keywords = keywords | {"contiguity": flags}
     return args, keywords

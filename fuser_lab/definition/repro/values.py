@@ -195,12 +195,12 @@ class Lists:
         return made
 
 
-def contains(value: Any, wanted: Any) -> bool:
+def contains(value: Any, searched: Any) -> bool:
     """Whether a list or dict is a value, or is contained in it."""
-    if value is wanted:
+    if value is searched:
         return True
     entries = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return any(contains(entry, wanted) for entry in entries)
+    return any(contains(entry, searched) for entry in entries)
 
 
 PLAIN = (bool, int, float, complex, str, type(None), DataType, Handle)
@@ -252,8 +252,8 @@ def comparison(kind: type[ast.cmpop], left: Any, right: Any) -> bool | None:
     if kind in {ast.In, ast.NotIn} and isinstance(right, dict) and is_key(left):
         return (left in right) is (kind is ast.In)
     if kind in {ast.In, ast.NotIn} and isinstance(right, list | tuple):
-        found = [comparison(ast.Eq, left, entry) for entry in right]
-        return None if None in found else any(found) is (kind is ast.In)
+        matches = [comparison(ast.Eq, left, entry) for entry in right]
+        return None if None in matches else any(matches) is (kind is ast.In)
     if kind in {ast.Is, ast.IsNot} and isinstance(left, bool | DataType) and isinstance(right, bool | DataType):
         return (left is right) is (kind is ast.Is)
     is_plain = all(isinstance(v, Number | str | None | DataType) for v in (left, right))
@@ -391,12 +391,12 @@ def _range(*args: Any) -> list[int]:
     if not all(isinstance(value, int) for value in args):
         msg = f"range is read only for integers, given {', '.join(map(said, args))}."
         raise DefinitionError(msg)
-    found = range(*args)
+    numbers = range(*args)
     # Longer ones have no len.
-    if found and (abs(found[-1] - found[0]) // abs(found.step)) >= _MOST_ENTRIES:
+    if numbers and (abs(numbers[-1] - numbers[0]) // abs(numbers.step)) >= _MOST_ENTRIES:
         msg = f"a range of more than {_MOST_ENTRIES} entries is not read."
         raise DefinitionError(msg)
-    return list(found)
+    return list(numbers)
 
 
 def _entries(value: Any = ()) -> list[Any]:
@@ -455,11 +455,11 @@ def _selected(function: Callable[..., Any], least: int) -> Callable[..., Any]:
 
 
 def _few(values: Iterable[Any]) -> list[Any]:
-    found = list(itertools.islice(values, _MOST_ENTRIES + 1))
-    if len(found) > _MOST_ENTRIES:
+    entries = list(itertools.islice(values, _MOST_ENTRIES + 1))
+    if len(entries) > _MOST_ENTRIES:
         msg = f"a list of more than {_MOST_ENTRIES} entries is not read."
         raise DefinitionError(msg)
-    return found
+    return entries
 
 
 def _product(*values: Any) -> list[Any]:

@@ -87,14 +87,14 @@ def _torch_tensor(tensor: TensorSpec) -> str:
     fill = tensor.fill
     is_ordered = fill is not None and (fill.kind == "range" or len(fill.values) > 1)
     if _is_row_major(tensor) and not is_ordered:
-        return _made(tensor, tensor.shape, is_whole=True)
+        return _maker_text(tensor, tensor.shape, is_whole=True)
     stored = 0 if 0 in tensor.shape else 1 + sum(
         (n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True)
     )  # fmt: skip
-    return f"{_made(tensor, (stored,), is_whole=False)}.as_strided({tensor.shape}, {tensor.strides})"
+    return f"{_maker_text(tensor, (stored,), is_whole=False)}.as_strided({tensor.shape}, {tensor.strides})"
 
 
-def _made(tensor: TensorSpec, shape: tuple[int, ...], *, is_whole: bool) -> str:
+def _maker_text(tensor: TensorSpec, shape: tuple[int, ...], *, is_whole: bool) -> str:
     fill, count = tensor.fill, prod(shape)
     name = _TORCH_NAMES[tensor.dtype.name]
     base = _base(tensor.dtype, fill)

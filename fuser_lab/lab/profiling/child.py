@@ -13,7 +13,8 @@ def run(plan: Plan, inputs: Sequence[Any]) -> None:
     """Run a plan twice on arrays of the given descriptions; the second run is profiled."""
     torch: Any = importlib.import_module("torch")
     arrays = [
-        from_numpy_as("torch", one.materialize()).cuda() if isinstance(one, TensorSpec) else one for one in inputs
+        from_numpy_as("torch", value.materialize()).cuda() if isinstance(value, TensorSpec) else value
+        for value in inputs
     ]
     plan.run(arrays)  # compiles and loads the kernels
     torch.cuda.synchronize()

@@ -87,10 +87,10 @@ class KernelCounters:
     def bound(self) -> str:
         """``"memory"``, ``"L2"``, ``"arithmetic"``, ``"launches"`` or ``"latency"``; ``""`` if nothing is known."""
         shares = {"memory": self.dram_share, "L2": self.l2_share, "arithmetic": self.sm_share}
-        known = {name: share for name, share in shares.items() if not math.isnan(share)}
-        if not known:
+        finite = {name: share for name, share in shares.items() if not math.isnan(share)}
+        if not finite:
             return ""
-        name, most = max(known.items(), key=lambda item: item[1])
+        name, most = max(finite.items(), key=lambda item: item[1])
         if most >= _HIGH:
             return name
         return "launches" if self.seconds < _SHORT else "latency"
@@ -139,18 +139,18 @@ def parsed(text: str) -> tuple[KernelCounters, ...]:
         raise UnsupportedError(msg)
     table = list(csv.reader(io.StringIO("\n".join(lines[start:]))))
     names, units = table[0], dict(zip(table[0], table[1], strict=False))
-    found = []
+    counters = []
     for row in table[2:]:
         if len(row) != len(names):
             break
         values = dict(zip(names, row, strict=True))
         stalls = ((name, _value(values, units, _STALL.format(name))) for name in STALLS)
-        found.append(KernelCounters(
+        counters.append(KernelCounters(
             name=values.get("Kernel Name", ""),
             stalls=tuple((name, value) for name, value in stalls if not math.isnan(value)),
             **{field: _value(values, units, metric) for field, metric in METRICS.items()},
         ))
-    return tuple(found)
+    return tuple(counters)
 
 
 def _value(values: Mapping[str, str], units: Mapping[str, str], metric: str) -> float:

@@ -141,10 +141,14 @@ class PlanProfile(View):
             "segment", "scheduler", "counted", "DRAM", "L2", "at best", "measured", "occupancy", "registers", "shared",
             "spilled", "stall", "bank conflicts", "bound by", "source",
         )
-        kept = [n for n, name in enumerate(columns) if name in {"segment", "bound by"} or any(row[n] for row in rows)]
-        shown = tuple(columns[n] for n in kept)
+        columns_with_values = [
+            n for n, name in enumerate(columns) if name in {"segment", "bound by"} or any(row[n] for row in rows)
+        ]
+        shown = tuple(columns[n] for n in columns_with_values)
         numeric = frozenset(shown) - {"segment", "scheduler", "stall", "bound by", "source"}
-        return Table(columns=shown, rows=tuple(tuple(row[n] for n in kept) for row in rows), numeric=numeric)
+        return Table(
+            columns=shown, rows=tuple(tuple(row[n] for n in columns_with_values) for row in rows), numeric=numeric,
+        )
 
     def _records(self) -> Records:
         rows = tuple(tuple(getattr(row, field) for field, _ in _COLUMNS) for row in self.rows)
@@ -188,34 +192,34 @@ def profile(
     SegmentationError
         If the plan runs and no scheduler accepts some segment.
     """
-    abstract = inputs is None or any(isinstance(one, TensorSpec) for one in inputs) or not has_arrays(inputs)
+    abstract = inputs is None or any(isinstance(value, TensorSpec) for value in inputs) or not has_arrays(inputs)
     if inputs is None or abstract:
         _check(plan, inputs)
-        found = _compiled(plan)
+        profiled = _estimate(plan)
     elif has_own_memory(device_of([describe(value) for value in inputs])):
-        found = _on_gpu(plan, inputs, seconds)
+        profiled = _on_gpu(plan, inputs, seconds)
     else:
-        found = _on_cpu(plan, inputs, seconds)
-    took = {row.segment: row.seconds for row in found.rows}
-    found = replace(found, statements=profiled_statements(plan, found.target, took), plan_hash=plan.hash)
+        profiled = _on_cpu(plan, inputs, seconds)
+    took = {row.segment: row.seconds for row in profiled.rows}
+    profiled = replace(profiled, statements=profiled_statements(plan, profiled.target, took), plan_hash=plan.hash)
     if ledger is not None:
-        _stored(found, plan, ledger)
-    return found
+        _stored(profiled, plan, ledger)
+    return profiled
 
 
 def _check(plan: Plan, inputs: Sequence[Any] | None) -> None:
     """Refuse descriptions of inputs other than the plan's, which is what is profiled."""
     if inputs is None:
         return
-    given = bind(plan.definition, [described_input(value) for value in flattened(inputs)]).inputs
-    for place, (ours, theirs) in enumerate(zip(plan.inputs, given, strict=True)):
-        sizes = [one.shape if isinstance(one, TensorSpec) else one for one in (ours, theirs)]
+    bound = bind(plan.definition, [described_input(value) for value in flattened(inputs)]).inputs
+    for place, (ours, theirs) in enumerate(zip(plan.inputs, bound, strict=True)):
+        sizes = [size.shape if isinstance(size, TensorSpec) else size for size in (ours, theirs)]
         if sizes[0] != sizes[1]:
             msg = f"profile: input {place} of the plan is {sizes[0]}, given {sizes[1]}; fl.segment makes a plan for it."
             raise InputError(msg)
 
 
-def _compiled(plan: Plan, why: str = "", measured: dict[int, float] | None = None, device: str = "") -> PlanProfile:
+def _estimate(plan: Plan, why: str = "", measured: dict[int, float] | None = None, device: str = "") -> PlanProfile:
     target = plan.oracle.device
     model = CostModel.of(target)
     rows = []
@@ -231,19 +235,19 @@ def _compiled(plan: Plan, why: str = "", measured: dict[int, float] | None = Non
             launches = ()
             sentence += f" Its code is not known: {error}"
         if launches:
-            names = tuple(one.name for one in launches)
-            least = min(launches, key=lambda one: one.occupancy)
+            names = tuple(launch.name for launch in launches)
+            least = min(launches, key=lambda launch: launch.occupancy)
             facts = {
-                "occupancy": least.occupancy, "registers": float(max(one.registers for one in launches)),
-                "shared": float(max(one.shared for one in launches)),
-                "spilled": float(max(one.spilled for one in launches)),
+                "occupancy": least.occupancy, "registers": float(max(launch.registers for launch in launches)),
+                "shared": float(max(launch.shared for launch in launches)),
+                "spilled": float(max(launch.spilled for launch in launches)),
             }
             sentence += f" {len(launches)} launches: " if len(launches) > 1 else " "
             sentence += (
                 f"{least.resident} blocks fit on a multiprocessor, limited by {least.limit}, so at most "
                 f"{least.occupancy:.0%} of its warps are active"
             )
-            blocks = max(one.blocks for one in launches)
+            blocks = max(launch.blocks for launch in launches)
             few = f"; {blocks} blocks leave {target.sms - blocks} of {target.sms} multiprocessors idle"
             sentence += f"{few if blocks < target.sms else ''}."
             if facts["spilled"]:
@@ -263,9 +267,9 @@ def _on_gpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
     device = times.rows[-1].device
     try:
         kernels = ncu.measured(_script(plan))
-        return counted_profile(_compiled(plan, measured=took, device=device), kernels)
+        return counted_profile(_estimate(plan, measured=took, device=device), kernels)
     except UnsupportedError as error:
-        return _compiled(plan, str(error), took, device)
+        return _estimate(plan, str(error), took, device)
 
 
 def _script(plan: Plan) -> str:
@@ -275,7 +279,7 @@ def _script(plan: Plan) -> str:
     return plan.to_python()
 
 
-def counted_profile(known: PlanProfile, kernels: Sequence[KernelCounters]) -> PlanProfile:
+def counted_profile(compiled: PlanProfile, kernels: Sequence[KernelCounters]) -> PlanProfile:
     """Return a profile with the counters of a run's launches, matched to the segments in order.
 
     Raises
@@ -283,29 +287,30 @@ def counted_profile(known: PlanProfile, kernels: Sequence[KernelCounters]) -> Pl
     UnsupportedError
         If there are not as many launches as the segments' kernels.
     """
-    expected = sum(len(row.kernels) for row in known.rows)
-    ours = [one for one in kernels if any(name in one.name for row in known.rows for name in row.kernels)]
+    expected = sum(len(row.kernels) for row in compiled.rows)
+    ours = [kernel for kernel in kernels if any(name in kernel.name for row in compiled.rows for name in row.kernels)]
     if len(ours) != expected:
         msg = f"profile: ncu saw {len(ours)} launches of the plan's {expected} kernels."
         raise UnsupportedError(msg)
     left = iter(ours)
-    rows = tuple(_counted(row, [next(left) for _ in row.kernels]) for row in known.rows)
-    return replace(known, rows=rows, why_no_counters="")
+    rows = tuple(_with_counters(row, [next(left) for _ in row.kernels]) for row in compiled.rows)
+    return replace(compiled, rows=rows, why_no_counters="")
 
 
-def _counted(row: ProfiledSegment, kernels: Sequence[KernelCounters]) -> ProfiledSegment:
+def _with_counters(row: ProfiledSegment, kernels: Sequence[KernelCounters]) -> ProfiledSegment:
     if not kernels:
         return row
-    longest = max(kernels, key=lambda one: one.seconds)
+    longest = max(kernels, key=lambda kernel: kernel.seconds)
     stall = longest.top_stall
     said = longest.sentence(row.bytes if len(kernels) == 1 else 0)
     if len(kernels) > 1:
         said = f"Of {len(kernels)} launches, the longest is {longest.name}. {said}"
     return replace(
-        row, seconds=sum(one.seconds for one in kernels), dram_bytes=sum(one.dram_bytes for one in kernels),
-        l2_bytes=sum(one.l2_bytes for one in kernels), occupancy=longest.occupancy,
-        registers=max(one.registers for one in kernels), stall=f"{stall[0]} {stall[1]:.0%}" if stall else "",
-        bank_conflicts=sum(one.bank_conflicts for one in kernels), bound=longest.bound, sentence=said, source=COUNTERS,
+        row, seconds=sum(kernel.seconds for kernel in kernels), dram_bytes=sum(kernel.dram_bytes for kernel in kernels),
+        l2_bytes=sum(kernel.l2_bytes for kernel in kernels), occupancy=longest.occupancy,
+        registers=max(kernel.registers for kernel in kernels), stall=f"{stall[0]} {stall[1]:.0%}" if stall else "",
+        bank_conflicts=sum(kernel.bank_conflicts for kernel in kernels), bound=longest.bound, sentence=said,
+        source=COUNTERS,
         counters=tuple(kernels),
     )
 
@@ -313,7 +318,7 @@ def _counted(row: ProfiledSegment, kernels: Sequence[KernelCounters]) -> Profile
 def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
     times = time(plan, inputs, seconds=seconds, progress=False)
     took = {row.segment: row.median for row in times.rows if row.segment is not None and row.samples}
-    missed, why = _missed(plan, inputs)
+    missed, why = _cache_misses(plan, inputs)
     rows = []
     for segment, load in zip(plan.segments, loads(plan), strict=True):
         model = machine_model(CPU.name, max(load.bytes, 1))
@@ -334,10 +339,10 @@ def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
     return PlanProfile(plan=plan.name, device=device, rows=tuple(rows), why_no_counters=why, target=CPU.name)
 
 
-def _missed(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
+def _cache_misses(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
     """Return the bytes of cache misses per segment, from hardware counters, or why there are none."""
     bound = plan.prepared(CPU.name).bind(list(inputs))
-    found: dict[int, float] = {}
+    bytes_of: dict[int, float] = {}
     try:
         with counted() as read:
             for segment, step in zip(plan.segments, bound.steps, strict=True):
@@ -345,10 +350,10 @@ def _missed(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
                 before = read()
                 for _ in range(_RUNS):
                     step()
-                found[segment.index] = (read() - before) * LINE / _RUNS
+                bytes_of[segment.index] = (read() - before) * LINE / _RUNS
     except UnsupportedError as error:
         return {}, str(error)
-    return found, ""
+    return bytes_of, ""
 
 
 def _at_best(load: Load, model: CostModel, peak: float) -> float:
@@ -363,18 +368,18 @@ def _by_roofline(
     if not load.bytes:
         return "", "Nothing is read or written."
     roof = "launches" if model.launch >= max(moving, computing) else "memory" if moving >= computing else "arithmetic"
-    what = {
+    cause = {
         "launches": f"a launch takes {seconds_label(model.launch)}",
         "memory": f"{bytes_label(load.bytes)} take {seconds_label(moving)} at {model.bandwidth / 1e9:.0f} GB/s",
         "arithmetic": f"{load.operations:.3g} operations take {seconds_label(computing)}",
     }[roof]
     if math.isnan(took):
-        return roof, f"By the roofline of {device}, bound by {_NAMES[roof]}: {what}."
+        return roof, f"By the roofline of {device}, bound by {_NAMES[roof]}: {cause}."
     share = predicted / took if took > 0 else math.nan
     if share >= _NEAR:
-        return roof, f"Bound by {_NAMES[roof]}: {what}, and it took {seconds_label(took)}."
+        return roof, f"Bound by {_NAMES[roof]}: {cause}, and it took {seconds_label(took)}."
     return "latency", (
-        f"Bound by latency or computation: {what}, but it took {seconds_label(took)}, {1 / share:.1f} times as long."
+        f"Bound by latency or computation: {cause}, but it took {seconds_label(took)}, {1 / share:.1f} times as long."
     )
 
 
@@ -385,12 +390,12 @@ def _scheduler(segment: Segment) -> str:
     return segment.scheduler.value if segment.scheduler else "none"
 
 
-def _stored(found: PlanProfile, plan: Plan, ledger: Ledger) -> None:
+def _stored(profiled: PlanProfile, plan: Plan, ledger: Ledger) -> None:
     shared = {
         "measured_at": now(), "measurement": uuid.uuid4().hex, **environment().to_dict(), **plan_columns(plan),
-        "plan": found.plan, "plan_hash": plan.hash, "device": found.device,
+        "plan": profiled.plan, "plan_hash": plan.hash, "device": profiled.device,
     }
-    for row in found.rows:
+    for row in profiled.rows:
         values = dict(zip((name for _, name in _COLUMNS), (getattr(row, f) for f, _ in _COLUMNS), strict=True))
         counters = {
             name: value for name, value in values.items()
@@ -398,20 +403,21 @@ def _stored(found: PlanProfile, plan: Plan, ledger: Ledger) -> None:
         }
         segment = plan.segments[row.segment]
         ledger.append({
-            **shared, **kernel_columns(segment, found.target), "segment": row.segment, "scheduler": row.scheduler,
+            **shared, **kernel_columns(segment, profiled.target), "segment": row.segment, "scheduler": row.scheduler,
             "ops": len(segment.exprs), "bytes_in": segment.bytes_in, "bytes_out": segment.bytes_out,
             "median": None if math.isnan(row.seconds) else row.seconds, "subject": "profile", "note": row.sentence,
             "tags": json_text(counters),
         })
-    for one in found.statements:
+    for statement in profiled.statements:
         numbers: dict[str, Any] = {
-            "kernel": one.kernel, "line": one.line, "tensor": one.tensor, "access": "write" if one.write else "read",
-            "bytes": round(one.bytes), "tensor bytes": one.tensor_bytes, "share": one.share, "at most": one.at_most,
+            "kernel": statement.kernel, "line": statement.line, "tensor": statement.tensor,
+            "access": "write" if statement.write else "read", "bytes": round(statement.bytes),
+            "tensor bytes": statement.tensor_bytes, "share": statement.share, "at most": statement.at_most,
         }
-        if not math.isnan(one.seconds):
-            numbers["seconds"] = one.seconds
+        if not math.isnan(statement.seconds):
+            numbers["seconds"] = statement.seconds
         ledger.append({
-            **shared, "segment": one.segment, "subject": "profile of a line", "note": one.text,
+            **shared, "segment": statement.segment, "subject": "profile of a line", "note": statement.text,
             "tags": json_text(numbers),
         })
 

@@ -52,7 +52,9 @@ class ProfiledStatement:
 def profiled_statements(plan: Plan, target: str, seconds: Mapping[int, float]) -> tuple[ProfiledStatement, ...]:
     """Return the statements of all segments that have a kernel for a target; ``seconds`` are those of segments."""
     return tuple(
-        one for segment in plan.segments for one in _of_segment(segment, target, seconds.get(segment.index, math.nan))
+        statement
+        for segment in plan.segments
+        for statement in _of_segment(segment, target, seconds.get(segment.index, math.nan))
     )
 
 
@@ -66,15 +68,17 @@ def _of_segment(segment: Segment, target: str, seconds: float) -> list[ProfiledS
     lines: dict[Place, int] = {place: number for number, place in numbered if place is not None}
     lines |= {place: lines[first] for place, first in generated.repeats.items()}
     text = generated.source.split("\n")
-    found: list[StatementTraffic] = [one for one in statement_traffic(generated.kernel_ir) if one.place in lines]
-    total = sum(one.bytes for one in found)
+    traffic: list[StatementTraffic] = [
+        statement for statement in statement_traffic(generated.kernel_ir) if statement.place in lines
+    ]
+    total = sum(statement.bytes for statement in traffic)
     return [
         ProfiledStatement(
-            segment=segment.index, kernel=generated.kernel_ir.phases[one.place[0]].name, phase=one.place[0],
-            place=one.place[1], line=lines[one.place], text=text[lines[one.place] - 1].strip(),
-            tensor=one.buffer.name, write=one.write, bytes=one.bytes,
-            tensor_bytes=one.buffer.size * one.buffer.dtype.itemsize, share=one.bytes / total,
-            seconds=seconds * one.bytes / total, at_most=one.at_most,
+            segment=segment.index, kernel=generated.kernel_ir.phases[statement.place[0]].name, phase=statement.place[0],
+            place=statement.place[1], line=lines[statement.place], text=text[lines[statement.place] - 1].strip(),
+            tensor=statement.buffer.name, write=statement.write, bytes=statement.bytes,
+            tensor_bytes=statement.buffer.size * statement.buffer.dtype.itemsize, share=statement.bytes / total,
+            seconds=seconds * statement.bytes / total, at_most=statement.at_most,
         )
-        for one in found
+        for statement in traffic
     ]

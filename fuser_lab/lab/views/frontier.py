@@ -123,8 +123,8 @@ def frontier(
     InputError
         If a timed plan has no cost, or no plan was timed.
     """
-    given = _AGAINST.of(against, "frontier", "against")
-    costs = given if isinstance(given, Mapping) else {plan.name: float(peak_memory(plan)) for plan in given}
+    second = _AGAINST.of(against, "frontier", "against")
+    costs = second if isinstance(second, Mapping) else {plan.name: float(peak_memory(plan)) for plan in second}
     rows = [row for row in timings.totals if row.median > 0 and row.samples]
     if not rows:
         msg = "frontier: the timings have no measured plan."
@@ -133,8 +133,8 @@ def frontier(
     if missing is not None:
         msg = f"frontier: against has no number for {brief(missing)!r}; it has {', '.join(map(repr, costs))}."
         raise InputError(msg)
-    found = [_placed(row, rows, costs) for row in rows]
-    return Frontier(rows=tuple(sorted(found, key=lambda row: (row.cost, row.seconds))), unit=unit)
+    placed = [_frontier_row(row, rows, costs) for row in rows]
+    return Frontier(rows=tuple(sorted(placed, key=lambda row: (row.cost, row.seconds))), unit=unit)
 
 
 @takes(plan=instance(Plan))
@@ -143,7 +143,7 @@ def peak_memory(plan: Plan) -> int:
     return max((step.total for step in memory_steps(plan)), default=0)
 
 
-def _placed(row: TimingRow, rows: Sequence[TimingRow], costs: Mapping[str, Any]) -> FrontierRow:
+def _frontier_row(row: TimingRow, rows: Sequence[TimingRow], costs: Mapping[str, Any]) -> FrontierRow:
     beaten, ties = "", []
     for other in rows:
         if other is row:

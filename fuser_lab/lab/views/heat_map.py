@@ -95,20 +95,20 @@ def heat_map(data: object, x: str, y: str, value: str = "median") -> HeatMap:
     """
     rows = rows_of(data, "heat_map")
     reads = [reader(rows, path, "heat_map", name) for path, name in ((x, "x"), (y, "y"), (value, "value"))]
-    found: dict[tuple[Any, Any], list[float]] = {}
+    values: dict[tuple[Any, Any], list[float]] = {}
     for row in rows:
         across, up, cell = (read(row) for read in reads)
         if across is not None and up is not None and number(cell) == number(cell):
-            found.setdefault((_key(across), _key(up)), []).append(number(cell))
-    if not found:
+            values.setdefault((_key(across), _key(up)), []).append(number(cell))
+    if not values:
         msg = f"heat_map: no row has {x}, {y} and a number in {value}."
         raise InputError(msg)
-    columns, lines = (tuple(sorted({place[n] for place in found}, key=_order)) for n in (0, 1))
-    ordered = [(a, b) for b in lines for a in columns if (a, b) in found]
+    columns, lines = (tuple(sorted({place[n] for place in values}, key=_order)) for n in (0, 1))
+    ordered = [(a, b) for b in lines for a in columns if (a, b) in values]
     return HeatMap(
         x=x, y=y, value=value, columns=columns, rows=lines,
-        cells={place: statistics.median(found[place]) for place in ordered},
-        counts={place: len(found[place]) for place in ordered},
+        cells={place: statistics.median(values[place]) for place in ordered},
+        counts={place: len(values[place]) for place in ordered},
     )
 
 

@@ -132,25 +132,25 @@ def history(
         and (fusion is None or _text(row, "fusion_hash").startswith(fusion))
         and (is_missing(row.get("segment")) if segment is None else number(row.get("segment")) == segment)
     ]
-    what = "whole plans" if segment is None else f"segment {segment}"
+    scope = "whole plans" if segment is None else f"segment {segment}"
     if not rows:
-        given = (("plan", plan), ("fusion", fusion))
-        asked = [f"{name}={brief(value)!r}" for name, value in given if value is not None]
-        msg = f"history: no measured row belongs to {what}{' with ' if asked else ''}{' and '.join(asked)}."
+        filters = (("plan", plan), ("fusion", fusion))
+        asked = [f"{name}={brief(value)!r}" for name, value in filters if value is not None]
+        msg = f"history: no measured row belongs to {scope}{' with ' if asked else ''}{' and '.join(asked)}."
         raise InputError(msg)
     for column, name in (("fusion_hash", "fusion"), ("plan", "plan")):
         several = dict.fromkeys(_text(row, column) for row in rows)
         if len(several) > 1:
             msg = f"history: the rows belong to {len(several)} {name}s; set {name} to one of {', '.join(several)}."
             raise InputError(msg)
-    found: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: _text(row, "measured_at")):
-        found.setdefault((_text(row, "device"), _text(row, "commit")), []).append(row)
+        groups.setdefault((_text(row, "device"), _text(row, "commit")), []).append(row)
     made, kernels = [], dict[str, str]()
-    for (device, commit), group in found.items():
-        one = _row(device, commit, group, kernels.get(device, ""))
-        kernels[device] = one.kernel or kernels.get(device, "")
-        made.append(one)
+    for (device, commit), group in groups.items():
+        entry = _row(device, commit, group, kernels.get(device, ""))
+        kernels[device] = entry.kernel or kernels.get(device, "")
+        made.append(entry)
     subject = f"{_text(rows[0], 'plan')}{'' if segment is None else f', segment S{segment}'}"
     return History(subject=subject, rows=tuple(made))
 

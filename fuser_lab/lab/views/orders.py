@@ -1,4 +1,4 @@
-"""Effects of order: the greedy segmenter's plan depends on that of the ops, peak memory on that of the segments."""
+"""Effects of order: of the ops on the greedy segmenter's plan, and of the segments on peak memory."""
 
 import heapq
 import random
@@ -55,9 +55,9 @@ class OrderSensitivity(View):
     @property
     def note(self) -> str:
         """How many orders lead to how many plans."""
-        given = next(row for row in self.rows if row.is_given)
+        moved = next(row.moved for row in self.rows if row.is_given)
         best = min(row.moved for row in self.rows)
-        share = f"{100 * (given.moved / best - 1):.3g} % more than" if best and given.moved > best else "as few as"
+        share = f"{100 * (moved / best - 1):.3g} % more than" if best and moved > best else "as few as"
         return (
             f"{plural(self.distinct, 'distinct order')} of {self.tried} tried and the given one lead to "
             f"{plural(len(self.rows), 'plan')}; the given order moves {share} the best one, the worst one "
@@ -116,21 +116,23 @@ def order_sensitivity(plan: Plan, count: int = 50, *, seed: int = 0) -> OrderSen
     """
     generator = random.Random(seed)  # noqa: S311 - no secret depends on it
     definition = plan.definition
-    given = plan.planned_for(definition, plan.method, plan.options)
+    recorded_plan = plan.planned_for(definition, plan.method, plan.options)
     orders: dict[tuple[str, ...], Fusion] = {tuple(e.name for e in definition.exprs): definition}
     for _ in range(count):
         exprs = _shuffled(definition, generator)
         orders.setdefault(tuple(e.name for e in exprs), replace(definition, exprs=exprs))
-    plans = [given, *(plan.planned_for(one, plan.method, plan.options) for one in [*orders.values()][1:])]
-    keys = [_partition(one) for one in plans]
+    plans = [recorded_plan, *(plan.planned_for(order, plan.method, plan.options) for order in [*orders.values()][1:])]
+    keys = [_partition(reordered) for reordered in plans]
     counts = Counter(keys)
     first = dict(zip(reversed(keys), reversed(plans), strict=True))
     rows = []
     for key, count_of in counts.items():
-        one, moved = first[key], bytes_moved(first[key])
-        model = model_of(one.oracle)
-        seconds = model.seconds(moved + model.launch_bytes * len(one.segments))
-        rows.append(OrderedPlan(plan=one, orders=count_of, moved=moved, seconds=seconds, is_given=key == keys[0]))
+        first_plan, moved = first[key], bytes_moved(first[key])
+        model = model_of(first_plan.oracle)
+        seconds = model.seconds(moved + model.launch_bytes * len(first_plan.segments))
+        rows.append(
+            OrderedPlan(plan=first_plan, orders=count_of, moved=moved, seconds=seconds, is_given=key == keys[0]),
+        )
     ordered = tuple(sorted(rows, key=lambda row: (row.seconds, -row.orders)))
     return OrderSensitivity(rows=ordered, tried=count, distinct=len(orders))
 
@@ -139,16 +141,16 @@ def _shuffled(fusion: Fusion, generator: random.Random) -> tuple[Expr, ...]:
     """Return the expressions in a random topological order, in which every ready one is equally likely to be next."""
     missing = {e.name: sum(v in fusion.producers for v in dict.fromkeys(e.inputs)) for e in fusion.exprs}
     ready = [e for e in fusion.exprs if not missing[e.name]]
-    found: list[Expr] = []
+    order: list[Expr] = []
     while ready:
         expr = ready.pop(generator.randrange(len(ready)))
-        found.append(expr)
+        order.append(expr)
         for out in dict.fromkeys(expr.outputs):
             for user in fusion.users.get(out, ()):
                 missing[user.name] -= 1
                 if not missing[user.name]:
                     ready.append(user)
-    return tuple(found)
+    return tuple(order)
 
 
 def _partition(plan: Plan) -> frozenset[tuple[str, frozenset[str], tuple[int, int]]]:
@@ -156,8 +158,8 @@ def _partition(plan: Plan) -> frozenset[tuple[str, frozenset[str], tuple[int, in
 
     Passes name the tensors that they add in the order of the ops, so these names do not count.
     """
-    known = plan.definition.tensors
-    made = [frozenset(t.name for e in s.exprs for t in e.tensor_outputs if t.name in known) for s in plan.segments]
+    tensors = plan.definition.tensors
+    made = [frozenset(t.name for e in s.exprs for t in e.tensor_outputs if t.name in tensors) for s in plan.segments]
     return frozenset(
         (str(segment.scheduler), names, (segment.bytes_in, segment.bytes_out))
         for segment, names in zip(plan.segments, made, strict=True)
@@ -195,13 +197,13 @@ class MemoryOrders(View):
     def note(self) -> str:
         """How much the best order saves."""
         saved = self.given.peak - self.best.peak
-        what = "No order needs less than" if self.is_least else "The best order found needs"
-        found = f"{what} {bytes_label(self.best.peak)}; the plan's own order needs "
-        return found + (f"{bytes_label(saved)} more." if saved else "as much.")
+        beginning = "No order needs less than" if self.is_least else "The best order found needs"
+        sentence = f"{beginning} {bytes_label(self.best.peak)}; the plan's own order needs "
+        return sentence + (f"{bytes_label(saved)} more." if saved else "as much.")
 
     def svg(self) -> str:
         """Return the picture as static SVG: peaks of the random orders, sorted, between the best and the given one."""
-        peaks = sorted(one.peak for one in self.sampled)
+        peaks = sorted(sample.peak for sample in self.sampled)
         points = [Point(x=n, y=peak, full=False) for n, peak in enumerate(peaks, 1)]
         points.append(Point(x=0, y=self.best.peak, label="best", hue=2))
         points.append(Point(x=len(peaks) + 1, y=self.given.peak, label="the plan's", hue=1))
@@ -210,19 +212,19 @@ class MemoryOrders(View):
         return points_svg(points, across, Axis(name="peak memory", written=bytes_label), "Peak memory by order")
 
     def _rows(self) -> Sequence[MemoryOrder]:
-        return (self.best, self.given, *sorted(self.sampled, key=lambda one: one.peak))
+        return (self.best, self.given, *sorted(self.sampled, key=lambda sample: sample.peak))
 
     def _table(self) -> Table:
         rows = tuple(
-            (one.name, bytes_label(one.peak), three_digits(one.peak / self.best.peak) if self.best.peak else "",
-             " ".join(f"S{n}" for n in one.order))
-            for one in self._rows()
+            (row.name, bytes_label(row.peak), three_digits(row.peak / self.best.peak) if self.best.peak else "",
+             " ".join(f"S{n}" for n in row.order))
+            for row in self._rows()
         )
         columns = ("order", "peak memory", "to the best", "segments")
         return Table(columns=columns, rows=rows, numeric=frozenset(columns[1:3]), strong=frozenset({0, 1}))
 
     def _records(self) -> Records:
-        rows = tuple((one.name, one.peak, " ".join(map(str, one.order))) for one in self._rows())
+        rows = tuple((row.name, row.peak, " ".join(map(str, row.order))) for row in self._rows())
         return Records(columns=("order", "peak memory [bytes]", "segments"), rows=rows)
 
 
@@ -245,18 +247,18 @@ def memory_orders(plan: Plan, count: int = 20, *, seed: int = 0, states: int = 2
         Maximum number of sets of segments to visit; beyond it, another order may have a smaller peak.
     """
     alive = _Alive.of(plan)
-    own = tuple(range(len(plan.segments)))
-    given = MemoryOrder(name="the plan's", order=own, peak=alive.peak(own))
-    found = alive.best(states)
-    order = found if found is not None else own
+    plan_order = tuple(range(len(plan.segments)))
+    unchanged = MemoryOrder(name="the plan's", order=plan_order, peak=alive.peak(plan_order))
+    best_order = alive.best(states)
+    order = best_order if best_order is not None else plan_order
     generator = random.Random(seed)  # noqa: S311 - no secret depends on it
     orders = dict.fromkeys(alive.shuffled(generator) for _ in range(count))
-    sampled = tuple(MemoryOrder(name=f"random {n}", order=one, peak=alive.peak(one)) for n, one in enumerate(orders))
+    sampled = tuple(MemoryOrder(name=f"random {n}", order=o, peak=alive.peak(o)) for n, o in enumerate(orders))
     best = MemoryOrder(name="best", order=order, peak=alive.peak(order))
-    if found is None:
-        smallest = min((*sampled, given), key=lambda one: one.peak)
+    if best_order is None:
+        smallest = min((*sampled, unchanged), key=lambda sample: sample.peak)
         best = replace(smallest, name="best found")
-    return MemoryOrders(given=given, best=best, sampled=sampled, is_least=found is not None)
+    return MemoryOrders(given=unchanged, best=best, sampled=sampled, is_least=best_order is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,11 +75,11 @@ class Regressions(View):
     def _table(self) -> Table:
         rows = tuple(
             (
-                one.fusion, one.plan, "" if one.segment is None else f"S{one.segment}", one.device,
-                seconds_label(one.found.before), seconds_label(one.found.after), three_digits(one.found.ratio),
-                f"{three_digits(one.found.low)} to {three_digits(one.found.high)}", one.command,
+                row.fusion, row.plan, "" if row.segment is None else f"S{row.segment}", row.device,
+                seconds_label(row.found.before), seconds_label(row.found.after), three_digits(row.found.ratio),
+                f"{three_digits(row.found.low)} to {three_digits(row.found.high)}", row.command,
             )
-            for one in self.rows
+            for row in self.rows
         )
         columns = ("fusion", "plan", "segment", "device", "before", "after", "ratio", "interval", "git bisect run ...")
         return Table(columns=columns, rows=rows, numeric=frozenset(columns[4:8]))
@@ -90,10 +90,10 @@ class Regressions(View):
         )
         rows = tuple(
             (
-                one.fusion, one.plan, one.segment, one.device, one.found.before, one.found.after, one.found.ratio,
-                one.found.low, one.found.high, one.row, one.command,
+                row.fusion, row.plan, row.segment, row.device, row.found.before, row.found.after, row.found.ratio,
+                row.found.low, row.found.high, row.row, row.command,
             )
-            for one in self.rows
+            for row in self.rows
         )
         return Records(columns=columns, rows=rows)
 
@@ -136,27 +136,27 @@ def regressions(
         msg = f"regressions: {first or 'no commit'} and {last or 'no commit'} cannot be compared: {why}."
         raise InputError(msg)
     folder = ledger or (str(data.folder) if isinstance(data, Ledger) else "LEDGER")
-    compared = [(key, compared_rows(_timed(old[key]), _timed(new[key]))) for key in shared]
-    slower = [_regression(key, one, old[key], folder) for key, one in compared if one.verdict == "slower"]
+    compared = [(key, compared_rows(_timing_row(old[key]), _timing_row(new[key]))) for key in shared]
+    slower = [_regression(key, pair, old[key], folder) for key, pair in compared if pair.verdict == "slower"]
     return Regressions(
-        before=first, after=last, compared=len(compared), ties=sum(one.tie for _, one in compared),
-        rows=tuple(sorted(slower, key=lambda one: -one.found.ratio)),
+        before=first, after=last, compared=len(compared), ties=sum(comparison.tie for _, comparison in compared),
+        rows=tuple(sorted(slower, key=lambda row: -row.found.ratio)),
     )
 
 
-def _commit(commits: Sequence[str], given: str | None, place: int, name: str) -> str:
+def _commit(commits: Sequence[str], start: str | None, place: int, name: str) -> str:
     if not commits:
         msg = "regressions: no row has samples."
         raise InputError(msg)
-    if given is None:
+    if start is None:
         return commits[place]
-    found = [commit for commit in commits if commit.startswith(given) and (given or not commit)]
-    exact = [commit for commit in found if commit == given]
-    if len(exact or found) != 1:
-        known = ", ".join(commit or "''" for commit in commits)
-        msg = f"regressions: {name}={brief(given)!r} is the beginning of {len(found)} commits; choose from {known}."
+    matches = [commit for commit in commits if commit.startswith(start) and (start or not commit)]
+    exact = [commit for commit in matches if commit == start]
+    if len(exact or matches) != 1:
+        choices = ", ".join(commit or "''" for commit in commits)
+        msg = f"regressions: {name}={brief(start)!r} is the beginning of {len(matches)} commits; choose from {choices}."
         raise InputError(msg)
-    return (exact or found)[0]
+    return (exact or matches)[0]
 
 
 def _key(row: Row) -> tuple[str, str, int | None, str]:
@@ -164,7 +164,7 @@ def _key(row: Row) -> tuple[str, str, int | None, str]:
     return _text(row, "fusion_hash"), _text(row, "plan"), segment, _text(row, "device")
 
 
-def _timed(row: Row) -> TimingRow:
+def _timing_row(row: Row) -> TimingRow:
     seconds = samples_of(row)
     segment = None if is_missing(row.get("segment")) else int(number(row["segment"]))
     return TimingRow(
@@ -174,12 +174,12 @@ def _timed(row: Row) -> TimingRow:
     )
 
 
-def _regression(key: tuple[str, str, int | None, str], found: ComparedRow, old: Row, folder: str) -> Regression:
-    limit = math.sqrt(found.before * found.after)
+def _regression(key: tuple[str, str, int | None, str], comparison: ComparedRow, old: Row, folder: str) -> Regression:
+    limit = math.sqrt(comparison.before * comparison.after)
     row = _text(old, "id")
     command = f"python -m fuser_lab retime {shlex.quote(folder)} {row or 'ROW'} --below {limit:.3g}"
     return Regression(
-        fusion=key[0], plan=key[1], segment=key[2], device=key[3], found=found, row=row, command=command,
+        fusion=key[0], plan=key[1], segment=key[2], device=key[3], found=comparison, row=row, command=command,
     )
 
 

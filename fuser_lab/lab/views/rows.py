@@ -15,7 +15,7 @@ _PATH: Final = re.compile(r"\s*([^\[\]]+)((?:\[[^\[\]]+\])*)\s*")
 _SECONDS: Final = frozenset({"median", "low", "high", "warm", "kernels"})
 
 
-def rows_of(data: object, what: str) -> list[Row]:
+def rows_of(data: object, caller: str) -> list[Row]:
     """Return rows as mappings of columns to values: all of a ledger, those of a data frame, or the given ones.
 
     Raises
@@ -25,24 +25,24 @@ def rows_of(data: object, what: str) -> list[Row]:
     InputError
         If there are no rows.
     """
-    found: Iterable[Any]
+    records: Iterable[Any]
     if isinstance(data, Ledger):
-        found = data.to_pandas().to_dict("records")
+        records = data.to_pandas().to_dict("records")
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):
-        found = data.to_dict("records")
+        records = data.to_dict("records")
     elif isinstance(data, Sequence) and not isinstance(data, str) and all(isinstance(row, Mapping) for row in data):
-        found = data
+        records = data
     else:
-        msg = f"{what}: data must be a ledger, a data frame or a list of mappings, given {shown(data)}."
+        msg = f"{caller}: data must be a ledger, a data frame or a list of mappings, given {shown(data)}."
         raise ArgumentTypeError(msg)
-    rows = list(found)
+    rows = list(records)
     if not rows:
-        msg = f"{what}: data has no rows."
+        msg = f"{caller}: data has no rows."
         raise InputError(msg)
     return rows
 
 
-def reader(rows: Sequence[Row], path: str, what: str, argument: str) -> Callable[[Row], Any]:
+def reader(rows: Sequence[Row], path: str, caller: str, argument: str) -> Callable[[Row], Any]:
     """Return a function that reads a column, or a part of a column of JSON: ``"sizes[0][1]"``, ``"tags[width]"``.
 
     Raises
@@ -53,7 +53,7 @@ def reader(rows: Sequence[Row], path: str, what: str, argument: str) -> Callable
     match = _PATH.fullmatch(path)
     columns = dict.fromkeys(name for row in rows for name in row)
     if match is None or match[1] not in columns:
-        msg = f"{what}: {argument}={brief(path)!r} is not a column; choose from {', '.join(map(str, columns))}."
+        msg = f"{caller}: {argument}={brief(path)!r} is not a column; choose from {', '.join(map(str, columns))}."
         raise InputError(msg)
     name, steps = match[1], re.findall(r"\[([^\[\]]+)\]", match[2])
 

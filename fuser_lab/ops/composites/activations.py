@@ -39,7 +39,7 @@ def _swiglu(rec: Recorder, gate: Operand, up: Operand) -> TensorView:
 def _softplus(rec: Recorder, arg: Operand, beta: Operand = 1.0, threshold: Operand = 20.0) -> TensorView:
     tensor = floating(rec, arg, "softplus")
     sharpness, limit = (
-        real_number(rec, given, "softplus", name) for name, given in (("beta", beta), ("threshold", threshold))
+        real_number(rec, number, "softplus", name) for name, number in (("beta", beta), ("threshold", threshold))
     )
     x = widened(rec, tensor)
     scaled = record(rec, "mul", x, sharpness)
@@ -72,9 +72,9 @@ def _dropout(
     drawn = UNIFORM.frontend(
         rec, 0.0, 1.0, list(tensor.extents), rng_seed=rng_seed, rng_offset=rng_offset, dtype=DataType.Float,
     )
-    kept = record(rec, "lt", tensor_at([drawn]), 1 - share)
+    mask = record(rec, "lt", tensor_at([drawn]), 1 - share)
     scale = 0.0 if share == 1 else 1 / (1 - share)
-    return cast(rec, record(rec, "mul", record(rec, "mul", x, kept), scale), tensor.dtype)
+    return cast(rec, record(rec, "mul", record(rec, "mul", x, mask), scale), tensor.dtype)
 
 
 def _refusals(name: str) -> tuple[Misuse, ...]:

@@ -62,11 +62,11 @@ def _of_classes(
     # A lookup outside its axis gives 0 in kernels, which would be a valid loss.
     count = rec.value(scores.extents[dim], "cross_entropy", "arg")
     inside = record(rec, "logical_and", record(rec, "ge", places, 0), record(rec, "lt", places, count))
-    own = record(rec, "where", inside, _picked(rec, scores, places, dim), math.nan)
+    scores_of_labels = record(rec, "where", inside, _element_of_label(rec, scores, places, dim), math.nan)
     share = cast(rec, counted, scores.dtype)
     if classes is not None:
-        share = record(rec, "mul", share, _picked(rec, along(rec, classes, dim, scores.ndim), places, dim))
-    loss = record(rec, "where", counted, record(rec, "neg", record(rec, "mul", own, share)), 0.0)
+        share = record(rec, "mul", share, _element_of_label(rec, along(rec, classes, dim, scores.ndim), places, dim))
+    loss = record(rec, "where", counted, record(rec, "neg", record(rec, "mul", scores_of_labels, share)), 0.0)
     if smoothing:
         weighted = scores if classes is None else record(rec, "mul", scores, along(rec, classes, dim, scores.ndim))
         total = record(rec, "mul", tensor_at([SUM.frontend(rec, weighted, [dim])]), smoothing)
@@ -93,12 +93,12 @@ def _of_shares(
             "probabilities)."
         )
         raise DefinitionError(msg)
-    wanted = widened(rec, shares)
+    targets = widened(rec, shares)
     if smoothing:
         count = rec.value(scores.extents[dim], "cross_entropy", "arg")
         rest = record(rec, "truediv", record(rec, "full", [], smoothing, scores.dtype), count)
-        wanted = record(rec, "add", record(rec, "mul", wanted, 1 - smoothing), rest)
-    product = record(rec, "mul", scores, wanted)
+        targets = record(rec, "add", record(rec, "mul", targets, 1 - smoothing), rest)
+    product = record(rec, "mul", scores, targets)
     if classes is not None:
         product = record(rec, "mul", product, along(rec, classes, dim, scores.ndim))
     loss = record(rec, "neg", SUM.frontend(rec, product, [dim]))
@@ -108,7 +108,7 @@ def _of_shares(
     return total if how == "sum" else record(rec, "truediv", total, count_of(rec, loss.extents))
 
 
-def _picked(rec: Recorder, values: TensorView, places: TensorView, dim: int) -> TensorView:
+def _element_of_label(rec: Recorder, values: TensorView, places: TensorView, dim: int) -> TensorView:
     """Return the element of each row at a class index."""
     at = [place == dim for place in range(values.ndim)]
     index = record(rec, "broadcast", places, at)

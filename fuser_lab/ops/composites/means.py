@@ -27,7 +27,7 @@ def _axes(tensor: TensorView, dims: Dims, dim: object, op: str) -> tuple[int, ..
     return reduced_axes(tensor, whole(dim, op, "dim"), op)
 
 
-def _kept(rec: Recorder, result: TensorView, reduced: tuple[int, ...], *, keeps: bool) -> TensorView:
+def _with_kept_axes(rec: Recorder, result: TensorView, reduced: tuple[int, ...], *, keeps: bool) -> TensorView:
     """Return a reduced tensor, with the reduced axes as broadcasts if they are kept."""
     if not keeps or not reduced:
         return result
@@ -55,7 +55,7 @@ def _mean(
     count = count_of(rec, (tensor.extents[place] for place in reduced))
     total = SUM.frontend(rec, widened(rec, tensor), list(reduced))
     result = cast(rec, record(rec, "truediv", total, count), tensor.dtype)
-    return _kept(rec, result, reduced, keeps=keeps)
+    return _with_kept_axes(rec, result, reduced, keeps=keeps)
 
 
 def _std(
@@ -67,7 +67,7 @@ def _std(
     reduced = _axes(tensor, dims, dim, "std")
     variance = COMPOSITES["var"].frontend(rec, widened(rec, tensor), list(reduced) or [0], less)
     result = cast(rec, record(rec, "sqrt", variance), tensor.dtype.real)
-    return _kept(rec, result, reduced, keeps=keeps)
+    return _with_kept_axes(rec, result, reduced, keeps=keeps)
 
 
 def _norm(rec: Recorder, arg: Operand, p: float = 2, dims: Dims = None, keepdim: bool = False) -> TensorView:
@@ -80,7 +80,7 @@ def _norm(rec: Recorder, arg: Operand, p: float = 2, dims: Dims = None, keepdim:
         raise DefinitionError(msg)
     reduced = reduced_axes(tensor, dims, "norm")
     result = cast(rec, _length(rec, widened(rec, tensor), float(p), list(reduced)), tensor.dtype.real)
-    return _kept(rec, result, reduced, keeps=keeps)
+    return _with_kept_axes(rec, result, reduced, keeps=keeps)
 
 
 def _length(rec: Recorder, x: TensorView, p: float, dims: list[int]) -> TensorView:

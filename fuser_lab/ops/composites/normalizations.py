@@ -124,8 +124,8 @@ def _batch_norm(
         msg = "batch_norm: running_mean and running_var must be given unless training=True."
         raise ArgumentTypeError(msg)
     mean, variance, factor, offset = (
-        operand_of_shape(rec, given, [channels], "batch_norm", name)
-        for name, given in (
+        operand_of_shape(rec, operand, [channels], "batch_norm", name)
+        for name, operand in (
             ("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias),
         )
     )
@@ -148,8 +148,8 @@ def _batch_norm(
     free = count - 1 if isinstance(count, int) else OPS["sub"].frontend(rec, count, 1)
     unbiased = record(rec, "mul", variance, OPS["truediv"].frontend(rec, count, free))
     moved = (
-        cast(rec, record(rec, "lerp", old, new, share), rec.tensor(given, "batch_norm", name).dtype)
-        for old, new, given, name in (
+        cast(rec, record(rec, "lerp", old, new, share), rec.tensor(statistic, "batch_norm", name).dtype)
+        for old, new, statistic, name in (
             (running[0], mean, running_mean, "running_mean"), (running[1], unbiased, running_var, "running_var"),
         )
     )

@@ -66,43 +66,43 @@ def cast(rec: Recorder, tensor: TensorView, dtype: DataType) -> TensorView:
     return tensor_at([convert(rec, tensor, dtype, "cast", "arg")])
 
 
-def real_number(rec: Recorder, given: Operand, op: str, argument: str) -> Val:
+def real_number(rec: Recorder, operand: Operand, op: str, argument: str) -> Val:
     """Return a real scalar operand: a Python number, or a scalar of the definition."""
-    if isinstance(given, bool):
-        msg = f"{op}: {argument} must be a number or a scalar, given {given}."
+    if isinstance(operand, bool):
+        msg = f"{op}: {argument} must be a number or a scalar, given {operand}."
         raise ArgumentTypeError(msg)
-    value = rec.value(given, op, argument)
+    value = rec.value(operand, op, argument)
     if isinstance(value, Scalar) and (value.dtype.is_float or value.dtype.is_integral):
         return value
-    what = value if isinstance(value, Scalar) else f"the tensor {value.name}"
-    msg = f"{op}: {argument} must be a real number or scalar, given {what}."
+    description = value if isinstance(value, Scalar) else f"the tensor {value.name}"
+    msg = f"{op}: {argument} must be a real number or scalar, given {description}."
     raise ArgumentTypeError(msg)
 
 
-def plain_number(given: object, op: str, argument: str, low: float, high: float) -> float:
+def plain_number(number: object, op: str, argument: str, low: float, high: float) -> float:
     """Return a Python number from ``low`` to ``high``, inclusive."""
-    if not isinstance(given, float) and not is_whole(given):
-        msg = f"{op}: {argument} must be a number from {low:g} to {high:g}, given {shown(given)}."
+    if not isinstance(number, float) and not is_whole(number):
+        msg = f"{op}: {argument} must be a number from {low:g} to {high:g}, given {shown(number)}."
         raise ArgumentTypeError(msg)
-    if not low <= given <= high:  # type: ignore[operator]  # a number, as was checked
-        msg = f"{op}: {argument} is {shown(given)}; it must be a number from {low:g} to {high:g}."
+    if not low <= number <= high:  # type: ignore[operator]  # a number, as was checked
+        msg = f"{op}: {argument} is {shown(number)}; it must be a number from {low:g} to {high:g}."
         raise DefinitionError(msg)
-    return float(given)  # type: ignore[arg-type]
+    return float(number)  # type: ignore[arg-type]
 
 
-def one_of(given: object, accepted: Sequence[str], op: str, argument: str) -> str:
+def one_of(word: object, accepted: Sequence[str], op: str, argument: str) -> str:
     """Return one of some words."""
-    if not isinstance(given, str):
-        msg = f"{op}: {argument} must be one of {', '.join(map(repr, accepted))}, given {shown(given)}."
+    if not isinstance(word, str):
+        msg = f"{op}: {argument} must be one of {', '.join(map(repr, accepted))}, given {shown(word)}."
         raise ArgumentTypeError(msg)
-    if given not in accepted:
-        msg = f"{op}: {argument} is {shown(given)}; it must be one of {', '.join(map(repr, accepted))}."
+    if word not in accepted:
+        msg = f"{op}: {argument} is {shown(word)}; it must be one of {', '.join(map(repr, accepted))}."
         raise DefinitionError(msg)
-    return given
+    return word
 
 
 def operand_of_shape(
-    rec: Recorder, given: Operand, shape: Sequence[Extent], op: str, argument: str,
+    rec: Recorder, operand: Operand, shape: Sequence[Extent], op: str, argument: str,
 ) -> TensorView | None:
     """Return an optional floating-point operand in its compute dtype, or None if none is given.
 
@@ -111,9 +111,9 @@ def operand_of_shape(
     DefinitionError
         If its dtype is not real floating point, or its shape is known to differ.
     """
-    if given is None:
+    if operand is None:
         return None
-    tensor = floating(rec, given, op, argument)
+    tensor = floating(rec, operand, op, argument)
     fits = tensor.ndim == len(shape) and all(map(same_declared, tensor.extents, shape))
     if not fits:
         msg = f"{op}: {argument} has shape {shape_text(tensor.extents)}; it must have shape {shape_text(shape)}."

@@ -62,8 +62,8 @@ def _extreme(rec: Recorder, op: str, fold: OpDef, arg: Operand, dim: int) -> tup
     if tensor.dtype.is_float:
         hit = record(rec, "logical_or", hit, record(rec, "ne", tensor, tensor))
     places = along(rec, record(rec, "iota", size), axis, tensor.ndim)
-    found = record(rec, "where", hit, places, rec.value(size, op, "arg"))
-    return value, tensor_at([MIN.frontend(rec, found, [axis])]), axis
+    candidates = record(rec, "where", hit, places, rec.value(size, op, "arg"))
+    return value, tensor_at([MIN.frontend(rec, candidates, [axis])]), axis
 
 
 def _put_back(rec: Recorder, reduced: TensorView, axis: int) -> TensorView:
@@ -141,9 +141,9 @@ def _places(rec: Recorder, op: str, arg: Operand, indices: object) -> _Places:
             "axes; at least one tensor and at most one entry per axis are required."
         )
         raise DefinitionError(msg)
-    given = [positions_operand(rec, entries[axis], op, f"indices[{axis}]") for axis in axes]
+    tensors = [positions_operand(rec, entries[axis], op, f"indices[{axis}]") for axis in axes]
     sizes = [tensor.extents[axis] for axis in axes]
-    linear = _linear(rec, [cast(rec, index, DataType.Int) for index in given], sizes)
+    linear = _linear(rec, [cast(rec, index, DataType.Int) for index in tensors], sizes)
     order = (*axes, *(axis for axis in range(tensor.ndim) if axis not in axes))
     moved = tensor if order == tuple(range(tensor.ndim)) else record(rec, "permute", tensor, list(order))
     rest = moved.extents[len(axes) :]
@@ -182,54 +182,54 @@ def _permuted(rec: Recorder, tensor: TensorView, order: Sequence[int]) -> Tensor
 
 
 def _index(rec: Recorder, arg: Operand, indices: Sequence[Operand]) -> TensorView:
-    found = _places(rec, "index", arg, indices)
-    picked = record(rec, "index_select", found.rows, found.at, 0)
-    if len(found.common) == 0:
+    places = _places(rec, "index", arg, indices)
+    picked = record(rec, "index_select", places.rows, places.at, 0)
+    if len(places.common) == 0:
         picked = record(rec, "squeeze", picked, [0])
-    elif len(found.common) > 1:
-        picked = record(rec, "reshape", picked, [*found.common, *found.rest])
-    return _permuted(rec, picked, found.result_order)
+    elif len(places.common) > 1:
+        picked = record(rec, "reshape", picked, [*places.common, *places.rest])
+    return _permuted(rec, picked, places.result_order)
 
 
 def _index_put(
     rec: Recorder, arg: Operand, indices: Sequence[Operand], values: Operand, accumulate: bool = False,
 ) -> TensorView:
     op, adds = "index_put", flag(accumulate, "index_put", "accumulate")
-    found = _places(rec, op, arg, indices)
-    count, width = count_of(rec, found.common), count_of(rec, found.rest)
-    rows = found.rows
-    new = _new_values(rec, op, rows, found, values)
-    at = found.at
-    if found.rest:
-        rows = record(rec, "reshape", rows, [rows.extents[0], width]) if len(found.rest) > 1 else rows
+    places = _places(rec, op, arg, indices)
+    count, width = count_of(rec, places.common), count_of(rec, places.rest)
+    rows = places.rows
+    new = _new_values(rec, op, rows, places, values)
+    at = places.at
+    if places.rest:
+        rows = record(rec, "reshape", rows, [rows.extents[0], width]) if len(places.rest) > 1 else rows
         at = expand(rec, broadcast(rec, at, [False, True]), rec.extents([count, width], op, "arg"), op)
         if isinstance(new, TensorView):
             new = record(rec, "reshape", new, [count, width])
     elif isinstance(new, TensorView) and new.ndim != 1:
         new = _reshaped(rec, new, [count])
     written = record(rec, "scatter_add" if adds else "scatter", rows, at, new, 0)
-    shaped = written if written.ndim == len(found.moved) else record(rec, "reshape", written, list(found.moved))
-    back = [found.order.index(axis) for axis in range(len(found.order))]
+    shaped = written if written.ndim == len(places.moved) else record(rec, "reshape", written, list(places.moved))
+    back = [places.order.index(axis) for axis in range(len(places.order))]
     return _permuted(rec, shaped, back)
 
 
-def _new_values(rec: Recorder, op: str, rows: TensorView, found: _Places, values: Operand) -> Val:
+def _new_values(rec: Recorder, op: str, rows: TensorView, places: _Places, values: Operand) -> Val:
     """Return the values to write: a scalar, or a tensor of the shape ``common + rest``."""
-    given = rec.value(values, op, "values")
-    if not isinstance(given, TensorView):
-        return convert(rec, given, rows.dtype, op, "values")
-    if given.dtype is not rows.dtype:
-        msg = f"{op}: arg has dtype {rows.dtype!r} and values {given.dtype!r}; they must be equal."
+    new = rec.value(values, op, "values")
+    if not isinstance(new, TensorView):
+        return convert(rec, new, rows.dtype, op, "values")
+    if new.dtype is not rows.dtype:
+        msg = f"{op}: arg has dtype {rows.dtype!r} and values {new.dtype!r}; they must be equal."
         raise DefinitionError(msg)
-    order = found.result_order
-    inner = (*found.common, *found.rest)
+    order = places.result_order
+    inner = (*places.common, *places.rest)
     shape = [inner[place] for place in order]
-    short = len(shape) - given.ndim
-    fits = short >= 0 and all(n == 1 or same_extent(n, m) for n, m in zip(given.extents, shape[short:], strict=True))
+    short = len(shape) - new.ndim
+    fits = short >= 0 and all(n == 1 or same_extent(n, m) for n, m in zip(new.extents, shape[short:], strict=True))
     if not fits:
-        msg = f"{op}: values has shape {shape_text(given.extents)}, which does not broadcast to {shape_text(shape)}."
+        msg = f"{op}: values has shape {shape_text(new.extents)}, which does not broadcast to {shape_text(shape)}."
         raise DefinitionError(msg)
-    wide = broadcast(rec, given, [True] * short + [False] * given.ndim) if short else given
+    wide = broadcast(rec, new, [True] * short + [False] * new.ndim) if short else new
     full = expand(rec, wide, shape, op)
     return _permuted(rec, full, [order.index(place) for place in range(len(order))])
 

@@ -40,5 +40,5 @@ def define_complex_functions(library: Library) -> None:
             return complex(size, other)
         return complex(abs(other), math.copysign(size, x.imag))
 
-    found = complex_functions(library.helper, library.types.float64, cmath.acos)
-    library.functions.update((f"complex_{name}", function) for name, function in found.items())
+    definitions = complex_functions(library.helper, library.types.float64, cmath.acos)
+    library.functions.update((f"complex_{name}", function) for name, function in definitions.items())

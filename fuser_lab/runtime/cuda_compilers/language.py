@@ -106,8 +106,8 @@ def clustered(ptx: str, blocks: int) -> str:
     if blocks == 1:
         return ptx
     said = rf"\1\n.explicitcluster\n.reqnctapercluster {blocks}, 1, 1"
-    text, found = re.subn(r"(?m)^(\s*\.maxntid .*)$", said, ptx, count=1)
-    if not found:
+    text, count = re.subn(r"(?m)^(\s*\.maxntid .*)$", said, ptx, count=1)
+    if not count:
         msg = "the compiler's PTX does not declare the threads per block, which clusters need."
         raise UnsupportedError(msg)
     return text

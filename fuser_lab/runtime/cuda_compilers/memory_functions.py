@@ -119,22 +119,22 @@ def _load_shifted(types: Any) -> Rule:
             within = b.binary("and", at, elements - 1)
             first = b.binary("sub", at, within)
             step = b.select(b.equal(within, 0), b.constant("i64", 0), b.constant("i64", elements))
-            found: list[Any] = []
+            words: list[Any] = []
             for start in (first, b.binary("add", first, step)):
-                found += b.load(b.place(operands[0], start, "i32", lanes), align=lanes * _WORD_BYTES)
+                words += b.load(b.place(operands[0], start, "i32", lanes), align=lanes * _WORD_BYTES)
             shift = b.moved_left(b.truncated(within, "i32"), nbytes.bit_length() - 1)
             for words_on in (2, 1):
                 stays = b.equal(b.binary("and", shift, words_on * _WORD_BYTES), 0)
-                pairs = zip(found, found[words_on:], strict=False)
-                found = [b.select(stays, one, later) for one, later in pairs]
+                pairs = zip(words, words[words_on:], strict=False)
+                words = [b.select(stays, earlier, later) for earlier, later in pairs]
             if nbytes < _WORD_BYTES:
                 bits = b.moved_left(b.binary("and", shift, _WORD_BYTES - 1), 3)
                 text, letters = "shf.r.wrap.b32 $0, $1, $2, $3;", "=r,r,r,r"
-                found = [
-                    b.assembly(text, ["i32"], letters, [low, high, bits], pure=True)[0] for low, high in pairwise(found)
+                words = [
+                    b.assembly(text, ["i32"], letters, [low, high, bits], pure=True)[0] for low, high in pairwise(words)
                 ]
             inside = b.place(operands[2], b.int64(operands[3]), "i32")
-            for number, word in enumerate(found[:lanes]):
+            for number, word in enumerate(words[:lanes]):
                 b.store(b.step(inside, number), [word])
 
         return Call(result=types.void, arguments=(memory, position, words, slot, count, width), generate=generate)

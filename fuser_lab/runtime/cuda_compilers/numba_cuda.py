@@ -91,12 +91,12 @@ class NumbaCuda:
 
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 operands = [Operand(value=value, type=kind) for value, kind in zip(args, signature.args, strict=True)]
-                found = call.generate(LlvmBuilder(context, builder), *operands)
-                if found is None:
+                result = call.generate(LlvmBuilder(context, builder), *operands)
+                if result is None:
                     return context.get_dummy_value()
-                if isinstance(found, tuple):
-                    return context.make_tuple(builder, signature.return_type, found)
-                return found
+                if isinstance(result, tuple):
+                    return context.make_tuple(builder, signature.return_type, result)
+                return result
 
             return call.result(*call.arguments), generate
 
@@ -140,7 +140,7 @@ def _replacements(
             pipelines = define(self)
             if self.state.func_id.func is function:
                 for pipeline in pipelines:
-                    pipeline.passes = [one for one in pipeline.passes if one[0].__name__ not in _UNUSED]
+                    pipeline.passes = [entry for entry in pipeline.passes if entry[0].__name__ not in _UNUSED]
             return pipelines
 
         return define_pipelines
@@ -155,13 +155,13 @@ def _find_singly_assigned_variables(lower: Any) -> None:
     """
     analysis: Any = importlib.import_module("numba.cuda.lowering")
     assignments = importlib.import_module("numba.cuda.core.ir").assign_types
-    blocks, found = lower.func_ir.blocks, set[str]()
+    blocks, single = lower.func_ir.blocks, set[str]()
     if not lower.func_ir.func_id.is_generator:
         reach = analysis.compute_use_defs(blocks)
         times = Counter(s.target.name for block in blocks.values() for s in block.body if isinstance(s, assignments))
         elsewhere = set[str]().union(*reach.usemap.values(), analysis.must_use_alloca(blocks))
-        found = {name for name, count in times.items() if count == 1} - elsewhere
-    lower._singly_assigned_vars, lower._blk_local_varmap = found, {}  # noqa: SLF001 - what the method sets
+        single = {name for name, count in times.items() if count == 1} - elsewhere
+    lower._singly_assigned_vars, lower._blk_local_varmap = single, {}  # noqa: SLF001 - what the method sets
 
 
 @functools.cache
@@ -210,10 +210,10 @@ class LlvmBuilder(Builder):
             constraints = ",".join(filter(None, (constraints, _ALL_MEMORY)))
         attributes = _PURE if pure else _ORDERED if ordered else ()
         code = ir.InlineAsm(function, text, constraints, side_effect=ordered)
-        found = self._builder.call(code, operands, attrs=attributes)
+        value = self._builder.call(code, operands, attrs=attributes)
         if len(kinds) == 1:
-            return [found]
-        return [self._builder.extract_value(found, k) for k in range(len(kinds))]
+            return [value]
+        return [self._builder.extract_value(value, k) for k in range(len(kinds))]
 
     def widened(self, value: Any, kind: Kind) -> Any:
         """Return an integer extended with zeros."""
@@ -286,6 +286,6 @@ class LlvmBuilder(Builder):
                 whole = self._builder.insert_element(whole, value, self.constant("i32", k))
         self._builder.store(whole, pointer.value, align=align)
 
-    def _like(self, known: Any, value: Any) -> Any:
+    def _like(self, like: Any, value: Any) -> Any:
         """Return a Python number as a constant of the type of another value."""
-        return _llvm().Constant(known.type, value) if isinstance(value, int | float) else value
+        return _llvm().Constant(like.type, value) if isinstance(value, int | float) else value

@@ -125,21 +125,21 @@ class NumbaCudaMlir:
 def _no_device_but(cc: tuple[int, int]) -> Iterator[None]:
     """Answer the compiler's query for the current device's capability, which needs a driver, with the target's."""
     tools = _part("tools")
-    known = tools._cached_cc  # noqa: SLF001 - there is no other place to say it
+    cached_query = tools._cached_cc  # noqa: SLF001 - there is no other place to say it
     tools._cached_cc = cc  # noqa: SLF001
     try:
         yield
     finally:
-        tools._cached_cc = known  # noqa: SLF001
+        tools._cached_cc = cached_query  # noqa: SLF001
 
 
 def _with_memory_of_the_launch(ptx: str) -> str:
     """Return PTX whose dynamic shared memory is sized by the launch; numba-cuda-mlir 0.6 declares one byte."""
-    found = _ONE_BYTE.search(ptx)
-    if found is None:
+    match = _ONE_BYTE.search(ptx)
+    if match is None:
         return ptx
-    declared = f".extern .shared .align {found.group('align')} .b8 {found.group('name')}[];\n"
-    rest = ptx[: found.start()] + ptx[found.end() :]
+    declared = f".extern .shared .align {match.group('align')} .b8 {match.group('name')}[];\n"
+    rest = ptx[: match.start()] + ptx[match.end() :]
     entry = rest.index(".visible .entry")
     return _with_memory_of_the_launch(f"{rest[:entry]}{declared}{rest[entry:]}")
 
@@ -196,10 +196,10 @@ class MlirBuilder(Builder):
         result = kinds[0] if len(kinds) == 1 else self._llvm.StructType.get_literal(kinds) if kinds else None
         if ordered:
             constraints = ",".join(filter(None, (constraints, "~{memory}")))
-        found = self._llvm.inline_asm(result, list(operands), text, constraints, has_side_effects=ordered)
+        value = self._llvm.inline_asm(result, list(operands), text, constraints, has_side_effects=ordered)
         if len(kinds) == 1:
-            return [found]
-        return [self._llvm.extractvalue(kind, found, [k]) for k, kind in enumerate(kinds)]
+            return [value]
+        return [self._llvm.extractvalue(kind, value, [k]) for k, kind in enumerate(kinds)]
 
     def widened(self, value: Any, kind: Kind) -> Any:
         """Return an integer extended with zeros."""
@@ -243,8 +243,8 @@ class MlirBuilder(Builder):
         else:
             start = self._llvm.addrspacecast(self._llvm.PointerType.get(_GLOBAL), start)
         element = utilities.to_llvm_storable_type(self._lowering.get_storage_type(memory.type.dtype))
-        found = self._llvm.getelementptr(start.type, start, [position], [_DYNAMIC], element, None)
-        return Pointer(value=found, kind=kind, lanes=lanes)
+        address = self._llvm.getelementptr(start.type, start, [position], [_DYNAMIC], element, None)
+        return Pointer(value=address, kind=kind, lanes=lanes)
 
     def step(self, pointer: Pointer, count: int) -> Pointer:
         """Return the address some vectors further on."""
@@ -283,14 +283,14 @@ class MlirBuilder(Builder):
             return ir.F32Type.get()
         return ir.F64Type.get() if kind == "f64" else ir.IntegerType.get_signless(BITS[kind])
 
-    def _constant(self, known: Any, value: float) -> Any:
+    def _constant(self, kind: Any, value: float) -> Any:
         ir = _part("_mlir.ir")
-        if isinstance(known, ir.IntegerType):
-            bits = int(value) & ((1 << known.width) - 1)
-            signed = bits - (1 << known.width) if known.width > 1 and bits >> (known.width - 1) else bits
-            return self._arith.constant(known, ir.IntegerAttr.get(known, signed))
-        return self._arith.constant(known, ir.FloatAttr.get(known, value))
+        if isinstance(kind, ir.IntegerType):
+            bits = int(value) & ((1 << kind.width) - 1)
+            signed = bits - (1 << kind.width) if kind.width > 1 and bits >> (kind.width - 1) else bits
+            return self._arith.constant(kind, ir.IntegerAttr.get(kind, signed))
+        return self._arith.constant(kind, ir.FloatAttr.get(kind, value))
 
-    def _like(self, known: Any, value: Any) -> Any:
+    def _like(self, like: Any, value: Any) -> Any:
         """Return a Python number as a constant of the type of another value."""
-        return self._constant(known.type, value) if isinstance(value, int | float) else value
+        return self._constant(like.type, value) if isinstance(value, int | float) else value

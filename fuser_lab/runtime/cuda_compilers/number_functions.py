@@ -19,7 +19,7 @@ def assembly(text: str, result: _Typed, *arguments: _Typed) -> Rule:
         values = [operand.value for operand in operands]
         return b.assembly(text, [result[1]], constraints, values, pure=True)[0]
 
-    call = Call(result=result[0], arguments=tuple(known for known, _ in arguments), generate=generate)
+    call = Call(result=result[0], arguments=tuple(operand_type for operand_type, _ in arguments), generate=generate)
 
     # Compilers inspect the parameters of a rule.
     def of_one(x: Any) -> Call:
@@ -131,8 +131,8 @@ def _where(types: Any) -> Rule:
     def where(condition: Any, x: Any, y: Any) -> Call:
         """Return one number or the other, without a branch; of integers of two sizes the larger is the result's."""
         # numba-cuda-mlir gives constants their literal types.
-        kinds = (types.boolean if isinstance(given, types.Boolean) else given for given in (x, y))
-        kind = max(kinds, key=lambda known: 1 if known == types.boolean else known.bitwidth)
+        kinds = (types.boolean if isinstance(side, types.Boolean) else side for side in (x, y))
+        kind = max(kinds, key=lambda candidate: 1 if candidate == types.boolean else candidate.bitwidth)
 
         def generate(b: Builder, holds: Operand, first: Operand, second: Operand) -> Any:
             return b.select(holds.value, first.value, second.value)

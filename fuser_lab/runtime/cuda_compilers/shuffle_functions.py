@@ -28,8 +28,8 @@ def _shuffle(types: Any, mode: str, bound: int) -> Rule:
         letter = "d" if part == "f64" else "l"
 
         def generate(b: Builder, members: Operand, sent: Operand, where: Operand) -> Any:
-            given = sent.value if part == "f64" else b.int64(sent)
-            operands = [given, b.truncated(b.int64(where), "i32"), b.truncated(b.int64(members), "i32")]
+            bits = sent.value if part == "f64" else b.int64(sent)
+            operands = [bits, b.truncated(b.int64(where), "i32"), b.truncated(b.int64(members), "i32")]
             return b.assembly(text, [part], f"={letter},{letter},r,r", operands, ordered=True)[0]
 
         return Call(result=value, arguments=(mask, value, lane), generate=generate)

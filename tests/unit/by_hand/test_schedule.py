@@ -280,6 +280,12 @@ def test_heuristics_that_are_no_transforms():
     with pytest.raises(UnsupportedError, match="Welford"):
         fd.sched.schedule(SchedulerType.REDUCTION)
     assert fd.sched.transforms == ()
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[8, 8], contiguity=True)
+        fd.add_output(fd.ops.neg(x))
+    for scheduler in (SchedulerType.REDUCTION, SchedulerType.INNER_PERSISTENT, SchedulerType.OUTER_PERSISTENT):
+        with pytest.raises(UnsupportedError, match=f"{scheduler.value} do not fit this fusion: it has no reduction"):
+            fd.sched.schedule(scheduler)
 
 
 def test_heuristics_computed_for_inputs_are_applied():

@@ -87,12 +87,22 @@ def test_a_form_of_the_corpus_that_is_not_refused_as_before_is_a_failure(tmp_pat
     assert failures == ["", "expected kernels, got ScheduleError", "expected ScheduleError, got kernels"]
 
 
-def test_lines_that_lead_to_an_error_only() -> None:
+def test_branches_that_lead_to_an_error_only() -> None:
     text = (ROOT / "codegen" / "kernel_eval.py").read_text().splitlines()
-    lines = {number: text[number - 1].strip() for number in errors("codegen/kernel_eval")}
+    every = branches("codegen/kernel_eval")["codegen/kernel_eval"]
+    lines = {b: text[b - 1].strip() for _, b in errors("codegen/kernel_eval", every) if b > 0}
     assert "case _:" in lines.values()
     assert all("raise" in "".join(text[number - 1 : number + 11]) for number in lines)
     assert "return" not in {line.partition(" ")[0] for line in lines.values()}
+
+
+def test_branches_of_code_that_writes_the_text_of_an_error() -> None:
+    module = "codegen/kernel_verifier"
+    text = (ROOT / f"{module}.py").read_text().splitlines()
+    every = branches(module)[module]
+    lines = {text[a - 1].strip() for a, _ in errors(module, every)}
+    assert "case Let(name=name) | Reduce(name=name):" in lines  # in _text, which only _fail calls
+    assert "case Let(name=name, value=value, update=True):" not in lines
 
 
 def test_parameters_of_rows_with_column_sums_are_legal_for_fewer_rows_than_chosen_blocks() -> None:

@@ -192,7 +192,7 @@ def phase_on(*names: str, nbytes: float = MB) -> HostPhase:
 def test_a_kernel_finds_what_was_touched_since_the_cache_was_last_full():
     def found(kernels: list[Any], last: float) -> list[dict[str, float]]:
         begun = begun_phases(kernels, 1, 0.0, last)
-        return [{name: held.last for name, held in one.found.items()} for one in begun]
+        return [{name: held.last for name, held in one.in_caches.items()} for one in begun]
 
     a, b = [phase_on("x", "y")], [phase_on("y", "z")]
     assert found([a, b], 20 * MB) == [{"x": 1.0, "y": 1.0}, {"y": 1.0, "z": 1.0}], "from the previous run, too"

@@ -62,6 +62,8 @@ def reshape_history(old, new):
 def test_reshape_keeps_its_history():
     domain = reshape_history((2, 3, 4), (6, 2, 2))
     assert [type(x) for x in domain.transforms] == [Merge, Split]
+    domain = reshape_history((4, 6), (2, 12))  # an axis is split as soon as the next size divides it
+    assert [type(x) for x in domain.transforms] == [Split, Merge]
     domain = reshape_history((2, 1, 12), (2, 3, 4))
     assert [type(x) for x in domain.transforms] == [Split]
     assert domain.logical[0] is domain.root[0]

@@ -204,7 +204,7 @@ def test_schedulers():
     find = nvfuser_direct.schedule.find_compatible_schedulers
     assert find(pointwise.fusion, inputs) == [SchedulerType.pointwise]
     assert find(reduction.fusion, inputs) == [SchedulerType.reduction]
-    assert find(nothing.fusion, inputs) == [SchedulerType.no_op]
+    assert find(nothing.fusion, inputs) == [SchedulerType.no_op, SchedulerType.expr_eval]
     assert pointwise.sched.can_schedule(pointwise.fusion, SchedulerType.pointwise, inputs) == (True, "")
     taken, why = pointwise.sched.can_schedule(pointwise.fusion, SchedulerType.reduction, inputs)
     assert not taken

@@ -1,6 +1,8 @@
 """Sizes that are known only when inputs are bound: one definition, many shapes; legal and illegal ones."""
 
 import re
+from itertools import product
+from math import prod
 
 import numpy as np
 import pytest
@@ -90,6 +92,17 @@ def test_cats_keep_every_bit():
     np.testing.assert_array_equal(run(record(body), x, y).view(np.uint32), np.concatenate([x, y]).view(np.uint32))
 
 
+def test_open_sizes_of_1_are_reshaped_to_every_shape():
+    shapes = [shape for rank in range(4) for shape in product((1, 2), repeat=rank)]
+    for old, new in product(shapes, shapes):
+        if prod(old) == prod(new):
+            x = counting(*old)
+            fusion = record(lambda fd, old=old, new=new: fd.add_output(
+                fd.ops.neg(fd.ops.reshape(fd.define_tensor([-1] * len(old)), list(new))),
+            ))
+            np.testing.assert_array_equal(run(fusion, x), -x.reshape(new))
+
+
 def test_reshapes_to_shapes_of_others():
     def body(fd):
         x, y = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1, -1])
@@ -101,6 +114,27 @@ def test_reshapes_to_shapes_of_others():
         np.testing.assert_array_equal(run(fusion, x, y), x.reshape(new) + y)
     with pytest.raises(InputError, match="total element counts must match"):
         run(fusion, counting(2, 5), counting(3, 2, 2))
+
+
+@pytest.mark.parametrize("shape", [(6, 1, 2), (1, 6, 2), (6, 2, 1)])
+def test_axes_whose_size_is_1_only_in_a_call_are_merged(shape):
+    def body(fd):
+        x = fd.ops.neg(fd.define_tensor([-1, -1, -1]))
+        fd.add_output(fd.ops.reshape(x, [12]))
+
+    bound = bind(record(body), [spec(shape)]).fusion
+    assert [expr.op.name for expr in bound.exprs] == ["neg", "reshape"]
+    assert len(bound.outputs[0].domain.transforms) == 2
+
+
+def test_a_reshape_of_no_elements_is_full():
+    def body(fd):
+        x = fd.define_tensor([-1, -1, -1])
+        fd.add_output(fd.ops.reshape(x, [0, -1, 5]))
+
+    bound = bind(record(body), [spec((2, 0, 7))]).fusion
+    assert [expr.op.name for expr in bound.exprs] == ["full"]
+    assert bound.outputs[0].shape == (0, 0, 5)
 
 
 def test_one_size_may_be_left_to_be_found_when_bound():

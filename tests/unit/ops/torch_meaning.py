@@ -1,4 +1,7 @@
-"""The meaning of each op in torch, written by hand: an oracle that shares no code with the ops themselves.
+"""The meaning of ops in torch: an oracle that shares no code with the ops themselves.
+
+An op means torch's function of its name, from `torch` or `torch.nn.functional`, unless `Torch` has a method for it.
+An op with neither is not compared with torch.
 
 `TorchDefinition` has ``fd.ops.<name>(...)`` like a definition, and computes immediately: floats in float64, so that
 only the meaning is compared, not the rounding.
@@ -25,21 +28,7 @@ DTYPES = {
 for _name in ("Float8_e4m3fn", "Float8_e5m2", "Float8_e8m0fnu"):
     if _name in DataType.__members__:
         DTYPES[DataType[_name]] = getattr(torch, _name.lower())
-FLOAT = frozenset({
-    "acos", "acosh", "asin", "asinh", "atan", "atanh", "atan2", "cos", "cosh", "exp", "exp2", "expm1", "erf", "erfc",
-    "erfinv", "erfcinv", "lgamma", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh",
-    "sqrt", "tan", "tanh", "truediv",
-})
-# Names with the same meaning and operands in torch.
-SAME = frozenset({
-    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift",
-    "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "cos", "cosh", "eq", "erf", "erfc",
-    "erfinv", "exp", "exp2", "expm1", "floor", "fmod", "frac", "gcd", "ge", "gt", "imag", "isfinite", "isinf", "isnan",
-    "isneginf", "isposinf", "isreal", "le", "lerp", "lgamma", "log", "log10", "log1p", "log2", "logical_and",
-    "logical_not", "logical_or", "lt", "maximum", "minimum", "mul", "ne", "neg", "nextafter", "pow", "real",
-    "reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "signbit", "sin", "sinh", "sqrt", "sub", "tan",
-    "tanh", "trunc", "where",
-})
+# Ops that are not compared with torch although a sample calls them; the reasons say what tests them instead.
 WITHOUT = {
     "sdpfa_bwd": "its operands are results of sdpfa_fwd; test_matmul_attention.py compares it with torch's gradients",
     "uniform": "its generator is nvFuser's; test_random.py compares it with published numbers",
@@ -73,31 +62,44 @@ def lifted(value: Any) -> Any:
     return torch.tensor(value, dtype=kinds[type(value)])
 
 
+def has_fraction(value: Any) -> bool:
+    """Whether a value is a tensor of floating point or complex numbers."""
+    return is_tensor(value) and (value.dtype.is_floating_point or value.dtype.is_complex)
+
+
 def floating(value: Any) -> Any:
-    if is_tensor(value) and not value.dtype.is_floating_point and not value.dtype.is_complex:
-        return value.to(torch.float64)
-    return value
+    return value.to(torch.float64) if is_tensor(value) and not has_fraction(value) else value
+
+
+def function_of(name: str) -> Any:
+    """Torch's function of a name; None if torch has none."""
+    return getattr(torch, name, None) or getattr(nn, name, None)
 
 
 class Torch:
     """``fd.ops`` in torch: ops whose meaning, signature or name differs from torch's are methods."""
 
     def __getattr__(self, name: str) -> Any:
-        if name not in SAME:
+        function = function_of(name)
+        if function is None:
             raise AttributeError(f"{name} has no torch meaning")
 
-        def call(*operands: Any) -> Any:
+        def call(*operands: Any, **options: Any) -> Any:
             values = [lifted(x) for x in operands]
-            if name in FLOAT:
-                values = [floating(x) for x in values]
             if name in {"ceil", "floor", "round", "trunc", "frac"} and values[0].dtype is torch.bool:
                 return values[0] & (name != "frac")
             if name == "frac" and not values[0].dtype.is_floating_point:
                 return torch.zeros_like(values[0])
             if name in {"neg", "abs", "relu", "pow"} and all(v.dtype is torch.bool for v in values):
-                return getattr(torch, name)(*(v.to(torch.int64) for v in values)).to(torch.bool)
-            result = wide(getattr(torch, name)(*values))
-            return result if any(is_tensor(x) for x in operands) else result.item()
+                return function(*(v.to(torch.int64) for v in values)).to(torch.bool)
+            try:
+                result = function(*values, **options)
+            except NotImplementedError:  # torch has no such function of booleans
+                result = function(*map(floating, values), **options)
+            if is_tensor(result) and result.dtype.is_floating_point and not any(map(has_fraction, values)):
+                result = function(*map(floating, values), **options)  # torch computes with integers in float32
+            result = wide(result)
+            return result if any(is_tensor(x) for x in operands) or not is_tensor(result) else result.item()
 
         return call
 
@@ -517,4 +519,4 @@ class TorchDefinition:
 
 def has_meaning(name: str) -> bool:
     """Whether an op can be compared with torch."""
-    return name in SAME or name in vars(Torch)
+    return name not in WITHOUT and (name in vars(Torch) or function_of(name) is not None)

@@ -88,6 +88,26 @@ def test_an_unchanged_graph_stays_where_it_stood(graph, most):
     assert (again.centres, again.routes, again.stands) == (placed.centres, placed.routes, placed.stands)
 
 
+@pytest.mark.parametrize(("room", "stays"), [(0.0, True), (170.0, True), (171.0, False)])
+def test_empty_room_above_or_beside_an_item_stays_up_to_170_pixels(room, stays):
+    graph = Graph(
+        items=(Item(width=40, height=20),) * 2, wires=(Wire(source=0, target=1, trunk=0),), gap=GAP, rank_gap=GAP,
+    )
+    net = solve(graph)
+    first = net.placed(1)
+    upper, lower = first.stands
+
+    def again(below, beside):
+        stands = (upper, lower._replace(top=lower.top + below))
+        items = tuple(item._replace(stood=stand) for item, stand in zip(graph.items, stands, strict=True))
+        origins = tuple(origin + beside for origin in first.origins)
+        return solve(replace(graph, items=items, origins=origins), net.bends).placed(1).centres
+
+    moved = room if stays else 0.0
+    assert again(room, 0.0) == (first.centres[0], (first.centres[1][0], first.centres[1][1] + moved))
+    assert again(0.0, room) == tuple((x + moved, y) for x, y in first.centres)
+
+
 @tries(150, deadline=None)
 @given(graphs())
 def test_items_stand_apart_and_wires_run_down(graph):

@@ -69,6 +69,19 @@ def of_a_vector(fd):
     fd.add_output(fd.ops.neg(product(fd, right=(8,))))
 
 
+def of_more_axes(fd):
+    fd.add_output(fd.ops.neg(product(fd, right=(3, 8, 32))))
+
+
+def of_itself(fd):
+    x = tensor(fd, 16, 16, dtype=HALF)
+    fd.add_output(fd.ops.neg(fd.ops.matmul(x, x)))
+
+
+def columns_stored(fd):
+    fd.add_output(fd.ops.neg(product(fd)), stride_order=[0, 1])
+
+
 def of_floats(fd):
     fd.add_output(fd.ops.neg(product(fd, dtype=DataType.Float)))
 
@@ -97,6 +110,7 @@ def grouped(fd):
     ("body", "code"),
     [
         (several, "several_matmuls"), (of_a_vector, "matmul_vector"), (of_floats, "matmul_dtype"),
+        (of_more_axes, "matmul_batch"), (of_itself, "matmul_one_input"), (columns_stored, "matmul_layout"),
         (summed_after, "matmul_epilogue"), (sliced_after, "matmul_epilogue"), (sorted_after, "evaluated_only"),
         (grouped, "other_matmul"),
     ],

@@ -11,7 +11,7 @@ from fuser_lab.cost.device import host_device
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import OpKind
 from fuser_lab.segmentation import replay, segment
-from fuser_lab.segmentation.fastest import _Known, _Search, fastest, time_model_of
+from fuser_lab.segmentation.fastest import _Known, _Search, _TimedSpace, fastest, time_model_of
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.replay import Fold
 from tests.benchmarks.optimal import irregular
@@ -284,6 +284,19 @@ def test_a_product_is_a_launch_of_its_own_in_the_bound():
     assert len(found.terms) == 3
     assert "1 matrix products" not in str(found)
     assert found.bound == pytest.approx(found.seconds)
+
+
+@pytest.mark.parametrize(("ratio", "corrected"), [(0.74, True), (0.76, False), (1.32, False), (1.34, True)])
+def test_a_price_is_corrected_if_the_measured_time_differs_by_more_than_a_quarter(ratio, corrected):
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.exp(fd.define_tensor([4096, 4096], contiguity=True)))
+    plan = fl.segment(fd)
+    space = _TimedSpace(plan.fusion, plan.oracle, FEW, time_model_of(plan.oracle), ())
+    mask = space.mask(plan.segmented.groups[0].names)
+    price = space.price(mask)
+    seconds = ratio * price / time_model_of(plan.oracle).bandwidth
+    assert space.correct(plan.segmented, [seconds]) == corrected
+    assert space.price(mask) == pytest.approx(ratio * price if corrected else price)
 
 
 def test_the_best_plans_are_measured_and_the_fastest_is_kept():

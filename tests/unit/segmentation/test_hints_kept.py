@@ -42,7 +42,7 @@ def test_a_certificate_says_that_hints_are_kept(strategy, meaning, kept):
     assert certificate.cost == 4 * BYTES + 2 * launch
     assert certificate.ignoring == 2 * BYTES + launch
     told = [str(certificate), certificate_html(certificate), certificate.to_json()]
-    told.append(panels.certificate(answers.certificate(plan), searching=False, known=True))
+    told.append(panels.certificate(answers.certificate(plan), searching=False, exists=True))
     for text in told:
         assert f"with {kept} kept" in text
         assert f"while {kept} are kept" in text

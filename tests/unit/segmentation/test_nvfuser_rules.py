@@ -57,3 +57,16 @@ fd.add_output(ops.cast(ops.mul(c, c), DataType.Half))"""
     assert pads.accepted
     assert casts.accepted
     assert merged in casts.subjects
+
+
+def test_reductions_side_by_side_are_combined_from_their_nearest_source_only():
+    source = """
+x = tensor(16, 16)
+p = ops.add(ops.mul(x, 2.0), 1.0)
+fd.add_output(ops.sum(p, [1]))
+fd.add_output(ops.sum(ops.permute(ops.mul(p, 3.0), [1, 0]), [1]))"""
+    plan = fl.segment(definition(source), strategy="bottom_up")
+    sets = [{name for names in a.subjects for name in names} for a in plan.decisions if a.phase == "combine reductions"]
+    before = {expr.name for expr in plan.fusion.tensor_exprs[:2]}
+    assert sets
+    assert all(before.isdisjoint(names) for names in sets)

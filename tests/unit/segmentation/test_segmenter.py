@@ -10,7 +10,7 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, VerificationError
-from fuser_lab.events import SCHEDULER_NAMES, DecisionLog, Kind
+from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.ir import OpKind
 from fuser_lab.segmentation import Relation, SegmenterOptions, replay, segment, why
 from fuser_lab.segmentation.edits import cut, glue, move
@@ -334,7 +334,3 @@ def test_a_log_is_filtered_by_names_and_by_members():
 def test_filters_that_are_none(given, text):
     with pytest.raises((InputError, ArgumentTypeError), match=re.escape(text)):
         DecisionLog().filter(**given)
-
-
-def test_the_log_knows_every_scheduler():
-    assert list(SCHEDULER_NAMES) == [one.value for one in SchedulerType]

@@ -68,7 +68,7 @@ def test_other_parameters_are_ranked_and_one_is_used(page):
     before = page.explorer.plan
     page.press("Rank other parameters")
     found = before.segments[0].candidates()
-    assert f"from {found.source}" in page.html
+    assert f"from {found.source}; fl.tune" in page.html
     assert page.html.count(">Use</button>") == min(len(found.ranked), 8)
     first = found.ranked[0]
     assert first.text in page.html

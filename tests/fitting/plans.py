@@ -7,16 +7,16 @@ of two plans is faster, with the gaps between kernels and what the L2 cache stil
 import gzip
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.cost.device import Device
-from fuser_lab.cost.fitting import fitted, good_rows, intervals, within
+from fuser_lab.cost.host_fitting import within
 from fuser_lab.cost.kernel_time import (
     NAMES,
     Columns,
@@ -28,10 +28,11 @@ from fuser_lab.cost.kernel_time import (
     columns,
     predicted_seconds,
 )
-from fuser_lab.cost.measurements import Measurement
 from fuser_lab.cost.plan_time import KernelInPlan, in_plan, read_again, share_kept
 from fuser_lab.errors import InputError
 from fuser_lab.reading import UnreadableError, content_of, decoded, parsed, record_of
+from tests.fitting.kernels import fitted, good_rows, intervals
+from tests.fitting.measurements import Measurement
 
 FEWEST: Final = 30  # plans
 FOLDS: Final = 4
@@ -73,20 +74,6 @@ def read_plans(path: Path) -> tuple[MeasuredPlan, ...]:
     except UnreadableError as error:
         msg = f"fit: {path} does not hold plans as python -m tests.benchmarks.plans_on_gpu --out FILE writes them."
         raise InputError(msg) from error
-
-
-def _plan(record: Mapping[str, Any]) -> MeasuredPlan:
-    return MeasuredPlan(
-        fusion=record["fusion"], plan=record["plan"],
-        kernels=tuple(
-            KernelInPlan(
-                features=KernelFeatures(**one["features"]), reads=tuple(map(tuple, one["reads"])),
-                writes=tuple(map(tuple, one["writes"])),
-            )
-            for one in record["kernels"]
-        ),
-        **{name: record[name] for name in ("median", "low", "high")},
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,27 +132,27 @@ class _Plans:
 
     @classmethod
     def of(cls, plans: Sequence[MeasuredPlan]) -> "_Plans":
-        found = [kernel for plan in plans for kernel in plan.kernels]
-        features = [kernel.features for kernel in found if isinstance(kernel.features, KernelFeatures)]
-        if len(features) < len(found):
+        kernels = [kernel for plan in plans for kernel in plan.kernels]
+        features = [kernel.features for kernel in kernels if isinstance(kernel.features, KernelFeatures)]
+        if len(features) < len(kernels):
             msg = "fit: each kernel of a measured plan needs its features."
             raise InputError(msg)
-        tensors = [one for plan in plans for one in read_again(plan.kernels)]
-        again = [(one.nbytes, one.since, number) for number, group in enumerate(tensors) for one in group]
+        tensors = [tensor for plan in plans for tensor in read_again(plan.kernels)]
+        again = [(tensor.nbytes, tensor.since, number) for number, group in enumerate(tensors) for tensor in group]
         return cls(
             kernels=columns(features), owners=np.repeat(np.arange(len(plans)), [len(p.kernels) for p in plans]),
             later=np.array([float(number > 0) for plan in plans for number in range(len(plan.kernels))]),
-            read=np.array([max(sum(size for _, size in kernel.reads), 1) for kernel in found], np.float64),
+            read=np.array([max(sum(size for _, size in kernel.reads), 1) for kernel in kernels], np.float64),
             again=np.array(again, np.float64).reshape(-1, 3), count=len(plans),
         )
 
     def seconds(self, rates: Rates, together: PlanRates, device: Device) -> Numbers:
         """Return the predicted seconds of each plan."""
         nbytes, since, owner = self.again.T
-        kept = share_kept(nbytes, since, together.held * device.l2) * nbytes
-        shares = np.bincount(owner.astype(int), kept, minlength=len(self.read)) / self.read
-        found = in_plan(self.kernels, shares, self.later, rates, together, device)
-        return np.bincount(self.owners, found, minlength=self.count).astype(np.float64)
+        bytes_kept = share_kept(nbytes, since, together.held * device.l2) * nbytes
+        shares = np.bincount(owner.astype(int), bytes_kept, minlength=len(self.read)) / self.read
+        seconds = in_plan(self.kernels, shares, self.later, rates, together, device)
+        return np.bincount(self.owners, seconds, minlength=self.count).astype(np.float64)
 
 
 def predicted_plans(plans: Sequence[MeasuredPlan], model: KernelModel) -> Numbers:
@@ -196,7 +183,7 @@ def fitted_together(rows: Sequence[Measurement], plans: Sequence[MeasuredPlan], 
     places = np.array([fold_of[plan.fusion] for plan in plans])
 
     def fit(which: npt.NDArray[np.bool_], first: KernelModel) -> KernelModel:
-        chosen = _Plans.of([plan for plan, kept in zip(plans, which, strict=True) if kept])
+        chosen = _Plans.of([plan for plan, selected in zip(plans, which, strict=True) if selected])
         return _least_squares(chosen, np.log(medians[which]), kernels, np.log(measured), weights, first)
 
     model = fit(np.full(len(plans), fill_value=True), alone)
@@ -243,11 +230,11 @@ def _least_squares(
         ])
 
     most = math.log(_MOST)
-    found = least_squares(
+    solution = least_squares(
         residuals, np.clip(begin - middle, -0.99 * most, 0.99 * most), bounds=(-most, most), loss="soft_l1",
         f_scale=_OUTLIER, max_nfev=25, xtol=1e-4, ftol=1e-5,
     )
-    of_kernels, together = rates(found.x)
+    of_kernels, together = rates(solution.x)
     return replace(first, rates=of_kernels, together=replace(together, source=f"{plans.count} plans"))
 
 
@@ -256,9 +243,9 @@ def _in_order(plans: Sequence[MeasuredPlan], predicted: Numbers) -> tuple[float,
     groups: dict[str, list[int]] = {}
     for number, plan in enumerate(plans):
         groups.setdefault(plan.fusion, []).append(number)
-    found = [
+    concordant = [
         (plans[a].median < plans[b].median) == (predicted[a] < predicted[b])
         for group in groups.values() for place, a in enumerate(group) for b in group[place + 1 :]
         if plans[a].high < plans[b].low or plans[b].high < plans[a].low
     ]
-    return (float(np.mean(found)) if found else math.nan), len(found)
+    return (float(np.mean(concordant)) if concordant else math.nan), len(concordant)

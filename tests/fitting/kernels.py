@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.cost.device import Device
+from fuser_lab.cost.host_fitting import within
 from fuser_lab.cost.kernel_time import (
     NAMES,
     Columns,
@@ -23,12 +24,11 @@ from fuser_lab.cost.kernel_time import (
     columns,
     predicted_seconds,
 )
-from fuser_lab.cost.measurements import Measurement
 from fuser_lab.errors import InputError
+from tests.fitting.measurements import Measurement
 
 FEWEST = 30  # measurements
 FOLDS = 5  # folds of the cross-validation; no fusion is in both parts of a fold
-WITHIN = 0.2  # of the measured time
 _PRIOR = 3.0  # factor from the data sheet's rate at which the prior's residual is one
 _OUTLIER = 0.15  # residuals beyond this count linearly
 _MOST = 30.0  # largest factor by which a fitted rate may differ from the data sheet's
@@ -100,8 +100,8 @@ class Fit:
             f"in the interval   {self.covered:.1%}",
             "",
             str(self.model),
-            *(f"{name or 'all':>10}: {one.low:.2f} to {one.high:.2f} times the prediction"
-              for name, one in (self.model.intervals or {}).items()),
+            *(f"{name or 'all':>10}: {interval.low:.2f} to {interval.high:.2f} times the prediction"
+              for name, interval in (self.model.intervals or {}).items()),
             "",
             "worst predictions:",
             *(f"  {1e6 * seconds:9.1f} µs, measured {1e6 * row.median:9.1f} µs  {row.fusion} {row.params}"
@@ -119,12 +119,6 @@ def fusion_of(row: Measurement) -> str:
 def good_rows(rows: Sequence[Measurement]) -> list[Measurement]:
     """Return the rows that rates are fitted to: of kernels that ran and do not mostly read at positions in data."""
     return [row for row in rows if row.is_good and row.features.gathered <= _GATHERED * row.features.read]
-
-
-def fitted_rates(rows: Sequence[Measurement], device: Device) -> Rates:
-    """Return the rates of a device that are fitted to measured kernels, without a validation."""
-    start, measured = Rates.of(device), np.array([row.median for row in rows])
-    return _least_squares(columns([row.features for row in rows]), measured, start, start, device)
 
 
 def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
@@ -149,9 +143,9 @@ def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     fold_of = {name: number % folds for number, name in enumerate(names)}
     places = np.array([fold_of[fusion_of(row)] for row in good])
     for fold in range(folds):
-        kept, out = places != fold, places == fold
-        without = _least_squares(_chosen(kernels, kept), measured[kept], start, rates, device)
-        left_out[out] = predicted_seconds(_chosen(kernels, out), without, device)
+        training, out = places != fold, places == fold
+        without = _least_squares(_selected_rows(kernels, training), measured[training], start, rates, device)
+        left_out[out] = predicted_seconds(_selected_rows(kernels, out), without, device)
     factors = measured / left_out
     styles = np.array([row.features.style for row in good])
     model = KernelModel(
@@ -175,7 +169,7 @@ def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     )
 
 
-def _chosen(kernels: Columns, which: npt.NDArray[np.bool_]) -> Columns:
+def _selected_rows(kernels: Columns, which: npt.NDArray[np.bool_]) -> Columns:
     return {name: values[which] for name, values in kernels.items()}
 
 
@@ -190,20 +184,15 @@ def _least_squares(kernels: Columns, measured: Numbers, sheet: Rates, first: Rat
         return Rates(**dict(zip(NAMES, map(float, np.exp(middle + change)), strict=True)))
 
     def residuals(change: Numbers) -> Numbers:
-        found = np.log(predicted_seconds(kernels, rates(change), device)) - times
-        return np.concatenate([found, _WEIGHT * change / math.log(_PRIOR)])
+        errors = np.log(predicted_seconds(kernels, rates(change), device)) - times
+        return np.concatenate([errors, _WEIGHT * change / math.log(_PRIOR)])
 
     begin = np.log([getattr(first, name) for name in NAMES]) - middle
     most = math.log(_MOST)
-    found = least_squares(
+    solution = least_squares(
         residuals, begin, bounds=(-most, most), loss="soft_l1", f_scale=_OUTLIER, max_nfev=60, xtol=1e-4, ftol=1e-5,
     )
-    return rates(found.x)
-
-
-def within(predicted: Numbers, measured: Numbers) -> float:
-    """Return the share of predicted times within 20 % of the measured ones."""
-    return float(np.mean(np.abs(predicted / measured - 1) <= WITHIN))
+    return rates(solution.x)
 
 
 def intervals(
@@ -211,18 +200,18 @@ def intervals(
 ) -> dict[str, Interval]:
     """Return the middle 80 % of the factors between measured and predicted times, by style and overall."""
     outside = (1 - _COVERED) / 2
-    found = {}
+    bounds = {}
     for style in ("", *sorted(set(styles))):
         here = factors if style == "" else factors[styles == style]
         if style == "" or len(here) >= _OF_A_STYLE:
             low, high = np.quantile(here, (outside, 1 - outside))
-            found[style] = Interval(low=min(float(low), 1.0), high=max(float(high), 1.0))
-    return found
+            bounds[style] = Interval(low=min(float(low), 1.0), high=max(float(high), 1.0))
+    return bounds
 
 
 def _interval_of(model: KernelModel, row: Measurement) -> Interval:
-    known = model.intervals or {}
-    return known.get(row.features.style) or known[""]
+    by_style = model.intervals or {}
+    return by_style.get(row.features.style) or by_style[""]
 
 
 def segments_of(rows: Sequence[Measurement]) -> list[npt.NDArray[np.int_]]:
@@ -237,36 +226,36 @@ def rank(groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predicted: N
     """Return the mean rank correlation of predicted and measured times of candidates of one segment."""
     from scipy.stats import spearmanr
 
-    found = []
+    correlations = []
     for group in groups:
         first, second = predicted[group], measured[group]
         if len(group) >= _CANDIDATES and len(set(first)) > 1 and len(set(second)) > 1:
-            found.append(float(spearmanr(first.tolist(), second.tolist()).statistic))
-    return float(np.mean(found)) if found else math.nan
+            correlations.append(float(spearmanr(first.tolist(), second.tolist()).statistic))
+    return float(np.mean(correlations)) if correlations else math.nan
 
 
 def concordant(groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predicted: Numbers) -> float:
     """Return the share of pairs of clearly different candidates that are predicted in their measured order."""
-    found: list[bool] = []
+    agreeing: list[bool] = []
     for group in groups:
         first, second = (group[places] for places in np.triu_indices(len(group), 1))
         apart = np.abs(np.log(measured[first] / measured[second])) >= math.log(_APART)
         same = (measured[first] < measured[second]) == (predicted[first] < predicted[second])
-        found += same[apart].tolist()
-    return float(np.mean(found)) if found else math.nan
+        agreeing += same[apart].tolist()
+    return float(np.mean(agreeing)) if agreeing else math.nan
 
 
 def _choices(
     rows: Sequence[Measurement], groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predicted: Numbers,
 ) -> tuple[float, float]:
     """Return how much slower than the fastest candidate the heuristics' choice and the predicted one are."""
-    found = []
+    slowdowns = []
     for group in groups:
         heuristic = [number for number in group if not rows[number].params]
         if heuristic:
             best = measured[group].min()
-            found.append((measured[heuristic[0]] / best, measured[group[predicted[group].argmin()]] / best))
-    if not found:
+            slowdowns.append((measured[heuristic[0]] / best, measured[group[predicted[group].argmin()]] / best))
+    if not slowdowns:
         return math.nan, math.nan
-    heuristics, model = np.exp(np.log(np.array(found)).mean(axis=0))
+    heuristics, model = np.exp(np.log(np.array(slowdowns)).mean(axis=0))
     return float(heuristics), float(model)

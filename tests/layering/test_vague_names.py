@@ -1,0 +1,85 @@
+"""A name says what a thing is: words such as ``found`` and ``one`` name no variable, parameter or function."""
+
+import symtable
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.layering.test_imports import REPOSITORY
+
+VAGUE = frozenset({"found", "given", "it", "kept", "known", "one", "own", "these", "those", "wanted", "what"})
+
+# Folders without such names. Other packages of fuser_lab join this list when their names are mended.
+CLEAN = (
+    "fuser_lab/analysis", "fuser_lab/bridge", "fuser_lab/cost", "fuser_lab/definition", "fuser_lab/execution",
+    "fuser_lab/interpreter", "fuser_lab/ir", "fuser_lab/lab", "fuser_lab/ops", "fuser_lab/passes", "fuser_lab/plan",
+    "fuser_lab/report", "fuser_lab/runtime", "widgets/fuser_lab_widgets",
+)  # fmt: skip
+UNMENDED = "fuser_lab/definition/dump"
+
+# Files in which a word is a term, with the term.
+TERMS = {
+    ("fuser_lab/analysis/buffer_sizes.py", "kept"): "tensors that a persistent buffer keeps",
+    ("fuser_lab/analysis/reductions.py", "kept"): "axes that a reduction keeps",
+    ("fuser_lab/plan/base.py", "kept"): "kept results of fl.tune, class Kept",
+    ("fuser_lab/plan/planning.py", "kept"): "kept results of fl.tune, class Kept",
+    ("fuser_lab/plan/schedules.py", "kept"): "kept results of fl.tune, class Kept",
+    ("fuser_lab/runtime/executor.py", "kept"): "kept results of fl.tune, class Kept",
+    ("fuser_lab/plan/clock.py", "given"): "a given schedule, class Given",
+    ("fuser_lab/plan/schedules.py", "given"): "a given schedule, class Given",
+}
+
+def bound_names(table: symtable.SymbolTable) -> Iterator[tuple[int, str]]:
+    """Yield the names of variables, parameters and functions, each with the first line of the code around it.
+
+    Fields of classes are left out, because they may be data.
+    """
+    if table.get_type() != "class":
+        symbols = map(table.lookup, VAGUE & set(table.get_identifiers()))
+        yield from ((table.get_lineno(), s.get_name()) for s in symbols if s.is_assigned() or s.is_parameter())
+    for inner in table.get_children():
+        if table.get_type() == "class" and inner.get_type() == "function":
+            yield inner.get_lineno(), inner.get_name()
+        yield from bound_names(inner)
+
+
+def vague_names(source: str) -> list[tuple[int, str]]:
+    # Symbol tables take a tenth of the time of syntax trees.
+    return [(line, name) for line, name in bound_names(symtable.symtable(source, "module", "exec")) if name in VAGUE]
+
+
+def clean_files() -> Iterator[Path]:
+    for folder in CLEAN:
+        paths = (REPOSITORY / folder).rglob("*.py")
+        yield from (path for path in paths if not path.is_relative_to(REPOSITORY / UNMENDED))
+    yield from (REPOSITORY / "fuser_lab").glob("*.py")
+
+
+def test_no_vague_name_is_bound():
+    files = {path.relative_to(REPOSITORY).as_posix(): path.read_text("utf-8") for path in clean_files()}
+    assert len(files) > 300
+    names = {(file, name): line for file, source in files.items() for line, name in vague_names(source)}
+    places = [f"{file}:{line}: {name}" for (file, name), line in sorted(names.items()) if (file, name) not in TERMS]
+    assert not places, "\n".join([*places, "Name a value by what it is, such as `matches`, `strides` or `path`."])
+    assert names.keys() >= TERMS.keys(), "a term is listed that its file does not use"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "found = 1\n", "found: int = 1\n", "total, known = 1, 2\n", "known, total = 1, 2\n", "found += [1]\n",
+        "[one for one in (1, 2)]\n", "for one, other in pairs:\n    pass\n", "lambda given: 1\n",
+        "def f(a, what=1):\n    pass\n", "def f(\n    given,\n    a,\n):\n    pass\n", "def kept():\n    pass\n",
+        "class A:\n    def found(self):\n        pass\n", "class A:\n    def f(self):\n        found = 1\n",
+        "if (wanted := 1):\n    pass\n", "with open('a') as own:\n    pass\n",
+        "match a:\n    case [those]:\n        pass\n",
+    ],
+)  # fmt: skip
+def test_a_vague_name_is_recognized(source):
+    assert vague_names(source)
+
+
+@pytest.mark.parametrize("source", ["class A:\n    kept: int\n", "matches = kept(a, own=1)\n", "a.found = 'one'\n"])
+def test_uses_and_fields_are_allowed(source):
+    assert not vague_names(source)
