@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.api import FusionDefinition, segment
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
+from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.layout import dense_strides, layout_of
 from fuser_lab.definition.binding import bind
@@ -21,6 +21,7 @@ from fuser_lab.passes import ExplicitSeeds
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.arrays import describe, flat_view, storage_dtype
 from fuser_lab.runtime.evaluate import evaluate_segment, origins_of, seen
+from tests.kernels import generate
 
 TARGETS = ("cpu", "cuda")
 STRATEGIES = ("bottom_up", "top_down", "unfused")

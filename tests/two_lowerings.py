@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import fuser_lab as fl
 from fuser_lab import examples
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
+from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir.kernel_transforms import is_hint, is_template
 from fuser_lab.plan import Plan, Segment
@@ -24,6 +24,7 @@ from fuser_lab.runtime.ptx import compile_phases
 from fuser_lab.targets import with_blocks
 from tests.accesses import accesses_of
 from tests.benchmarks.gpu.compilers import ALL
+from tests.kernels import generate
 
 MOST = 1.1  # times as many instructions
 COLUMNS = ("kernels", "as loops", "lowered", "same accesses", "and instructions")

@@ -6,12 +6,13 @@ from math import prod
 
 from fuser_lab.arguments import TEXT, shown, takes
 from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.lower import MovesMore, lower, may_join_rows_and_columns
+from fuser_lab.codegen.lower import MovesMore, may_join_rows_and_columns
+from fuser_lab.codegen.pipeline import lower
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, SchedulerType, reason
 from fuser_lab.errors import CodegenError, InputError
-from fuser_lab.ir import Fusion
 from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.open import LIFTABLE, opened
 from fuser_lab.schedule.parameters import NestChoice
@@ -51,7 +52,12 @@ def _refusal(candidate: Candidate, scheduler: SchedulerType, device: Device) -> 
     for target in sorted(names(), key=lambda name: not target_of(name).has_blocks):
         counted = target_of(target).has_blocks
         try:
-            moved = _moved(_Content(candidate.narrowed), scheduler, target, device, most if counted else None)
+            moved = _moved(
+                KernelRequest(
+                    fusion=candidate.narrowed, scheduler=scheduler, target=target, device=device,
+                    most_bytes=most if counted else None,
+                ),
+            )
         except CodegenError as error:
             return reason(ReasonCode.NOT_LOWERED, why=str(error).rstrip("."))
         if counted and moved > most:
@@ -59,27 +65,13 @@ def _refusal(candidate: Candidate, scheduler: SchedulerType, device: Device) -> 
     return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Content:
-    """A segment that equals others with the same content, so that equal layers of a model are lowered once."""
-
-    fusion: Fusion
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Content) and self.fusion.digest == other.fusion.digest
-
-    def __hash__(self) -> int:
-        return hash(self.fusion.digest)
-
-
-@lru_cache(maxsize=256)
-def _moved(content: _Content, scheduler: SchedulerType, target: str, device: Device, most_bytes: int | None) -> int:
-    """Return the bytes that the kernel of a segment moves, or any number above ``most_bytes`` if it moves more."""
+@lru_cache(maxsize=256)  # equal layers of a model have equal requests
+def _moved(request: KernelRequest) -> int:
+    """Return the bytes that the kernel of a segment moves, or any number above the limit if it moves more."""
     try:
-        kernel = lower(content.fusion, scheduler, target, "asked", {}, device=device, most_bytes=most_bytes)
+        return bytes_moved(lower(request))
     except MovesMore as found:
         return found.moved
-    return bytes_moved(kernel)
 
 
 def bytes_moved(kernel: Kernel) -> int:

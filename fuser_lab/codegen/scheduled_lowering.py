@@ -41,7 +41,7 @@ from fuser_lab.codegen.thread_reductions import Direction, over_threads
 from fuser_lab.codegen.values import applied, call_text
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import ScheduleError, UnsupportedError
+from fuser_lab.errors import CodegenError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, OpKind, Scalar, TensorView
 from fuser_lab.ir.kernel_transforms import is_template
 from fuser_lab.ir.loop_order import Item, grouped
@@ -50,6 +50,7 @@ from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType, Rules, Sche
 from fuser_lab.ir.transform_arguments import int_of
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Combine
+from fuser_lab.targets import target_of, with_blocks
 
 MOST_THREADS = 1024  # per block
 MOST_BLOCKS = (1 << 31) - 1
@@ -77,7 +78,7 @@ def lower_scheduled(
     target
         Name of a target with blocks.
     name
-        Name of the kernel's function.
+        Name of the kernel's function; if it is empty, made from the first output.
     strides
         Strides in elements of inputs that are not dense in their allocation order, or their layouts.
     alignments
@@ -91,8 +92,17 @@ def lower_scheduled(
         If the schedule cannot be lowered; the message names the tensors and loops.
     UnsupportedError
         If an op has no rule for one element, or several results.
+    CodegenError
+        If the target has no blocks.
     """
-    return _Lowering(scheduled, rules, target, name, strides or {}, alignments or {}, outputs or {}).kernel()
+    if not target_of(target).has_blocks:
+        msg = (
+            f"loops over blocks and threads have no kernel for {target!r}: they run on GPUs, and the CPU evaluates "
+            f"that kernel in lock step; see source({with_blocks().name!r})."
+        )
+        raise CodegenError(msg)
+    function = name or f"by_hand_{scheduled.fusion.outputs[0].name}"
+    return _Lowering(scheduled, rules, target, function, strides or {}, alignments or {}, outputs or {}).kernel()
 
 
 class _Lowering:

@@ -19,6 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.concretize import concretize
@@ -135,7 +136,9 @@ def _fusion(names: Sequence[str], dtype: DataType, count: int, size: int) -> Fus
 def _measure(names: Sequence[str], dtype: DataType, count: int, target: str) -> list[Accuracy]:
     inputs = samples(dtype, count)
     fusion = _fusion(names, dtype, count, len(inputs[0]))
-    plan = prepare(fusion, [(fusion, SchedulerType.POINTWISE)], target, allow_fallback=False)
+    plan = prepare(
+        fusion, [KernelRequest(fusion=fusion, scheduler=SchedulerType.POINTWISE)], target, allow_fallback=False,
+    )
     on_host = is_on_host(target)
     arguments = inputs if on_host else [from_numpy_as("torch", x).to(target) for x in inputs]
     results = [to_numpy(x) for x in plan.run(arguments)]

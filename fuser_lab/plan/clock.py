@@ -12,7 +12,8 @@ from fuser_lab.codegen.host_features import host_features
 from fuser_lab.codegen.kernel_features import kernel_features
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.layout import Layout, layout_of
-from fuser_lab.codegen.lower import lower
+from fuser_lab.codegen.pipeline import lower
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.host_plan import host_seconds
 from fuser_lab.cost.host_time import UNSURE, HostFeatures, HostRates
@@ -199,14 +200,16 @@ class ScheduledClock:
         if scheduler is None or evaluated_because(fusion, scheduler):
             return self._evaluated(group)
         strides = read_layouts(fusion.tensor_inputs, layouts)
-        places = tuple((n, strides.get(tv.name)) for n, tv in enumerate(fusion.tensor_inputs))
-        key = (fusion.digest, scheduler, places)
+        request = KernelRequest(
+            fusion=fusion, scheduler=scheduler, target=target_for(self._device), strides=strides, device=self._device,
+        )
+        key = request.key
         if key not in self._known:
             if limited and self._left < len(fusion.tensor_exprs):
                 return None
             self._left -= len(fusion.tensor_exprs)
             try:
-                kernel = lower(fusion, scheduler, target_for(self._device), "asked", strides, device=self._device)
+                kernel = lower(request)
             except CodegenError:
                 self._known[key] = self._evaluated(group)
             else:

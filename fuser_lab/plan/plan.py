@@ -1,19 +1,17 @@
 """Plan: a fusion cut into segments, which can be edited, explained, drawn and run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab import targets
 from fuser_lab.arguments import ANYTHING, FLAG, PATH, listed, optional, takes
-from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import SegmentationError
-from fuser_lab.ir import Fusion
 from fuser_lab.plan.accepted import RUNS_ON
 from fuser_lab.plan.editable import EditablePlan
 from fuser_lab.report import html, save, svg, text
 from fuser_lab.report.shown import Shown
-from fuser_lab.schedule.base import Propose
 
 if TYPE_CHECKING:
     from fuser_lab.runtime.executor import PreparedPlan
@@ -69,9 +67,9 @@ class Plan(Shown, EditablePlan):
         SegmentationError
             If no scheduler accepts some segment.
         """
+        from fuser_lab.plan.requests import request_of
         from fuser_lab.runtime.executor import prepare
 
-        segments: list[tuple[Fusion, SchedulerType]] = []
         for segment in self.segments:
             if segment.scheduler is None:
                 msg = (
@@ -79,27 +77,18 @@ class Plan(Shown, EditablePlan):
                     f"({', '.join(e.name for e in segment.exprs)}); {segment.group.answer.text}."
                 )
                 raise SegmentationError(msg)
-            segments.append((segment.fusion, segment.scheduler))
         current = targets.target_of(target).current
         if current is not None and ":" not in target:
             target = current()()
         with self._lock:
             key = f"{target} {evaluate_refused}"
             if key not in self._cache:
+                kind = targets.target_of(target).name
+                requests = [replace(request_of(segment, kind), shared=self.shared) for segment in self.segments]
                 self._cache[key] = prepare(
-                    self.fusion, segments, target, evaluate_refused=evaluate_refused, compile_now=False,
-                    changes={segment.index: segment.changes for segment in self.segments}, shared=self.shared,
-                    schedules={segment.index: segment.loops for segment in self.segments if segment.loops},
-                    proposals=self._proposals, kept=self.oracle.kept,
+                    self.fusion, requests, target, evaluate_refused=evaluate_refused, compile_now=False,
                 )
             return self._cache[key]
-
-    @property
-    def _proposals(self) -> dict[int, Propose]:
-        """The user-defined schedulers that propose parameters of segments' kernels."""
-        kinds = ((s.index, s.scheduler) for s in self.segments if s.scheduler is not None)
-        proposers = ((index, self.oracle.proposer(kind)) for index, kind in kinds)
-        return {index: propose for index, propose in proposers if propose is not None}
 
     def show(self) -> None:
         """Show the static picture and tables in a notebook, or print the text elsewhere."""

@@ -3,19 +3,20 @@
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fuser_lab.codegen.generate import Problem
 from fuser_lab.codegen.kernel_ir import Kernel
+from fuser_lab.codegen.pipeline import lower
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import CodegenError, InputError, ScheduleError
 from fuser_lab.plan.clock import features_of, prediction_of
+from fuser_lab.plan.requests import request_of
 from fuser_lab.plan.segment_edit import ScheduledSegment
 from fuser_lab.report import html
 from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import seconds_label
 from fuser_lab.schedule.parameters import LoopChange, NestChoice, Values, suggestions
-from fuser_lab.schedule.tuned_parameters import Kept
 from fuser_lab.targets import target_of
 
 
@@ -81,8 +82,7 @@ class Candidates(Shown):
 
 
 def ranked(
-    problem: Problem, changes: Sequence[LoopChange], results: Kept | None, nest: int, candidates: Sequence[Values],
-    tried: Iterable[Values] = (),
+    request: KernelRequest, nest: int, candidates: Sequence[Values], tried: Iterable[Values] = (),
 ) -> Candidates:
     """Return the candidates of a nest that are different kernels, predicted fastest first; nothing is compiled.
 
@@ -91,10 +91,8 @@ def ranked(
 
     Parameters
     ----------
-    problem
-        The kernel.
-    changes, results
-        Parameters set by hand and kept results of `fl.tune`, with which the kernel runs.
+    request
+        The kernel that runs.
     nest
         Number of the nest.
     candidates
@@ -102,20 +100,20 @@ def ranked(
     tried
         Values that give kernels which are left out as well.
     """
-    device = problem.device
-    is_predicted = target_of(problem.target).has_blocks == (device.host is None)
-    others = [change for change in changes if (change.target, change.nest) != (problem.target, nest)]
+    device = request.device
+    is_predicted = target_of(request.target).has_blocks == (device.host is None)
+    others = [change for change in request.changes if (change.target, change.nest) != (request.target, nest)]
 
     def kernels(several: Iterable[Values]) -> Iterator[tuple[Values, Kernel]]:
         for values in several:
-            change = LoopChange(target=problem.target, nest=nest, values=values)
+            change = LoopChange(target=request.target, nest=nest, values=values)
             with contextlib.suppress(CodegenError, ScheduleError):
-                yield values, problem.lowered([*others, change] if values else others, results)
+                yield values, lower(replace(request, changes=[*others, change] if values else others))
 
-    running = problem.lowered(changes, results)
+    running = lower(request)
     seconds, source = math.nan, ""
     if is_predicted:
-        prediction = prediction_of(features_of(problem.fusion, running, device), device)
+        prediction = prediction_of(features_of(request.fusion, running, device), device)
         seconds, source = prediction.seconds, prediction.source
     codes, rows = {_code(running), *(_code(kernel) for _, kernel in kernels(tried))}, list[RankedCandidate]()
     for values, kernel in kernels(candidates):
@@ -124,7 +122,7 @@ def ranked(
         codes.add(code)
         ratio = math.nan
         if is_predicted:
-            ratio = prediction_of(features_of(problem.fusion, kernel, device), device).seconds / seconds
+            ratio = prediction_of(features_of(request.fusion, kernel, device), device).seconds / seconds
         rows.append(RankedCandidate(values=values, ratio=ratio))
     if is_predicted:
         rows.sort(key=lambda row: row.ratio)
@@ -151,12 +149,6 @@ def candidates_of(segment: ScheduledSegment, target: str, nest: int) -> Candidat
         has = f"from 0 to {len(nests) - 1}" if nests else "none, because the schedule set by hand has no parameters"
         msg = f"candidates: nest must be {has}; given {nest}."
         raise InputError(msg)
-    assert segment.scheduler is not None
-    oracle = segment.plan.oracle
-    problem = Problem(
-        fusion=segment.fusion, scheduler=segment.scheduler, target=target, strides={}, alignment={},
-        device=oracle.device, propose=oracle.proposer(segment.scheduler),
-    )
     by_hand = next((change.values for change in segment.changes if (change.target, change.nest) == (target, nest)), ())
     values = [tuple(sorted({**dict(by_hand), **dict(other)}.items())) for other in suggestions(nests[nest])]
-    return ranked(problem, segment.changes, oracle.kept, nest, values)
+    return ranked(request_of(segment, target), nest, values)

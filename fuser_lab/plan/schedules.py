@@ -3,7 +3,7 @@
 import html
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fuser_lab.codegen.decompose import decompose
@@ -16,6 +16,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ir.loop_nest import nest_or_reason
 from fuser_lab.ir.replay import apply, replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
+from fuser_lab.plan.requests import request_of
 from fuser_lab.plan.segment_edit import ScheduledSegment
 from fuser_lab.schedule.parameters import LoopChange, NestChoice
 from fuser_lab.schedule.templates import LOOPS_TARGET, Choices, Reading, following, line_of, read
@@ -108,18 +109,15 @@ def kept_because(segment: ScheduledSegment) -> str:
 
 def _reading(segment: ScheduledSegment, transforms: Sequence[Transform]) -> Reading:
     """Return what a schedule says about a segment's kernels."""
-    assert segment.scheduler is not None
-    fusion, scheduler, device = segment.fusion, segment.scheduler, segment.plan.oracle.device
-    propose, kept = segment.plan.oracle.proposer(scheduler), segment.plan.oracle.kept
-
     def choices(target: str) -> Choices:
+        request = replace(request_of(segment, target), loops=())
+
         def nests(changes: Sequence[LoopChange]) -> Sequence[NestChoice]:
-            made = generate(fusion, scheduler, target, changes=changes, device=device, propose=propose, kept=kept)
-            return made.kernel_ir.nests
+            return generate(replace(request, changes=changes)).kernel_ir.nests
 
         return nests
 
-    return read(decompose(fusion), transforms, choices, segment.plan.segmented.fusion.tensors)
+    return read(decompose(segment.fusion), transforms, choices, segment.plan.segmented.fusion.tensors)
 
 
 def _check_takes_one(function: Callable[..., object]) -> None:

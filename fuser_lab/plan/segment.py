@@ -1,7 +1,7 @@
 """One segment of a plan: its inputs and outputs, its kernel, parameters and schedule."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from fuser_lab.segmentation.origins import with_sources
 if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.codegen.kernel_steps import KernelSteps
-    from fuser_lab.codegen.layout import Layout
+    from fuser_lab.codegen.request import KernelRequest
     from fuser_lab.plan.clock import Features
     from fuser_lab.plan.ranking import Candidates
     from fuser_lab.plan.schedules import SegmentSchedule
@@ -130,7 +130,9 @@ class Segment(Shown):
         CodegenError
             If the segment has no kernel: no scheduler accepts it, or the array library evaluates it.
         """
-        return self._kernel(self.fusion, target, changes=self.changes)
+        from fuser_lab.codegen.generate import generate
+
+        return generate(self._request(target))
 
     def predicted_time(self) -> Prediction:
         """Return the predicted time of the segment's kernel in isolation on the plan's target, with its interval.
@@ -149,6 +151,7 @@ class Segment(Shown):
     @property
     def features(self) -> "Features | Prediction":
         """The features of the segment's kernel on the plan's target, or the predicted time if there is no kernel."""
+        from fuser_lab.codegen.generate import generate
         from fuser_lab.plan.clock import features_of, given_strides, layouts_and_idle, read_layouts, target_for
 
         device = self.plan.oracle.device
@@ -157,7 +160,7 @@ class Segment(Shown):
             return Prediction(seconds=0.0, low=0.0, high=0.0, source="views, which need no kernel")
         strides = read_layouts(self.inputs, layouts)
         try:
-            kernel = self._kernel(self.fusion, target_for(device), changes=self.changes, strides=strides)
+            kernel = generate(replace(self._request(target_for(device)), strides=strides))
         except CodegenError:
             source = DATA_SHEET if device.host is None else device.host.source
             return TimeModel.of(device).predict(self.group.exprs, self.bytes, source)
@@ -165,27 +168,20 @@ class Segment(Shown):
             return Prediction(seconds=0.0, low=0.0, high=0.0, source="tensors without elements, which need no kernel")
         return features_of(self.fusion, kernel.kernel_ir, device)
 
-    def _kernel(
-        self, fusion: Fusion, target: str, changes: tuple[LoopChange, ...] = (),
-        strides: "Mapping[str, Layout] | None" = None,
-    ) -> "GeneratedKernel":
-        """Return the kernel of the segment's ops, for its own sizes or others, and for inputs with these layouts."""
-        from fuser_lab.codegen.generate import generate
+    def _request(self, target: str) -> "KernelRequest":
+        """Return the request for the segment's kernel."""
+        from fuser_lab.plan.requests import request_of
 
         if self.scheduler is None:
             msg = f"segment {self.index} has no kernel: no scheduler accepts it; {self.group.answer.text}."
             raise CodegenError(msg)
-        device = self.plan.oracle.device
         if self.loops and not targets.target_of(target).has_blocks:
             msg = (
                 f"segment {self.index} has no kernel for {target!r}: it is lowered for GPUs, and the CPU evaluates "
                 f"that kernel in lock step; see source({targets.with_blocks().name!r})."
             )
             raise CodegenError(msg)
-        return generate(
-            fusion, self.scheduler, target, strides=strides, changes=changes, device=device, loops=self.loops,
-            propose=self.plan.oracle.proposer(self.scheduler), kept=self.plan.oracle.kept,
-        )
+        return request_of(self, target)
 
     @takes(target=TARGET)
     def steps(self, target: str = targets.CPU.name) -> "KernelSteps":
@@ -206,12 +202,13 @@ class Segment(Shown):
             If no smaller extents fit the ops, or the kernel takes too many steps.
         """
         from fuser_lab.analysis.smaller import smaller
+        from fuser_lab.codegen.generate import generate
         from fuser_lab.codegen.kernel_steps import MOST_ELEMENTS, kernel_steps
 
         generated = self.kernel(target)
         fusion, shrunk = smaller(self.fusion, MOST_ELEMENTS)
         if shrunk:
-            generated = self._kernel(fusion, target)
+            generated = generate(replace(self._request(target), fusion=fusion, changes=()))
         return kernel_steps(generated, fusion, shrunk)
 
     @property

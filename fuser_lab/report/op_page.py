@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fuser_lab.codegen.generate import evaluated_because, generate
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.handles import Handle, Tensor
@@ -125,7 +126,7 @@ def _has_kernel(group: SegmentedGroup, target: str) -> bool:
     if group.scheduler is None or evaluated_because(group.candidate.narrowed, group.scheduler):
         return False
     try:
-        generate(group.candidate.narrowed, group.scheduler, target)
+        generate(KernelRequest(fusion=group.candidate.narrowed, scheduler=group.scheduler, target=target))
     except CodegenError:
         return False
     return True

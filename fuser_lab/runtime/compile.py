@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fuser_lab.codegen.generate import without_comments
+from fuser_lab.codegen.pipeline import without_comments
 from fuser_lab.forks import new_lock
 from fuser_lab.runtime import store
 from fuser_lab.runtime.cuda_compilers import function_sources

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.layout import layout_of
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType
@@ -106,7 +107,9 @@ def _compiled_copy(word: DataType, axes: tuple[_Axis, ...]) -> _Copy | None:
     source, target = fd.fusion.tensor_inputs[0], fd.fusion.outputs[0]
     strides = {source.name: [axis.source for axis in axes], target.name: [axis.target for axis in axes]}
     try:
-        kernel = generate(fd.fusion, SchedulerType.POINTWISE, name="copy", strides=strides)
+        kernel = generate(
+            KernelRequest(fusion=fd.fusion, scheduler=SchedulerType.POINTWISE, name="copy", strides=strides),
+        )
         with interrupts_deferred():
             (call,) = host_calls(kernel)
     except Exception:  # noqa: BLE001 - whatever is wrong with the kernel, the array library can copy

@@ -1,14 +1,13 @@
 """A prepared plan: compiled segments and planned buffers, which any thread can run any number of times."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.codegen.varying import SharedKernels
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import OutOfMemoryError, UnsupportedError
 from fuser_lab.ir import Fusion
-from fuser_lab.ir.transform import Transform
 from fuser_lab.runtime.binding import check_outs
 from fuser_lab.runtime.capture import CapturedPlan, captured
 from fuser_lab.runtime.environment import Environment
@@ -18,11 +17,8 @@ from fuser_lab.runtime.parts import parts_of
 from fuser_lab.runtime.ready import DirectRun
 from fuser_lab.runtime.repeats import ready_runs_of, repeated
 from fuser_lab.runtime.run_memory import RunMemory, is_exhausted
-from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Segment, Step
-from fuser_lab.runtime.variants import KernelOptions, NestedRun, Variant, Variants
-from fuser_lab.schedule.base import Propose
-from fuser_lab.schedule.parameters import LoopChange
-from fuser_lab.schedule.tuned_parameters import Kept
+from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Step
+from fuser_lab.runtime.variants import NestedRun, Variant, Variants
 from fuser_lab.targets import CPU, Later, find, names
 
 
@@ -30,23 +26,19 @@ class PreparedPlan:
     """A concretized fusion, cut into segments, compiled for one target."""
 
     def __init__(
-        self, fusion: Fusion, segments: Sequence[Segment], memory: Memory, *, allow_fallback: bool,
-        evaluate_refused: bool = False, changes: Mapping[int, Sequence[LoopChange]] | None = None,
-        schedules: Mapping[int, Sequence[Transform]] | None = None, shared: SharedKernels | None = None,
-        proposals: Mapping[int, Propose] | None = None, kept: Kept | None = None,
+        self, fusion: Fusion, requests: Sequence[KernelRequest], memory: Memory, *, allow_fallback: bool,
+        evaluate_refused: bool = False,
     ) -> None:
         self.fusion = fusion
-        self.segments = tuple(segments)
+        self.segments = tuple((request.fusion, request.scheduler) for request in requests)
         self.memory = memory
         self.target = memory.target
         self._parts = parts_of(fusion, self.segments)
-        options = KernelOptions(
-            allow_fallback=allow_fallback, evaluate_refused=evaluate_refused, changes=changes or {},
-            schedules=schedules or {}, shared=shared, nested=self._nested, proposals=proposals or {},
-            kept=kept,
+        self._variants = Variants(
+            self._parts, requests, memory, self._nested, allow_fallback=allow_fallback,
+            evaluate_refused=evaluate_refused,
         )
-        self._variants = Variants(self._parts, memory, options)
-        self._run_memory = RunMemory(self._parts, memory, self._release, keeps_layouts=bool(schedules))
+        self._run_memory = RunMemory(self._parts, memory, self._release, keeps_layouts=any(r.loops for r in requests))
         self._ready = ready_runs_of(self._parts, memory)
 
     def __repr__(self) -> str:
@@ -218,9 +210,9 @@ class PreparedPlan:
             return
         raise self._run_memory.exhausted(max(step.fusion.tensors.values(), key=lambda tv: tv.nbytes))
 
-    def _nested(self, fusion: Fusion, segments: Sequence[Segment]) -> NestedRun:
+    def _nested(self, fusion: Fusion, requests: Sequence[KernelRequest]) -> NestedRun:
         """Return a function that runs a segment of this plan that is cut into smaller segments."""
-        return PreparedPlan(fusion, segments, self.memory, allow_fallback=True, evaluate_refused=True).run
+        return PreparedPlan(fusion, requests, self.memory, allow_fallback=True, evaluate_refused=True).run
 
     def _release(self) -> None:
         """Free everything that is kept for later runs."""
@@ -235,11 +227,8 @@ def _without(start: Callable[[], None]) -> Call:
 
 
 def prepare(
-    fusion: Fusion, segments: Sequence[Segment], target: str = CPU.name, *, allow_fallback: bool = True,
+    fusion: Fusion, requests: Sequence[KernelRequest], target: str = CPU.name, *, allow_fallback: bool = True,
     evaluate_refused: bool = False, compile_now: bool = True,
-    changes: Mapping[int, Sequence[LoopChange]] | None = None,
-    schedules: Mapping[int, Sequence[Transform]] | None = None, shared: SharedKernels | None = None,
-    proposals: Mapping[int, Propose] | None = None, kept: Kept | None = None,
 ) -> PreparedPlan:
     """Return a plan that is ready to run.
 
@@ -247,9 +236,10 @@ def prepare(
     ----------
     fusion
         The whole fusion, concretized.
-    segments
-        Segment fusions with their schedulers, in run order; values keep the fusion's names. A segment whose scheduler
-        is None is evaluated, because no scheduler accepts it.
+    requests
+        What is asked for each segment, in run order; values keep the fusion's names, and the target, the device and the
+        memory of inputs are those of a run. A segment whose scheduler is None is evaluated, because no scheduler
+        accepts it. On the CPU, the CUDA kernel of a segment with loops set by hand is evaluated in lock step.
     target
         ``"cpu"``, ``"cuda"`` for torch's current device, or a device such as ``"cuda:1"``.
     allow_fallback
@@ -259,17 +249,6 @@ def prepare(
         Whether this also holds for a segment whose kernel a compiler refuses; otherwise a CompilationError is raised.
     compile_now
         Whether kernels for dense inputs are compiled now rather than at the first run.
-    changes
-        Parameters of kernels set by hand, by the number of the segment.
-    schedules
-        Transforms set by hand, by the number of the segment. On the CPU, the CUDA kernel of such a segment is evaluated
-        in lock step.
-    shared
-        The kernels of the same program at other sizes, with which this plan shares compiled code.
-    proposals
-        Functions that propose parameters of kernels, by the number of the segment, if not the default.
-    kept
-        Results of `fl.tune` that were kept, which replace proposed parameters.
 
     Raises
     ------
@@ -277,8 +256,7 @@ def prepare(
         If the target is unknown, or has no device.
     """
     plan = PreparedPlan(
-        fusion, segments, _memory(target), allow_fallback=allow_fallback, evaluate_refused=evaluate_refused,
-        changes=changes, schedules=schedules, shared=shared, proposals=proposals, kept=kept,
+        fusion, requests, _memory(target), allow_fallback=allow_fallback, evaluate_refused=evaluate_refused,
     )
     if compile_now:
         plan.prepare()

@@ -1,12 +1,12 @@
 """The segments of a prepared plan as steps of a run, which may be bound to arrays, and cancelled between steps."""
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.codegen.layout import Layout
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.forks import renewed
 from fuser_lab.ir import Fusion
@@ -32,18 +32,23 @@ class Step:
 
     A segment that leads only to results that are views of inputs does not run, nor does one that only reshapes a
     result. ``in_lock_step`` says that the kernel is a CUDA kernel scheduled by hand, which the host evaluates.
-    ``strides`` and ``alignment`` are those of the inputs that an automatic kernel is made for, by name, and the strides
-    of outputs that are not dense in their allocation order.
     """
 
-    fusion: Fusion
-    scheduler: SchedulerType | None
+    request: KernelRequest
     generated: GeneratedKernel | None
     evaluated_because: str = ""
     runs: bool = True
     in_lock_step: bool = False
-    strides: Mapping[str, tuple[int, ...] | Layout] = field(default_factory=dict)
-    alignment: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def fusion(self) -> Fusion:
+        """The segment."""
+        return self.request.fusion
+
+    @property
+    def scheduler(self) -> SchedulerType | None:
+        """The scheduler that accepts the segment, or None."""
+        return self.request.scheduler
 
 
 @dataclass(slots=True, kw_only=True)

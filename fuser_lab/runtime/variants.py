@@ -9,14 +9,13 @@ from typing import Any
 from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
-from fuser_lab.codegen.varying import SharedKernels
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, warn
 from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion, OpKind, TensorView
-from fuser_lab.ir.transform import Transform
 from fuser_lab.runtime.ahead import compile_ahead
 from fuser_lab.runtime.aliased_buffers import InputView, input_views
 from fuser_lab.runtime.arrays import shared_with_torch
@@ -25,12 +24,9 @@ from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import evaluate_segment
 from fuser_lab.runtime.memory import Call, Memory
 from fuser_lab.runtime.parts import PlanParts
-from fuser_lab.runtime.steps import Segment, Step
+from fuser_lab.runtime.steps import Step
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
-from fuser_lab.schedule.base import Propose
-from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.registry import SchedulerRegistry
-from fuser_lab.schedule.tuned_parameters import Kept
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.targets import target_of, with_blocks
 
@@ -45,24 +41,8 @@ _KEPT_NAMES = 8 * KEPT_VARIANTS  # given layouts that are known to belong to one
 _KEPT_IDLE = 2  # idle environments with storage, per variant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelOptions:
-    """Options for the kernels of a plan; `fuser_lab.runtime.executor.prepare` describes the fields.
-
-    ``nested`` prepares a segment as a separate plan on the same device.
-    """
-
-    allow_fallback: bool
-    evaluate_refused: bool = False
-    changes: Mapping[int, Sequence[LoopChange]] = field(default_factory=dict)
-    schedules: Mapping[int, Sequence[Transform]] = field(default_factory=dict)
-    shared: SharedKernels | None = None
-    proposals: Mapping[int, Propose] = field(default_factory=dict)
-    kept: Kept | None = None
-    nested: "Callable[[Fusion, Sequence[Segment]], NestedRun] | None" = None
-
-
 NestedRun = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]  # runs a separate plan on inputs, into outputs
+Nested = Callable[[Fusion, Sequence[KernelRequest]], NestedRun]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,10 +61,18 @@ class Variant:
 
 
 class Variants:
-    """The variants of a plan, compiled when first used; the least recently used is evicted."""
+    """The variants of a plan, compiled when first used; the least recently used is evicted.
 
-    def __init__(self, parts: PlanParts, memory: Memory, options: KernelOptions) -> None:
-        self._parts, self._memory, self._options = parts, memory, options
+    ``nested`` prepares a segment as a separate plan on the same device; `fuser_lab.runtime.executor.prepare` describes
+    the other options.
+    """
+
+    def __init__(
+        self, parts: PlanParts, requests: Sequence[KernelRequest], memory: Memory, nested: Nested, *,
+        allow_fallback: bool, evaluate_refused: bool,
+    ) -> None:
+        self._parts, self._requests, self._memory, self._nested = parts, requests, memory, nested
+        self._allow_fallback, self._evaluate_refused = allow_fallback, evaluate_refused
         target = target_of(memory.target)
         self._on_host = target.on_host
         # Loops over blocks and threads: the CPU evaluates the GPU kernel in lock step.
@@ -177,47 +165,41 @@ class Variants:
         # Kernels get the address of the base; the offset of the view is part of its layout.
         alignment.update((view.name, alignment[view.base]) for view in views)
         return tuple(
-            replace(self._step(number, segment, scheduler, layouts, alignment), runs=number in live)
-            for number, (segment, scheduler) in enumerate(self._parts.segments)
+            replace(self._step(request, layouts, alignment), runs=number in live)
+            for number, request in enumerate(self._requests)
         )
 
     def _step(
-        self, number: int, segment: Fusion, scheduler: SchedulerType | None,
-        strides: Mapping[str, tuple[int, ...] | Layout], alignment: Mapping[str, int],
+        self, request: KernelRequest, strides: Mapping[str, tuple[int, ...] | Layout], alignment: Mapping[str, int],
     ) -> Step:
+        segment, scheduler, memory = request.fusion, request.scheduler, self._memory
+        tensors = (*segment.tensor_inputs, *segment.outputs)
+        request = replace(
+            request, target=memory.target, device=memory.gpu, alignment=alignment,
+            strides={tv.name: strides[tv.name] for tv in tensors if tv.name in strides},
+        )
         reason = evaluated_because(segment, scheduler)
         # On a GPU, evaluating single elements would copy them to the host, wait for it, and prevent a CUDA graph. On
         # the CPU it takes 40 us for three ops, and a kernel 3. Compiling it takes 100 ms, but once: machine code stays
         # on disk, and programs with such segments (counters, factors, losses) run them at every step.
         is_single = scheduler is SchedulerType.NO_OP and _computes(segment)
         if scheduler is None or (reason and not is_single):
-            return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
-        options, memory = self._options, self._memory
-        tensors = (*segment.tensor_inputs, *segment.outputs)
-        here = {tv.name: strides[tv.name] for tv in tensors if tv.name in strides}
-        if number in options.schedules:
-            kernel = generate(
-                segment, scheduler, self._lowers_loops.name, strides=here, alignment=alignment,
-                loops=options.schedules[number],
-            )
-            other = self._lowers_loops.name != memory.target
-            return Step(fusion=segment, scheduler=scheduler, generated=kernel, in_lock_step=other)
+            return Step(request=request, generated=None, evaluated_because=reason)
+        if request.loops:
+            kernel = generate(replace(request, target=self._lowers_loops.name))
+            return Step(request=request, generated=kernel, in_lock_step=self._lowers_loops.name != memory.target)
         try:
-            kernel = generate(
-                segment, SchedulerType.POINTWISE if is_single else scheduler, memory.target, strides=here,
-                alignment=alignment, changes=options.changes.get(number, ()), device=memory.gpu,
-                shared=options.shared, propose=options.proposals.get(number), kept=options.kept,
-            )
+            kernel = generate(replace(request, scheduler=SchedulerType.POINTWISE) if is_single else request)
         except CodegenError as error:
             if is_single:
-                return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
-            if not options.allow_fallback:
+                return Step(request=request, generated=None, evaluated_because=reason)
+            if not self._allow_fallback:
                 raise
             made = ", ".join(tv.name for tv in segment.outputs)
             msg = f"the segment of {made} has no {memory.target} kernel, so the array library evaluates it: {error}"
             warn(msg, EvaluationWarning)
-            return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=str(error))
-        return Step(fusion=segment, scheduler=scheduler, generated=kernel, strides=here, alignment=alignment)
+            return Step(request=request, generated=None, evaluated_because=str(error))
+        return Step(request=request, generated=kernel)
 
     def _ready_calls(self, steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[tuple[Call, ...], ...]]:
         """Return the steps with their calls; a kernel that a compiler refuses is evaluated if the options allow it."""
@@ -234,7 +216,7 @@ class Variants:
                     ready.append((step, tuple(self._memory.calls(step.generated))))
                     continue
                 except CompilationError as error:
-                    if not self._options.evaluate_refused and step.scheduler is not SchedulerType.NO_OP:
+                    if not self._evaluate_refused and step.scheduler is not SchedulerType.NO_OP:
                         raise
                     warn(f"{error} The array library evaluates the segment.", EvaluationWarning)
                     step = replace(step, generated=None, evaluated_because=str(error))  # noqa: PLW2901
@@ -243,8 +225,8 @@ class Variants:
 
     def _evaluation(self, step: Step) -> Call:
         segment, memory, needed = step.fusion, self._memory, self._parts.needed
-        if step.scheduler is SchedulerType.GREEDY and not self._on_host and self._options.nested is not None:
-            return self._in_parts(segment, self._options.nested)
+        if step.scheduler is SchedulerType.GREEDY and not self._on_host:
+            return self._in_parts(segment)
         tensors = [v.name for v in segment.inputs if isinstance(v, TensorView)]
         scalars = [v.name for v in segment.inputs if not isinstance(v, TensorView)]
         on_host = self._on_host
@@ -263,10 +245,10 @@ class Variants:
 
         return call
 
-    def _in_parts(self, segment: Fusion, nested: Callable[[Fusion, Sequence[Segment]], NestedRun]) -> Call:
+    def _in_parts(self, segment: Fusion) -> Call:
         """Return a function that runs a segment op by op with torch, and with kernels for ops that torch lacks."""
         whole, parts = without_greedy(segment, self._memory.gpu)
-        run, memory = nested(whole, parts), self._memory
+        run, memory = self._nested(whole, parts), self._memory
         needed = [tv.name if tv.name in self._parts.needed else None for tv in segment.outputs]
         # A run does not write into tensors that have an element at several positions.
         expanded = [layout_of(tv).size < tv.numel for tv in segment.outputs]
@@ -284,11 +266,13 @@ class Variants:
         return call
 
 
-def without_greedy(segment: Fusion, device: Device) -> tuple[Fusion, tuple[Segment, ...]]:
+def without_greedy(segment: Fusion, device: Device) -> tuple[Fusion, tuple[KernelRequest, ...]]:
     """Return a segment of Greedy, for which there is no kernel, cut into segments without Greedy."""
     oracle = SchedulerRegistry(device, frozenset({SchedulerType.GREEDY}))
     segmented = segment_fusion(segment, oracle)
-    return segmented.fusion, tuple((group.candidate.narrowed, group.scheduler) for group in segmented.groups)
+    return segmented.fusion, tuple(
+        KernelRequest(fusion=group.candidate.narrowed, scheduler=group.scheduler) for group in segmented.groups
+    )
 
 
 def _kernels_of(steps: Sequence[Step]) -> tuple[GeneratedKernel, ...]:

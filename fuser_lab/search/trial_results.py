@@ -5,7 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from math import prod
 
-from fuser_lab.codegen.generate import Problem
+from fuser_lab.codegen.pipeline import kernel_digest, lower
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.memory import Memory
 from fuser_lab.runtime.tuned_files import this_host
@@ -16,7 +17,7 @@ from fuser_lab.version import __version__
 
 
 def kept_result(
-    given: Plan, found: Plan, number: int, problem: Problem, memory: Memory, gains: Sequence[tuple[float, float]],
+    given: Plan, found: Plan, number: int, request: KernelRequest, memory: Memory, gains: Sequence[tuple[float, float]],
 ) -> KeptResult | None:
     """Return the parameters that a search found for a segment, as a difference from the heuristics' choice.
 
@@ -26,7 +27,7 @@ def kept_result(
         The plan that the search started from, and its result.
     number
         Number of the segment.
-    problem
+    request
         The kernel as it ran: for inputs that lie so, on the device.
     memory
         The device.
@@ -37,12 +38,13 @@ def kept_result(
     -------
     None if nothing is better, or if better is what the heuristics choose anyway.
     """
-    if not gains:
+    if not gains or request.scheduler is None:
         return None
     before, after = (
-        problem.lowered(plan.segments[number].changes, plan.oracle.kept).nests for plan in (given, found)
+        lower(replace(request, changes=plan.segments[number].changes, kept=plan.oracle.kept)).nests
+        for plan in (given, found)
     )
-    plain = {nest.number: nest for nest in problem.lowered((), None).nests}
+    plain = {nest.number: nest for nest in lower(replace(request, changes=(), kept=None)).nests}
     differ = (
         (nest.number, tuple(sorted(set_by_hand(replace(plain[nest.number], schedule=nest.schedule)).items())))
         for nest in after if nest.number in plain
@@ -54,13 +56,13 @@ def kept_result(
     than = "the parameters set by hand" if by_hand else "the heuristics' choice"
     if any(nest.is_kept for nest in before):
         than = "the parameters kept before"
-    blocks, fusion = target_of(problem.target).has_blocks, problem.fusion
-    machine = Machine.of_gpu(problem.target, problem.device) if blocks else this_host(problem.target, _threads())
+    blocks, fusion = target_of(request.target).has_blocks, request.fusion
+    machine = Machine.of_gpu(request.target, request.device) if blocks else this_host(request.target, _threads())
     # The gains of several nests multiply: the search begins with each where it left the one before.
     seconds = gains[0][0]
     return KeptResult(
-        machine=machine, label=memory.label() if blocks else str(machine), scheduler=problem.scheduler.value,
-        program=fusion.program, kernel=problem.kernel(), changes=changes, shapes=problem.shapes,
+        machine=machine, label=memory.label() if blocks else str(machine), scheduler=request.scheduler.value,
+        program=fusion.program, kernel=kernel_digest(request), changes=changes, shapes=request.shapes,
         ops=tuple(expr.op.name for expr in fusion.tensor_exprs),
         dtypes=tuple(tv.dtype.name for tv in fusion.tensor_inputs), before=seconds,
         after=seconds * prod(fast / slow for slow, fast in gains), than=than,

@@ -16,8 +16,6 @@ from typing import Any
 
 from fuser_lab import arguments
 from fuser_lab.arguments import FLAG, FUNCTION, instance, listed, optional, takes, whole
-from fuser_lab.codegen.generate import Problem
-from fuser_lab.cost.device import Device
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CompilationError, InputError, OutOfMemoryError, ScheduleError
 from fuser_lab.json_text import json_text
@@ -38,7 +36,6 @@ from fuser_lab.runtime.compile import content_key
 from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import progress_bar
-from fuser_lab.runtime.steps import Step
 from fuser_lab.runtime.timing import distance
 from fuser_lab.schedule.parameters import NestChoice, Value, suggestions
 from fuser_lab.schedule.tuned_parameters import KeptResult
@@ -269,12 +266,12 @@ class _Search:
         kept: set[int] = set()
         has_blocks = target_of(self._kind).has_blocks
         machine = prepared.memory.gpu if has_blocks else plan.oracle.device
-        self._problems = {
-            number: _problem(self._plan, step, self._kind, machine)
+        self._requests = {
+            number: replace(step.request, device=machine, shared=None)
             for number, step in enumerate(prepared.steps(self._inputs))
             if step.runs and step.generated and step.scheduler is not None
         }
-        open_ = [number for number in segments if number in self._problems]
+        open_ = [number for number in segments if number in self._requests]
         for number in open_:
             place = self._place(plan.segments[number], prepared, device)
             known = None if again else _read(place, number)
@@ -292,7 +289,7 @@ class _Search:
                 break
             _write(place, self._trials[before:])
         results = (
-            kept_result(self._plan, plan, number, self._problems[number], prepared.memory, self._gains(number))
+            kept_result(self._plan, plan, number, self._requests[number], prepared.memory, self._gains(number))
             for number in open_
         )
         return Tuning(
@@ -341,7 +338,7 @@ class _Search:
             around = current.segments[number].params(self._kind)[nest.number]
             candidates = [tuple(sorted({**start, **dict(best.values), **dict(v)}.items())) for v in suggestions(around)]
             order = ranked(
-                self._problems[number], plan.segments[number].changes, plan.oracle.kept, nest.number,
+                replace(self._requests[number], changes=plan.segments[number].changes), nest.number,
                 [values for values in dict.fromkeys(candidates) if values not in tried], tried,
             ).ranked[:left]
             left = None if left is None else left - len(order)
@@ -451,15 +448,6 @@ class _Search:
             exprs, specs, start, content_key(kernel.source),
         )
         return f"tuned/{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}.json"
-
-
-def _problem(plan: Plan, step: Step, target: str, device: Device) -> Problem:
-    """Return a segment's kernel as it runs."""
-    assert step.scheduler is not None
-    return Problem(
-        fusion=step.fusion, scheduler=step.scheduler, target=target, strides=step.strides, alignment=step.alignment,
-        device=device, propose=plan.oracle.proposer(step.scheduler),
-    )
 
 
 class _Ended(Exception):  # noqa: N818 - an outcome that the caller asked for

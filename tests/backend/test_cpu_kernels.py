@@ -14,7 +14,6 @@ from backend.fusions import D, S, build, close, numbers
 from backend.reductions import backward, softmax
 
 from fuser_lab.codegen import long_loops
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_ir import Alloc, Load, Loop, Role, terms_of, walk
 from fuser_lab.dtypes import DataType
@@ -23,7 +22,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ir.term import Apply, index
 from fuser_lab.runtime.compile import defined_in
 from fuser_lab.runtime.cpu_kernels import compiled_library
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import generate, prepare
 from tests.processor import has, vector_instructions
 
 

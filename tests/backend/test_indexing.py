@@ -9,13 +9,11 @@ from backend.fusions import D, S, build, close, numbers
 from backend.lookups import LOOKUPS, Lookup
 from unit.codegen.test_kernels_in_lock_step import run
 
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import If, Load, VectorLoad, terms_of, walk
-from fuser_lab.codegen.lower import lower
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.concretize import concretize
 from fuser_lab.interpreter import evaluate
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import generate, lower, prepare
 
 TARGETS = ("cpu", "cuda")
 by_lookup = pytest.mark.parametrize("lookup", LOOKUPS, ids=lambda x: x.name)

@@ -9,13 +9,12 @@ import pytest
 from backend.fusions import TOLERANCE, D, S, build, close, numbers, one_of_each_kind
 from scipy import special
 
-from fuser_lab.codegen.generate import generate
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.ops import OPS
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import generate, prepare
 
 SMALL = (D.Short, D.Char, D.Byte)
 DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, *SMALL, D.UInt64, D.Bool)

@@ -12,12 +12,12 @@ from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Role, VectorLoad, VectorStore, walk
 from fuser_lab.codegen.layout import layout_of
-from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from tests.agreement import logical, near
+from tests.kernels import lower
 
 DTYPES = (
     D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool, D.Float8_e4m3fn, D.Float8_e5m2,

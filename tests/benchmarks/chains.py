@@ -18,7 +18,7 @@ import numpy as np
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.codegen.generate import generate
+from tests.kernels import generate
 
 PROMISED = 2.0  # seconds for 1,200 ops
 SHAPE = (64, 1024)

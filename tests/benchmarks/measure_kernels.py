@@ -23,7 +23,7 @@ from zlib import crc32
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
+from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.codegen.kernel_features import kernel_features, largest_phase
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.definition.spec import Fill
@@ -33,13 +33,13 @@ from fuser_lab.runtime.ahead import compile_kernel, processors
 from fuser_lab.runtime.arrays import TORCH_OF
 from fuser_lab.runtime.binding import slot_of
 from fuser_lab.runtime.clocks import HostClock
-from fuser_lab.runtime.executor import prepare
 from fuser_lab.runtime.this_gpu import this_gpu
 from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
 from tests.benchmarks.gpu.workloads import WORKLOADS
 from tests.benchmarks.second import SECOND
 from tests.benchmarks.written import F, Written
 from tests.fitting.measurements import Measurement, Measurements, save
+from tests.kernels import generate, prepare
 
 Given = tuple[FusionDefinition, list[Any]]
 MOST: Final = {"cuda": 1 << 30, "cpu": 1 << 26}  # bytes that a segment reads and writes

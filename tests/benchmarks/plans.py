@@ -34,6 +34,7 @@ from fuser_lab.codegen.kernel_features import kernel_features
 from fuser_lab.plan.clock import given_strides, layouts_and_idle, read_layouts
 from fuser_lab.runtime.ahead import processors
 from tests.benchmarks.measure_kernels import brief
+from tests.kernels import kernel_of
 
 SAMPLES: Final = 11
 OPS: Final = 100  # maximum per fusion
@@ -260,7 +261,7 @@ def described(plan: fl.Plan) -> list[Row]:
                 source = next(iter(segment.group.tensor_inputs), tensor).name
                 base[tensor.name] = base.get(source, source)
             continue
-        kernel = segment._kernel(segment.fusion, "cuda", strides=read_layouts(segment.inputs, layouts))
+        kernel = kernel_of(segment, "cuda", strides=read_layouts(segment.inputs, layouts))
         reads, writes = (
             [(base.get(t.name, t.name), t.nbytes) for t in tensors]
             for tensors in (segment.group.tensor_inputs, segment.group.outputs)

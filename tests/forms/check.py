@@ -12,11 +12,13 @@ import numpy as np
 
 from fuser_lab.analysis.smaller import smaller
 from fuser_lab.api import FusionDefinition, segment
-from fuser_lab.codegen.generate import GeneratedKernel, Problem, generate
+from fuser_lab.codegen.generate import GeneratedKernel, generate
 from fuser_lab.codegen.host_features import host_features
 from fuser_lab.codegen.kernel_features import kernel_features
 from fuser_lab.codegen.links import machine_lines, schedule_lines, source_lines
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS, without_rules
+from fuser_lab.codegen.pipeline import kernel_digest
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.statement_traffic import statement_traffic
 from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.device import Device
@@ -36,6 +38,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.transform import MemoryType, ParallelType
 from fuser_lab.plan import Plan, Segment
+from fuser_lab.plan.requests import request_of
 from fuser_lab.runtime.ptx import compile_phases, kernel_key, listing
 from fuser_lab.schedule.base import Heuristics, Scheduler, heuristics_of
 from fuser_lab.schedule.by_hand import apply_schedule
@@ -235,20 +238,20 @@ def _kernel(found: Made, part: Any, strides: Mapping[str, tuple[int, ...]], targ
         v.name: one.alignment for v, one in zip(part.plan.fusion.inputs, inputs, strict=False)
         if isinstance(one, Given) and one.alignment < 16 and v.name in part.fusion.tensors
     }
-    problem = Problem(
-        fusion=part.fusion, scheduler=part.scheduler, target=target, strides=strides, alignment=alignment,
-        device=part.plan.oracle.device, propose=part.plan.oracle.proposer(part.scheduler),
-    )
+    request = replace(request_of(part, target), name="kernel", strides=strides, alignment=alignment, kept=None)
     questions, shared = found.form.questions, None
     if "shared" in questions:
         shared = SharedKernels()
         with contextlib.suppress(UnsupportedError):
             fusion, _ = smaller(part.fusion, max(max(tv.numel for tv in part.fusion.tensors.values()) // 2, 1))
-            generate(fusion, part.scheduler, target, "kernel", shared=shared, device=problem.device)
+            generate(
+                KernelRequest(
+                    fusion=fusion, scheduler=part.scheduler, target=target, name="kernel", shared=shared,
+                    device=request.device,
+                ),
+            )
     return generate(
-        part.fusion, part.scheduler, target, "kernel", strides, alignment, changes=part.changes, loops=part.loops,
-        device=problem.device, propose=problem.propose, shared=shared,
-        kept=_kept(problem, found.form) if "kept" in questions else None,
+        replace(request, shared=shared, kept=_kept(request, found.form) if "kept" in questions else None),
     )
 
 
@@ -271,18 +274,18 @@ def _schedulers(form: Form) -> Any:
     return OPEN_SCHEDULERS if form.is_open else None
 
 
-def _kept(problem: Problem, form: Form) -> Kept:
+def _kept(request: KernelRequest, form: Form) -> Kept:
     """Return the parameters of a form as results that were kept, for its sizes or for twice the first of them."""
     host = Machine(target="cpu", device="some CPU", detail="4")
-    machine = Machine.of_gpu(problem.target, problem.device) if target_of(problem.target).has_blocks else host
-    shapes = problem.shapes
+    machine = Machine.of_gpu(request.target, request.device) if target_of(request.target).has_blocks else host
+    shapes = request.shapes
     if len(form.calls) % 2 and shapes and shapes[0]:
         shapes = ((2 * shapes[0][0], *shapes[0][1:]), *shapes[1:])
     result = KeptResult(
-        machine=machine, label=str(machine), scheduler=problem.scheduler.value, program=problem.fusion.program,
-        kernel="another" if form.is_open else problem.kernel(), shapes=shapes, ops=(), dtypes=(), before=2.0, after=1.0,
-        changes=tuple((change.nest, change.values) for change in form.changes), than="the heuristics' choice",
-        date="2026-01-01", version="0",
+        machine=machine, label=str(machine), scheduler=request.scheduler.value, program=request.fusion.program,
+        kernel="another" if form.is_open else kernel_digest(request), shapes=shapes, ops=(), dtypes=(), before=2.0,
+        after=1.0, changes=tuple((change.nest, change.values) for change in form.changes),
+        than="the heuristics' choice", date="2026-01-01", version="0",
     )
     return Kept(results=(result,), host=host)
 

@@ -18,7 +18,6 @@ from hand_schedules import CASES as BY_HAND
 from hand_schedules import TOLERANCE, arrays, bound
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import generate
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import EvaluationWarning, InputError
@@ -27,10 +26,10 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ops import COMPOSITES, OPS
 from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
-from fuser_lab.runtime.executor import prepare
 from fuser_lab.runtime.generator import reference_form
 from fuser_lab.runtime.this_gpu import this_gpu
 from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
+from tests.kernels import generate, prepare
 
 STRATEGIES = ("bottom_up", "top_down", "saving", "unfused")
 _DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool, D.ComplexFloat, D.ComplexDouble)

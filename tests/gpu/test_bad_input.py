@@ -11,12 +11,12 @@ from backend.reductions import softmax
 from needs import needs
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import generate
 from fuser_lab.cost.device import A100
 from fuser_lab.errors import InputError
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime import cubins
-from fuser_lab.runtime.executor import PreparedPlan, prepare
+from fuser_lab.runtime.executor import PreparedPlan
+from tests.kernels import generate, prepare
 
 torch = needs("torch")
 pytestmark = pytest.mark.gpu

@@ -15,7 +15,8 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.ops import OPS
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
-from fuser_lab.runtime.executor import PreparedPlan, prepare
+from fuser_lab.runtime.executor import PreparedPlan
+from tests.kernels import prepare
 
 torch = needs("torch")
 pytestmark = pytest.mark.gpu

@@ -13,7 +13,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import prepare
 
 torch = needs("torch")
 pytestmark = pytest.mark.gpu

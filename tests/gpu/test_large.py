@@ -8,7 +8,7 @@ from backend.fusions import D, S, build
 from backend.reductions import softmax
 from needs import needs
 
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import prepare
 
 torch = needs("torch")
 pytestmark = pytest.mark.gpu

@@ -10,7 +10,7 @@ from gpu.kinds import placed, twice
 from needs import needs
 
 from fuser_lab.interpreter import evaluate
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import prepare
 
 torch = needs("torch")
 pytestmark = pytest.mark.gpu

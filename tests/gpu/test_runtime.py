@@ -19,7 +19,8 @@ import fuser_lab as fl
 from fuser_lab.errors import CompilationError, EvaluationWarning, InputError, OutOfMemoryError, UnsupportedError
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime import cubins
-from fuser_lab.runtime.executor import PreparedPlan, prepare
+from fuser_lab.runtime.executor import PreparedPlan
+from tests.kernels import prepare
 
 torch = needs("torch")
 pytestmark = pytest.mark.gpu

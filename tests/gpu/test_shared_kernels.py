@@ -7,7 +7,7 @@ from needs import needs
 
 from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import prepare
 
 torch = needs("torch")
 pytestmark = pytest.mark.gpu

@@ -18,7 +18,7 @@ ALLOWED = {
         "fuser_lab.runtime.host",
     },
     "defaults of arguments": {
-        "fuser_lab.codegen.generate", "fuser_lab.definition.spec", "fuser_lab.execution.accuracy",
+        "fuser_lab.codegen.request", "fuser_lab.definition.spec", "fuser_lab.execution.accuracy",
         "fuser_lab.nvfuser_direct.executors", "fuser_lab.plan.editable", "fuser_lab.plan.plan",
         "fuser_lab.plan.segment", "fuser_lab.plan.segment_edit", "fuser_lab.runtime.executor",
         "fuser_lab.runtime.timing", "fuser_lab.teaching.questions", "fuser_lab.lab.sweeps",

@@ -9,13 +9,14 @@ from accesses import accesses_of
 from backend.fusions import CASES, D, S, build
 from backend.lookups import LOOKUPS
 
-from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
+from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel
 from fuser_lab.errors import CompilationError
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.cubins import machine_code_of
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import compile_phases
 from fuser_lab.targets.cuda_compiler import COMPILERS, VARIABLE
+from tests.kernels import generate
 
 pytestmark = [
     pytest.mark.ptx,

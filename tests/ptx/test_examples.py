@@ -110,10 +110,10 @@ def test_an_a100_runs_what_was_cut_for_an_h200() -> None:
     from backend.fusions import D, S, build
     from backend.reductions import softmax
 
-    from fuser_lab.codegen.generate import generate
     from fuser_lab.cost.device import A100
     from fuser_lab.runtime.facts import launch_facts
     from fuser_lab.schedule.parameters import LoopChange
+    from tests.kernels import generate
 
     fusion = build(softmax, [(4096, 131_072)], D.BFloat16)
     (launch,) = launch_facts(generate(fusion, S.INNER_PERSISTENT, "cuda", device=A100), A100)

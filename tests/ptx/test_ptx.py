@@ -8,13 +8,13 @@ import pytest
 from backend.fusions import CASES, Case, D, S, build, one_of_each_kind
 from thorough import THOROUGH
 
-from fuser_lab.codegen.generate import generate
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.ir import OpKind
 from fuser_lab.ops import OPS
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code
+from tests.kernels import generate
 
 pytestmark = [
     pytest.mark.ptx,

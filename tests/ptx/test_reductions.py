@@ -9,13 +9,13 @@ from backend.fusions import D, S, build, one_of_each_kind
 from backend.reductions import add_norm, backward, softmax, totals
 from machine import allowed
 
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Alloc, Role, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import compile_phases, machine_code, spills
 from fuser_lab.schedule.parameters import LoopChange
+from tests.kernels import generate
 
 pytestmark = [
     pytest.mark.ptx,

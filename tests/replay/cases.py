@@ -17,7 +17,7 @@ from backend.lookups import LOOKUPS
 from backend.matrix import DTYPES, RECORDS, Form, forms, fusion_of
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
+from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.cost.device import DEVICES, Device
 from fuser_lab.errors import FuserLabError
 from fuser_lab.plan.clock import given_strides, layouts_and_idle, read_layouts
@@ -28,6 +28,7 @@ from tests.benchmarks.second import SECOND
 from tests.forms.check import made
 from tests.forms.corpus import read
 from tests.forms.trace import Untraced
+from tests.kernels import generate, kernel_of
 from tests.unit.ops.sampling import ENTRIES
 from tests.unit.ops.sampling import build as sample_of
 
@@ -185,7 +186,7 @@ def _texts_of(plan: fl.Plan) -> Texts:
         if segment.index in idle or evaluated_because(segment.fusion, segment.scheduler):
             continue
         strides = read_layouts(segment.inputs, layouts)
-        yield from _kernels(segment.index, partial(segment._kernel, segment.fusion, strides=strides))
+        yield from _kernels(segment.index, partial(kernel_of, segment, strides=strides))
 
 
 def _kernels(index: int, generated: Callable[[str], GeneratedKernel]) -> Texts:

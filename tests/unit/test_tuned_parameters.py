@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import Problem
+from fuser_lab.codegen.pipeline import kernel_digest
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import ArgumentTypeError, InputError, TuningWarning
 from fuser_lab.plan.kept_results import keep
 from fuser_lab.runtime import tuned_files
@@ -51,13 +52,11 @@ def result(values: Values, target: str = "cpu", shapes: Shapes = ((ROWS, 300),),
     (one,) = plan.segments
     assert one.scheduler is not None
     device = plan.oracle.device
-    problem = Problem(
-        fusion=one.fusion, scheduler=one.scheduler, target=target, strides={}, alignment={}, device=device,
-    )
+    request = KernelRequest(fusion=one.fusion, scheduler=one.scheduler, target=target, device=device)
     machine = tuned_files.this_host(target) if target == "cpu" else Machine.of_gpu(target, device)
     made = KeptResult(
         machine=machine, label="NVIDIA H200" if target == "cuda" else str(machine), scheduler=one.scheduler.value,
-        program=one.fusion.program, kernel=problem.kernel(), ops=("exp", "sum"), dtypes=("Float",), shapes=shapes,
+        program=one.fusion.program, kernel=kernel_digest(request), ops=("exp", "sum"), dtypes=("Float",), shapes=shapes,
         changes=((0, values),), before=1.12e-5, after=1e-5, than="the heuristics' choice", date="2026-11-20",
         version="0.1.0",
     )

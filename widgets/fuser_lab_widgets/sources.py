@@ -121,10 +121,10 @@ def machine(segment: Any, target: str) -> dict[str, str]:
     assembly = targets.target_of(target).assembly
     if assembly is None:
         return {"problem": f"The machine code of kernels for {target!r} is not shown."}
-    generate: Any = importlib.import_module("fuser_lab.codegen.generate").generate
     if segment.scheduler is None:
         return {"problem": f"segment {segment.index} has no kernel: no scheduler accepts it."}
-    generated = generate(segment.fusion, segment.scheduler, target)
+    code: Any = importlib.import_module("fuser_lab.codegen.generate")
+    generated = code.generate(code.KernelRequest(fusion=segment.fusion, scheduler=segment.scheduler, target=target))
     lines = origins(generated.source, _names(segment))
     texts = assembly.listing()(generated)
     html = "\n\n".join(linked(text, machine_origins(text, lines), "assembly") for text in texts)

@@ -12,9 +12,10 @@ import time
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.codegen.generate import evaluated_because, generate
+from fuser_lab.codegen.generate import evaluated_because
 from tests.benchmarks.chains import CHAINS, processor_seconds
 from tests.benchmarks.cpu.variants import SETS
+from tests.kernels import generate
 
 PROMISED = 0.6  # seconds for each of the first set
 

@@ -16,7 +16,8 @@ import torch
 import fuser_lab as fl
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime.executor import PreparedPlan, prepare
+from fuser_lab.runtime.executor import PreparedPlan
+from tests.kernels import prepare
 
 
 def microseconds(call: Callable[[], Any], count: int = 300) -> float:

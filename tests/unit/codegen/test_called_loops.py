@@ -10,10 +10,10 @@ import pytest
 from backend.fusions import D, S, build
 
 from fuser_lab.codegen import long_loops, named_constants
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Loop, walk
 from fuser_lab.codegen.kernel_steps import kernel_steps
 from fuser_lab.codegen.links import source_lines
+from tests.kernels import generate
 
 Step = Callable[[Any, int, Any, Any], Any]
 

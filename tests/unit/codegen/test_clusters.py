@@ -8,7 +8,6 @@ import pytest
 from backend.fusions import D, S, build, close, numbers
 from backend.reductions import add_norm, softmax, totals
 
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Arrive, Await, Barrier, If, Kernel, Loop, Reduce, Scope, Send, Statement, walk
 from fuser_lab.codegen.layout import layout_of
@@ -22,6 +21,7 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule import gpu_loops
 from fuser_lab.schedule.parameters import LoopChange
+from tests.kernels import generate
 
 
 def norm_of_images(fd: Any, x: Any) -> Any:

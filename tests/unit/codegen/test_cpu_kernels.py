@@ -9,19 +9,17 @@ import pytest
 from backend.fusions import D, S, build, close, numbers, one_of_each_kind
 from backend.reductions import backward
 
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Loop, Store, Transpose, terms_of, walk
 from fuser_lab.codegen.layout import dense_strides, layout_of
-from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.term import Apply
 from fuser_lab.runtime.arrays import flat_view, storage_dtype, to_numpy
-from fuser_lab.runtime.executor import prepare
 from fuser_lab.schedule.loops import CPU_SUMS_BYTES, PARTIAL_ROWS, choose_loops, describe
 from fuser_lab.schedule.state import Space, Style
+from tests.kernels import generate, lower, prepare
 
 DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.Bool, D.ComplexFloat)
 FLOATS = (D.Double, D.Float, D.Half, D.BFloat16)

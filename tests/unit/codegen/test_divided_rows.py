@@ -12,11 +12,9 @@ from unit.codegen.test_gpu_reductions import check
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.kernel_eval import Lanes, evaluate_kernel
 from fuser_lab.codegen.kernel_ir import If, Kernel, Let, Loop, Role, Statement, Store, VectorLoad, VectorStore, walk
-from fuser_lab.codegen.lower import lower
 from fuser_lab.cost.device import H200
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ScheduleError
@@ -27,6 +25,7 @@ from fuser_lab.schedule import gpu_loops
 from fuser_lab.schedule.gpu_loops import row_loops
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.state import Space
+from tests.kernels import generate, lower
 
 LENGTHS = [129, 251, 1021, 1535, 4099, 20_001, 40_003]
 VECTOR = {D.Float: 4, D.BFloat16: 8, D.Half: 8}

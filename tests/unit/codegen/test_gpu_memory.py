@@ -11,7 +11,6 @@ import pytest
 from backend.fusions import D, S, build, close, numbers
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Loop, Role, VectorLoad, terms_of, walk
 from fuser_lab.cost.device import H200, Device
@@ -23,6 +22,7 @@ from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.loops import choose_loops
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
+from tests.kernels import generate
 
 ONE_SM = replace(H200, name="one", sms=1)  # many tiles even for tensors that are small enough for lock step
 NORM = [(16384, 8192), (16384, 8192), (8192,), (16384, 1)]

@@ -15,7 +15,6 @@ from thorough import tries
 
 from fuser_lab.api import FusionDefinition, segment
 from fuser_lab.codegen import gpu_backward, nest_lowering
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.index_math import linear
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import (
@@ -34,7 +33,6 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.layout import dense_strides, layout_of
-from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
@@ -47,6 +45,7 @@ from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from tests import agreement
+from tests.kernels import generate, lower
 
 SHARED_OF_A_BLOCK = 227 << 10
 

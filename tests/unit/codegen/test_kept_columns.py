@@ -8,13 +8,13 @@ from backend.fusions import D, S, build, numbers
 from unit.codegen.test_gpu_memory import ONE_SM, kernel_of, loads, run, schedules
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, If, Role, VectorLoad, VectorStore, terms_of, walk
 from fuser_lab.errors import ScheduleError
 from fuser_lab.ir.term import Apply
 from fuser_lab.schedule.gpu_loops import KEPT_THREADS, MEETING_BUFFER
 from fuser_lab.schedule.state import Style
+from tests.kernels import generate
 
 
 def softmax(axis: int) -> Any:

@@ -8,10 +8,10 @@ import pytest
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
 from fuser_lab.analysis.smaller import smaller
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import walk
 from fuser_lab.codegen.kernel_steps import MOST_ELEMENTS, kernel_steps
 from fuser_lab.errors import UnsupportedError
+from tests.kernels import generate
 
 TARGETS = ("cpu", "cuda")
 

@@ -6,7 +6,6 @@ import pytest
 from backend.fusions import CASES, Case
 
 from fuser_lab.codegen.emitter import Emitter
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
@@ -32,6 +31,7 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Const, Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import target_of
+from tests.kernels import generate
 
 F = DataType.Float
 X = Buffer(name="X", dtype=F, size=64, role=Role.INPUT)

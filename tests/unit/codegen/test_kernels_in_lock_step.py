@@ -8,16 +8,15 @@ from hypothesis import strategies as st
 from thorough import tries
 
 from fuser_lab.api import FusionDefinition, segment
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import If, Kernel, Let, Load, Loop, Reduce, Store, terms_of, walk
 from fuser_lab.codegen.layout import dense_strides, layout_of
-from fuser_lab.codegen.lower import lower
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.targets import target_of
 from tests.agreement import lock_step
+from tests.kernels import generate, lower
 
 TARGETS = ("cpu", "cuda")
 

@@ -14,11 +14,11 @@ from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Kernel, Let, Load, Loop, Role, Statement, Store, walk
 from fuser_lab.codegen.long_loops import Body, Weights, best_cuts, divided, units_of
-from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
+from tests.kernels import lower
 from tests.unit.codegen.test_kernels_in_lock_step import run
 from tests.unit.codegen.test_vectorize import buffer, kernel
 

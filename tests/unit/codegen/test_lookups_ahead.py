@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from backend.fusions import D, S, build, numbers
 
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import (
     Kernel,
     Load,
@@ -21,6 +20,7 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.cost.device import H200
 from fuser_lab.ir.transform import ParallelType
+from tests.kernels import generate
 from tests.unit.codegen.test_gpu_memory import ONE_SM, run
 
 

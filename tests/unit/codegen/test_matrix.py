@@ -10,9 +10,9 @@ from thorough import THOROUGH
 
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.layout import dense_strides, layout_of
-from fuser_lab.codegen.lower import lower
 from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
+from tests.kernels import lower
 
 
 def check(name: str, form: Form, dtype: D, target: str) -> None:

@@ -8,15 +8,14 @@ import pytest
 from backend.fusions import CASES, Case, D, S, build
 
 from fuser_lab.codegen import named_constants
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.kernel_ir import Let, Load, Loop, Role, Store, walk
 from fuser_lab.codegen.kernel_passes import KERNEL_PASSES
-from fuser_lab.codegen.lower import lower
 from fuser_lab.codegen.named_constants import with_named_constants
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Const, Term, Var, index
 from fuser_lab.ir.transform import ParallelType
+from tests.kernels import generate, lower
 from tests.unit.codegen.test_kernels_in_lock_step import run
 from tests.unit.codegen.test_vectorize import buffer, results
 

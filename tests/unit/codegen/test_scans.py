@@ -8,16 +8,15 @@ import pytest
 from backend.fusions import TOLERANCE, D, S, build, close, numbers
 from unit.codegen.test_kernels_in_lock_step import run
 
-from fuser_lab.codegen.generate import evaluated_because, generate
+from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Barrier, Kernel, Scan, Scope, VectorLoad, VectorStore, walk
-from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime.executor import prepare
 from fuser_lab.schedule.parameters import LoopChange
+from tests.kernels import generate, lower, prepare
 
 TARGETS = ("cpu", "cuda")
 SCANS = ("cumsum", "cumprod", "cummax", "cummin")

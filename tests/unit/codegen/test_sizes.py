@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 from thorough import tries
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Kernel, Loop, Phase, walk
 from fuser_lab.codegen.layout import layout_of
-from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.term import Apply, Const, Var
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.runtime.ptx import kernel_key
+from tests.kernels import generate, lower
 
 TARGETS = ("cpu", "cuda")
 

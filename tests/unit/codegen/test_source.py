@@ -10,9 +10,7 @@ import pytest
 from backend.fusions import CASES, Case, D, S, build
 
 from fuser_lab.codegen.cpu_functions import MOST_WRITTEN
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Load, Loop, walk
-from fuser_lab.codegen.lower import lower
 from fuser_lab.codegen.numba_cpu import CpuEmitter
 from fuser_lab.codegen.numba_cuda import CudaEmitter
 from fuser_lab.dtypes import DataType
@@ -21,6 +19,7 @@ from fuser_lab.ir.term import Apply, Const, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import choose_loops, describe
 from fuser_lab.schedule.state import Space
+from tests.kernels import generate, lower
 
 TARGETS = ("cpu", "cuda")
 
@@ -85,7 +84,7 @@ import sys
 from typing import Any
 sys.modules["numba"] = sys.modules["torch"] = None
 from backend.fusions import CASES
-from fuser_lab.codegen.generate import generate
+from tests.kernels import generate
 for case in CASES:
     for target in ("cpu", "cuda"):
         generate(case.fusion(), case.scheduler, target)

@@ -10,7 +10,6 @@ import pytest
 from backend.fusions import D, S, build, close, numbers
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Role, VectorLoad, terms_of, walk
 from fuser_lab.cost.device import H200
 from fuser_lab.errors import ScheduleError
@@ -18,6 +17,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
 from fuser_lab.schedule.state import Evict, Space, Style
+from tests.kernels import generate
 from tests.unit.codegen.test_gpu_memory import run as run_on
 from tests.unit.codegen.test_kernels_in_lock_step import run
 

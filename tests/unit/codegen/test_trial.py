@@ -6,8 +6,8 @@ import pytest
 from backend.fusions import CASES, Case, D, S, build
 
 from fuser_lab.codegen import nests
-from fuser_lab.codegen.lower import lower
 from fuser_lab.ir import Fusion
+from tests.kernels import lower
 
 READ_IN_PLACE = nests._read_in_place
 

@@ -7,9 +7,9 @@ import pytest
 from backend.fusions import D, S, build, numbers
 from backend.lookups import LOOKUPS, Lookup
 
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import If, Let, Load, Role, VectorLoad, terms_of, walk
 from fuser_lab.codegen.unconditional import depends_on, made_of_data, unconditional
+from tests.kernels import generate
 from tests.unit.codegen.test_kernels_in_lock_step import run
 
 POINTWISE = [lookup for lookup in LOOKUPS if lookup.scheduler is S.POINTWISE]

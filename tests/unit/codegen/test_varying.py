@@ -10,13 +10,13 @@ from unit.codegen.test_sizes import computed
 
 import fuser_lab as fl
 from fuser_lab.codegen.divisions import divisions_before_loops
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Kernel, Let, Loop, terms_of, walk
 from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.ptx import kernel_key
+from tests.kernels import generate
 
 # Computation, scheduler and shapes. Tiles that CPU kernels transpose stay constant.
 CASES = {

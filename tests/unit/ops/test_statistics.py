@@ -123,7 +123,7 @@ def test_lines_of_a_kernel_lead_to_the_welford():
         fd.add_output(mean)
         fd.add_output(square)
     plan = segment(fd, [data((8, 16))])
-    from fuser_lab.codegen.generate import generate
+    from tests.kernels import generate
 
     kernel = generate(plan.segments[0].fusion, plan.segments[0].scheduler, "cpu")
     name = fd.fusion.exprs[0].name

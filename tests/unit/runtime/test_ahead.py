@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from backend.fusions import D, S, build
 
-from fuser_lab.codegen.generate import GeneratedKernel, generate
+from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.runtime import ahead
 from fuser_lab.runtime.cpu_kernels import is_compiled
+from tests.kernels import generate
 
 
 def kernels(count: int, size: int) -> list[GeneratedKernel]:

@@ -11,7 +11,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
 from fuser_lab.runtime.arrays import describe, flat_view, from_numpy_as, inputs_to_numpy, kind_of, to_numpy
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import prepare
 
 
 def test_numpy_and_numbers() -> None:

@@ -15,11 +15,11 @@ from backend.fusions import D, S, build
 from machine import allowed
 from numba.core.registry import cpu_target
 
-from fuser_lab.codegen.generate import generate
 from fuser_lab.runtime import cpu_kernels, store
 from fuser_lab.runtime.compile import _MACHINE_CODE, content_key, defined_in, functions_of, source_path
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.storage import Lifetime, plan_storage
+from tests.kernels import generate
 from tests.memory_bound import resident
 
 PROGRAM = """
@@ -28,12 +28,13 @@ begin = time.perf_counter()
 import numpy as np
 from backend.fusions import D, S, build
 from numba.core.registry import cpu_target
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.runtime import cpu_kernels
 from fuser_lab.runtime.executor import prepare
 made, compiled = [], cpu_kernels.compiled
 cpu_kernels.compiled = lambda definition: made.append(definition) or compiled(definition)
 fusion = build(lambda fd, x: fd.ops.sum(fd.ops.exp(x), [1]), [(700, 300)], D.Float)
-plan = prepare(fusion, [(fusion, S.REDUCTION)], allow_fallback=False)
+plan = prepare(fusion, [KernelRequest(fusion=fusion, scheduler=S.REDUCTION)], allow_fallback=False)
 (got,) = plan.run([np.zeros((700, 300), np.float32)])
 assert (got == 300).all()
 print(json.dumps({"compiled": len(made), "seconds": time.perf_counter() - begin}))
@@ -221,7 +222,7 @@ def test_a_cycle_of_references_may_end_kernels_in_any_order(tmp_path: Path) -> N
 _HALVES = """
 import numpy as np
 from backend.fusions import D, S, build
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import prepare
 fusion = build(lambda fd, x: fd.ops.cast(fd.ops.exp(x), D.Half), [(5,)], D.Half)
 (got,) = prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False).run([np.zeros(5, np.float16)])
 print(got.dtype, *got)

@@ -12,7 +12,7 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.runtime import evaluate
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import prepare
 
 torch = needs("torch")
 GREEDY = SchedulerType.GREEDY

@@ -14,8 +14,9 @@ from fuser_lab.errors import CodegenError, EvaluationWarning, InputError, Unsupp
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime import variants
-from fuser_lab.runtime.executor import PreparedPlan, prepare
+from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.steps import CancelFlag, Cancelled
+from tests.kernels import prepare
 
 
 def exp_plan(shape: tuple[int, ...] = (3, 4)) -> PreparedPlan:

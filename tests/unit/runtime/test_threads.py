@@ -16,7 +16,7 @@ import json, os, sys, threading
 {first}
 import numpy as np
 from backend.fusions import D, S, build
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import prepare
 fusion = build(lambda fd, x: fd.ops.sum(fd.ops.exp(x), [1]), [(700, 300)], D.Float)
 plan = prepare(fusion, [(fusion, S.REDUCTION)], allow_fallback=False)
 x = np.zeros((700, 300), np.float32)

@@ -19,9 +19,10 @@ from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.runtime import clocks
 from fuser_lab.runtime.clocks import LEAST_SAMPLES, MOST_SAMPLES, DeviceClock, HostClock, Turns
-from fuser_lab.runtime.executor import PreparedPlan, prepare
+from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.timing import _Measurement as Measurement
 from fuser_lab.runtime.timing import deviation, measure
+from tests.kernels import prepare
 
 
 @dataclass

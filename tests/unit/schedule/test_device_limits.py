@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Alloc, Reduce, Role, walk
 from fuser_lab.cost.device import A100, DEVICES, H200
 from fuser_lab.schedule.gpu_loops import backward_loops, row_loops, row_room, shared_room
 from fuser_lab.schedule.state import Space
+from tests.kernels import generate
 
 SMALL = fl.Device(
     name="small", cc=(8, 6), sms=28, shared_per_sm=100 << 10, shared_per_block=99 << 10, l2=3 << 20, bandwidth=360.0,

@@ -8,7 +8,7 @@ from thorough import share
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.codegen.lower import MovesMore, lower
+from fuser_lab.codegen.lower import MovesMore
 from fuser_lab.codegen.one_kernel import bytes_moved, with_lifted
 from fuser_lab.cost.device import H200
 from fuser_lab.cost.reasons import ReasonCode
@@ -25,6 +25,7 @@ from tests.benchmarks.optimal import irregular
 from tests.fuzz.check import Checked
 from tests.fuzz.choices import Seeded
 from tests.fuzz.generator import generate
+from tests.kernels import lower
 from tests.unit.test_plan import made_by
 
 TARGETS = ("cpu", "cuda")

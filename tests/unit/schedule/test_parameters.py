@@ -10,7 +10,6 @@ from backend.reductions import add_norm, backward, softmax, totals
 from thorough import THOROUGH
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.layout import dense_strides, layout_of
 from fuser_lab.dtypes import DataType
@@ -19,6 +18,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule.parameters import BACKWARD_NAMES, LoopChange, Values, changed, suggestions
+from tests.kernels import generate
 
 Shapes = list[tuple[int, ...]]
 CASES: tuple[tuple[str, Callable[..., Any], Shapes, DataType, S], ...] = (

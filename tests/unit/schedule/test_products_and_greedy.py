@@ -4,12 +4,13 @@ import pytest
 from unit.schedule.asking import ask, codes, fusion_of, tensor
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import evaluated_because, generate
+from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.cost.device import A100, H200, Device
 from fuser_lab.cost.verdict import SchedulerType as Type
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.schedule.registry import SchedulerRegistry
+from tests.kernels import generate
 
 HALF, WHOLE = DataType.Half, DataType.Int
 V100 = Device(

@@ -18,10 +18,10 @@ from fuser_lab.errors import DefinitionError, InputError, StateError
 from fuser_lab.passes import offsets_of
 from fuser_lab.runtime import host_ready
 from fuser_lab.runtime.argument_manager import ArgumentManager
-from fuser_lab.runtime.executor import prepare
 from fuser_lab.runtime.host import HostMemory
 from tests.fuzz.choices import Seeded
 from tests.fuzz.generator import generate
+from tests.kernels import prepare
 
 DATA = Path(__file__).parents[2] / "data"
 CASES = {case["id"]: case for case in json.loads((DATA / "segmentation_cases.json").read_text())}

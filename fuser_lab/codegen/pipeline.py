@@ -1,0 +1,113 @@
+"""The way from a request to the source of its kernel, in steps that can be looked at one by one."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from typing import TypeVar
+
+from fuser_lab.analysis.numbering import numbered
+from fuser_lab.codegen.accurate import accurate
+from fuser_lab.codegen.decompose import decompose
+from fuser_lab.codegen.emitter import Source
+from fuser_lab.codegen.kernel_ir import Kernel
+from fuser_lab.codegen.lower import write
+from fuser_lab.codegen.request import KernelRequest
+from fuser_lab.codegen.scheduled_lowering import lower_scheduled
+from fuser_lab.codegen.sizes import with_sizes
+from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
+from fuser_lab.definition.scheduling import RULES
+from fuser_lab.ir import Fusion
+from fuser_lab.ir.replay import replay
+from fuser_lab.schedule.parameters import Chooser, KeptChoice
+from fuser_lab.schedule.tuned_parameters import kept_choice
+from fuser_lab.targets import target_of
+
+_Of = TypeVar("_Of")
+
+
+def steps_of(request: KernelRequest) -> Iterator[tuple[str, Fusion | Kernel | Source]]:
+    """Yield the name of each step from a request to source, and what it makes: ops, Kernel IR or source.
+
+    A step is computed when it is asked for; `text_of` prints what it makes.
+    """
+    fusion = decompose(request.fusion)
+    yield "decompose", fusion
+    if request.loops:
+        kernel = _lowered_loop_by_loop(fusion, request)
+    else:
+        fusion = accurate(fusion)
+        yield "accurate", fusion
+        fusion = with_sums_of_rows(fusion)
+        yield "sums_of_rows", fusion
+        # Finds the nests, chooses the parameters of each, writes its loops and runs the passes over them.
+        here = [change for change in request.changes if change.target == request.target]
+        kernel = write(fusion, request, Chooser(here, request.propose, _kept(request)))
+        yield "write", kernel
+        kernel = with_sizes(kernel) if request.shared is None else request.shared.kernel(kernel)
+    yield "sizes", kernel
+    yield "print", printed(kernel)
+
+
+def text_of(made: Fusion | Kernel | Source) -> str:
+    """Return what a step makes as text: ops, or source."""
+    if isinstance(made, Fusion):
+        return str(made)
+    return (printed(made) if isinstance(made, Kernel) else made).text
+
+
+def _lowered_loop_by_loop(fusion: Fusion, request: KernelRequest) -> Kernel:
+    scheduled = replay(fusion, request.loops, RULES)
+    inputs = {tensor.name for tensor in scheduled.fusion.tensor_inputs}
+    # Transforms may replace outputs: ``cache_fork`` does.
+    outputs = zip(dict.fromkeys(scheduled.fusion.outputs), dict.fromkeys(request.fusion.outputs), strict=True)
+    return lower_scheduled(
+        scheduled, RULES, request.target, request.name,
+        {name: strides for name, strides in request.strides.items() if name in inputs},
+        {name: nbytes for name, nbytes in request.alignment.items() if name in inputs},
+        {new.name: old.name for new, old in outputs},
+    )
+
+
+def printed(kernel: Kernel) -> Source:
+    """Return a kernel as source for its target."""
+    source: Source = target_of(kernel.target).emitter()(kernel).source()
+    return source
+
+
+def lower(request: KernelRequest) -> Kernel:
+    """Return the Kernel IR of a segment, which takes sizes as arguments; errors are those of its steps."""
+    return next(made for name, made in steps_of(request) if name == "sizes" and isinstance(made, Kernel))
+
+
+def kernel_digest(request: KernelRequest) -> str:
+    """Return the digest of the kernel without parameters set by hand or kept, whatever its values are called.
+
+    It is equal for sizes that share compiled code, which are one class of sizes.
+    """
+    same = numbered(request.fusion)
+    plain = replace(
+        request, fusion=same.fusion, name="kernel", strides=_renamed(request.strides, same.names),
+        alignment=_renamed(request.alignment, same.names), changes=(), loops=(), kept=None, shared=None,
+    )
+    kernel = lower(plain)
+    content = (without_comments(printed(kernel).text), [phase.launch.threads for phase in kernel.phases])
+    return sha256(repr(content).encode()).hexdigest()
+
+
+def _kept(request: KernelRequest) -> KeptChoice | None:
+    """Return what is kept for the kernel, or why it is not used; None if nothing is."""
+    kept = request.kept
+    if kept is None or request.scheduler is None:
+        return None
+    machine = kept.on(request.target, request.device)
+    results = [result for result in kept.of(request.fusion.program, request.scheduler) if result.machine == machine]
+    return kept_choice(results, kernel_digest(request), request.shapes) if results else None
+
+
+def _renamed(values: Mapping[str, _Of], names: Mapping[str, str]) -> dict[str, _Of]:
+    return {names[name]: value for name, value in values.items() if name in names}
+
+
+def without_comments(source: str) -> str:
+    """Return generated source without the lines that are comments: equal for kernels with the same code."""
+    return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))

@@ -1,0 +1,83 @@
+"""A request passes through named steps to source, and decides which kernels are the same."""
+
+from dataclasses import replace
+
+import pytest
+from backend.fusions import D, S, build
+
+import fuser_lab as fl
+from fuser_lab.analysis.numbering import numbered
+from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.kernel_ir import Kernel
+from fuser_lab.codegen.pipeline import lower, steps_of, text_of
+from fuser_lab.codegen.request import KernelRequest
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir import Fusion
+from fuser_lab.ir.kernel_transforms import is_hint
+from fuser_lab.schedule.parameters import LoopChange
+
+REWRITES = ("decompose", "accurate", "sums_of_rows")
+
+
+def statistics() -> Fusion:
+    return build(lambda fd, x: fd.ops.var_mean(x, [1], correction=0), [(6, 40)], D.Float)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_the_last_step_is_the_source(target: str) -> None:
+    request = KernelRequest(fusion=statistics(), scheduler=S.REDUCTION, target=target)
+    steps = dict(steps_of(request))
+    assert tuple(steps) == (*REWRITES, "write", "sizes", "print")
+    assert text_of(steps["print"]) == generate(request).source
+    assert steps["sizes"] == lower(request)
+    written = steps["write"]
+    assert isinstance(written, Kernel)
+    assert not any(phase.sizes for phase in written.phases), "sizes become arguments after this step"
+    assert f"def {request.function}" in text_of(written)
+    for name in REWRITES:
+        assert "kernel_math" in text_of(steps[name])
+
+
+def test_steps_before_an_error_can_be_looked_at() -> None:
+    product = build(lambda fd, x, y: fd.ops.matmul(x, y), [(4, 8), (8, 4)], D.Float)
+    steps = steps_of(KernelRequest(fusion=product, scheduler=S.POINTWISE, target="cuda"))
+    assert [next(steps)[0] for _ in REWRITES] == list(REWRITES)
+    with pytest.raises(CodegenError):
+        next(steps)
+
+
+def test_a_segment_that_no_scheduler_accepts_has_no_kernel() -> None:
+    with pytest.raises(CodegenError, match="no scheduler accepts"):
+        lower(KernelRequest(fusion=statistics(), scheduler=None))
+
+
+def test_loops_set_by_hand_have_fewer_steps_and_need_blocks() -> None:
+    with fl.FusionDefinition() as fd:
+        fd.add_output(fd.ops.exp(fd.define_tensor([-1, -1], dtype=fl.DataType.Float)))
+    (segment,) = fl.segment(fd, [fl.spec((8, 64))]).segments
+    loops = tuple(one for one in segment.schedule.transforms if not is_hint(one))
+    request = KernelRequest(fusion=segment.fusion, scheduler=S.POINTWISE, target="cuda", loops=loops)
+    steps = dict(steps_of(request))
+    assert tuple(steps) == ("decompose", "sizes", "print")
+    assert text_of(steps["print"]) == generate(request).source
+    assert "def by_hand_" in text_of(steps["print"])
+    with pytest.raises(CodegenError, match="loops over blocks and threads have no kernel for 'cpu'"):
+        lower(replace(request, target="cpu"))
+
+
+def test_requests_are_equal_up_to_names() -> None:
+    fusion = build(lambda fd, x, y: (fd.ops.sub(x, y), fd.ops.exp(y)), [(6, 40)] * 2, D.Float)
+    first, second = (tensor.name for tensor in fusion.tensor_inputs)
+    request = KernelRequest(fusion=fusion, scheduler=S.POINTWISE, strides={first: (80, 2)})
+    other = numbered(build(lambda fd, x, y: (fd.ops.sub(x, y), fd.ops.exp(y)), [(6, 40)] * 2, D.Float))
+    renamed = replace(request, fusion=other.fusion, strides={other.names[first]: [80, 2]}, name="another")
+    assert request == renamed
+    assert len({request, renamed}) == 1
+    change = LoopChange(target="cpu", nest=0, values=(("grain", 2),))
+    different = (
+        replace(request, strides={second: (80, 2)}), replace(request, target="cuda"), replace(request, strides={}),
+        replace(request, alignment={first: 4}), replace(request, changes=[change]), replace(request, most_bytes=1),
+        replace(request, scheduler=S.TRANSPOSE), replace(request, fusion=statistics()),
+    )
+    assert len({request, *different}) == 1 + len(different)
+    assert request != "request"
