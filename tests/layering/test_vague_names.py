@@ -24,11 +24,10 @@ TERMS = {
     ("fuser_lab/analysis/reductions.py", "kept"): "axes that a reduction keeps",
     ("fuser_lab/plan/base.py", "kept"): "kept results of fl.tune, class Kept",
     ("fuser_lab/plan/planning.py", "kept"): "kept results of fl.tune, class Kept",
-    ("fuser_lab/plan/schedules.py", "kept"): "kept results of fl.tune, class Kept",
-    ("fuser_lab/runtime/executor.py", "kept"): "kept results of fl.tune, class Kept",
     ("fuser_lab/plan/clock.py", "given"): "a given schedule, class Given",
     ("fuser_lab/plan/schedules.py", "given"): "a given schedule, class Given",
 }
+
 
 def bound_names(table: symtable.SymbolTable) -> Iterator[tuple[int, str]]:
     """Yield the names of variables, parameters and functions, each with the first line of the code around it.
