@@ -385,6 +385,8 @@ class CpuNest(CpuBands):
             for number in range(self._passes):
                 sums = {e: b for e, b in totals.items() if self._levels.get(e.inputs[0], 0) == number or self._parts}
                 stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
+                if not sums and not stored:
+                    continue
                 self._hold(held, number, done, places, (first, last))
                 if sums:
                     self._each_column(sums, first, last, self._clear)

@@ -353,10 +353,12 @@ class ColumnNest(GpuReductions):
                 return lambda fold: Load(fold.identity.dtype, self._parts[fold.expr], at)
 
             self._add_up(folds, visit)
-            met = self._meet_totals(folds, line, lane, lanes, height)
-            stack.enter_context(values.guard(apply("eq", line, 0)))
+            if height > 1:
+                met = self._meet_totals(folds, line, lane, lanes, height)
+                stack.enter_context(values.guard(apply("eq", line, 0)))
             c = self._bound(stack, "c", block * lanes + lane, count, blocks * lanes)
-            folds = self._combined_lines(met, lane, lanes, height)
+            if height > 1:
+                folds = self._combined_lines(met, lane, lanes, height)
             places = self._flat(self._nest.kept, c)
             self._complete_sums(folds)
             self._close(folds, places)

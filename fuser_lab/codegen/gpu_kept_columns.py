@@ -63,6 +63,8 @@ class KeptColumnNest(ColumnNest):
             for number in range(self._passes):
                 exprs = [e for e in self._nest.reductions if self._levels.get(e.inputs[0], 0) == number]
                 stored = [tv for tv in self._nest.full if self._levels.get(tv, 0) == number]
+                if not exprs and not stored:
+                    continue
                 sums = self._sums(width, exprs)
                 with ExitStack() as inner:
                     g = self._bound(inner, "g", mine.group, mine.groups, mine.reach)

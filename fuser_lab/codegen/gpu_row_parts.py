@@ -211,6 +211,8 @@ class PartedRowNest(RowNest):
         assert self._lane is not None
         for number in range(before):
             folds = self._open(self._reductions_of(number))
+            if not folds:
+                continue
             with ExitStack() as stack:
                 rounds = -(-split // lanes)
                 step = self._round(stack, "step", rounds)

@@ -340,6 +340,9 @@ class RowNest(ClusterRows):
         for number in range(first, self._passes):
             exprs = self._reductions_of(number)
             stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
+            written = [s.tensor for s in self._saved if s.written == number]
+            if not exprs and not stored and not written:
+                continue
             folds = self._open(exprs)
             for section in sections if number == 0 else reversed(sections):
                 self._section(number, places, section, folds, stored)

@@ -48,13 +48,6 @@ def view_index(expr: Expr, index: Index) -> Index | None:
     return term.index if isinstance(term, Read) else None
 
 
-def _moved_index(expr: Expr, index: Index) -> Index:
-    """Return the operand's index for an element of a view that only moves elements."""
-    moved = view_index(expr, index)
-    assert moved is not None
-    return moved
-
-
 def element_term(expr: Expr, index: Index) -> Term:
     """Return an element of a view or factory, with operands as `Read`."""
     entry = OPS[expr.op.name]
@@ -198,22 +191,26 @@ class IndexMap:
         kept = [i for i, axis in enumerate(out.domain.logical) if not axis.is_reduction]
         if source in self.found:
             self._learn(out, tuple(self.found[source][i] for i in kept))
-        known = self.found.get(out, (None,) * out.ndim)
-        back: list[Term | None] = [None] * source.ndim
-        for position, axis in enumerate(kept):
-            back[axis] = known[position]
-        self._learn(source, tuple(back))
+        if out in self.found:
+            back: list[Term | None] = [None] * source.ndim
+            for position, axis in enumerate(kept):
+                back[axis] = self.found[out][position]
+            self._learn(source, tuple(back))
 
     def _reshape(self, expr: Expr) -> None:
         source, out = expr.tensor_inputs[0], expr.out
         forward = self.complete(out)
         if forward is not None:
-            self._learn(source, _moved_index(expr, forward))
+            index = view_index(expr, forward)
+            if index is not None:
+                self._learn(source, index)
         backward = self.complete(source)
         if backward is not None:
             # The inverse of a reshape is the reshape in the other direction.
             inverse = Expr(op=expr.op, inputs=(out,), outputs=(source,), attrs=expr.attrs)
-            self._learn(out, _moved_index(inverse, backward))
+            index = view_index(inverse, backward)
+            if index is not None:
+                self._learn(out, index)
 
     def _indexing(self, expr: Expr) -> None:
         """Propagate along the axes that an operand shares with the result."""
@@ -236,7 +233,9 @@ class IndexMap:
     def _view(self, expr: Expr) -> None:
         source, out = expr.tensor_inputs[0], expr.out
         names = tuple(index_var(f"?{axis}") for axis in range(out.ndim))
-        index = _moved_index(expr, names)
+        index = view_index(expr, names)
+        if index is None:
+            return
         places = {term.name: axis for axis, term in enumerate(names)}
         known = self.found.get(out, (None,) * out.ndim)
         back: list[Term | None] = []
@@ -247,7 +246,8 @@ class IndexMap:
             if place is not None and source in self.found:
                 forward[place] = self.found[source][axis]
         self._learn(source, tuple(back))
-        self._learn(out, tuple(forward))
+        if source in self.found:
+            self._learn(out, tuple(forward))
 
 
 _PLAIN_VIEWS = frozenset({OpKind.COPY, OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND})

@@ -140,6 +140,8 @@ class NestLowering:
 
     def _results_read_back(self) -> tuple[TensorView, ...]:
         """Return the results that a pass stores and a later one reads, because computing them again reads more."""
+        if not self._nest.reduced:
+            return ()
         kept = {saved.tensor for saved in self._saved}
         return tuple(
             tv for tv in self._nest.full
@@ -290,12 +292,13 @@ class NestLowering:
         folds = self._open(exprs)
         written = [s.tensor for s in self._saved if s.written == number]
         stored = [tv for tv in self._nest.full if self._levels.get(tv, 0) == number]
-        with ExitStack() as stack:
-            inner, slot = walking(stack, folds)
-            if first is not None:
-                slot = simplify(first + slot, self._values.scope.ranges)
-            self._know_saved({**places, **inner}, number, buffers, slot)
-            self._point({**places, **inner}, folds, stored, [(tv, buffers[tv]) for tv in written], slot)
+        if folds or stored or written:
+            with ExitStack() as stack:
+                inner, slot = walking(stack, folds)
+                if first is not None:
+                    slot = simplify(first + slot, self._values.scope.ranges)
+                self._know_saved({**places, **inner}, number, buffers, slot)
+                self._point({**places, **inner}, folds, stored, [(tv, buffers[tv]) for tv in written], slot)
         return folds
 
     def _know_saved(
@@ -374,8 +377,8 @@ class NestLowering:
         yield
         for fold in folds:
             partial, fold.partial = fold.partial, None
-            assert partial is not None
-            self._update(fold, partial)
+            if partial is not None:
+                self._update(fold, partial)
 
     def _store_parts(self, folds: Sequence[Fold], position: Term) -> None:
         for fold in folds:

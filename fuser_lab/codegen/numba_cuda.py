@@ -335,10 +335,11 @@ class CudaEmitter(Emitter):
 
     def arrive(self, statement: Arrive) -> None:
         """Print the signal that a block of a cluster has started, and the number of bytes that it will wait for."""
-        self._line(f"{_ARRIVALS} = cuda.shared.array({len(self._awaited)}, uint64)", statement.origin)
-        self._line("if cuda.threadIdx.x == 0 and cuda.threadIdx.y == 0:", statement.origin)
-        for number, nbytes in self._awaited.values():
-            self._line(f"    cluster_expect({_ARRIVALS}, {number}, {nbytes})", statement.origin)
+        if self._awaited:
+            self._line(f"{_ARRIVALS} = cuda.shared.array({len(self._awaited)}, uint64)", statement.origin)
+            self._line("if cuda.threadIdx.x == 0 and cuda.threadIdx.y == 0:", statement.origin)
+            for number, nbytes in self._awaited.values():
+                self._line(f"    cluster_expect({_ARRIVALS}, {number}, {nbytes})", statement.origin)
         self._line("cluster_arrive()", statement.origin)
 
     def send(self, statement: Send) -> None:

@@ -13,6 +13,7 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     Store,
     Transpose,
+    Uniforms,
 )
 from fuser_lab.ir.term import Apply, Term
 
@@ -62,6 +63,10 @@ class Rewriter:
             case Transpose(source=source, target=target, start=start):
                 return replace(
                     statement, source=self._memory(source), target=self._memory(target), start=self._term(start),
+                )
+            case Uniforms(numbers=numbers, slot=slot, position=position):
+                return replace(
+                    statement, numbers=self._memory(numbers), slot=self._term(slot), position=self._term(position),
                 )
             case _:
                 return statement

@@ -265,6 +265,8 @@ class _Sizes:
                 return self._taken.take("step", dtype, number)
             case Apply(dtype, fn, args) if fn in _LINEAR:
                 return Apply(dtype, fn, tuple(self.steps(arg, least) for arg in args))
+            case Apply(_, "min", _):
+                return self.bound(term, _variables(term), least)
             case _:
                 return term
 

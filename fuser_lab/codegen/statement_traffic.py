@@ -172,7 +172,8 @@ class _Samples:
             self._value(term.position)
             self._access(term.buffer, 1, write=False)
             return None
-        assert isinstance(term, Apply)
+        if not isinstance(term, Apply):
+            return None
         if term.fn != "select":
             values = [self._value(arg) for arg in term.args]
             return None if any(value is None for value in values) else whole_value(term, values)

@@ -409,7 +409,8 @@ class Values:
             condition = self._decided(simplify(term.args[0], self.scope.ranges))
             if isinstance(condition, Const):
                 return self._resolve(term.args[1 if condition.value else 2], expr, name)
-            return self._choice(condition, term, expr, name)
+            if is_index(condition):
+                return self._choice(condition, term, expr, name)
         return Apply(term.dtype, term.fn, tuple(self._resolve(arg, expr, name) for arg in term.args))
 
     def _decided(self, condition: Term) -> Term:

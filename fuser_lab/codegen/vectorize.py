@@ -176,8 +176,10 @@ class _Vectorizer:
                         if a or b:
                             least = 1 if depends_on(condition, self._data) else 2
                             target.extend(_moves_of(condition, tuple(a), tuple(b), least))
-                case _:
+                case If():
                     result.append(self._windowed(statement, tuple(range(around.count)), around, moves))
+                case _:
+                    result.append(statement)
         return tuple(result)
 
     # Windows

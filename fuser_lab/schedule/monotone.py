@@ -91,12 +91,9 @@ def _tied(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | N
 def _widened(facts: CandidateFacts) -> Reason | None:
     """Return what broadcasts a column's result to rows again, or None."""
     columns = sum(1 << i for i, p in enumerate(facts.patterns) if not p.inner)
-    met = (
-        (name, target, user)
-        for name, new in facts.flow.broadcasts_after if facts.flow.after[name] & columns
-        for number in new for target, user in facts.exact.concretized.get(number, {}).items()
-    )
-    for name, target, user in met:
-        extent = facts.exact.extent[target]
-        return reason(ReasonCode.BROADCAST_AFTER_REDUCTION, tensor=name, user=user, extent=extent)
+    for name, new in facts.flow.broadcasts_after:
+        for number in new if facts.flow.after[name] & columns else ():
+            for target, user in facts.exact.concretized.get(number, {}).items():
+                extent = facts.exact.extent[target]
+                return reason(ReasonCode.BROADCAST_AFTER_REDUCTION, tensor=name, user=user, extent=extent)
     return None

@@ -102,7 +102,7 @@ def _names(prefix: str, name: str, value: Any) -> Iterator[tuple[str, Any]]:
 _REASONS = {
     "called by the package itself, or by ipywidgets": """
         Explorer.get_state Explorer.set_state
-        Fill.numbers FusionCache.child FusionCache.end FusionCache.found FusionCache.insert FusionCache.refuse
+        Fill.numbers FusionCache.child FusionCache.end FusionCache.end_of FusionCache.insert FusionCache.refuse
         FusionDefinition.call FusionDefinition.emit FusionDefinition.extents FusionDefinition.of FusionDefinition.placed
         FusionDefinition.recorded FusionDefinition.require_open FusionDefinition.tensor FusionDefinition.tensors
         FusionDefinition.value FusionDefinition.wrap KeptResults.of KeptResults.on Pass.run
