@@ -135,7 +135,8 @@ def run_kernel(kernel: Kernel, fusion: Fusion, inputs: Sequence[Any]) -> list[np
             memory[value.name] = flat_view(x, value.dtype, layout.size, layout.offset)
         else:
             memory[value.name] = x
-    results = {tv.name: np.full(layout_of(tv).size, 77).astype(storage_dtype(tv.dtype)) for tv in fusion.outputs}
+    written = {tv.name: np.full(layout_of(tv).size, 77).astype(storage_dtype(tv.dtype)) for tv in fusion.outputs}
+    results = {name: memory.get(name, array) for name, array in written.items()}  # an output may be an input
     plain, kernel_eval.Lanes = kernel_eval.Lanes, WatchedThreads
     try:
         trace = kernel_eval.evaluate_kernel(kernel, memory | results)
