@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import prod
 
-from fuser_lab.codegen.gpu_common import WARP
 from fuser_lab.codegen.gpu_rows import RowNest, RowSection
 from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.index_math import simplify, substitute, variables
@@ -30,7 +29,7 @@ from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.nest_lowering import Fold, Places, WithGivenNamed
 from fuser_lab.codegen.nests import Nest, nests_of
 from fuser_lab.codegen.persistence import Saved, inputs_needed
-from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.cost.device import DEFAULT, WARP, Device
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, IterType, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ir.term import Term, apply, index

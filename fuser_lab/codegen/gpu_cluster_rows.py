@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from fuser_lab.codegen.gpu_common import WARP, GpuReductions
+from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Await, Barrier, Buffer, Load, Role, Scope, Send
 from fuser_lab.codegen.nest_lowering import Fold, base_name
 from fuser_lab.codegen.online import finite, scale
+from fuser_lab.cost.device import WARP
 from fuser_lab.ir import Expr
 from fuser_lab.ir.term import Term, index
 

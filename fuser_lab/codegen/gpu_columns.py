@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from fuser_lab.codegen.gpu_common import WARP, GpuReductions
+from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed, shared_along
+from fuser_lab.cost.device import WARP
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType

@@ -30,6 +30,7 @@ from fuser_lab.codegen.nests import Axis, flattened, trial
 from fuser_lab.codegen.persistence import Saved, bytes_kept, inputs_needed, rows_kept
 from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
 from fuser_lab.codegen.vectorize import accesses
+from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, TensorView, Val
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, cast, index, select
@@ -37,7 +38,6 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_loops import MANY, SHORT
 from fuser_lab.schedule.state import Evict, Space, Style
 
-WARP = 32
 NARROW = 4  # width of a window up to which adjacent lanes still read the same sectors of memory
 MOST_NEIGHBOURS = 8  # elements that a thread processes at a time
 

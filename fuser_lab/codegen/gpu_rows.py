@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.gpu_cluster_rows import ClusterRows
-from fuser_lab.codegen.gpu_common import MOST_NEIGHBOURS, WARP
+from fuser_lab.codegen.gpu_common import MOST_NEIGHBOURS
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import (
@@ -37,6 +37,7 @@ from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
 from fuser_lab.codegen.vectorize import SMALL, accesses
+from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView, Val
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index

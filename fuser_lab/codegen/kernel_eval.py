@@ -38,6 +38,7 @@ from fuser_lab.codegen.kernel_ir import (
     VectorStore,
 )
 from fuser_lab.codegen.kernel_verifier import verify_kernel
+from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -45,7 +46,6 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
 from fuser_lab.ops.random import philox
 from fuser_lab.ops.registry import Array
-from fuser_lab.schedule.gpu_loops import WARP
 
 _VECTOR_BYTES = 16  # the widest access of a thread
 _PER_RUN = 4  # numbers per run of the random generator

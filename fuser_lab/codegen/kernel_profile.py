@@ -37,6 +37,7 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
+from fuser_lab.cost.device import WARP
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -45,7 +46,6 @@ from fuser_lab.ir.transform import ParallelType
 SECTOR = 32  # bytes of the smallest memory transaction of a GPU
 LINE = 128  # bytes of a line of a multiprocessor's cache, which serves one line at a time
 SMALL = 128 << 10  # bytes of a buffer that stays in that cache
-_WARP = 32
 _BLOCKS = 4  # sampled blocks per phase
 _WARPS = 7  # sampled warps per block
 _WALKS = 4  # iterations, over nested loops, up to which short loops are walked completely
@@ -175,13 +175,13 @@ class _Walk:
         self._phase = phase
         x, y = phase.launch.threads
         self._threads = x * y
-        per_block = -(-self._threads // _WARP)
+        per_block = -(-self._threads // WARP)
         blocks, warps = _scattered(phase.launch.blocks, _BLOCKS), [0, *_middles(1, per_block, _WARPS - 1)]
         block, warp = (part.reshape(-1, 1, 1) for part in np.meshgrid(blocks, warps, indexing="ij"))
         of_warp = np.full(len(warps), (per_block - 1) / max(len(warps) - 1, 1))
         of_warp[0] = 1.0  # the first warp often does work that the others do not
         self._weights = np.tile(of_warp / per_block / len(blocks), len(blocks))
-        thread = warp * _WARP + np.arange(_WARP).reshape(1, -1, 1)
+        thread = warp * WARP + np.arange(WARP).reshape(1, -1, 1)
         self._places = {
             ParallelType.grid_x: block, ParallelType.block_x: thread % x, ParallelType.block_y: thread // x,
         }
@@ -436,7 +436,7 @@ class _Walk:
         size, times = buffer.dtype.itemsize, self._times / self._neighbours
         position = place.value
         if position is None:  # each lane accesses a different sector
-            position = np.arange(_WARP).reshape(1, -1, 1) * LINE
+            position = np.arange(WARP).reshape(1, -1, 1) * LINE
         starts = np.broadcast_to(position * size, np.broadcast_shapes(position.shape, self._mask.shape))
         mask = np.broadcast_to(self._mask, starts.shape)
         nbytes = count * size

@@ -41,6 +41,7 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.narrow_values import NarrowValues, narrow_values
+from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
@@ -122,7 +123,6 @@ _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST:
 _ARRIVALS = "arrivals"  # counts the data that blocks of a cluster send to each other
 _LEAST_SENT = 4  # bytes
 _WORDS = 1 << 32  # smaller indices are computed with 32 bits
-WARP = 32
 WIDE = 8  # bytes of a value that takes two words
 FULL_MASK = "0xFFFFFFFF"
 

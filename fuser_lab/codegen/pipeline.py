@@ -84,10 +84,10 @@ def kernel_digest(request: KernelRequest) -> str:
 
     It is equal for sizes that share compiled code, which are one class of sizes.
     """
-    same = numbered(request.fusion)
+    canonical = numbered(request.fusion)
     plain = replace(
-        request, fusion=same.fusion, name="kernel", strides=_renamed(request.strides, same.names),
-        alignment=_renamed(request.alignment, same.names), changes=(), loops=(), kept=None, shared=None,
+        request, fusion=canonical.fusion, name="kernel", strides=_renamed(request.strides, canonical.names),
+        alignment=_renamed(request.alignment, canonical.names), changes=(), loops=(), kept=None, shared=None,
     )
     kernel = lower(plain)
     content = (without_comments(printed(kernel).text), [phase.launch.threads for phase in kernel.phases])

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from fuser_lab.codegen.gpu_common import WARP
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Barrier, Buffer, If, Load, Reduce, Role, Scope, Statement, Store
 from fuser_lab.codegen.scheduled_loops import Ranges
 from fuser_lab.codegen.scheduled_memory import Memory, written
+from fuser_lab.cost.device import WARP
 from fuser_lab.ir import Expr
 from fuser_lab.ir.term import Apply, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType

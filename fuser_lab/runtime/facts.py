@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.cost.device import DEFAULT, WARP, Device
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.runtime.cubins import LoadablePhase, machine_code_of
 
-_WARP = 32
 _WARPS = 64  # per multiprocessor, for the compute capabilities of `DEVICES`
 _BLOCKS = 32  # per multiprocessor
 _REGISTER_UNIT = 256  # granularity of a warp's registers
@@ -103,7 +102,7 @@ def facts_of(code: LoadablePhase, device: Device) -> LaunchFacts:
         name=code.phase.name, blocks=launch.blocks, threads=launch.threads, registers=registers, shared=shared,
         spilled=sum(map(int, re.findall(r"(\d+) bytes spill", code.log))),
         stack=max(map(int, re.findall(r"(\d+) bytes stack frame", code.log)), default=0), resident=resident,
-        limit=limit, occupancy=resident * -(-threads // _WARP) / _WARPS, ptx=code.ptx, cubin=code.cubin,
+        limit=limit, occupancy=resident * -(-threads // WARP) / _WARPS, ptx=code.ptx, cubin=code.cubin,
         device=device.name,
     )
 
@@ -113,10 +112,10 @@ def occupied(threads: int, registers: int, shared: int, device: Device) -> tuple
 
     The rules are those of NVIDIA's occupancy calculator for compute capabilities 8.0, 9.0 and 10.0.
     """
-    warps = max(-(-threads // _WARP), 1)
+    warps = max(-(-threads // WARP), 1)
     limits = {"warps": _WARPS // warps, "blocks": _BLOCKS}
     if registers:
-        of_warp = -(-registers * _WARP // _REGISTER_UNIT) * _REGISTER_UNIT
+        of_warp = -(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT
         limits["registers"] = device.registers // of_warp // _WARP_UNIT * _WARP_UNIT // warps
     of_block = shared + (_RESERVED_SHARED if device.cc >= (8, 0) else 0)
     if shared:

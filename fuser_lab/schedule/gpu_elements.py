@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from math import prod
 
+from fuser_lab.cost.device import WARP
 from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
-WARP = 32
 AFTER_SCALARS = 4  # chunks per thread that first computes scalars by slow functions, such as a power in Double
 LOOKUPS = 4  # chunks per thread if positions are data: loading a position and then its element is two waits in a row
 MANY_BLOCKS = 16  # per multiprocessor, from which threads have several chunks for one of these reasons

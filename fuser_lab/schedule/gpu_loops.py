@@ -7,11 +7,10 @@ shared memory are those of the device. Every choice gives a correct kernel, as l
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fuser_lab.cost.device import Device
+from fuser_lab.cost.device import WARP, Device
 from fuser_lab.schedule.gpu_caches import eviction, why
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
-WARP = 32
 SHORT_THREADS = 1536  # per multiprocessor if each has a single access in flight: registers are limited for them
 LEAST_THREADS = 64  # per block
 MOST_THREADS = 512  # per block, so that other blocks load while one stores

@@ -1,9 +1,9 @@
 """Choice of the loops of a nest with scans on a GPU: threads along the scanned axis, and elements per thread."""
 
+from fuser_lab.cost.device import WARP
 from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
-WARP = 32  # also the most totals of the warps of a block, and of their parts, that one warp combines
 ELEMENTS = 16  # per thread along a row, for each scan, all in flight at once
 COLUMN_ELEMENTS = 32  # per thread, in all of its columns
 MOST_ROWS = 8  # of a column per thread, one below the other

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from fuser_lab.analysis.domain_map import Link
-from fuser_lab.cost.device import KIB, Device
+from fuser_lab.cost.device import KIB, SHARED_ALIGNMENT, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
@@ -30,7 +30,6 @@ REGISTERS_BESIDES = 20  # per thread, for everything but the elements (nvFuser: 
 REGISTER_BYTES = 4
 # Bytes that a block has without asking for more: sharedMemPerBlock of CUDA, equal on all devices so far.
 SHARED_MEMORY = 48 * KIB
-SHARED_ALIGNMENT = 128  # bytes (nvFuser: greedy.cpp:800)
 INDEX_BYTES = 8
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.arguments import shown
+from fuser_lab.cost.device import WARP
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.schedule.gpu_loops import (
     MEETING_BUFFER,
@@ -29,7 +30,6 @@ from fuser_lab.targets import Form, target_of
 Value = int | bool | tuple[int, int]
 Values = tuple[tuple[str, Value], ...]
 
-_WARP = 32
 _RESIDENT_THREADS = 2048  # per multiprocessor, for the compute capabilities of `DEVICES`
 _REGISTER_WORDS = 160  # per thread, for the part of a row that it keeps
 _MEETING = 40 << 10  # bytes of shared memory through which the rows of threads of a block combine results
@@ -328,8 +328,8 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
         return f"split = {schedule.split} requires a reduction whose result the kernel does not use"
     if not 1 <= schedule.split <= min(_MOST_PARTS, max(space.depth, 1)):
         return f"split = {schedule.split} must be between 1 and {min(_MOST_PARTS, max(space.depth, 1))}"
-    if style in {Style.ELEMENTS, Style.TILES} and (x % _WARP or y != 1):
-        return f"threads = {schedule.threads} must be a multiple of {_WARP}, in x only"
+    if style in {Style.ELEMENTS, Style.TILES} and (x % WARP or y != 1):
+        return f"threads = {schedule.threads} must be a multiple of {WARP}, in x only"
     if style is Style.TILES:
         return _illegal_tile(schedule, chosen) or (_illegal_tile_sum(space, schedule) if space.reduces else "")
     if style is Style.COLUMNS:
@@ -377,14 +377,14 @@ def _illegal_tile(schedule: LoopSchedule, chosen: LoopSchedule) -> str:
 
 def _illegal_row(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> str:
     x, y = schedule.threads
-    if (x > _WARP and x % _WARP) or (x < _WARP and x & (x - 1)):
-        return f"threads = {schedule.threads} must be a multiple of {_WARP}, or a power of two below it"
+    if (x > WARP and x % WARP) or (x < WARP and x & (x - 1)):
+        return f"threads = {schedule.threads} must be a multiple of {WARP}, or a power of two below it"
     problem = _illegal_cluster(space, schedule.cluster)
     if problem:
         return problem
-    if schedule.cluster > 1 and (x < _WARP or y > 1 or schedule.split > 1):
+    if schedule.cluster > 1 and (x < WARP or y > 1 or schedule.split > 1):
         return f"cluster = {schedule.cluster}: blocks share only rows that are not split, each with at least one warp"
-    if y > 1 and (x > _WARP or schedule.split > 1):
+    if y > 1 and (x > WARP or schedule.split > 1):
         return f"threads = {schedule.threads}: rows can share a block only if each has one warp and is not split"
     if schedule.persistent and not chosen.persistent:
         return "persistent = True: there is only one pass over the row, so there is nothing to keep"
@@ -427,8 +427,8 @@ def _steps(space: Space, schedule: LoopSchedule) -> int:
 def _illegal_backward(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> str:
     """Return why values are illegal for rows that also accumulate column sums; empty if they are legal."""
     (x, y), sums, shared = schedule.threads, space.column_sums, schedule.shared
-    if x % _WARP or y != 1:
-        return f"threads = {schedule.threads} must be a multiple of {_WARP}, in x only"
+    if x % WARP or y != 1:
+        return f"threads = {schedule.threads} must be a multiple of {WARP}, in x only"
     # For few rows the heuristics start more blocks than there are rows.
     if schedule.blocks > max(space.rows, 1) and schedule.blocks != chosen.blocks:
         return f"blocks = {schedule.blocks} must be between 1 and {max(space.rows, 1)}, the number of rows"

@@ -7,7 +7,7 @@ from fuser_lab.analysis.buffer_sizes import BufferSizes
 from fuser_lab.analysis.domain_map import ExactMap
 from fuser_lab.analysis.reductions import ReductionPattern
 from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
-from fuser_lab.cost.device import KIB, Device
+from fuser_lab.cost.device import KIB, SHARED_ALIGNMENT, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
 from fuser_lab.ir import TensorView
@@ -22,7 +22,6 @@ KEEP_EXP_BYTES = 24 * KIB
 KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
 ACCESS_BYTES = 16  # of the widest access of one thread
 INDEX_BYTES = 8  # of the number of elements, the third result of a Welford
-SHARED_ALIGNMENT = 128  # bytes (nvFuser: csrc/base.h:63, kSharedMemoryAlignmentBytes)
 
 
 @follows("scheduler/normalization_utils", "checkOpsAndInputs", 1114, 1119, ReasonCode.NO_REDUCTION)

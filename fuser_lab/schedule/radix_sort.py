@@ -1,6 +1,7 @@
 """The shared memory of a block that sorts with CUB, whose radix sort nvFuser calls for argsort and topk."""
 
-WARP = 32
+from fuser_lab.cost.device import WARP
+
 COUNTER_BYTES = 4  # of one counter of digits
 COUNTERS = 9  # per thread: two of the 16 digits of 4 bits share a counter, and one is padding
 ALIGNMENT = 16  # bytes
