@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import threading
 import time
 import weakref
 
@@ -147,7 +146,7 @@ def test_a_tab_that_cannot_be_written_contains_the_reason(explorer, monkeypatch)
 
 
 def test_closed_explorers_leave_nothing_behind(plan):
-    registered, threads = dict(widget._instances), threading.active_count()
+    registered = dict(widget._instances)
     explorers = []
     for number in range(20):
         explorer = Explorer(plan, [], strategies=["unfused"])
@@ -161,10 +160,11 @@ def test_closed_explorers_leave_nothing_behind(plan):
         del explorer
     assert widget._instances == registered
     end = time.monotonic() + 60
-    while threading.active_count() > threads and time.monotonic() < end:
+    # A thread that computes for an explorer keeps the explorer until it ends.
+    while any(explorer() for explorer in explorers) and time.monotonic() < end:
         time.sleep(0.01)
-    gc.collect()
-    assert [made() for made in explorers] == [None] * 20
+        gc.collect()
+    assert [explorer() for explorer in explorers] == [None] * 20
 
 
 def test_a_closed_explorer_starts_nothing_when_its_run_ends(plan, timer, monkeypatch):
