@@ -22,7 +22,7 @@ import hypothesis
 import pytest
 from browser_path import HOW, find_browser
 from needs import INSTALL, MAY_BE_SKIPPED, NEEDS_DEVICE, missing, needs
-from shares import shared_out
+from shares import sample, shared_out
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Markers of tests that take seconds each, and wait for other processes part of the time.
@@ -92,8 +92,26 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.hookimpl(trylast=True)  # when markers have selected the tests
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _leave_to_the_matrix(items: list[pytest.Item]) -> None:
+    """Mark the cases of sampled tests that are not in the sample as those of the matrix."""
+    functions: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        marked = [item.get_closest_marker(name) is not None for name in ("sampled", "matrix")]
+        if isinstance(item, pytest.Function) and marked == [True, False]:
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in functions.values():
+        (step,) = cases[0].get_closest_marker("sampled").args
+        # Cases that several decorators combine refer to the same objects.
+        tried = sample([frozenset((name, id(value)) for name, value in c.callspec.params.items()) for c in cases], step)
+        for number, case in enumerate(cases):
+            if number not in tried:
+                case.add_marker(pytest.mark.matrix)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    _leave_to_the_matrix(items)
+    yield  # markers select the tests
     if (file := config.getoption("--not-passed-in")) is not None:
         passed = _outcomes(Path(file)).passed
         done = [item for item in items if item.nodeid in passed]

@@ -1,9 +1,30 @@
-"""The order of tests that several processes share."""
+"""The tests that a run shares out: which of a function's cases it tries, and in which order processes run them."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+def sample(cases: Sequence[frozenset[Hashable]], step: int) -> set[int]:
+    """Return the numbers of cases to try: every ``step``-th, and the first with each value that several cases share.
+
+    Parameters
+    ----------
+    cases
+        For each case, the values of its parameters. A value that only one case has does not select that case.
+    step
+        The distance between the cases that are tried whatever their values are.
+    """
+    shared = {value for value, count in Counter(value for case in cases for value in case).items() if count > 1}
+    tried = set(range(0, len(cases), step))
+    missing = shared.difference(*(cases[number] for number in tried))
+    for number, case in enumerate(cases):
+        if missing & case:
+            tried.add(number)
+            missing -= case
+    return tried
 
 
 def shared_out(tests: Sequence[T], longest: Sequence[Callable[[T], bool]], processes: int) -> list[T]:

@@ -1,10 +1,10 @@
-"""What a run collects and in which order: files that it skips, and the tests that processes begin with."""
+"""What a run collects and in which order: files and cases that it skips, and the tests that processes begin with."""
 
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from shares import shared_out
+from shares import sample, shared_out
 
 
 @pytest.fixture
@@ -49,3 +49,16 @@ def test_each_process_begins_with_one_of_the_longest_groups():
 def test_a_group_that_is_larger_than_a_share_takes_room_from_the_next_process():
     tests = ["u1", "p1", "p2", "p3", "p4", "u2"]
     assert shared_out(tests, [lambda test: test[0] == "p"], 2) == ["p1", "p2", "p3", "p4", "u1", "u2"]
+
+
+def test_a_sample_has_every_value_that_cases_share():
+    cases = [frozenset({("dtype", dtype), ("shape", shape)}) for shape in range(4) for dtype in range(3)]
+    tried = sample(cases, 6)
+    assert {0, 6} <= tried
+    assert len(tried) < len(cases)
+    assert set().union(*(cases[number] for number in tried)) == set().union(*cases)
+
+
+def test_a_sample_of_cases_that_share_no_value_is_every_nth():
+    assert sample([frozenset({("name", name)}) for name in "abcde"], 2) == {0, 2, 4}
+    assert sample([], 3) == set()

@@ -8,7 +8,7 @@ from thorough import THOROUGH
 from tests.forms.corpus import CORPUS, numbered, read
 
 COUNT = len(read())
-SHARES = 1 if THOROUGH else 12
+SHARES = 1 if THOROUGH else 24
 
 
 @pytest.mark.parametrize("place", range(-(-COUNT // SHARES)))

@@ -36,6 +36,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "strides", [DENSE, *(pytest.param(strides, marks=pytest.mark.matrix) for strides in (ROW, COLUMN))],
     ids=["dense", "one row for all", "one column for all"],

@@ -26,6 +26,7 @@ def compiled(case: Case) -> tuple[CompiledPhase, ...]:
     return compile_phases(generate(case.fusion(), case.scheduler, "cuda"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", [c for c in CASES if 0 not in c.shapes[0]], ids=lambda case: case.name)
 def test_compiles_for_hopper(case: Case) -> None:
     phases = compiled(case)
@@ -54,7 +55,8 @@ def test_a_row_buffer_lies_in_registers_and_does_not_spill() -> None:
 
 @pytest.mark.parametrize("dtype", one_of_each_kind([D.Float, D.BFloat16, D.Int, D.ComplexFloat, D.Bool, D.UInt64]))
 def test_running_values_of_every_kind_of_number_are_exchanged(dtype: DataType) -> None:
-    for shape, dim in (((4, 8192), 1), ((64, 40), 1), ((3000, 8), 0)):
+    shapes = (((4, 8192), 1), ((64, 40), 1), ((3000, 8), 0))
+    for shape, dim in shapes if THOROUGH or dtype is D.Float else shapes[:1]:
         fusion = build(lambda fd, x, dim=dim: fd.ops.cumprod(fd.ops.cumsum(x, dim), dim), [shape], dtype)
         (phase,) = compile_phases(generate(fusion, S.GREEDY, "cuda"))
         assert ".local" not in phase.ptx

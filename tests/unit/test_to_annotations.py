@@ -30,6 +30,7 @@ def chain(count):
     return fd
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("strategy", "name"),
     [

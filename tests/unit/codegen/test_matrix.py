@@ -44,9 +44,9 @@ def check(name: str, form: Form, dtype: D, target: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize("name", RECORDS)
 def test_agrees_with_float64(name: str, dtype: D, target: str) -> None:
-    """`make test` alternates forms between dtypes; `make test-all` tries all combinations."""
+    """`make test` tries a third of the forms of each dtype; `make test-all` tries all combinations."""
     known = list(forms(dtype, large=False))
-    for form in known if THOROUGH else known[DTYPES.index(dtype) % 2 :: 2]:
+    for form in known if THOROUGH else known[DTYPES.index(dtype) % 3 :: 3]:
         try:
             check(name, form, dtype, target)
         except (AssertionError, IndexError) as error:

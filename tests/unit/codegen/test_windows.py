@@ -41,6 +41,7 @@ def loads(kernel: Kernel) -> tuple[int, int]:
     return vectors, sum(isinstance(t, Load) and t.buffer.role is Role.INPUT for t in terms)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Float], ids=lambda d: d.name)
 @pytest.mark.parametrize("shape", [(3, 8, 32), (2, 9, 16), (2, 7, 13), (1, 6, 10), (2, 112, 112)], ids=str)
 @pytest.mark.parametrize(

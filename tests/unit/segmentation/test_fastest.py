@@ -113,7 +113,7 @@ LARGE = [entry.name for entry in fl.corpus() if entry.ops > 50]
 
 @pytest.mark.parametrize("name", [
     "phi_2/backward/11", "convnext_t/forward/18",
-    *(pytest.param(name, marks=[pytest.mark.matrix] if n % 2 else []) for n, name in enumerate(LARGE[7::40])),
+    *(pytest.param(name, marks=pytest.mark.matrix) for name in LARGE[7::40]),
 ])
 def test_no_fusion_of_the_corpus_is_predicted_slower_than_bottom_up(name):
     fd, inputs = fl.corpus()[name].load()
