@@ -14,9 +14,10 @@ import fuser_lab as fl
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory, repository):
-    """The site without the lessons' results: their execution is tested with the notebooks."""
+    """The site without the lessons' results, whose execution is tested with the notebooks, and without a search."""
     built = tmp_path_factory.mktemp("site")
-    environment = {**os.environ, "FUSER_LAB_PAGES": "unexecuted", "NO_MKDOCS_2_WARNING": "1"}
+    settings = {"FUSER_LAB_PAGES": "unexecuted", "FUSER_LAB_SEARCH": "false", "NO_MKDOCS_2_WARNING": "1"}
+    environment = {**os.environ, **settings}
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(built)]
     done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
