@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # Markers of tests that take seconds each, and wait for other processes part of the time.
 LONGEST = ("browser", "notebooks")
 
-# nbformat imports jsonschema, which, to check addresses, would make parsers of 38 grammars: 1.3 s of the processor in each process.
+# nbformat imports jsonschema, which would make parsers of 38 grammars to check addresses: 1.3 s in each process.
 sys.modules.setdefault("rfc3987_syntax", None)  # as if it were not installed
 
 hypothesis.settings.register_profile("fuser_lab", deadline=None, derandomize=True, print_blob=True)

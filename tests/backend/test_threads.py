@@ -1,5 +1,6 @@
 """Parallel loops of CPU kernels: each part of the range is computed once, for any number of threads."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -16,17 +17,23 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.threads import Threaded, prange
 
 
-@numba.njit("void(int64[::1], int64[::1], float64)", pipeline_class=Threaded, error_model="numpy", nogil=True)
-def count(calls: Any, places: Any, factor: Any) -> None:
-    twice = factor + factor
-    for i in prange(calls.size):
-        calls[i] += 1
-        places[i] = i * twice
+@pytest.fixture(scope="module")
+def count() -> Callable[[Any, Any, float], None]:
+    """A compiled function that counts the calls for each place and writes thrice its number there."""
+
+    @numba.njit("void(int64[::1], int64[::1], float64)", pipeline_class=Threaded, error_model="numpy", nogil=True)
+    def counted(calls: Any, places: Any, factor: Any) -> None:
+        twice = factor + factor
+        for i in prange(calls.size):
+            calls[i] += 1
+            places[i] = i * twice
+
+    return counted
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 1001])
-def test_each_place_is_computed_once(size: int, threads: int) -> None:
+def test_each_place_is_computed_once(count: Callable[[Any, Any, float], None], size: int, threads: int) -> None:
     threads = min(threads, numba.config.NUMBA_NUM_THREADS)
     before = numba.get_num_threads()
     calls, places = np.zeros(size, np.int64), np.full(size, -1)
