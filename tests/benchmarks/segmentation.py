@@ -142,9 +142,9 @@ def family_rows(family: Family) -> list[str]:
     return lines
 
 
-def logging_share() -> float:
+def logging_share(ops: int = 1000) -> float:
     """Return the share of the segmenter's time spent on its log, for layers of a transformer."""
-    plan = fl.segment(layers(1000))
+    plan = fl.segment(layers(ops))
     options = SegmenterOptions()
     fusion = rewritten(plan.fusion, options, DecisionLog())
 

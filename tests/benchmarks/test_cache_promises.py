@@ -52,7 +52,7 @@ def test_what_was_compiled_comes_back_with_the_definition():
 
 
 def test_a_full_cache_takes_less_than_1_gb():
-    taken = memory(256)
+    taken = memory(128)
     print(f"{taken.bytes_each / 1e3:.1f} kB per fusion; {taken.megabytes_when_full:.0f} MB for a full cache")
     assert taken.megabytes_when_full < 1000
 
