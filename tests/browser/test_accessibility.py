@@ -8,6 +8,7 @@ from browser.waiting import eventually
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.sampled(2)  # a bare page has its panels checked in both themes
 @pytest.mark.parametrize("theme", RULES)
 def test_axe_finds_nothing_serious_in_any_state(open_explorer, theme):
     """Checks the colours of the whole explorer, and by all rules what has changed, and all of it once.

@@ -262,6 +262,7 @@ def test_closing_one_of_two_frees_it_and_leaves_the_other(open_explorer):
     desk.has_segments(3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>"])
 def test_a_hostile_name_stays_text_in_every_tab(open_explorer, name):
     cell = f"Explorer(stub_plan.sum_broadcast_add(({name!r}, 'T1', 'T2', 'T3', 'T4')), [], timer=timer)"

@@ -116,6 +116,7 @@ def draw(stage, detail):
     stage.settle()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "screen"), [
     pytest.param(name, screen, marks=[pytest.mark.matrix] if name in LARGE and screen is SCREENS[0] else [])
     for name in PLANS for screen in SCREENS

@@ -78,6 +78,7 @@ def rgb(text):
     return f"rgb({', '.join(str(int(text[n : n + 2], 16)) for n in (1, 3, 5))})"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("host", list(HOSTS))
 def test_vs_codes_theme_decides_whatever_the_system_prefers(show, shots, host):
     is_light = host == "light"
@@ -153,6 +154,7 @@ def test_nothing_glides_for_who_asked_for_less_motion(show, still):
     assert (running == 0) == still
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("width", "columns"), [(1400, 3), (900, 2), (600, 1)])
 def test_columns_follow_the_width_and_nothing_sticks_out(show, shots, width, columns):
     page = show("light", width=width)

@@ -55,6 +55,7 @@ def of_the_day():
     return names[day % len(names)], SIZES[day % len(SIZES)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "size"), [*((name, size) for name in FLICKERED for size in (SIZES[1], SIZES[4])), of_the_day()],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from backend.fusions import D, S, build, close, numbers
 from backend.reductions import softmax
+from thorough import THOROUGH
 from unit.codegen.test_sizes import computed
 
 import fuser_lab as fl
@@ -31,7 +32,7 @@ CASES = {
         lambda fd, x: fd.ops.mul(x, 1 / x.val.shape[1]), S.POINTWISE, lambda n, m: [(n, m)],
     ),
 }
-SIZES = [(5, 21), (9, 23), (7, 33), (6, 50), (5, 27), (12, 49)]
+SIZES = [(5, 21), (9, 23), (7, 33), (6, 50), *([(5, 27), (12, 49)] if THOROUGH else [])]
 
 
 @pytest.mark.parametrize("name", CASES)
