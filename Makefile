@@ -14,6 +14,7 @@
 # PYTHON=python3.12          the interpreter that makes the environment (any 3.11 or newer)
 # LAB_ARGS="--no-browser"    more arguments for JupyterLab
 # PYTEST_ARGS="-k softmax"   more arguments for pytest
+# UNTIMED=1                  leaves out the tests that assert times
 # N=20000 SEED=17            how many definitions make fuzz checks, and which
 # PROGRAMS=50000             how many programs make fuzz compares with torch
 # CASES=20000                how many mutated templates of real programs make fuzz checks
@@ -23,6 +24,7 @@
 PYTHON ?= python3
 LAB_ARGS ?=
 PYTEST_ARGS ?=
+UNTIMED ?=
 N ?= 2000
 SEED ?= 17
 PROGRAMS ?= 2000
@@ -69,7 +71,7 @@ SHARED = "not (benchmark or matrix)"
 pytest: $(TEST_READY)
 ifeq "$(PYTEST_ARGS)" ""
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m $(SHARED)
-	$(PY) -m pytest -m benchmark
+	$(if $(UNTIMED),,$(PY) -m pytest -m benchmark)
 else
 	$(PY) -m pytest $(PYTEST_ARGS)
 endif

@@ -32,8 +32,9 @@ def test_a_file_is_left_out_when_all_that_it_holds_has_passed(ignores):
     assert not ignores("def test_one")
 
 
-def test_a_file_without_the_marker_asked_for_is_left_out(ignores):
+def test_a_file_without_the_marker_asked_for_is_left_out_and_with_it_is_not(ignores):
     assert ignores("def test_one", markexpr="benchmark")
+    assert not ignores("@pytest.mark.benchmark", "passed test_some.py::test_one", markexpr="benchmark")
     assert not ignores("@pytest.mark.benchmark", markexpr="benchmark")
     assert not ignores("def test_one", markexpr="not (benchmark or matrix)")
 
