@@ -34,6 +34,7 @@ GRAPHS ?= 100000
 
 VENV := .venv
 PY := $(VENV)/bin/python
+INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check
 LAB_READY := $(VENV)/ready-lab
 TEST_READY := $(VENV)/ready-test
 NOTEBOOK := notebooks/00_quickstart.ipynb
@@ -132,7 +133,7 @@ define make_environment
 @"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
   { echo "fuser_lab needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3" >&2; exit 1; }
 @{ $(PY) -m pip --version || $(PY) -m ensurepip; } >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
-$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$(1)]'
+$(INSTALL) --editable '.[$(1)]'
 @printf '%s\n' "$$PWD" > $(VENV)/made-in
 endef
 
