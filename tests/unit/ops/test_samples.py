@@ -53,6 +53,7 @@ def test_agrees_with_itself(name: str, number: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "number"), LAID_OUT, ids=[f"{n}-{k}" for n, k in LAID_OUT])
 def test_layouts_and_sizes(name: str, number: int) -> None:
     """`make test` tries a third of a call's variants, another third for the next call; `make test-all` tries all."""
