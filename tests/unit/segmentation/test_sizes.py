@@ -11,6 +11,7 @@ import pytest
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
 from fuser_lab.analysis import domain_map, reductions
+from fuser_lab.analysis.bit_masks import mask_of
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.schedule import facts
 from fuser_lab.segmentation import (
@@ -124,11 +125,11 @@ def test_a_set_contains_a_core_also_after_groups_were_merged() -> None:
     for _ in range(50):
         cores, plain = Cores(), list[int]()
         for _ in range(6):
-            core = grouping.mask_of(dice.sample(range(10), dice.choice([2, 2, 3])))
+            core = mask_of(dice.sample(range(10), dice.choice([2, 2, 3])))
             cores.add(core)
             plain.append(core)
         members = dice.sample(range(10), 3)
-        mask = grouping.mask_of(members)
+        mask = mask_of(members)
         if not any(core & ~mask == 0 for core in plain):
             cores.merge(members, 10)
             plain = [core & ~mask | 1 << 10 if core & mask else core for core in plain]
