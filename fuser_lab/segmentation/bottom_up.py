@@ -362,9 +362,8 @@ class _Finder:
         copies = self._copies = {group: [] for group in self._grouping.groups}
         for chain in self._chains:
             refused = False
-            for group in list(self._grouping.groups):
-                if not any(chain.end in expr.tensor_inputs for expr in self._grouping.groups[group]):
-                    continue
+            readers = self._grouping.readers(chain.end)
+            for group in readers:
                 whole = {*self._grouping.groups[group], *copies[group], *chain.exprs}
                 subjects = (chain.names, self._grouping.names(group))
                 attempt, answer = self._asker.attempt("resolve forwarded", Kind.REPLICATE, subjects, whole)
@@ -373,8 +372,7 @@ class _Finder:
                     copies[group].extend(chain.exprs)
                 else:
                     refused = True
-            is_read = any(chain.end in e.tensor_inputs for g in self._grouping.groups.values() for e in g)
-            if refused or not is_read or chain.end in self._fusion.outputs:
+            if refused or not readers or chain.end in self._fusion.outputs:
                 stored.append(chain)
         for chain in stored:
             yield from self._store(chain)

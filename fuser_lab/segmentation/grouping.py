@@ -130,6 +130,11 @@ class Grouping:
         maker = self.fusion.producers.get(tensor)
         return None if maker is None else self._owner.get(maker.name)
 
+    def readers(self, tensor: TensorView) -> list[GroupId]:
+        """Return the groups that read a tensor, in order."""
+        owners = (self._owner.get(user.name) for user in self.fusion.users.get(tensor, ()))
+        return sorted({owner for owner in owners if owner is not None})
+
     def edges(self, group: GroupId) -> tuple[Edge, ...]:
         """Return the (producer, tensor, consumer) edges of a group, incoming first."""
         near, bounds = self._near.edges, self._bounds(group)

@@ -34,13 +34,15 @@ class ReductionSets:
         self._grouping, self._committed = grouping, mask_of(committed)
         self._signed: dict[GroupId, Signature] = {}
         self._alike: dict[Signature, int] = {}
+        self._first: list[GroupId] = []  # a heap of the groups with which pairs that wait begin
+        self._begun = 0  # groups of which not all pairs wait, but those below
         self._waiting: dict[GroupId, int] = {}  # by group: those that it is to be combined with
-        self._first: list[GroupId] = []  # a heap of groups with entries above
         for group in grouping.groups:
             self._sign(group)
         if any(map(_several, self._alike.values())):
             self._read_inputs(fusion)
-            self._wait_for_all()
+        else:
+            self._first.clear()
 
     def _sign(self, group: GroupId) -> Signature | None:
         """Return the signature of the reductions in a group, or None; the group joins those alike."""
@@ -51,6 +53,7 @@ class ReductionSets:
         (signature,) = signatures
         self._signed[group] = signature
         self._alike[signature] = self._alike.get(signature, 0) | 1 << group
+        heappush(self._first, group)
         return signature
 
     def _read_inputs(self, fusion: Fusion) -> None:
@@ -71,14 +74,10 @@ class ReductionSets:
         for edge in grouping.output_edges():
             self._output_edges.add(edge)
 
-    def _wait_for_all(self) -> None:
-        for group, signature in self._signed.items():
-            self._wait(group, self._alike[signature] & ~(1 << group))
-
     def _wait(self, group: GroupId, others: int) -> None:
+        others &= -2 << group | self._grouping.reach().below[group]
         if others:
-            if group not in self._waiting:
-                heappush(self._first, group)
+            heappush(self._first, group)
             self._waiting[group] = self._waiting.get(group, 0) | others
 
     def merge(self, members: Collection[GroupId]) -> GroupId:
@@ -100,8 +99,8 @@ class ReductionSets:
         for group in bits(grouping.reach().below[union]):
             self._read_above[group] |= above
         signature = self._sign(union)
-        if signature is None:
-            self._wait_for_all()
+        if signature is None:  # groups that could not be combined with the members may be with the union
+            self._begun, self._first = 0, sorted(self._signed)
         else:
             self._wait_for_union(union, signature)
         return union
@@ -109,20 +108,20 @@ class ReductionSets:
     def _wait_for_union(self, union: GroupId, signature: Signature) -> None:
         """Let pairs wait whose sets may contain a union or have it as their common source."""
         for other, alike in self._alike.items():
+            begun = alike & self._begun
+            if not begun:
+                continue
             barred = self._barred(other)
             if other == signature:
                 behind = alike & self._clear_below(union, barred)
-                for group in bits(alike & self._clear_above(union, barred)):
-                    self._wait(group, behind & ~(1 << group))
-                pairs = [(group, alike & self._beside_pairs(group, barred)) for group in bits(behind)]
+                near = self._clear_above(union, barred) | self._beside_pairs(behind, barred)
+                for group in bits(begun & (near | behind)):
+                    self._wait(group, near & alike if behind >> group & 1 else behind)
             else:
-                consumers = self._grouping.consumers(union)
-                behind = alike & self._union(self._clear_below(reader, barred) for reader in consumers)
-                pairs = [(group, behind) for group in bits(behind)]
-            for group, others in pairs:
-                self._wait(group, others >> group + 1 << group + 1)
-                for smaller in bits(others & (1 << group) - 1):
-                    self._wait(smaller, 1 << group)
+                readers = self._grouping.consumers(union)
+                behind = alike & self._union(self._clear_below(reader, barred) for reader in readers)
+                for group in bits(begun & behind):
+                    self._wait(group, behind)
 
     @staticmethod
     def _union(masks: Iterable[int]) -> int:
@@ -140,16 +139,18 @@ class ReductionSets:
         """Return a group and those above that no barred group is on a path from."""
         return _clear(group, self._grouping.reach().above, barred)
 
-    def _beside_pairs(self, group: GroupId, barred: int) -> int:
-        """Return groups that include all to which a set may lead from a source that it has in common with a group."""
+    def _beside_pairs(self, groups: int, barred: int) -> int:
+        """Return groups that include all to which a set may lead from a source in common with one of some groups."""
         grouping = self._grouping
-        above = self._clear_above(group, barred)
+        if groups.bit_count() > MOST_SEARCHED:
+            return -1
+        above = self._union(self._clear_above(group, barred) for group in bits(groups))
         if above.bit_count() > MOST_SEARCHED:
             return -1
-        sources = {producer: grouping.consumers(producer) for g in bits(above) for producer in grouping.producers(g)}
-        places = self._union(self._read[g] for g in bits(above))
+        sources = {producer for group in bits(above) for producer in grouping.producers(group)}
+        places = self._union(self._read[group] for group in bits(above))
         readers = self._union(self._readers[place] for place in bits(places)) | mask_of(
-            {consumer for consumers in sources.values() for consumer in consumers},
+            {consumer for source in sources for consumer in grouping.consumers(source)},
         )
         if readers.bit_count() > MOST_SEARCHED:
             return -1
@@ -161,17 +162,19 @@ class ReductionSets:
 
         After a merge, only sets that were not yielded before are certain to come.
         """
-        reach = self._grouping.reach() if self._waiting else None
+        reach = self._grouping.reach() if self._first else None
         while self._first and reach is not None:
             first = self._first[0]
-            if not self._waiting.get(first):
-                self._waiting.pop(heappop(self._first), None)
+            signature = self._signed.get(first)
+            if signature is not None and not self._begun >> first & 1:
+                self._begun |= 1 << first
+                self._waiting[first] = self._alike[signature] & ~(1 << first)
+            if signature is None or not self._waiting.get(first):
+                heappop(self._first)
                 continue
-            signature = self._signed[first]
             barred = self._barred(signature)
-            below, above = self._clear_below(first, barred), reach.above[first]
-            beside = self._beside_pairs(first, barred) & ~reach.below[first] & ~above >> first + 1 << first + 1
-            self._waiting[first] &= self._alike[signature] & (below | beside)
+            beside = self._beside_pairs(1 << first, barred) & ~reach.below[first] & ~reach.above[first]
+            self._waiting[first] &= self._alike[signature] & (self._clear_below(first, barred) | beside & -2 << first)
             while self._waiting[first]:
                 lowest = self._waiting[first] & -self._waiting[first]
                 self._waiting[first] ^= lowest
@@ -209,7 +212,7 @@ class ReductionSets:
                             yield a | b
 
 
-MOST_SEARCHED = 64  # groups around a reduction whose other readers are looked up; otherwise all reductions are tried
+MOST_SEARCHED = 8  # groups around a reduction whose surroundings are looked up; otherwise all reductions are tried
 
 
 def _clear(group: GroupId, reached: Mapping[GroupId, int], barred: int) -> int:

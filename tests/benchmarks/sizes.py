@@ -293,7 +293,7 @@ def arguments_of(plan: fl.Plan) -> list[Any]:
     made = []
     for tensor in plan.fusion.tensor_inputs:
         like = np.zeros if tensor.dtype is fl.DataType.Int else np.ones
-        made.append(like([axis.concrete_extent for axis in tensor.domain.logical], np.dtype(tensor.dtype.numpy)))
+        made.append(like([axis.visible_extent for axis in tensor.domain.logical], tensor.dtype.numpy))
     return made
 
 
@@ -348,7 +348,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.sizes")
     parser.add_argument("--ops", type=int, default=400, help="N; the other size is 2N")
     parser.add_argument("--only", default="*", help="families, as a pattern with wildcards")
-    parser.add_argument("--work", default="segment,picture", help=f"separated by commas, of {', '.join((*OF_FUSIONS, *OF_PLANS))}")
+    every = ",".join((*OF_FUSIONS, *OF_PLANS))
+    parser.add_argument("--work", default="segment,picture", help=f"some of {every}")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         os.environ["FUSER_LAB_CACHE"] = place

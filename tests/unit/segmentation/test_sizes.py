@@ -10,13 +10,14 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.analysis import domain_map, reductions
+from fuser_lab.analysis import bit_masks, buffer_sizes, domain_map, reductions
 from fuser_lab.analysis.bit_masks import mask_of
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.schedule import facts
 from fuser_lab.segmentation import (
     SegmenterOptions,
     bounds,
+    forwarding,
     grouping,
     local_search,
     oracle,
@@ -27,6 +28,7 @@ from fuser_lab.segmentation.local_search import Partition, merges
 from fuser_lab.segmentation.reduction_sets import Cores
 from tests.benchmarks.optimal import irregular
 from tests.benchmarks.segmentation import additions, many_outputs
+from tests.benchmarks.sizes import FAMILIES
 
 
 def sums_of_two_kinds(count: int) -> FusionDefinition:
@@ -68,6 +70,20 @@ def test_facts_about_a_group_that_grows_follow_in_linear_work() -> None:
     files = files_of(domain_map, facts, oracle, reductions)
     few, many = (calls_in(files, partial(fl.segment, many_outputs(3 * count))) for count in (32, 64))
     assert many < 2.4 * few
+
+
+GROWING = [
+    pytest.param("persistent chain", SegmenterOptions(), id="buffers of a chain of norms"),
+    pytest.param("skip connections", SegmenterOptions(whole_fusion=False), id="norms pair by pair"),
+    pytest.param("disconnected", SegmenterOptions(), id="parts that share nothing"),
+]
+
+
+@pytest.mark.parametrize(("family", "options"), GROWING)
+def test_calls_grow_with_the_number_of_groups(family: str, options: SegmenterOptions) -> None:
+    files = files_of(bit_masks, buffer_sizes, forwarding, grouping, reduction_sets, reductions)
+    few, many = (calls_in(files, partial(fl.segment, FAMILIES[family](ops), options=options)) for ops in (48, 96))
+    assert many < 2.5 * few
 
 
 def test_pairs_beside_an_input_that_all_ops_read_are_priced_in_linear_work() -> None:
