@@ -10,7 +10,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.analysis import bit_masks, buffer_sizes, domain_map, reductions
+from fuser_lab.analysis import bit_masks, buffer_sizes, coverage, domain_map, reductions
 from fuser_lab.analysis.bit_masks import mask_of
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.schedule import facts
@@ -76,12 +76,13 @@ GROWING = [
     pytest.param("persistent chain", SegmenterOptions(), id="buffers of a chain of norms"),
     pytest.param("skip connections", SegmenterOptions(whole_fusion=False), id="norms pair by pair"),
     pytest.param("disconnected", SegmenterOptions(), id="parts that share nothing"),
+    pytest.param("reshapes", SegmenterOptions(), id="reshapes"),
 ]
 
 
 @pytest.mark.parametrize(("family", "options"), GROWING)
 def test_calls_grow_with_the_number_of_groups(family: str, options: SegmenterOptions) -> None:
-    files = files_of(bit_masks, buffer_sizes, forwarding, grouping, reduction_sets, reductions)
+    files = files_of(bit_masks, buffer_sizes, coverage, forwarding, grouping, reduction_sets, reductions)
     few, many = (calls_in(files, partial(fl.segment, FAMILIES[family](ops), options=options)) for ops in (48, 96))
     assert many < 2.5 * few
 
