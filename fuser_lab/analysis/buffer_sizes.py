@@ -1,12 +1,15 @@
 """Bytes that persistent buffers need at once, kept themselves or computed again from inputs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
+from operator import or_
 
+from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.analysis.domain_map import Link
-from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow
-from fuser_lab.ir import OpKind, TensorView
+from fuser_lab.analysis.reductions import ReductionFlow
+from fuser_lab.ir import OpKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,43 +55,43 @@ def buffer_sizes(flow: ReductionFlow) -> BufferSizes:
 
 
 class _Sizes:
+    """The sizes of the buffers of a flow; sets of buffers and of inputs are bit masks."""
+
     def __init__(self, flow: ReductionFlow) -> None:
         self.flow = flow
         self.links = flow.links
         self.by_name: dict[str, Link] = {link.name: link for link in flow.links}
-        self.readers: dict[str, list[Link]] = {}
-        for link in flow.links:
-            for name in dict.fromkeys(link.operands):
-                self.readers.setdefault(name, []).append(link)
         places = {link.name: place for place, link in enumerate(flow.links)}
         self.buffers = sorted(flow.buffers(), key=lambda buffer: places.get(buffer.tensor.name, -1))
+        inputs = [name for name in flow.exact.classes if name not in self.by_name and flow.has_reduced_axis(name)]
+        self.names = tuple(dict.fromkeys((*inputs, *(buffer.tensor.name for buffer in self.buffers))))
+        self.bit = {name: 1 << place for place, name in enumerate(self.names)}
+        self.inputs = self._below({name: self.bit[name] for name in inputs})  # those above each value
 
     def run(self) -> BufferSizes:
         names = [buffer.tensor.name for buffer in self.buffers]
-        ends = [self._resolution_points(buffer) for buffer in self.buffers]
+        ends = self._resolution_points()
         projectable = self._projectable()
-        inputs = list(dict.fromkeys(name for buffer in projectable for name in self._inputs(buffer)))
-        alive: dict[str, set[str]] = {}  # names of buffers at each value
-        reread: dict[str, set[str]] = {}  # names of inputs at each value
-        for name, points in zip(names, ends, strict=True):
-            for value in self._between(name, points):
-                alive.setdefault(value, set()).add(name)
+        inputs = self._distinct(self.inputs[name] for name in projectable)
+        alive = self._between({name: self.bit[name] for name in names}, ends)
         # As in nvFuser, a projectable buffer is counted to the resolution points of the buffer with its number among
         # all buffers, of which the inputs are not projectable (scheduler/utils.cpp:893-894).
-        for buffer, points in zip(projectable, ends, strict=False):
-            for name in self._inputs(buffer):
-                for value in self._between(name, points):
-                    reread.setdefault(value, set()).add(name)
+        counted = dict(zip(names, projectable, strict=False))
+        again = [self.inputs[counted[name]] if name in counted else 0 for name in self.names]
+        reread = self._between(
+            {name: self.bit[name] for name in inputs},
+            {value: reduce(or_, [again[place] for place in bits(mask)], 0) for value, mask in ends.items()},
+        )
         sizes = {name: self._row(name).bytes for name in (*names, *inputs)}
-        again = {name for name in names if self._is_read_again(name, set(names))}
-        kept = [name for name in names if name not in again]
-        fixed = [name for name in names if name not in projectable]
+        every, projected = frozenset(names), frozenset(projectable)
+        kept = [name for name in names if not self._is_read_again(name, every)]
+        fixed = [name for name in names if name not in projected]
+        kept_mask, fixed_mask = (sum(self.bit[name] for name in some) for some in (kept, fixed))
         return BufferSizes(
-            kept=_most(alive.values(), set(kept), sizes),
+            kept=self._most((alive[link.name] & kept_mask for link in self.links), sizes),
             kept_names=tuple(kept),
-            projected=_most(
-                (alive.get(v, set()) & set(fixed) | reread.get(v, set()) for v in alive.keys() | reread.keys()),
-                {*fixed, *inputs}, sizes,
+            projected=self._most(
+                (alive[link.name] & fixed_mask | reread[link.name] for link in self.links), sizes,
             ),
             projected_names=tuple(dict.fromkeys((*inputs, *fixed))),
             with_exp=self._repeats(projectable, lambda link: link.op == "exp"),
@@ -97,64 +100,70 @@ class _Sizes:
             inputs=tuple(self._row(name) for name in inputs),
         )
 
-    def _resolution_points(self, buffer: PersistentBuffer) -> set[str]:
-        """Return where values of a buffer meet results of a reduction (scheduler/utils.cpp: getResolutionPointsOf).
+    def _resolution_points(self) -> dict[str, int]:
+        """Return where values of buffers meet results of a reduction (scheduler/utils.cpp: getResolutionPointsOf).
 
-        A reduction of values that are already resolved begins no path of its own.
+        A reduction of values that are already resolved begins no path of its own. Reductions before a buffer do not
+        count for it.
         """
-        start = buffer.tensor.name
-        points: set[str] = set()
-        behind: set[str] = set()  # values that depend on a point
-        on_buffer, on_reduction = {start}, set[str]()
-        waiting = start in self.by_name
+        points: dict[str, int] = {}
+        behind: dict[str, int] = {}  # the buffers with a point that a value depends on
+        on_buffer = {name: bit for name, bit in self.bit.items() if name not in self.by_name}
+        on_reduction: dict[str, int] = {}
+        begun = sum(on_buffer.values())
         for link in self.links:
-            if waiting:
-                waiting = link.name != start
-                continue
-            after_point = not behind.isdisjoint(link.operands)
-            if after_point:
-                behind.add(link.name)
+            name, operands = link.name, link.operands
+            after_point, of_buffer, of_reduction = (
+                reduce(or_, [sets.get(operand, 0) for operand in operands], 0)
+                for sets in (behind, on_buffer, on_reduction)
+            )
+            start = self.bit.get(name, 0)
             if link.kind is OpKind.REDUCTION:
-                if not after_point:
-                    on_reduction.add(link.name)
-                continue
-            of_buffer = not on_buffer.isdisjoint(link.operands)
-            of_reduction = not on_reduction.isdisjoint(link.operands)
-            if of_buffer:
-                on_buffer.add(link.name)
-                if of_reduction:
-                    points.add(link.name)
-                    behind.add(link.name)
-            elif of_reduction:
-                on_reduction.add(link.name)
-        return points or {buffer.resolved_at}
+                behind[name], on_buffer[name], on_reduction[name] = after_point, start, begun & ~after_point
+            else:
+                points[name] = of_buffer & of_reduction
+                behind[name], on_buffer[name] = after_point | points[name], of_buffer | start
+                on_reduction[name] = of_reduction & ~of_buffer
+            begun |= start
+        resolved = reduce(or_, points.values(), 0)
+        for buffer in self.buffers:
+            bit = self.bit[buffer.tensor.name]
+            if not bit & resolved:
+                points[buffer.resolved_at] = points.get(buffer.resolved_at, 0) | bit
+        return points
 
-    def _between(self, start: str, ends: set[str]) -> set[str]:
-        """Return the values computed from ``start`` that ``ends`` are computed from, and those of ``ends``."""
-        below = self._reached((start,), lambda name: (link.name for link in self.readers.get(name, ())))
-        return (below & self._above(ends)) - {start}
+    def _between(self, starts: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
+        """Return the starts that each value is computed from if one of their ends is computed from it or is it."""
+        below, above = self._below(starts), self._above(ends)
+        return {
+            link.name: below[link.name] & above.get(link.name, 0) & ~starts.get(link.name, 0) for link in self.links
+        }
 
-    def _above(self, names: Iterable[str]) -> set[str]:
-        return self._reached(names, lambda name: self.by_name[name].operands if name in self.by_name else ())
+    def _below(self, sets: Mapping[str, int]) -> dict[str, int]:
+        """Return the union of the sets of each value and of all that it is computed from."""
+        below = dict(sets)
+        for link in self.links:
+            below[link.name] = reduce(or_, [below.get(name, 0) for name in link.operands], below.get(link.name, 0))
+        return below
 
-    @staticmethod
-    def _reached(start: Iterable[str], following: Callable[[str], Iterable[str]]) -> set[str]:
-        seen = set(start)
-        stack = list(seen)
-        while stack:
-            for name in following(stack.pop()):
-                if name not in seen:
-                    seen.add(name)
-                    stack.append(name)
-        return seen
+    def _above(self, sets: Mapping[str, int]) -> dict[str, int]:
+        """Return the union of the sets of each value and of all that are computed from it."""
+        above = dict(sets)
+        for link in reversed(self.links):
+            mask = above.get(link.name)
+            if mask:
+                for name in link.operands:
+                    above[name] = above.get(name, 0) | mask
+        return above
 
-    def _inputs(self, buffer: str) -> list[str]:
-        """Return the inputs with a reduced axis that a buffer is computed from."""
-        above = self._above((buffer,))
-        return [
-            name for name in self.flow.exact.classes
-            if name in above and name not in self.by_name and self.flow.has_reduced_axis(name)
-        ]
+    def _distinct(self, sets: Iterable[int]) -> list[str]:
+        """Return the names in some sets, each once."""
+        names: list[str] = []
+        listed = 0
+        for mask in sets:
+            names += [self.names[place] for place in bits(mask & ~listed)]
+            listed |= mask
+        return names
 
     def _projectable(self) -> list[str]:
         """Return the buffers that can be computed again from inputs (scheduler/utils.cpp:666-697).
@@ -164,29 +173,33 @@ class _Sizes:
         """
         if any(link.kind is OpKind.RESHAPE and link.steps for link in self.links):
             return []
-        names = (buffer.tensor.name for buffer in self.buffers if buffer.tensor.name in self.by_name)
-        return [
-            name for name in names
-            if self._needs_no_reduction(name)
-            and all(self.flow.partly_reduced(source) is None for source in self._inputs(name))
-        ]
+        names = [buffer.tensor.name for buffer in self.buffers if buffer.tensor.name in self.by_name]
+        inputs = self._distinct(self.inputs[name] for name in names)
+        partly = sum(self.bit[name] for name in inputs if self.flow.partly_reduced(name) is not None)
+        spread = self._spread()
+        return [name for name in names if not self.flow.after[name] & ~spread[name] and not self.inputs[name] & partly]
 
-    def _needs_no_reduction(self, buffer: str) -> bool:
-        """Whether a broadcast to the reduced axes follows each reduction that a buffer depends on.
+    def _spread(self) -> dict[str, int]:
+        """Return the reductions that each value depends on through a broadcast to the reduced axes.
 
         nvFuser: scheduler/utils.cpp:480-548, canProjectToInputsWithoutReduction.
         """
-        above = self._above((buffer,))
-        return all(
-            any(
-                other.kind is OpKind.BROADCAST and other.out.ndim == len(link.root_broadcast)
-                and all(other.out.domain.axes[place].is_broadcast for place in link.reduced)
-                for name in self._between(link.name, {buffer}) if (other := self.by_name[name])
-            )
-            for link in self.links if link.kind is OpKind.REDUCTION and link.name in above
-        )
+        number = {name: place for place, name in enumerate(self.flow.names)}
+        alike: dict[tuple[int, tuple[int, ...]], int] = {}  # reductions by rank and reduced axes
+        spread: dict[str, int] = {}
+        for link in self.links:
+            spread[link.name] = reduce(or_, [spread.get(name, 0) for name in link.operands], 0)
+            if link.kind is OpKind.REDUCTION:
+                key = len(link.root_broadcast), link.reduced
+                alike[key] = alike.get(key, 0) | 1 << number[link.name]
+            elif link.kind is OpKind.BROADCAST:
+                axes = link.out.domain.axes
+                for (rank, reduced), mask in alike.items():
+                    if len(axes) == rank and all(axes[place].is_broadcast for place in reduced):
+                        spread[link.name] |= mask & self.flow.after[link.name]
+        return spread
 
-    def _is_read_again(self, buffer: str, buffers: set[str]) -> bool:
+    def _is_read_again(self, buffer: str, buffers: frozenset[str]) -> bool:
         """Whether a buffer's operands are all buffers, so that it is computed again from them.
 
         nvFuser: scheduler/utils.cpp:915-930, canProjectToPersistentProducer.
@@ -196,9 +209,18 @@ class _Sizes:
             return False
         return buffers.issuperset(maker.operands)
 
-    def _repeats(self, buffers: Sequence[str], condition: Callable[[Link], bool]) -> bool:
-        above = self._above(buffers)
-        return any(condition(link) for link in self.links if link.name in above)
+    def _repeats(self, buffers: Iterable[str], condition: Callable[[Link], bool]) -> bool:
+        above = self._above(dict.fromkeys(buffers, 1))
+        return any(condition(link) for link in self.links if above.get(link.name))
+
+    def _most(self, sets: Iterable[int], sizes: Mapping[str, int]) -> int:
+        """Return the most bytes of one of some sets; neighbours among these have much in common."""
+        most = total = last = 0
+        for mask in sets:
+            total += sum(sizes[self.names[place]] for place in bits(mask & ~last))
+            total -= sum(sizes[self.names[place]] for place in bits(last & ~mask))
+            most, last = max(most, total), mask
+        return most
 
     def _row(self, name: str) -> RowBuffer:
         """Return a buffer or an input; a widening cast of a computed tensor counts in the narrow dtype.
@@ -207,17 +229,9 @@ class _Sizes:
         """
         flow = self.flow
         maker = self.by_name.get(name)
-        tensor = maker.out if maker is not None else self._input(name)
+        tensor = maker.out if maker is not None else self.flow.tensors[name]
         size = tensor.dtype.itemsize
         if maker is not None and maker.op == "cast" and maker.operands[0] in self.by_name:
             size = min(size, maker.tensors[0].dtype.itemsize)
         elements = prod(flow.exact.extent[c] for c in flow.exact.classes[name] if c in flow.reduced)
         return RowBuffer(name=name, bytes=elements * size, itemsize=tensor.dtype.itemsize)
-
-    def _input(self, name: str) -> TensorView:
-        return next(tensor for tensor in self.readers[name][0].tensors if tensor.name == name)
-
-
-def _most(alive: Iterable[set[str]], counted: set[str], sizes: dict[str, int]) -> int:
-    """Return the most bytes of counted tensors that are alive at one value."""
-    return max((sum(sizes[name] for name in names & counted) for names in alive), default=0)

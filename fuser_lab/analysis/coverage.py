@@ -1,5 +1,6 @@
 """Whether the loop nest of one tensor reaches every axis of another."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from fuser_lab.analysis.domain_map import Derivation, ExactMap
@@ -30,17 +31,31 @@ class Coverage:
             source: exact.concretized[source]
             for sources in needed.values() for source in sources if source in exact.concretized
         }
-        grew = bool(made)
-        while grew:
-            before = len(covered)
-            covered.update(source for source, targets in met.items() if not covered.isdisjoint(targets))
-            for results, needs in needed.items():
+        meets: dict[int, list[int]] = {}
+        for source, targets in met.items():
+            for target in targets:
+                meets.setdefault(target, []).append(source)
+        reads: dict[int, list[tuple[int, ...]]] = {}  # by class, the results that it is needed for
+        parts: dict[int, list[tuple[int, ...]]] = {}  # and those that it is one of
+        for results, needs in needed.items():
+            for place, numbers in ((reads, needs), (parts, {*results})):
+                for number in numbers:
+                    place.setdefault(number, []).append(results)
+        lacking = {results: len(needs) for results, needs in needed.items()}
+        waiting = list(covered)
+        while waiting:
+            number = waiting.pop()
+            more = list(meets.get(number, ()))
+            for results in parts.get(number, ()):
                 # Each part of a split comes with the other, because both traverse the same elements of the source.
-                if any(r in covered for r in results):
-                    covered.update(needs)
-                if needs <= covered:
-                    covered.update(results)
-            grew = len(covered) > before
+                more += needed[results]
+            for results in reads.get(number, ()):
+                lacking[results] -= 1
+                if not lacking[results]:
+                    more += results
+            fresh = [other for other in dict.fromkeys(more) if other not in covered]
+            covered.update(fresh)
+            waiting += fresh
         self.covered = covered
 
     def missing(self, classes: Iterable[int]) -> int | None:
@@ -137,7 +152,16 @@ def cyclic_reshape(exact: ExactMap) -> str | None:
         if derivation.name != "resize":
             for source in derivation.sources:
                 results.setdefault(source, []).append(derivation)
-    for start in results:
+    # Classes that are on no cycle, nor behind one, are left out first.
+    made = Counter(number for derivations in results.values() for d in derivations for number in d.results)
+    ready = [number for number in results if not made[number]]
+    for number in ready:
+        for derivation in results.get(number, ()):
+            for result in derivation.results:
+                made[result] -= 1
+                if not made[result]:
+                    ready.append(result)
+    for start in [number for number in results if made[number]]:
         seen: set[int] = set()
         stack = [start]
         while stack:

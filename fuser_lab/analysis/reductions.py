@@ -184,11 +184,11 @@ class ReductionFlow:
         that has only some of these axes. Reductions that another reduction of the tensor leads to do not count.
         nvFuser: csrc/scheduler/normalization_utils.cpp:1918-2024 (isCacheableUnmappableTv).
         """
-        feeds, numbers = self.feeds.get(tensor, 0), self.exact.classes[tensor]
-        for place, name in enumerate(self.names):
-            before = self.after[name] & ~(1 << place)
-            if not feeds >> place & 1 or feeds & before:
-                continue
+        numbers, waiting = self.exact.classes[tensor], self.feeds.get(tensor, 0)
+        while waiting:
+            place = (waiting & -waiting).bit_length() - 1
+            name = self.names[place]
+            waiting &= ~(self.feeds.get(name, 0) | 1 << place)
             # A broadcast axis of size 1 is squeezed rather than reduced.
             reduced = self.exact.reduced.get(name, ())
             axes = [c for c in reduced if not self.exact.broadcast[c] or self.exact.extent[c] > 1]
@@ -228,7 +228,7 @@ class ReductionFlow:
                 old = buffers.get(name)
                 first = self.names[(both & -both).bit_length() - 1] if old is None else old.reduction
                 buffers[name] = PersistentBuffer(
-                    tensor=self._tensor(name, by_name), reduction=first, resolved_at=resolved,
+                    tensor=self.tensors[name], reduction=first, resolved_at=resolved,
                 )
                 continue
             maker = by_name.get(name)
@@ -239,12 +239,14 @@ class ReductionFlow:
                     seen.add(operand)
                     stack.append(operand)
 
-    def _tensor(self, name: str, by_name: dict[str, Link]) -> TensorView:
-        if name in by_name:
-            return by_name[name].out
-        return next(
-            tensor for link in self.links for tensor in link.tensors if tensor.name == name
-        )
+    @cached_property
+    def tensors(self) -> dict[str, TensorView]:
+        """The tensors of all expressions by name."""
+        tensors: dict[str, TensorView] = {}
+        for link in self.links:
+            for tensor in (*link.tensors, link.out):
+                tensors.setdefault(tensor.name, tensor)
+        return tensors
 
     @cached_property
     def broadcasts_after(self) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
+from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, reason
 from fuser_lab.events import Attempt, Kind, Names, Outcome
@@ -17,7 +18,7 @@ from fuser_lab.rules import follows
 from fuser_lab.segmentation.asking import Asker
 from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
-from fuser_lab.segmentation.grouping import GroupId, Grouping, bits
+from fuser_lab.segmentation.grouping import GroupId, Grouping
 from fuser_lab.segmentation.hints import has_hints
 from fuser_lab.segmentation.level_rounds import LevelRound, is_tried_first
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
@@ -157,7 +158,6 @@ class _Finder:
         self._grouping = Grouping(fusion, [*fixed, *singles], recomputed)
         self._committed = set(range(len(fixed)))
         self._final = set(self._committed) if final else set()  # and the groups that contain them now
-        self._reduction_sets = ReductionSets(fusion, self._grouping, self._committed)
         self._asker = Asker(fusion, oracle, options, recomputed)
         self._copies: dict[GroupId, list[Expr]] = {}
 
@@ -281,17 +281,18 @@ class _Finder:
         """Groups with reductions of one signature, on a path or side by side (nvFuser: CombineReductions)."""
         tried: set[int] = set()
         hopeless = Cores()
+        sets = ReductionSets(self._fusion, self._grouping, self._committed)
         found = True
         while found:
             found = False
-            for mask in self._reduction_sets.masks():
+            for mask in sets.masks():
                 if mask in tried or hopeless.within(mask):
                     continue
                 tried.add(mask)
                 members = tuple(bits(mask))
                 attempt, answer = self._asked("combine reductions", members)
                 if answer.chosen is not None:
-                    union = self._grouping.merge(members, keep_reach=True)
+                    union = sets.merge(members)
                     # A set that is refused for a monotone reason stays refused when its groups grow.
                     hopeless.merge(members, union)
                     found = True
@@ -361,9 +362,8 @@ class _Finder:
         copies = self._copies = {group: [] for group in self._grouping.groups}
         for chain in self._chains:
             refused = False
-            for group in list(self._grouping.groups):
-                if not any(chain.end in expr.tensor_inputs for expr in self._grouping.groups[group]):
-                    continue
+            readers = self._grouping.readers(chain.end)
+            for group in readers:
                 whole = {*self._grouping.groups[group], *copies[group], *chain.exprs}
                 subjects = (chain.names, self._grouping.names(group))
                 attempt, answer = self._asker.attempt("resolve forwarded", Kind.REPLICATE, subjects, whole)
@@ -372,8 +372,7 @@ class _Finder:
                     copies[group].extend(chain.exprs)
                 else:
                     refused = True
-            is_read = any(chain.end in e.tensor_inputs for g in self._grouping.groups.values() for e in g)
-            if refused or not is_read or chain.end in self._fusion.outputs:
+            if refused or not readers or chain.end in self._fusion.outputs:
                 stored.append(chain)
         for chain in stored:
             yield from self._store(chain)

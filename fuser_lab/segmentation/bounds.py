@@ -15,6 +15,7 @@ from functools import cached_property, reduce
 from itertools import combinations
 from operator import add, itemgetter, or_, sub
 
+from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.cost.traffic import CostModel, traffic
 from fuser_lab.cost.verdict import Answer
@@ -58,14 +59,6 @@ class Sums:
     shared: int
     bytes: int
     amounts: tuple[int, ...]
-
-
-def bits(mask: int) -> Iterator[int]:
-    """Yield the places of the set bits, lowest first."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
 
 
 class Space:

@@ -8,7 +8,8 @@ nothing about the schedulers, unlike rules that merge a producer because schedul
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fuser_lab.segmentation.bounds import Conflicts, Flow, Space, bits
+from fuser_lab.analysis.bit_masks import bits
+from fuser_lab.segmentation.bounds import Conflicts, Flow, Space
 from fuser_lab.segmentation.packing import Link, packed_paths
 
 

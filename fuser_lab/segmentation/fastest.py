@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Protocol
 
+from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.traffic import CostModel
@@ -20,7 +21,7 @@ from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
-from fuser_lab.segmentation.bounds import Space, Sums, bits
+from fuser_lab.segmentation.bounds import Space, Sums
 from fuser_lab.segmentation.edits import glue, own_exprs
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble

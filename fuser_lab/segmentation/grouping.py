@@ -1,11 +1,12 @@
 """Groups under construction: the working state that the phases of the segmenter share."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import Any, NamedTuple
 
+from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.events import Names
 from fuser_lab.ir import Expr, Fusion, TensorView
 
@@ -61,7 +62,6 @@ class Grouping:
         self.fusion = fusion
         self.recomputed = recomputed
         self.groups: dict[GroupId, frozenset[Expr]] = {}
-        self.merged: list[GroupId] = []  # groups that are part of others now
         self._owner: dict[str, GroupId] = {}
         self._next = 0
         self._read_outputs = [  # the names of the expressions that make a fusion output and read it
@@ -106,7 +106,6 @@ class Grouping:
         )
         for member in gone:
             del self._boundary[member]
-        self.merged += gone
         self._near.forget(set(gone))
         self._near.forget({owner[read.other] for read in chain(bounds.incoming, bounds.outgoing)})
         if self._level:
@@ -130,6 +129,11 @@ class Grouping:
         """Return the group that computes a tensor; None for inputs and recomputed values."""
         maker = self.fusion.producers.get(tensor)
         return None if maker is None else self._owner.get(maker.name)
+
+    def readers(self, tensor: TensorView) -> list[GroupId]:
+        """Return the groups that read a tensor, in order."""
+        owners = (self._owner.get(user.name) for user in self.fusion.users.get(tensor, ()))
+        return sorted({owner for owner in owners if owner is not None})
 
     def edges(self, group: GroupId) -> tuple[Edge, ...]:
         """Return the (producer, tensor, consumer) edges of a group, incoming first."""
@@ -326,16 +330,3 @@ class Reach:
         for group in bits(above):
             self.below[group] = self.below[group] & ~mask | below | 1 << union
         self.above[union], self.below[union] = above, below
-
-
-def mask_of(groups: Iterable[GroupId]) -> int:
-    """Return a set of groups as a bit mask."""
-    return sum(1 << group for group in groups)
-
-
-def bits(mask: int) -> Iterator[int]:
-    """Yield the positions of the ones of a bit mask, lowest first."""
-    while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from itertools import count
 from math import inf
 
-from fuser_lab.segmentation.bounds import bits
+from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.segmentation.contraction import Blocks, bound, union
 
 STATES_PER_QUESTION = 10  # by which a new question to the schedulers counts against the limit of states

@@ -12,7 +12,8 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from math import exp
 
-from fuser_lab.segmentation.bounds import Space, bits
+from fuser_lab.analysis.bit_masks import bits
+from fuser_lab.segmentation.bounds import Space
 
 
 @dataclass(slots=True)

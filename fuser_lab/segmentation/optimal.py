@@ -9,11 +9,12 @@ every cheaper plan has together; A* over the rest.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.traffic import CostModel, model_of, traffic
 from fuser_lab.events import Attempt, DecisionLog
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import bottom_up
-from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, bits, clique_bound, lifted_bound, with_paths
+from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, clique_bound, lifted_bound, with_paths
 from fuser_lab.segmentation.certificate import Certificate, Proof, SegmentCost, Term, TermKind
 from fuser_lab.segmentation.contraction import bound, contracted
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains

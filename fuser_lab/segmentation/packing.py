@@ -14,6 +14,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from fuser_lab.analysis.bit_masks import bits
+
 ROUNDS = 20  # rounds of adding paths; missing paths make the bound weaker, not wrong
 NEW_PATHS = 6  # per unit and round, the shortest
 SHORT = 1 - 1e-6
@@ -55,7 +57,7 @@ def packed_paths(apart: Sequence[int], links: Sequence[Link]) -> tuple[Path, ...
 class _Packing:
     def __init__(self, apart: Sequence[int], links: Sequence[Link]) -> None:
         self._apart = apart
-        self.members = {k: _places(link.units) for k, link in enumerate(links) if link.capacity > 0}
+        self.members = {k: list(bits(link.units)) for k, link in enumerate(links) if link.capacity > 0}
         self._rows = {k: row for row, k in enumerate(self.members)}
         self._capacity = [links[k].capacity for k in self.members]
         self._touching: list[list[int]] = [[] for _ in apart]
@@ -144,12 +146,3 @@ class _Packing:
                 room[k] -= more
             if amount + more:
                 yield Path(units=units, links=links, amount=amount + more)
-
-
-def _places(mask: int) -> list[int]:
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found

@@ -5,9 +5,10 @@ import random
 import pytest
 
 import fuser_lab as fl
+from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.segmentation import SegmenterOptions
-from fuser_lab.segmentation.bounds import Space, bits
+from fuser_lab.segmentation.bounds import Space
 from fuser_lab.segmentation.local_search import Partition
 from tests.benchmarks.optimal import irregular
 

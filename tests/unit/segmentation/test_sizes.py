@@ -10,12 +10,14 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.analysis import domain_map, reductions
+from fuser_lab.analysis import bit_masks, buffer_sizes, coverage, domain_map, reductions
+from fuser_lab.analysis.bit_masks import mask_of
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.schedule import facts
 from fuser_lab.segmentation import (
     SegmenterOptions,
     bounds,
+    forwarding,
     grouping,
     local_search,
     oracle,
@@ -26,6 +28,7 @@ from fuser_lab.segmentation.local_search import Partition, merges
 from fuser_lab.segmentation.reduction_sets import Cores
 from tests.benchmarks.optimal import irregular
 from tests.benchmarks.segmentation import additions, many_outputs
+from tests.benchmarks.sizes import FAMILIES
 
 
 def sums_of_two_kinds(count: int) -> FusionDefinition:
@@ -67,6 +70,21 @@ def test_facts_about_a_group_that_grows_follow_in_linear_work() -> None:
     files = files_of(domain_map, facts, oracle, reductions)
     few, many = (calls_in(files, partial(fl.segment, many_outputs(3 * count))) for count in (32, 64))
     assert many < 2.4 * few
+
+
+GROWING = [
+    pytest.param("persistent chain", SegmenterOptions(), id="buffers of a chain of norms"),
+    pytest.param("skip connections", SegmenterOptions(whole_fusion=False), id="norms pair by pair"),
+    pytest.param("disconnected", SegmenterOptions(), id="parts that share nothing"),
+    pytest.param("reshapes", SegmenterOptions(), id="reshapes"),
+]
+
+
+@pytest.mark.parametrize(("family", "options"), GROWING)
+def test_calls_grow_with_the_number_of_groups(family: str, options: SegmenterOptions) -> None:
+    files = files_of(bit_masks, buffer_sizes, coverage, forwarding, grouping, reduction_sets, reductions)
+    few, many = (calls_in(files, partial(fl.segment, FAMILIES[family](ops), options=options)) for ops in (48, 96))
+    assert many < 2.5 * few
 
 
 def test_pairs_beside_an_input_that_all_ops_read_are_priced_in_linear_work() -> None:
@@ -124,11 +142,11 @@ def test_a_set_contains_a_core_also_after_groups_were_merged() -> None:
     for _ in range(50):
         cores, plain = Cores(), list[int]()
         for _ in range(6):
-            core = grouping.mask_of(dice.sample(range(10), dice.choice([2, 2, 3])))
+            core = mask_of(dice.sample(range(10), dice.choice([2, 2, 3])))
             cores.add(core)
             plain.append(core)
         members = dice.sample(range(10), 3)
-        mask = grouping.mask_of(members)
+        mask = mask_of(members)
         if not any(core & ~mask == 0 for core in plain):
             cores.merge(members, 10)
             plain = [core & ~mask | 1 << 10 if core & mask else core for core in plain]
