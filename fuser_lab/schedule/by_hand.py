@@ -89,9 +89,9 @@ def forms_of(scheduler: SchedulerType) -> "tuple[LoopForm, ...]":
         If there are none; the message says what transforms cannot express.
     """
     if scheduler not in _FORMS:
-        known = ", ".join(s.value for s in _FORMS)
+        supported = ", ".join(s.value for s in _FORMS)
         why = _LACKING.get(scheduler, "no transforms express its kernels")
-        msg = f"schedule: {scheduler.value} cannot be written as transforms: {why}. Supported schedulers: {known}."
+        msg = f"schedule: {scheduler.value} cannot be written as transforms: {why}. Supported schedulers: {supported}."
         raise UnsupportedError(msg)
     return _FORMS[scheduler]
 
@@ -212,14 +212,14 @@ def _written(hand: HandSchedule) -> list[str]:
 
 
 def _reductions(fusion: Fusion) -> list[Expr]:
-    found = [e for e in fusion.exprs if e.kind is OpKind.REDUCTION]
-    if not found:
+    reductions = [e for e in fusion.exprs if e.kind is OpKind.REDUCTION]
+    if not reductions:
         msg = "it has no reduction."
         raise ScheduleError(msg)
-    if any(len(e.outputs) > 1 for e in found):
+    if any(len(e.outputs) > 1 for e in reductions):
         msg = "Welford has three results."
         raise ScheduleError(msg)
-    return found
+    return reductions
 
 
 def _without_reductions(fusion: Fusion) -> None:
@@ -242,10 +242,10 @@ def _sections(hand: HandSchedule, fusion: Fusion) -> tuple[str, tuple[int, ...],
     logical = hand.scheduled.tensors[name].tensor.domain.logical
     largest = _largest(hand)
     matched = mapped_positions(hand.scheduled, largest, RULES).get(name, {})
-    wanted = [i for i, axis in enumerate(logical) if axis.is_reduction]
-    if largest != name and set(wanted) <= matched.keys():
+    reduced_axes = [i for i, axis in enumerate(logical) if axis.is_reduction]
+    if largest != name and set(reduced_axes) <= matched.keys():
         # A reshape may split or merge kept axes on the way; the loops of its result then also serve the other tensors.
-        reduced = tuple(sorted(matched[i] for i in wanted))
+        reduced = tuple(sorted(matched[i] for i in reduced_axes))
         count = len(hand.scheduled.tensors[largest].loop)
         return largest, tuple(i for i in range(count) if i not in reduced), reduced
     reduced = _reduced(hand.scheduled.tensors[name].tensor)
@@ -265,10 +265,10 @@ def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     results.
     """
     copies = _cached(hand, fusion)
-    reference, kept, reduced = _sections(hand, fusion)
+    reference, kept_loops, reduced = _sections(hand, fusion)
     # A single reduction whose result is not needed along with its operand: each thread first reduces its own elements.
     alone = len(_reductions(fusion)) == 1 and bool(_reduced(hand.scheduled.tensors[reference].tensor))
-    outer, inner = _arranged(hand, reference, [kept, reduced])
+    outer, inner = _arranged(hand, reference, [kept_loops, reduced])
     last = outer + inner - 1
     _split(hand, reference, last, params.vector, "vector")
     _split(hand, reference, last, params.threads, "threads")
@@ -287,8 +287,8 @@ def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     if alone:
         reduced_loops = range(outer + shift, len(hand.scheduled.tensors[reference].loop))
         kept_for_others = {ParallelType.block_x, ParallelType.grid_y}
-        own = tuple(place for place in reduced_loops if types.get(place) not in kept_for_others)
-        reference = hand.add_made("rfactor", reference, axes=own).name
+        thread_loops = tuple(place for place in reduced_loops if types.get(place) not in kept_for_others)
+        reference = hand.add_made("rfactor", reference, axes=thread_loops).name
     hand.add("transform_like", reference, selected_tensors=())
     _parallel(hand, reference, types)
     _vectorized(hand, reference, [*copies, *_written(hand)])
@@ -303,8 +303,8 @@ def _later(types: Mapping[int, ParallelType], first: int, count: int) -> dict[in
 def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     """``[i, r] -> [BIDx, TIDx, r, unroll, TIDy, V]``: threads in y share a column."""
     copies = _cached(hand, fusion)
-    reference, kept, reduced = _sections(hand, fusion)
-    outer, inner = _arranged(hand, reference, [kept, reduced])
+    reference, kept_loops, reduced = _sections(hand, fusion)
+    outer, inner = _arranged(hand, reference, [kept_loops, reduced])
     if not outer:
         msg = "all axes are reduced."
         raise ScheduleError(msg)
@@ -333,8 +333,8 @@ def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     if params.parts > 1:
         loops = hand.scheduled.tensors[reference].loop
         shared = {ParallelType.block_y, ParallelType.grid_y}
-        own = tuple(n for n, axis in enumerate(loops) if axis.is_reduction and types.get(n) not in shared)
-        reference = hand.add_made("rfactor", reference, axes=own).name
+        thread_loops = tuple(n for n, axis in enumerate(loops) if axis.is_reduction and types.get(n) not in shared)
+        reference = hand.add_made("rfactor", reference, axes=thread_loops).name
     hand.add("transform_like", reference, selected_tensors=())
     _parallel(hand, reference, types)
     if params.full:
@@ -393,8 +393,8 @@ def _fastest(hand: HandSchedule, name: str, reference: str) -> int | None:
     """Return the loop of a reference that runs along the fastest axis of a tensor in memory, before any split."""
     scheduled = hand.scheduled
     domain = scheduled.tensors[name].tensor.domain
-    own = domain.allocation_order[-1]
-    return mapped_positions(scheduled, reference, RULES).get(name, {}).get(own)
+    fastest = domain.allocation_order[-1]
+    return mapped_positions(scheduled, reference, RULES).get(name, {}).get(fastest)
 
 
 LoopForm = Callable[[HandSchedule, Fusion, HandParams], None]

@@ -30,9 +30,9 @@ def element_loops(space: Space) -> LoopSchedule:
         return _tiles(space)
     chunks = -(-space.rows // space.vector)
     unroll = space.repeats
-    wanted = LOOKUPS if space.looked_up else AFTER_SCALARS if space.slow_scalars else 1
-    if unroll == 1 and chunks >= wanted * MANY_BLOCKS * THREADS * space.device.sms:
-        unroll = wanted
+    chunks_per_thread = LOOKUPS if space.looked_up else AFTER_SCALARS if space.slow_scalars else 1
+    if unroll == 1 and chunks >= chunks_per_thread * MANY_BLOCKS * THREADS * space.device.sms:
+        unroll = chunks_per_thread
     blocks = min(-(-chunks // (THREADS * unroll)), BLOCKS)
     reasons = [
         f"{space.vector} adjacent elements per thread: the fewest memory accesses of at most 16 bytes"

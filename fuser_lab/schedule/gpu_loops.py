@@ -59,10 +59,10 @@ SMALL = 1 << 22  # elements up to which one more launch costs more than idle mem
 def row_loops(space: Space) -> LoopSchedule:
     """Return the loops of a nest whose reduced axis is the fastest in memory; correct for any extents."""
     if space.shifted:
-        found = _shifted_rows(space)
-        if found.split == 1:
+        loops = _shifted_rows(space)
+        if loops.split == 1:
             reason = f"rows of {space.depth} begin anywhere in an access: their first and last accesses are partial"
-            return replace(found, reasons=(*found.reasons, reason))
+            return replace(loops, reasons=(*loops.reasons, reason))
         # Blocks that share a row access single elements.
         space = replace(space, vector=1, shifted=False)
     return _row_loops(space)
@@ -75,10 +75,10 @@ def _shifted_rows(space: Space) -> LoopSchedule:
     """
     width, item = space.vector, _item_bytes(space)
     while True:
-        found = _row_loops(replace(space, vector=width))
-        steps = -(-space.groups(width) // min(found.threads[0] * found.cluster, MOST_THREADS))
-        if space.passes == 1 or found.split > 1 or steps >= SHIFTED_STEPS or width == 2 or width * item <= LEAST_ACCESS:
-            return found
+        loops = _row_loops(replace(space, vector=width))
+        steps = -(-space.groups(width) // min(loops.threads[0] * loops.cluster, MOST_THREADS))
+        if space.passes == 1 or loops.split > 1 or steps >= SHIFTED_STEPS or width == 2 or width * item <= LEAST_ACCESS:
+            return loops
         width //= 2
 
 
@@ -86,13 +86,13 @@ def _row_loops(space: Space) -> LoopSchedule:
     width, depth = space.vector, max(space.depth, 1)
     groups = max(space.groups(width), 1)
     if space.passes == 1 and space.rows < FEW_ROWS * space.device.sms and groups >= MOST_THREADS:
-        found = _parts(space, groups)
-        if found.split >= FEW_PARTS:
-            return found
+        loops = _parts(space, groups)
+        if loops.split >= FEW_PARTS:
+            return loops
     if space.passes > 1 and FEW_ROWS * space.rows <= space.device.sms and depth * space.read_bytes >= LONG_ROW:
-        found = _long_rows(space)
-        busy = space.rows * found.cluster >= BUSY * space.device.sms
-        return found if found.cluster > 1 and busy else _parts(space, groups)
+        loops = _long_rows(space)
+        busy = space.rows * loops.cluster >= BUSY * space.device.sms
+        return loops if loops.cluster > 1 and busy else _parts(space, groups)
     if depth <= WARP * WARP_ELEMENTS and space.rows > 1:
         return _short_rows(space)
     if space.passes == 1:
@@ -241,8 +241,8 @@ def _long_rows(space: Space) -> LoopSchedule:
         return _small_parts(space, parts)
     cluster = 1
     while cluster < space.device.max_cluster:
-        found = in_cluster(space, cluster)
-        if not found.shared or found.resident >= CLUSTER_RESIDENT:
+        loops = in_cluster(space, cluster)
+        if not loops.shared or loops.resident >= CLUSTER_RESIDENT:
             break
         cluster *= 2
     return in_cluster(space, cluster)
@@ -259,9 +259,9 @@ def _small_parts(space: Space, cluster: int) -> LoopSchedule:
     part = replace(space, reduced=(-(-space.depth // cluster),))
     steps = -(-part.groups(space.vector) // PART_THREADS)
     registers = steps // 2
-    kept = steps * PART_THREADS * space.vector * space.input_bytes >> 10
+    kib = steps * PART_THREADS * space.vector * space.input_bytes >> 10
     reason = (
-        f"{cluster} blocks of a cluster share each row, and each keeps {kept} KiB of it on chip: {registers} of "
+        f"{cluster} blocks of a cluster share each row, and each keeps {kib} KiB of it on chip: {registers} of "
         f"{steps} steps in registers, the others in shared memory"
     )
     return LoopSchedule(
@@ -275,12 +275,12 @@ def in_cluster(space: Space, cluster: int) -> LoopSchedule:
     """Return the loops of rows of which each block of a cluster keeps a part between passes."""
     part = replace(space, reduced=(-(-max(space.depth, 1) // cluster),))
     groups = max(part.groups(space.vector), 1)
-    found = _in_registers(part, groups) if _fits_registers(part, groups) else _in_shared(part, groups)
+    loops = _in_registers(part, groups) if _fits_registers(part, groups) else _in_shared(part, groups)
     if cluster == 1:
-        return found
+        return loops
     nbytes = space.depth * max(space.input_bytes, 1)
     reason = f"{cluster} blocks of a cluster share each row of {nbytes >> 10} KiB: while some load, others store"
-    return replace(found, cluster=cluster, blocks=0, reasons=(reason, *found.reasons))
+    return replace(loops, cluster=cluster, blocks=0, reasons=(reason, *loops.reasons))
 
 
 def _streamed_rows(space: Space, groups: int) -> LoopSchedule:
@@ -520,13 +520,13 @@ def kept_column_loops(space: Space) -> LoopSchedule | None:
 
 def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
     """Return the loops of columns that the blocks of a cluster keep together; None if they do not fit."""
-    found = _kept_columns(space, cluster, MOST_THREADS, ELEMENTS)
-    if cluster == 1 and found is not None and found.threads[0] * found.threads[1] > KEPT_THREADS:
+    loops = _kept_columns(space, cluster, MOST_THREADS, ELEMENTS)
+    if cluster == 1 and loops is not None and loops.threads[0] * loops.threads[1] > KEPT_THREADS:
         # Several small blocks load and store while others wait at their barriers. Narrow accesses leave registers for
         # more rows, as a thread has a sum for each of its columns.
         narrow = replace(space, vector=min(space.vector, KEPT_WIDTH))
-        return _kept_columns(narrow, cluster, KEPT_THREADS, 2 * ELEMENTS) or found
-    return found
+        return _kept_columns(narrow, cluster, KEPT_THREADS, 2 * ELEMENTS) or loops
+    return loops
 
 
 def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> LoopSchedule | None:
@@ -545,17 +545,17 @@ def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> Lo
             lanes //= 2
         height = min(max(height, LEAST_THREADS // lanes), threads // lanes)
     steps = steps_of_columns(space, height * cluster)
-    kept = steps * each
+    elements_kept = steps * each
     meeting = lanes * height * width * space.met_bytes if height > 1 else 0
     if cluster > 1:
         meeting += cluster * lanes * width * space.sum_bytes
     blocks = -(-groups // lanes) * cluster
-    if kept > 2 * ELEMENTS or meeting > MEETING_BYTES or blocks < space.device.sms:
+    if elements_kept > 2 * ELEMENTS or meeting > MEETING_BYTES or blocks < space.device.sms:
         return None
     if height > 1 and lanes * height * width * space.widest_sum > MEETING_BUFFER:
         return None
     # One per element, which is not converted again, and others for sums and addresses.
-    registers = 64 if kept <= ELEMENTS else 80 if width <= KEPT_WIDTH else 128
+    registers = 64 if elements_kept <= ELEMENTS else 80 if width <= KEPT_WIDTH else 128
     reason = f"columns stay in registers: {steps} rows of {width} columns for each of {lanes} x {height} threads"
     if cluster > 1:
         reason += f" of a cluster of {cluster} blocks"

@@ -190,9 +190,9 @@ def _scattered(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
         if link.kind is not OpKind.SCATTER:
             continue
         target, places = link.tensors[0], link.tensors[1]
-        for axis, (extent, given) in enumerate(zip(target.shape, places.shape, strict=True)):
-            if axis != _dim(link) and extent != given:
-                why = reason(ReasonCode.SCATTER_INEXACT, tensor=link.name, axis=axis, extent=extent, given=given)
+        for axis, (extent, size) in enumerate(zip(target.shape, places.shape, strict=True)):
+            if axis != _dim(link) and extent != size:
+                why = reason(ReasonCode.SCATTER_INEXACT, tensor=link.name, axis=axis, extent=extent, given=size)
                 return why, (link.name,)
         user = next((u.name for u in facts.links if target.name in u.operands and u.name != link.name), None)
         if user is not None:
@@ -254,15 +254,15 @@ def _merged(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
     exact = facts.exact
     kinds: dict[int, set[bool]] = {}
     for link in held:
-        own = _held(link)
+        slots = _held(link)
         for tensor in (link.operands[0], link.name):
             for place, number in enumerate(exact.classes[tensor]):
                 if not exact.broadcast[number]:
-                    kinds.setdefault(number, set()).add(place in own)
+                    kinds.setdefault(number, set()).add(place in slots)
     for derivation in exact.derivations:
-        found = set().union(*(kinds.get(source, set()) for source in derivation.sources))
-        if derivation.name == "merge" and len(found) > 1:
+        places = set().union(*(kinds.get(source, set()) for source in derivation.sources))
+        if derivation.name == "merge" and len(places) > 1:
             return reason(ReasonCode.GREEDY_MERGED, tensor=derivation.expr, first=held[0].name), facts.names
         for result in derivation.results:
-            kinds.setdefault(result, set()).update(found)
+            kinds.setdefault(result, set()).update(places)
     return None

@@ -96,9 +96,9 @@ def _gpu_loops(space: Space) -> LoopSchedule:
     tiles = tile_sum_loops(space) if space.transposed != (0, 0) else None
     if tiles is not None:
         return tiles
-    kept = None if space.inner_reduced or space.passes == 1 else kept_column_loops(space)
-    if kept is not None:
-        return kept
+    loops = None if space.inner_reduced or space.passes == 1 else kept_column_loops(space)
+    if loops is not None:
+        return loops
     if not space.inner_reduced and space.is_one_pass:
         return column_loops(space)
     # Lanes that share a column do not read adjacent elements: the lowering traverses columns once per result instead.

@@ -105,10 +105,10 @@ def _too_long(facts: CandidateFacts, product: Link, device: Device) -> Refusal |
 
 @follows("scheduler/registry", "checkCanSchedule", 42, 77, ReasonCode.EVALUATED_ONLY)
 def _alone(facts: CandidateFacts) -> Refusal | None:
-    found = facts.reserved or facts.inexact_gather
-    if found is None:
+    link = facts.reserved or facts.inexact_gather
+    if link is None:
         return None
-    return reason(ReasonCode.EVALUATED_ONLY, tensor=found.name, op=found.op), (found.name,)
+    return reason(ReasonCode.EVALUATED_ONLY, tensor=link.name, op=link.op), (link.name,)
 
 
 @follows("scheduler/matmul_utils", "isMatmulFusionDefinitionSupported", 629, 632, ReasonCode.MATMUL_ONE_INPUT)

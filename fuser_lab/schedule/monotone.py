@@ -22,11 +22,11 @@ Places = tuple[tuple[int, bool], ...]
 
 def monotone_reason(facts: CandidateFacts) -> Reason | None:
     """Return why all schedulers refuse a candidate and every larger one because of its reductions, or None."""
-    found = facts.patterns if facts.reduction is not None else ()
-    if len(found) < 2 or facts.candidate.fusion.has_empty_tensor:  # NoOp accepts tensors without elements
+    patterns = facts.patterns if facts.reduction is not None else ()
+    if len(patterns) < 2 or facts.candidate.fusion.has_empty_tensor:  # NoOp accepts tensors without elements
         return None
-    inner = [p for p in found if p.inner]
-    outer = [p for p in found if not p.inner]
+    inner = [p for p in patterns if p.inner]
+    outer = [p for p in patterns if not p.inner]
     return _other_places(facts, inner) or _other_places(facts, outer) or _both_kinds(facts, inner, outer)
 
 
@@ -35,11 +35,11 @@ def _places(facts: CandidateFacts, pattern: ReductionPattern) -> Places:
     return tuple((facts.exact.extent[c], reduced) for c, reduced in pattern.axes)
 
 
-def _other_places(facts: CandidateFacts, found: list[ReductionPattern]) -> Reason | None:
+def _other_places(facts: CandidateFacts, patterns: list[ReductionPattern]) -> Reason | None:
     """Return two reductions of one kind that no scheduler accepts together, or None."""
-    for other in found[1:]:
-        if _places(facts, other) != _places(facts, found[0]):
-            first = found[0]
+    for other in patterns[1:]:
+        if _places(facts, other) != _places(facts, patterns[0]):
+            first = patterns[0]
             return reason(
                 ReasonCode.PATTERN_MISMATCH, first=first.name, second=other.name, first_numel=first.numel,
                 first_rows=first.rows, second_numel=other.numel, second_rows=other.rows,

@@ -50,10 +50,10 @@ def reshape_mixes(facts: CandidateFacts, pattern: ReductionPattern) -> Refusal |
     """Return why a reshape is incompatible with the loops of a reduction, or None."""
     if facts.reshape is None:
         return None
-    found = mixing_reshape(facts.exact, pattern)
-    if found is None:
+    mixing = mixing_reshape(facts.exact, pattern)
+    if mixing is None:
         return None
-    return reason(ReasonCode.RESHAPE_MIXES, tensor=found, reduction=pattern.name), (found, pattern.name)
+    return reason(ReasonCode.RESHAPE_MIXES, tensor=mixing, reduction=pattern.name), (mixing, pattern.name)
 
 
 @follows("scheduler/reduction", "canScheduleCompileTime", 161, 168, ReasonCode.PERSISTENT_BUFFER)
@@ -82,9 +82,9 @@ def _widened_again(facts: CandidateFacts) -> Refusal | None:
 @follows("scheduler/registry_utils", "supportedPostReductionFusion", 909, 983, ReasonCode.NEW_INPUT_AFTER_REDUCTION)
 def _new_input(facts: CandidateFacts) -> Refusal | None:
     pattern = facts.patterns[0]
-    found = facts.flow.new_input_after() if pattern.inner else None
-    if found is None:
+    late_read = facts.flow.new_input_after() if pattern.inner else None
+    if late_read is None:
         return None
-    user, tensor = found
+    user, tensor = late_read
     why = reason(ReasonCode.NEW_INPUT_AFTER_REDUCTION, user=user, reduction=pattern.name, tensor=tensor)
     return why, facts.names

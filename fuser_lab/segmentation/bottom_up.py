@@ -81,13 +81,13 @@ def grown(
 
 
 def whole_pieces(
-    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, found: Iterable[Iterable[int]], phase: str,
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, pieces: Iterable[Iterable[int]], phase: str,
 ) -> Generator[Attempt, None, tuple[Fusion, list[Sequence[Expr]]]]:
     """Yield one attempt to schedule each piece, given by positions among the tensor expressions, as a whole.
 
     Returns the fusion, in which Welfords may be rewritten, and the accepted pieces.
     """
-    parts = [[fusion.tensor_exprs[place] for place in piece] for piece in found]
+    parts = [[fusion.tensor_exprs[place] for place in piece] for piece in pieces]
     committed: list[Sequence[Expr]] = []
     for part in parts:
         exprs = in_fusion(fusion, part)
@@ -263,7 +263,7 @@ class _Finder:
         no path leads out of them and back in; as in nvFuser, an operand that is given twice is read twice.
         """
         grouping = self._grouping
-        found, seen = {start: None}, {start}
+        visited, seen = {start: None}, {start}
         waiting = [start]
         for group in waiting:
             expr = self._lone(group)
@@ -272,18 +272,18 @@ class _Finder:
             behind = () if widens else [p for p in grouping.producers(group) if grouping.reads_out(p) == 1]
             seen.update(grouping.neighbours(group))
             for other in (*ahead, *behind):
-                if other not in found and other not in self._committed:
-                    found[other] = None
+                if other not in visited and other not in self._committed:
+                    visited[other] = None
                     waiting.append(other)
-        return list(found), seen
+        return list(visited), seen
 
     def _combine_reductions(self) -> Iterator[Attempt]:
         """Groups with reductions of one signature, on a path or side by side (nvFuser: CombineReductions)."""
         tried: set[int] = set()
         hopeless = Cores()
-        found = True
-        while found:
-            found = False
+        has_merged = True
+        while has_merged:
+            has_merged = False
             for mask in self._reduction_sets.masks():
                 if mask in tried or hopeless.within(mask):
                     continue
@@ -294,11 +294,11 @@ class _Finder:
                     union = self._grouping.merge(members, keep_reach=True)
                     # A set that is refused for a monotone reason stays refused when its groups grow.
                     hopeless.merge(members, union)
-                    found = True
+                    has_merged = True
                 elif answer.verdicts and all(v.monotone for v in answer.verdicts):
                     hopeless.add(mask)
                 yield attempt
-                if found:
+                if has_merged:
                     break
 
     def _level_rounds(self) -> Iterator[Attempt]:
@@ -406,9 +406,9 @@ class _Finder:
                     if attempt.accepted:
                         dropped |= same
                     break
-                attempt, kept = refused
+                attempt, separate = refused
                 yield attempt
-                same = {name: into for name, into in same.items() if name not in kept}
+                same = {name: into for name, into in same.items() if name not in separate}
 
     def _trial(self, dropped: Mapping[str, str]) -> tuple[Fusion, Asker]:
         """Return the fusion without some replicas, and an `Asker` for it."""
@@ -455,12 +455,12 @@ def _changing_others(
     """Return the groups whose replicas, if merged into one, would make two operands of another group the same."""
     owners = {into: (into, group) for group, same in same_in.items() for into in same.values()}
     owners |= {name: (into, group) for group, same in same_in.items() for name, into in same.items()}
-    found: set[GroupId] = set()
+    groups: set[GroupId] = set()
     for group, exprs in members.items():
         read = {value.name for expr in exprs for value in expr.tensor_inputs}
         seen: set[str] = set()
         for into, owner in (owners[name] for name in read if name in owners):
             if into in seen and owner != group:
-                found.add(owner)
+                groups.add(owner)
             seen.add(into)
-    return found
+    return groups

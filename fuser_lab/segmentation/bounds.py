@@ -124,11 +124,11 @@ class Space:
             users = self.fusion.users.get(tensor, ())
             readers = sum(1 << place[user] for user in users if user in place)
             producer = 1 << place[maker] if maker in place else 0
-            kept = bool(producer) and (tensor in outputs or any(user not in place for user in users))
+            is_written = bool(producer) and (tensor in outputs or any(user not in place for user in users))
             size = min(self._ways(self._ends[tensor])) if tensor in self._ends else tensor.nbytes
-            if readers or kept:
+            if readers or is_written:
                 flows.append(
-                    Flow(name=tensor.name, bytes=size, producer=producer, readers=readers, kept=kept),
+                    Flow(name=tensor.name, bytes=size, producer=producer, readers=readers, kept=is_written),
                 )
         self.flows = tuple(flows)
         self.touching = tuple(flow.producer | flow.readers for flow in flows)
@@ -171,11 +171,11 @@ class Space:
 
     def stored_in(self, segments: Iterable[int]) -> int:
         """Return the chains that some of these segments read from memory, as a mask."""
-        found = 0
+        chains = 0
         for mask in segments:
             way = self.legal_way(mask)
-            found |= self.copies(mask) & ~(way[1] if way else 0)
-        return found
+            chains |= self.copies(mask) & ~(way[1] if way else 0)
+        return chains
 
     @property
     def kept_chains(self) -> int:
@@ -208,22 +208,22 @@ class Space:
 
     def copies(self, mask: int) -> int:
         """Return the numbers of the chains whose ends a set reads and may hold copies of, as a mask."""
-        found = 0
+        chains = 0
         for i in bits(mask) if self.chains else ():
             for tensor in self.units[i].tensor_inputs:
                 if tensor in self._ends:
-                    found |= 1 << self._ends[tensor]
-        return found
+                    chains |= 1 << self._ends[tensor]
+        return chains
 
     def ask(self, mask: int, copies: int = 0) -> Answer:
         """Return the verdicts about a set with copies of chains."""
-        found = self._answers.get((mask, copies))
-        if found is None:
+        answer = self._answers.get((mask, copies))
+        if answer is None:
             self.asked += 1
             exprs = [*self.exprs(mask), *(e for n in bits(copies) for e in self.chains[n].exprs)]
             group = candidate(self.fusion, exprs, self._copied)
-            found = self._answers[mask, copies] = refused_by_hint(group, self._options) or self._oracle.ask(group)
-        return found
+            answer = self._answers[mask, copies] = refused_by_hint(group, self._options) or self._oracle.ask(group)
+        return answer
 
     def ways(self, mask: int) -> list[tuple[int, int]]:
         """Return ways to provide a set with the chains that it reads, cheapest first.
@@ -238,7 +238,7 @@ class Space:
         best = sum(1 << n for n in reads if costs[n][0] <= costs[n][1])
         extra = {n: abs(costs[n][0] - costs[n][1]) for n in reads}
         shown = sorted(reads, key=extra.__getitem__)[:8]
-        found = sorted(
+        choices = sorted(
             (
                 (sum(extra[n] for n in changed), best ^ sum(1 << n for n in changed))
                 for size in range(len(shown) + 1)
@@ -247,12 +247,12 @@ class Space:
             key=itemgetter(0),  # on a tie the way with the most copies, because each stored chain is a launch
         )
         if self.never_read:
-            found = [(cost, copied) for cost, copied in found if not self.never_read & self.copies(mask) & ~copied]
-        if len(found) <= MOST_WAYS and len(shown) == len(reads):
-            return found
-        more = min([entry[0] for entry in found[MOST_WAYS:]] + [extra[n] for n in reads if n not in shown])
-        kept = [entry for entry in found[:MOST_WAYS] if entry[0] <= more]
-        return [*kept, (more, -1)]
+            choices = [(cost, copied) for cost, copied in choices if not self.never_read & self.copies(mask) & ~copied]
+        if len(choices) <= MOST_WAYS and len(shown) == len(reads):
+            return choices
+        more = min([entry[0] for entry in choices[MOST_WAYS:]] + [extra[n] for n in reads if n not in shown])
+        tried = [entry for entry in choices[:MOST_WAYS] if entry[0] <= more]
+        return [*tried, (more, -1)]
 
     def is_legal(self, mask: int, copies: int) -> bool:
         """Whether a set can be a segment: a scheduler accepts it, or it is a single expression that none accepts."""
@@ -264,11 +264,11 @@ class Space:
 
         A single expression may always read its chains from memory.
         """
-        found = next((way for way in self.ways(mask) if way[1] != -1 and self.is_legal(mask, way[1])), None)
-        if found is None and not mask & (mask - 1) and not self.copies(mask) & self.never_read:
+        way = next((way for way in self.ways(mask) if way[1] != -1 and self.is_legal(mask, way[1])), None)
+        if way is None and not mask & (mask - 1) and not self.copies(mask) & self.never_read:
             reads = map(self._ways, bits(self.copies(mask)))
             return sum(max(stored - copied, 0) for copied, stored in reads), 0
-        return found
+        return way
 
     def takes(self, exprs: Sequence[Expr]) -> bool:
         """Whether a scheduler accepts expressions that may be recomputed as a separate segment."""
@@ -281,9 +281,9 @@ class Space:
 
     def sums(self, mask: int) -> Sums:
         """Return what a set adds up to."""
-        known = self._sums.get(mask)
-        if known is not None:
-            return known
+        cached = self._sums.get(mask)
+        if cached is not None:
+            return cached
         units = list(bits(mask))
         total = shared = 0
         for number in bits(reduce(or_, [self._touching[i] for i in units], 0)):
@@ -415,7 +415,7 @@ class Conflicts:
 
     def parts(self) -> list[int]:
         """Return the sets of units between which no segment can reach, in order."""
-        left, found = self.space.all, []
+        left, parts = self.space.all, []
         while left:
             part = waiting = left & -left
             while waiting:
@@ -424,9 +424,9 @@ class Conflicts:
                 new = left & ~part & ~self.of[i]
                 part |= new
                 waiting |= new
-            found.append(part)
+            parts.append(part)
             left &= ~part
-        return found
+        return parts
 
 
 def is_final(answer: Answer) -> bool:
@@ -518,8 +518,8 @@ def lifted_bound(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
             terms[False, flow.name] = term
             taken |= used
             charged.add(flow.name)
-    kept = tuple(term for term in terms.values() if not (term.cost and term.subject in taken and not term.through))
-    return Bound(cliques=base.cliques, launches=base.launches, terms=kept)
+    remaining = (term for term in terms.values() if not (term.cost and term.subject in taken and not term.through))
+    return Bound(cliques=base.cliques, launches=base.launches, terms=tuple(remaining))
 
 
 def with_paths(space: Space, conflicts: Conflicts, bound: Bound) -> Bound:
@@ -621,10 +621,10 @@ def _stored_terms(space: Space) -> Iterator[Term]:
                 unit, answer = space.units[i], space.ask(1 << i, 1 << number)
                 cost = space.model.launch_bytes + chain.end.nbytes
                 cost += sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs)
-                kept = space.while_kept if is_by_hint(answer) else ""
+                condition = space.while_kept if is_by_hint(answer) else ""
                 text = (
                     f"{chain.end.name} ({bytes_label(chain.end.nbytes)}) must be stored by a separate segment: "
-                    f"{unit.name} ({unit.op.name}) cannot recompute it{kept}, because {final_text(answer)}"
+                    f"{unit.name} ({unit.op.name}) cannot recompute it{condition}, because {final_text(answer)}"
                 )
                 yield Term(
                     kind=TermKind.STORED, subject=chain.end.name, members=(unit.name,), cost=cost, text=text,

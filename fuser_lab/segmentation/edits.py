@@ -212,15 +212,15 @@ def rebuilt(
     if not segmented.recomputed and not segmented.replicas:
         return _regrouped(segmented, regrouping, oracle)
     log = DecisionLog() if log is None else log
-    kept = [own_exprs(segmented, i) for i in range(len(segmented.groups)) if i not in regrouping.gone]
-    groups = [*kept, *map(list, regrouping.parts)]
+    unchanged = [own_exprs(segmented, i) for i in range(len(segmented.groups)) if i not in regrouping.gone]
+    groups = [*unchanged, *map(list, regrouping.parts)]
     stored = _stored(segmented)
     # A stored chain that is glued to other expressions becomes an ordinary part of their segment.
     glued = {e.name for g in groups if not all(e.name in stored for e in g) for e in g} & stored
     recomputed = segmented.recomputed - glued
     whole = _with_copies(segmented, groups, recomputed, oracle)
-    known = {_names(g.exprs): g.candidate for g in segmented.groups if recomputed == segmented.recomputed}
-    candidates = [known.get(_names(g)) or candidate(segmented.fusion, g, recomputed) for g in whole]
+    candidate_of = {_names(g.exprs): g.candidate for g in segmented.groups if recomputed == segmented.recomputed}
+    candidates = [candidate_of.get(_names(g)) or candidate(segmented.fusion, g, recomputed) for g in whole]
     order = run_order(candidates)
     if order is None:
         raise IllegalEdit(_CYCLE)
@@ -240,8 +240,8 @@ def rebuilt(
 
 def _regrouped(segmented: SegmentedFusion, regrouping: Regrouping, oracle: SchedulerOracle) -> SegmentedFusion:
     """Return a fusion that recomputes and repeats nothing in its new groups: all others stay as they are."""
-    kept = [group.candidate for i, group in enumerate(segmented.groups) if i not in regrouping.gone]
-    candidates = [*kept, *(candidate(segmented.fusion, part) for part in regrouping.parts)]
+    unchanged = [group.candidate for i, group in enumerate(segmented.groups) if i not in regrouping.gone]
+    candidates = [*unchanged, *(candidate(segmented.fusion, part) for part in regrouping.parts)]
     order = run_order(candidates)
     if order is None:
         raise IllegalEdit(_CYCLE)
@@ -293,20 +293,20 @@ def _with_copies(
         return list(groups)
     fusion = segmented.fusion
     before = {frozenset(own_exprs(segmented, i)): group.exprs for i, group in enumerate(segmented.groups)}
-    found: list[Sequence[Expr]] = []
+    completed: list[Sequence[Expr]] = []
     memory: list[Sequence[Expr]] = []
     for group in groups:
-        own = frozenset(group)
+        members = frozenset(group)
         if all(e.name in recomputed for e in group):
             memory.append(group)
-        elif own in before:
-            found.append([e for e in before[own] if e in own or e.name in recomputed])
+        elif members in before:
+            completed.append([e for e in before[members] if e in members or e.name in recomputed])
         else:
             copied = _provided(segmented, group, oracle)[1] & recomputed
-            found.append(with_recomputed(fusion, group, copied).exprs)
-    there = {e for group in found for e in group}
+            completed.append(with_recomputed(fusion, group, copied).exprs)
+    there = {e for group in completed for e in group}
     stored = [group for group in memory if there.isdisjoint(group)]  # no group has a copy, so it must be in this one
-    waiting = [tv for group in (*found, *stored) for tv in _read(group)]
+    waiting = [tv for group in (*completed, *stored) for tv in _read(group)]
     waiting += [tv for tv in fusion.outputs if tv in fusion.producers]
     for tensor in waiting:
         maker = fusion.producers.get(tensor)
@@ -314,7 +314,7 @@ def _with_copies(
             alone = with_recomputed(fusion, [maker], recomputed).exprs
             stored.append(next((group for group in memory if maker in group), alone))
             waiting += _read(stored[-1])
-    return found + stored
+    return completed + stored
 
 
 def _read(group: Sequence[Expr]) -> list[TensorView]:
@@ -380,8 +380,8 @@ def _as_one(
 def own_exprs(segmented: SegmentedFusion, index: int) -> list[Expr]:
     """Return a segment's expressions without the copies of recomputed ones (a stored chain keeps its own)."""
     exprs = [e for e in segmented.groups[index].exprs if e.tensor_outputs]
-    own = [e for e in exprs if e.name not in segmented.recomputed]
-    return own or exprs
+    without_copies = [e for e in exprs if e.name not in segmented.recomputed]
+    return without_copies or exprs
 
 
 def _stored(segmented: SegmentedFusion) -> set[str]:
@@ -429,15 +429,15 @@ def _check_cuts(
 
 def _downstream(fusion: Fusion, start: Iterable[Expr], inside: Sequence[Expr]) -> dict[Expr, None]:
     allowed = set(inside)
-    found = dict.fromkeys(start)
-    waiting = list(found)
+    reached = dict.fromkeys(start)
+    waiting = list(reached)
     while waiting:
         for value in waiting.pop().tensor_outputs:
             for user in fusion.users.get(value, ()):
-                if user in allowed and user not in found:
-                    found[user] = None
+                if user in allowed and user not in reached:
+                    reached[user] = None
                     waiting.append(user)
-    return found
+    return reached
 
 
 def _schedulable(
@@ -459,11 +459,11 @@ def _schedulable(
 
     if taken(phase, with_recomputed(fusion, exprs, recomputed)):
         return [list(exprs)]
-    found: list[list[Expr]] = []
+    accepted_parts: list[list[Expr]] = []
     for part in _connected(exprs):
         group = with_recomputed(fusion, part, recomputed)
         if taken(CONNECTED, group):
-            found.append(part)
+            accepted_parts.append(part)
             continue
         fold = Fold(group.narrowed)
         plain = SegmenterOptions(
@@ -473,11 +473,11 @@ def _schedulable(
         for attempt in bottom_up(group.narrowed, _Narrow(fusion, recomputed, oracle), plain):
             fold.apply(attempt)
             log.append(replace(attempt, phase=f"edit: {attempt.phase}"))
-        own = set(part)
-        parts = [kept for g in fold.groups() if (kept := [e for e in g if e in own])]
+        members = set(part)
+        parts = [inside for g in fold.groups() if (inside := [e for e in g if e in members])]
         log.append(_accepted(CONNECTED, Kind.PARTITION, tuple(map(_names, parts)), "segmented bottom-up"))
-        found += parts
-    return found
+        accepted_parts += parts
+    return accepted_parts
 
 
 class _Narrow:

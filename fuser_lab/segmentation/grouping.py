@@ -197,13 +197,13 @@ class Grouping:
 
     def output_edges(self) -> list[int]:
         """Return the edges that carry a fusion output, each the bit mask of its two groups."""
-        found: dict[int, None] = {}
+        edges: dict[int, None] = {}
         for maker, users in self._read_outputs:
             owner = self._owner.get(maker)
             for reader in map(self._owner.get, users if owner is not None else ()):
                 if owner is not None and reader is not None and reader != owner:
-                    found[1 << owner | 1 << reader] = None
-        return list(found)
+                    edges[1 << owner | 1 << reader] = None
+        return list(edges)
 
     def reads_out(self, group: GroupId) -> int:
         """Return the number of operands elsewhere that are results of a group; one that is given twice counts twice."""

@@ -148,7 +148,7 @@ class Layouts:
             for tag, row in [("th", COLUMNS), *(("td", row) for row in self.rows())]
         )
         rows = "".join(f"<tr>{row}</tr>" for row in body)
-        notes = "".join(f"<p>{escape(str(one))}</p>" for one in self.reasked)
+        notes = "".join(f"<p>{escape(str(entry))}</p>" for entry in self.reasked)
         title = f"<caption>layouts ({escape(self.mode)}), {self.cost} bytes across rows</caption>"
         return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
 
@@ -212,10 +212,10 @@ class _Latest:
 
     def of(self, fusion: Fusion) -> _Facts:
         """Return the facts of a fusion, found by its identity."""
-        found = self._facts
-        if found is None or found.fusion is not fusion:
-            self._facts = found = _Facts(fusion)
-        return found
+        facts = self._facts
+        if facts is None or facts.fusion is not fusion:
+            self._facts = facts = _Facts(fusion)
+        return facts
 
 
 _LATEST = _Latest()
@@ -303,13 +303,13 @@ class _Parties:
     def views(self, tensor: TensorView) -> tuple[TensorView, ...]:
         """Return the views of a tensor, in order."""
         if tensor.name not in self._views:
-            found: dict[TensorView, None] = {}
+            views: dict[TensorView, None] = {}
             waiting = [tensor]
-            for one in waiting:
-                readers = (self.accesses[n] for n in self.consumers.get(one.name, ()))
-                waiting += [tv for r in readers for tv in r.group.outputs if self.is_view(tv) and tv not in found]
-                found.update(dict.fromkeys(waiting[1:]))
-            self._views[tensor.name] = tuple(tv for tv in self.boundaries if tv in found) if found else ()
+            for source in waiting:
+                readers = (self.accesses[n] for n in self.consumers.get(source.name, ()))
+                waiting += [tv for r in readers for tv in r.group.outputs if self.is_view(tv) and tv not in views]
+                views.update(dict.fromkeys(waiting[1:]))
+            self._views[tensor.name] = tuple(tv for tv in self.boundaries if tv in views) if views else ()
         return self._views[tensor.name]
 
     def cost(self, tensor: TensorView, orders: Orders) -> int:

@@ -79,13 +79,13 @@ class Partition:
 
     def beside(self, mask: int, most: int) -> set[int]:
         """Return the other segments that share a tensor with one, at most so many per tensor before and after it."""
-        found: set[int] = set()
+        neighbours: set[int] = set()
         lower = (mask & -mask) - 1
         for number in bits(self.space.sums(mask).shared):
             others = self.space.touching[number] & ~mask
-            found.update(islice(self._owners(others & ~lower), most))
-            found.update(islice(self._owners(others & lower, last=True), most))
-        return found
+            neighbours.update(islice(self._owners(others & ~lower), most))
+            neighbours.update(islice(self._owners(others & lower, last=True), most))
+        return neighbours
 
     def _owners(self, units: int, *, last: bool = False) -> Iterator[int]:
         """Yield the segments of units, in the order of the units or from the last one."""
@@ -129,13 +129,13 @@ class Partition:
         for below in after.values():
             for mask in below:
                 waits[mask] += 1
-        found = [mask for mask in part if not waits[mask]]
-        for mask in found:
+        ordered = [mask for mask in part if not waits[mask]]
+        for mask in ordered:
             for reader in sorted(after[mask]):
                 waits[reader] -= 1
                 if not waits[reader]:
-                    found.append(reader)
-        return found
+                    ordered.append(reader)
+        return ordered
 
     def _read_from(self, mask: int) -> int:
         below = 0
@@ -148,10 +148,10 @@ class Partition:
         last = max(self._place[mask] for mask in gone)
         for mask in new:
             self._note(mask)
-        found = next((through for mask in new if (through := self._way_back(mask, last))), 0)
+        segment = next((through for mask in new if (through := self._way_back(mask, last))), 0)
         for mask in gone:
             self._note(mask)
-        return found
+        return segment
 
     def _way_back(self, start: int, last: int) -> int:
         """Return a segment on a path from one to itself; such paths end at position ``last``."""
@@ -299,11 +299,11 @@ def anneal(
         if partition.cycle_with(gone, new):
             continue
         prices = {mask: legal_price(space, mask) for mask in new}
-        known = {mask: price for mask, price in prices.items() if price is not None}
-        if len(known) < len(new):
+        priced = {mask: price for mask, price in prices.items() if price is not None}
+        if len(priced) < len(new):
             continue
-        cost += sum(known.values()) - paid
-        partition.replace(gone, known)
+        cost += sum(priced.values()) - paid
+        partition.replace(gone, priced)
         if cost < least:
             best, least = dict(partition.segments), cost
     return Partition(space, best)

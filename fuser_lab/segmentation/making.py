@@ -43,28 +43,28 @@ def as_bottom_up_writes_it(
 
 def in_order(space: Space, segments: Sequence[int]) -> list[int] | None:
     """Return segments, each after those that it reads from; None if they form a cycle."""
-    left, done, found = sorted(segments, key=lambda m: m & -m), 0, []
+    left, done, ordered = sorted(segments, key=lambda m: m & -m), 0, []
     while left:
         ready = next((m for m in left if not needed_by(space, m) & ~done), None)
         if ready is None:
             return None
         left.remove(ready)
         done |= ready
-        found.append(ready)
-    return found
+        ordered.append(ready)
+    return ordered
 
 
 def needed_by(space: Space, segment: int) -> int:
     """Return the units outside a segment that it depends on."""
-    found = 0
+    needed = 0
     for i in bits(segment):
-        found |= space.above[i]
-    return found & ~segment
+        needed |= space.above[i]
+    return needed & ~segment
 
 
 def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Attempt, ...] | None:
     """Return the attempts that create a plan from segments; None if some chain cannot be provided."""
-    found = [
+    attempts = [
         Attempt(
             phase=f"{phase}: forward",
             kind=Kind.FORWARD,
@@ -76,19 +76,19 @@ def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Atte
     ]
     copied: list[tuple[int, Names]] = []
     stored = (1 << len(space.chains)) - 1
-    kept = space.kept_chains
+    in_memory = space.kept_chains
     for mask in segments:
-        found_way = space.legal_way(mask)
-        if found_way is None:
+        provided = space.legal_way(mask)
+        if provided is None:
             return None
-        way = found_way[1]
+        way = provided[1]
         stored &= ~way
-        kept |= space.copies(mask) & ~way
+        in_memory |= space.copies(mask) & ~way
         names = space.names(mask)
         copied += [(number, names) for number in bits(way)]
         answer = space.ask(mask, way)
         if len(names) > 1:
-            found.append(
+            attempts.append(
                 Attempt(
                     phase=phase,
                     kind=Kind.MERGE,
@@ -99,7 +99,7 @@ def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Atte
                     verdicts=records(answer),
                 ),
             )
-    found += [
+    attempts += [
         Attempt(
             phase=f"{phase}: chains",
             kind=Kind.REPLICATE,
@@ -108,12 +108,12 @@ def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Atte
         )
         for number, names in copied
     ]
-    for number in bits(stored | kept):
+    for number in bits(stored | in_memory):
         chain = space.chains[number]
         whole = space.takes(chain.exprs)
         subjects = (chain.names,) if whole else tuple((name,) for name in chain.names)
-        found.append(Attempt(phase=f"{phase}: chains", kind=Kind.STORE, subjects=subjects, outcome=Outcome.ACCEPTED))
-    return tuple(found)
+        attempts.append(Attempt(phase=f"{phase}: chains", kind=Kind.STORE, subjects=subjects, outcome=Outcome.ACCEPTED))
+    return tuple(attempts)
 
 
 def neighbours_apart(

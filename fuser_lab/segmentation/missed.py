@@ -52,14 +52,14 @@ def missed_merges(
 
     Their costs add up to the difference of the plans' costs.
     """
-    found = list(_tensors(segmented, cheaper, log, oracle, meaning))
+    differences = list(_tensors(segmented, cheaper, log, oracle, meaning))
     launches = len(segmented.groups) - len(cheaper.groups)
     if launches:
         more = "fewer" if launches > 0 else "more"
         text = f"{abs(launches)} launch{'es' if abs(launches) > 1 else ''} {more}"
         cost = launches * model.launch_bytes
-        found.append(Missed(tensor="", together=(), segments=(), cost=cost, relation="", text=text))
-    return tuple(sorted(found, key=lambda entry: -entry.cost))
+        differences.append(Missed(tensor="", together=(), segments=(), cost=cost, relation="", text=text))
+    return tuple(sorted(differences, key=lambda entry: -entry.cost))
 
 
 def _tensors(
@@ -89,11 +89,11 @@ def _times(count: int) -> str:
 
 def _accesses(segmented: SegmentedFusion) -> Counter[TensorView]:
     """Return how often each tensor is read from memory or written to it."""
-    found: Counter[TensorView] = Counter()
+    counts: Counter[TensorView] = Counter()
     for group in segmented.groups:
-        found.update(group.tensor_inputs)
-        found.update(group.outputs)
-    return found
+        counts.update(group.tensor_inputs)
+        counts.update(group.outputs)
+    return counts
 
 
 def _joined(

@@ -147,9 +147,9 @@ class _Packing:
 
 
 def _places(mask: int) -> list[int]:
-    found = []
+    places = []
     while mask:
         low = mask & -mask
-        found.append(low.bit_length() - 1)
+        places.append(low.bit_length() - 1)
         mask ^= low
-    return found
+    return places

@@ -36,11 +36,11 @@ def replicas_of(fusion: Fusion, fixed: Iterable[Expr] = ()) -> list[Replica]:
     until nothing changes, since a replica has the operands of its original. Expressions in ``fixed`` are neither
     replicated nor given replicas to read.
     """
-    found: list[Replica] = []
+    replicas: list[Replica] = []
     readers = _Readers(fusion, {expr.name for expr in fixed})
     while some := list(readers.round()):
-        found += some
-    return found
+        replicas += some
+    return replicas
 
 
 class _Readers:
@@ -116,10 +116,10 @@ def _privatized(by_original: Mapping[str, Sequence[Names]]) -> Iterator[Attempt]
 
 def originals_of(replicas: Iterable[Replica]) -> dict[str, str]:
     """Return, for each replica, the expression of the fusion without replicas that it repeats."""
-    found: dict[str, str] = {}
+    originals: dict[str, str] = {}
     for replica in replicas:
-        found[replica.name] = found.get(replica.original, replica.original)
-    return found
+        originals[replica.name] = originals.get(replica.original, replica.original)
+    return originals
 
 
 def replicas_in(attempt: Attempt) -> list[Replica]:
@@ -162,8 +162,8 @@ def without(fusion: Fusion, dropped: Mapping[str, str]) -> Fusion:
     """Return the fusion without some replicas; their readers read the expressions that they are mapped to."""
     if not dropped:
         return fusion
-    kept: dict[Val, Val] = {fusion.tensors[name]: fusion.tensors[into] for name, into in dropped.items()}
-    exprs = (reading(expr, kept) for expr in fusion.exprs if expr.name not in dropped)
+    instead: dict[Val, Val] = {fusion.tensors[name]: fusion.tensors[into] for name, into in dropped.items()}
+    exprs = (reading(expr, instead) for expr in fusion.exprs if expr.name not in dropped)
     return replace(fusion, exprs=tuple(exprs))
 
 
@@ -178,13 +178,13 @@ def repeated(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, s
         For each replica, the expression of the fusion without replicas that it repeats.
     """
     first: dict[tuple[str, tuple[str, ...]], str] = {}
-    found: dict[str, str] = {}
+    same: dict[str, str] = {}
     for expr in exprs:
-        reads = tuple(found.get(value.name, value.name) for value in expr.inputs)
-        kept = first.setdefault((originals.get(expr.name, expr.name), reads), expr.name)
-        if kept != expr.name:
-            found[expr.name] = kept
-    return found
+        reads = tuple(same.get(value.name, value.name) for value in expr.inputs)
+        stays = first.setdefault((originals.get(expr.name, expr.name), reads), expr.name)
+        if stays != expr.name:
+            same[expr.name] = stays
+    return same
 
 
 def read_together(exprs: Iterable[Expr], same: Mapping[str, str]) -> dict[str, list[str]]:
@@ -193,11 +193,11 @@ def read_together(exprs: Iterable[Expr], same: Mapping[str, str]) -> dict[str, l
     Schedulers may accept a segment that reads two replicas of x, but refuse ``x + x.T``.
     """
     read = {value.name for expr in exprs for value in expr.tensor_inputs}
-    found: dict[str, list[str]] = {}
+    together: dict[str, list[str]] = {}
     for name, into in same.items():
         if name in read:
-            found.setdefault(into, [into] if into in read else []).append(name)
-    return {into: names for into, names in found.items() if len(names) > 1}
+            together.setdefault(into, [into] if into in read else []).append(name)
+    return {into: names for into, names in together.items() if len(names) > 1}
 
 
 def again(expr: Expr, name: str, axes: Axes) -> Expr:

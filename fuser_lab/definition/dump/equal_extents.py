@@ -67,6 +67,6 @@ def _aligned(statement: Statement) -> Iterator[tuple[Axis, ...]]:
     if call.op not in OPS or OPS[call.op].kind is not OpKind.POINTWISE:
         return
     values = [v for v in (*statement.results, *call.operands) if isinstance(v, Value) and v.axes is not None]
-    ranks = {len(value.kept) for value in values}
+    ranks = {len(value.kept_axes) for value in values}
     if len(ranks) == 1:
-        yield from zip(*(value.kept for value in values), strict=True)
+        yield from zip(*(value.kept_axes for value in values), strict=True)

@@ -34,14 +34,14 @@ def size_of(term: Term, sizes: Mapping[str, int]) -> int | None:
         case Axis():
             return size_of(term.visible, sizes)
         case Applied(name="neg", operands=(only,)):
-            found = size_of(only, sizes)
-            return None if found is None else -found
+            size = size_of(only, sizes)
+            return None if size is None else -size
         case Applied(name=name, operands=(only,)) if name.startswith("(") or name in {"abs", "nvfuser_index_t"}:
             return size_of(only, sizes)
         case Applied(name=name, operands=(first, second)) if name in _SIZES:
             a, b = size_of(first, sizes), size_of(second, sizes)
-            found = None if a is None or b is None else _SIZES[name](a, b)
-            return found if found is not None and abs(found) < _MOST else None
+            size = None if a is None or b is None else _SIZES[name](a, b)
+            return size if size is not None and abs(size) < _MOST else None
     return None
 
 
