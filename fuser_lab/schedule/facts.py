@@ -66,8 +66,8 @@ class CandidateFacts:
             self.links = fusion_links.of(candidate.exprs)
             self._special = list(filter(_IS_SPECIAL, self.links))
         else:
-            self.links = self._merged(part.links, self._further)
-            self._special = self._merged(part._special, list(filter(_IS_SPECIAL, self._further)))  # noqa: SLF001 - same
+            self.links = self._links_in_order(part.links, self._further)
+            self._special = self._links_in_order(part._special, list(filter(_IS_SPECIAL, self._further)))  # noqa: SLF001 - same
         first: dict[OpKind, Link] = {}
         for link in self._special:
             if link.kind not in first:
@@ -142,7 +142,7 @@ class CandidateFacts:
         names = sorted(self.candidate.key - self._part.candidate.key, key=fusion.positions.__getitem__)
         return self._fusion_links.of([fusion.exprs[fusion.positions[name]] for name in names])
 
-    def _merged(self, links: list[Link], further: list[Link]) -> list[Link]:
+    def _links_in_order(self, links: list[Link], further: list[Link]) -> list[Link]:
         """Return links of the part and further ones in order."""
         places, links = self.candidate.fusion.positions, links.copy() if further else links
         for link in further:
@@ -634,7 +634,7 @@ class CandidateFacts:
         near = self.neighbourhoods
         target = None if number is None else near.of(number)
         axes = enumerate(self.exact.classes[tensor.name])
-        return next((place for place, c in axes if near.of(self._met(c)) == target), None)
+        return next((place for place, c in axes if near.of(self._mapped_class(c)) == target), None)
 
     def innermost(self, tensor: TensorView) -> int | None:
         """Return the class of the innermost axis in memory that is not a broadcast axis, or None.
@@ -650,7 +650,7 @@ class CandidateFacts:
         numbers, broadcast = self.exact.classes[tensor.name], self.exact.broadcast
         return [numbers[place] for place in tensor.domain.allocation_order if not broadcast[numbers[place]]]
 
-    def _met(self, number: int) -> int:
+    def _mapped_class(self, number: int) -> int:
         """Return the class that a broadcast axis is mapped to, or the axis itself."""
         exact = self.exact
         return next(iter(exact.concretized.get(number, ())), number) if exact.broadcast[number] else number

@@ -54,8 +54,9 @@ class Greedy(Heuristics):
                 return no(self.type, ReasonCode.GREEDY_FOREIGN_OP, link.name, tensor=link.name, op=link.op)
         held = [link for link in facts.links if link.kind in RUNS_ALONG or link.op == "pad"]
         refusal = (
-            facts.reshapes or _symbolic(facts, along) or _scattered(facts, along) or _to_one_element(held)
-            or _permuted(along) or _other_axes(facts, held) or _merged(facts, held) or _too_long(held, device)
+            facts.reshapes or _symbolic(facts, along) or _scatter_refusal(facts, along) or _to_one_element(held)
+            or _order_refusal(along) or _other_axes(facts, held) or _merge_refusal(facts, held)
+            or _too_long(held, device)
             or _too_much_storage(along, device)
         )
         if refusal is not None:
@@ -88,7 +89,7 @@ def _extent(link: Link) -> int:
 def _rows(link: Link) -> Iterator[tuple[int, int]]:
     """Yield the elements of a row that a block holds whole and the bytes of each (nvFuser: greedy.cpp:653-724)."""
     if link.op == "pad":
-        yield prod(link.out.shape[place] for place in _held(link)), link.out.dtype.itemsize
+        yield prod(link.out.shape[place] for place in _held_axes(link)), link.out.dtype.itemsize
     elif link.kind is OpKind.SCATTER:
         index = link.tensors[1]
         source = link.expr.inputs[2]
@@ -185,7 +186,7 @@ def _lines_up(facts: CandidateFacts, along: list[Link]) -> bool:
 
 @follows("scheduler/greedy", "CompileTimeChecker::handle", 379, 382, ReasonCode.SCATTER_INEXACT)
 @follows("scheduler/greedy", "CompileTimeChecker::handle", 384, 389, ReasonCode.SCATTER_SHARED)
-def _scattered(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
+def _scatter_refusal(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
     for link in along:
         if link.kind is not OpKind.SCATTER:
             continue
@@ -214,7 +215,7 @@ def _to_one_element(held: list[Link]) -> Refusal | None:
 
 
 @follows("scheduler/greedy", "CompileTimeChecker::handle", 391, 429, ReasonCode.SCATTER_PERMUTED)
-def _permuted(along: list[Link]) -> Refusal | None:
+def _order_refusal(along: list[Link]) -> Refusal | None:
     """Return a scatter whose operand or result is not row-major, or None."""
     for link in along:
         for tensor in (link.tensors[0], link.out) if link.kind is OpKind.SCATTER else ():
@@ -233,7 +234,7 @@ def _other_axes(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
     return None
 
 
-def _held(link: Link) -> frozenset[int]:
+def _held_axes(link: Link) -> frozenset[int]:
     """Return the positions of the axes that one block holds whole: those that an op runs along or a pad extends."""
     if link.op != "pad":
         return frozenset({_dim(link)})
@@ -244,17 +245,17 @@ def _held(link: Link) -> frozenset[int]:
 
 def _free(facts: CandidateFacts, link: Link) -> frozenset[int]:
     """Return the classes of the axes that are distributed over blocks."""
-    numbers, broadcast, held = facts.exact.classes[link.operands[0]], facts.exact.broadcast, _held(link)
+    numbers, broadcast, held = facts.exact.classes[link.operands[0]], facts.exact.broadcast, _held_axes(link)
     return frozenset(c for place, c in enumerate(numbers) if place not in held and not broadcast[c])
 
 
 @follows("scheduler/greedy", "CompileTimeChecker::CompileTimeChecker", 288, 312, ReasonCode.GREEDY_MERGED)
-def _merged(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
+def _merge_refusal(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
     """Return a reshape that merges an axis held by one block with one that is distributed over blocks, or None."""
     exact = facts.exact
     kinds: dict[int, set[bool]] = {}
     for link in held:
-        slots = _held(link)
+        slots = _held_axes(link)
         for tensor in (link.operands[0], link.name):
             for place, number in enumerate(exact.classes[tensor]):
                 if not exact.broadcast[number]:

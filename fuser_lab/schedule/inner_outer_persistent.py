@@ -148,19 +148,19 @@ def _rules_of_any(facts: CandidateFacts) -> Iterator[Refusal | None]:
 def _rules(
     facts: CandidateFacts, inner: Sequence[ReductionPattern], outer: Sequence[ReductionPattern],
 ) -> Iterator[Refusal | None]:
-    yield _interleaved(facts)
+    yield _interleaved_axes(facts)
     yield _not_complementary(inner, outer)
     yield facts.unique_broadcasts
     yield _no_shared_input(facts)
     yield _tied_elsewhere(facts)
     yield needs_buffer(facts)
-    yield _widened(facts)
+    yield _widening_after(facts)
     yield reshape_mixes(facts, inner[0])
     yield facts.expanded_after
 
 
 @follows("scheduler/normalization_utils", "checkIfReductionsAreInnerOuter", 521, 564, ReasonCode.AXES_INTERLEAVED)
-def _interleaved(facts: CandidateFacts) -> Refusal | None:
+def _interleaved_axes(facts: CandidateFacts) -> Refusal | None:
     """Return a reduction whose operand has axes of size 1, or whose reduced axes do not lie together at an end."""
     for link in facts.reductions:
         axes = [
@@ -299,7 +299,7 @@ def _neighbours(links: Iterable[Link]) -> dict[str, list[str]]:
     "scheduler/registry_utils", "hasNonNormalizePostReductionBCast", 586, 843,
     ReasonCode.BROADCAST_AFTER_REDUCTION, ReasonCode.BROADCAST_ELSEWHERE,
 )
-def _widened(facts: CandidateFacts) -> Refusal | None:
+def _widening_after(facts: CandidateFacts) -> Refusal | None:
     """Return where a result is broadcast to an axis that nothing before a reduction has, or None."""
     lost = unresolved_broadcast(facts.flow)
     if lost is None:

@@ -56,17 +56,17 @@ def _both_kinds(
     rows, columns = inner[0], outer[0]
     if _places(facts, columns) != tuple((extent, not reduced) for extent, reduced in _places(facts, rows)):
         return reason(
-            ReasonCode.NOT_COMPLEMENTARY, inner=rows.name, inner_axes=_reduced(rows), outer=columns.name,
-            outer_axes=_reduced(columns),
+            ReasonCode.NOT_COMPLEMENTARY, inner=rows.name, inner_axes=_reduced_text(rows), outer=columns.name,
+            outer_axes=_reduced_text(columns),
         )
-    return _tied(facts, {p.name for p in inner}, {p.name for p in outer}) or _widened(facts)
+    return _tied_reductions(facts, {p.name for p in inner}, {p.name for p in outer}) or _widened_result(facts)
 
 
-def _reduced(pattern: ReductionPattern) -> str:
+def _reduced_text(pattern: ReductionPattern) -> str:
     return f"{[i for i, (_, reduced) in enumerate(pattern.axes) if reduced]} of {len(pattern.axes)} axes"
 
 
-def _tied(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | None:
+def _tied_reductions(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | None:
     """Return a reduction that depends on an outer one, or an expression that combines both kinds, or None."""
     after_outer: dict[str, str] = {}
     after_inner: dict[str, str] = {}
@@ -88,7 +88,7 @@ def _tied(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | N
     return None
 
 
-def _widened(facts: CandidateFacts) -> Reason | None:
+def _widened_result(facts: CandidateFacts) -> Reason | None:
     """Return what broadcasts a column's result to rows again, or None."""
     columns = sum(1 << i for i, p in enumerate(facts.patterns) if not p.inner)
     for name, new in facts.flow.broadcasts_after:

@@ -68,16 +68,16 @@ def written(schedulers: Sequence[Scheduler]) -> str:
         names = "".join(f", {scheduler.type.value!r}" for scheduler in ruled)
         types = "" if len(ruled) == len(schedulers) else names
         return f"fl.with_rule({_name(*rules.values())}{types})"
-    count, shown = len(SCHEDULERS), list(map(_written, schedulers))
+    count, shown = len(SCHEDULERS), list(map(_expression, schedulers))
     at = next((n for n in range(len(shown)) if tuple(schedulers[n : n + count]) == SCHEDULERS), None)
     if at is not None:
         shown[at : at + count] = ["*fl.SCHEDULERS"]
     return f"[{', '.join(shown)}]"
 
 
-def _written(scheduler: Scheduler) -> str:
+def _expression(scheduler: Scheduler) -> str:
     if isinstance(scheduler, RuledScheduler):
-        return f"*fl.with_rule({_name(scheduler.rule)}, schedulers=[{_written(scheduler.scheduler)}])"
+        return f"*fl.with_rule({_name(scheduler.rule)}, schedulers=[{_expression(scheduler.scheduler)}])"
     if scheduler in SCHEDULERS:
         return f"fl.SCHEDULERS[{SCHEDULERS.index(scheduler)}]"
     return f"{type(scheduler).__name__}(...)"

@@ -160,7 +160,7 @@ class Chooser:
         if names is None:
             names = _names(space, target, chosen)
         if self._propose is not None:
-            chosen = _proposed(space, target, chosen, names, self._propose(space, target))
+            chosen = _proposal(space, target, chosen, names, self._propose(space, target))
         chosen = replace(chosen, reasons=(*self._notes, *chosen.reasons)) if self._notes else chosen
         self._notes = []
         chosen, is_kept = self._with_kept(number, target, space, chosen, names)
@@ -180,7 +180,7 @@ class Chooser:
         if values:
             schedule, problem = changed(space, target, chosen, values, names)
             if not problem:
-                reason = f"parameters {self._kept.origin}: {_listed(dict(values))}; {self._kept.gain}"
+                reason = f"parameters {self._kept.origin}: {_settings_text(dict(values))}; {self._kept.gain}"
                 return replace(schedule, reasons=(*chosen.reasons, reason)), True
             because = f"parameters {self._kept.origin} are not used: {problem}"
         return (replace(chosen, reasons=(*chosen.reasons, because)) if because else chosen), False
@@ -209,7 +209,7 @@ class Chooser:
         return choices
 
 
-def _proposed(
+def _proposal(
     space: Space, target: str, chosen: LoopSchedule, names: tuple[str, ...], proposal: LoopSchedule,
 ) -> LoopSchedule:
     """Return loops with the parameters that a user-defined scheduler proposes.
@@ -258,9 +258,9 @@ def changed(
     if problem:
         return chosen, f"{problem}, for {where}"
     # mypy cannot know the types of fields by name; they were checked above.
-    reasons = (*chosen.reasons, f"set by hand: {_listed(settings)}")
+    reasons = (*chosen.reasons, f"set by hand: {_settings_text(settings)}")
     schedule = replace(chosen, **settings, reasons=reasons)  # type: ignore[arg-type]
-    return (_followed(space, chosen, schedule, settings), "") if has_blocks else (schedule, "")
+    return (_with_implied(space, chosen, schedule, settings), "") if has_blocks else (schedule, "")
 
 
 def checked(values: Mapping[str, object]) -> Values:
@@ -298,7 +298,7 @@ def _is_int(value: object) -> bool:
         return False
 
 
-def _listed(settings: Mapping[str, Value]) -> str:
+def _settings_text(settings: Mapping[str, Value]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in settings.items())
 
 
@@ -450,7 +450,7 @@ def _illegal_backward(space: Space, chosen: LoopSchedule, schedule: LoopSchedule
     return ""
 
 
-def _followed(
+def _with_implied(
     space: Space, chosen: LoopSchedule, schedule: LoopSchedule, settings: Mapping[str, Value],
 ) -> LoopSchedule:
     """Return loops with the parameters that follow from the given values."""

@@ -35,7 +35,7 @@ def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
     yield common_gate(facts)
     yield facts.index_input
     yield facts.indexed_before_reduction
-    yield _kept(facts)
+    yield _kept_axes_refusal(facts)
     yield facts.pattern_mismatch
     yield facts.unique_broadcasts
     yield _widened_again(facts)
@@ -57,7 +57,7 @@ def reshape_mixes(facts: CandidateFacts, pattern: ReductionPattern) -> Refusal |
 
 
 @follows("scheduler/reduction", "canScheduleCompileTime", 161, 168, ReasonCode.PERSISTENT_BUFFER)
-def _kept(facts: CandidateFacts) -> Refusal | None:
+def _kept_axes_refusal(facts: CandidateFacts) -> Refusal | None:
     if not facts.buffers:
         return None
     buffer = facts.buffers[0]

@@ -106,7 +106,7 @@ def _after(before: _Memo | None, fusion: Fusion) -> _Memo:
     """Return the initial cache of a fusion that is asked about after another one."""
     if before is None or not _is_rewrite(before.fusion, fusion):
         return _Memo(fusion, FusionLinks(fusion))
-    unchanged = _unchanged(before.fusion, fusion)
+    unchanged = _unchanged_exprs(before.fusion, fusion)
     if before.before is not None:
         before.before = replace(before.before, before=None)  # one rewrite back is enough
     return _Memo(fusion, FusionLinks(fusion, before.links, unchanged), before, unchanged)
@@ -116,7 +116,7 @@ def _is_rewrite(before: Fusion, fusion: Fusion) -> bool:
     return (before.inputs, before.outputs, before.aliases) == (fusion.inputs, fusion.outputs, fusion.aliases)
 
 
-def _unchanged(before: Fusion, fusion: Fusion) -> frozenset[str]:
+def _unchanged_exprs(before: Fusion, fusion: Fusion) -> frozenset[str]:
     """Return the expressions that are the same before and after a rewrite, with operands from the same ops."""
     old = {expr.name: expr for expr in before.exprs}
     makers = {value.name: expr.op.name for expr in before.exprs for value in expr.outputs}
@@ -140,7 +140,7 @@ def _without_rules(scheduler: Scheduler) -> Scheduler:
     return scheduler
 
 
-def _checked(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
+def _check(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
     """Return schedulers as a tuple, or raise ArgumentTypeError for an entry that is not a scheduler."""
     chosen = tuple(SCHEDULER_LIST.of(schedulers, "", "schedulers"))
     for scheduler in chosen:
@@ -195,7 +195,7 @@ class SchedulerRegistry:
         self.memory_promotion = memory_promotion
         self.fuse_matmul = fuse_matmul
         self.kept = kept
-        self.schedulers = _checked(schedulers)
+        self.schedulers = _check(schedulers)
         # An added rule can only refuse, so monotone refusals of nvFuser's schedulers remain valid.
         plain = [_without_rules(s) for s in self.schedulers]
         self._refuses_as_nvfuser = all(s in SCHEDULERS or isinstance(s, OpenScheduler) for s in plain)

@@ -81,7 +81,7 @@ def schedule_of(fusion: Fusion, choices: Sequence[NestChoice], taken: Collection
         Names that no new tensor may have.
     """
     form = _form(fusion, choices, taken)
-    written = None if form is None else _written(form, fusion, _params(choices[0].schedule), taken)
+    written = None if form is None else _write(form, fusion, _params(choices[0].schedule), taken)
     if written is None:
         return KernelSchedule(transforms=tuple(map(line_of, choices)))
     (choice,) = choices
@@ -125,7 +125,7 @@ def _form(fusion: Fusion, choices: Sequence[NestChoice], taken: Collection[str])
     if space.scans or space.column_sums:
         return None
     form = FORMS_OF_STYLES.get(loops.style)
-    return form if form and _written(form, fusion, _params(loops), taken) else None
+    return form if form and _write(form, fusion, _params(loops), taken) else None
 
 
 def _params(loops: LoopSchedule) -> HandParams:
@@ -133,7 +133,7 @@ def _params(loops: LoopSchedule) -> HandParams:
     return HandParams(vector=loops.vector, threads=x, rows=y, unroll=loops.unroll, parts=loops.split, full=True)
 
 
-def _written(
+def _write(
     form: LoopForm, fusion: Fusion, params: HandParams, taken: Collection[str],
 ) -> NumberedSchedule | None:
     hand = NumberedSchedule(fusion, taken=lambda: tuple(taken))
@@ -305,7 +305,7 @@ def _values(line: Transform, choice: NestChoice) -> Values:
     try:
         values = checked(arguments)
     except ArgumentTypeError as error:
-        raise ScheduleError(_called(str(error), line.kind)) from None
+        raise ScheduleError(_with_name(str(error), line.kind)) from None
     settings = dict(needed(choice, values))
     _, problem = changed(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())), choice.names)
     if problem:
@@ -314,7 +314,7 @@ def _values(line: Transform, choice: NestChoice) -> Values:
     return tuple(sorted(settings.items()))
 
 
-def _called(message: str, kind: str) -> str:
+def _with_name(message: str, kind: str) -> str:
     return message.replace("with_params:", f"{kind}:", 1)
 
 
@@ -362,11 +362,11 @@ def _numbers(
     compared.
     """
     target_words, accesses = _split_words(fusion, plain)
-    widest = _written(form, fusion, _params(replace(choice.chosen, vector=choice.space.vector)), taken)
+    widest = _write(form, fusion, _params(replace(choice.chosen, vector=choice.space.vector)), taken)
     least = frozenset() if widest is None else _split_words(fusion, widest.transforms)[1]
     # A second phase that combines parts changes the steps themselves.
     for split in dict.fromkeys((choice.chosen.split, 1, 2)):
-        written = _written(form, fusion, _params(replace(choice.chosen, split=split)), taken)
+        written = _write(form, fusion, _params(replace(choice.chosen, split=split)), taken)
         if written is None:
             continue
         factors = {"vector": 1, "threads": 1, "rows": 1, "unroll": 1, "split": 1}
@@ -378,7 +378,7 @@ def _numbers(
             choice.chosen, vector=factors["vector"], threads=(factors["threads"], factors["rows"]),
             unroll=factors["unroll"], split=factors["split"],
         )
-        again = _written(form, fusion, _params(loops), taken)
+        again = _write(form, fusion, _params(loops), taken)
         if again is None:
             continue
         words, most = _split_words(fusion, again.transforms)
@@ -411,11 +411,11 @@ def _words(fusion: Fusion, transforms: Sequence[Transform]) -> list[_Word]:
         for key, value in transform.args:
             if key == "result":
                 called[str(value)] = f"m{len(called)}"
-        words.append((transform.kind, called.get(transform.tensor, ""), _renamed(transform.args, called)))
+        words.append((transform.kind, called.get(transform.tensor, ""), _rename(transform.args, called)))
     return words
 
 
-def _renamed(value: Any, called: dict[str, str]) -> Any:
+def _rename(value: Any, called: dict[str, str]) -> Any:
     if isinstance(value, tuple):
-        return tuple(_renamed(entry, called) for entry in value)
+        return tuple(_rename(entry, called) for entry in value)
     return called.get(value, value) if isinstance(value, str) else value

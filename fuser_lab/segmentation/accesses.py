@@ -121,7 +121,7 @@ class Accesses:
         if self.is_library:
             return tuple(range(tensor.ndim))
         if self.is_view:
-            return self._seen(tensor, orders)
+            return self._order_of_view(tensor, orders)
         read = [tv for tv in self.group.tensor_inputs if self._wide(tv)]
         most = max((len(self._wide(tv)) for tv in read), default=0)
         leading = [tv for tv in read if len(self._wide(tv)) == most]
@@ -136,7 +136,7 @@ class Accesses:
         choices = dict.fromkeys(self.follow(tensor, tv, orders[tv.name]) for tv in others)
         return min(choices, key=lambda order: self.cost({**orders, tensor.name: order}), default=None)
 
-    def _seen(self, tensor: TensorView, orders: Orders) -> Order:
+    def _order_of_view(self, tensor: TensorView, orders: Orders) -> Order:
         """Return the order of a view, found by following its strides from the input."""
         strides_of = {tv.name: input_strides(with_order(tv, orders[tv.name])) for tv in self.group.tensor_inputs}
         for expr in self.group.exprs:

@@ -66,7 +66,7 @@ class Asker:
             union = grown(part, others, self._recomputed)
         if union is None:
             union = candidate(self._fusion, chain.from_iterable(groups), self._recomputed)
-        attempt, answer = self._answered(phase, Kind.MERGE, subjects, union, start)
+        attempt, answer = self._attempt_of(phase, Kind.MERGE, subjects, union, start)
         if attempt.accepted and union.may_begin(len(union.exprs)):
             for group in groups:
                 self._accepted.pop(group, None)
@@ -78,9 +78,9 @@ class Asker:
     ) -> tuple[Attempt, Answer]:
         """Return the schedulers' answer about expressions as one group, and the attempt that records it."""
         start = perf_counter()
-        return self._answered(phase, kind, subjects, candidate(self._fusion, exprs, self._recomputed), start)
+        return self._attempt_of(phase, kind, subjects, candidate(self._fusion, exprs, self._recomputed), start)
 
-    def _answered(
+    def _attempt_of(
         self, phase: str, kind: Kind, subjects: tuple[Names, ...], group: Candidate, start: float,
     ) -> tuple[Attempt, Answer]:
         answer = refused_by_hint(group, self._options) or self._oracle.ask(group)

@@ -120,7 +120,7 @@ def lone_welfords(
     return fusion
 
 
-def _refused(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params: str | int) -> Attempt:
+def _refusal(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params: str | int) -> Attempt:
     return Attempt(
         phase=phase,
         kind=Kind.MERGE,
@@ -186,7 +186,7 @@ class _Finder:
 
         They are merged if a scheduler accepts them.
         """
-        attempt, answer = self._asked(phase, members)
+        attempt, answer = self._ask(phase, members)
         if answer.chosen is not None:
             self._merge(members, keep_reach=keep_reach)
         return attempt
@@ -196,7 +196,7 @@ class _Finder:
         if not self._final.isdisjoint(members):
             self._final.add(union)
 
-    def _asked(self, phase: str, members: Sequence[GroupId]) -> tuple[Attempt, Answer]:
+    def _ask(self, phase: str, members: Sequence[GroupId]) -> tuple[Attempt, Answer]:
         grouping = self._grouping
         return self._asker.merge(
             phase, tuple(grouping.names(m) for m in members), [grouping.groups[member] for member in members],
@@ -289,7 +289,7 @@ class _Finder:
                     continue
                 tried.add(mask)
                 members = tuple(bits(mask))
-                attempt, answer = self._asked("combine reductions", members)
+                attempt, answer = self._ask("combine reductions", members)
                 if answer.chosen is not None:
                     union = self._grouping.merge(members, keep_reach=True)
                     # A set that is refused for a monotone reason stays refused when its groups grow.
@@ -351,7 +351,7 @@ class _Finder:
                 yield self._try("final merge", (producer, consumer), keep_reach=True)
             else:
                 names = (grouping.names(producer), grouping.names(consumer))
-                yield _refused("final merge", names, ReasonCode.CYCLE, through=grouping.names(between)[0])
+                yield _refusal("final merge", names, ReasonCode.CYCLE, through=grouping.names(between)[0])
 
     @follows("fusion_segmenter", "SegmentCandidateFinder::resolveForwardedInputs", 3884, 3920)
     @follows("fusion_segmenter", "SegmentCandidateFinder::resolveNonscalarForwardedInput", 4786, 4823)

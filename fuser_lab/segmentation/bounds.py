@@ -287,28 +287,28 @@ class Space:
         units = list(bits(mask))
         total = shared = 0
         for number in bits(reduce(or_, [self._touching[i] for i in units], 0)):
-            total += self._moved(number, mask)
+            total += self._moved_bytes(number, mask)
             if self.touching[number] & ~mask:
                 shared |= 1 << number
         amounts = tuple(map(sum, zip(*[self._amounts[i] for i in units], strict=True)))
         return Sums(shared=shared, bytes=total, amounts=amounts)
 
-    def _kept(self, mask: int) -> Sums:
+    def _cached_sums(self, mask: int) -> Sums:
         if mask not in self._sums:
             self._sums[mask] = self.sums(mask)
         return self._sums[mask]
 
-    def _moved(self, number: int, mask: int) -> int:
+    def _moved_bytes(self, number: int, mask: int) -> int:
         """Return the bytes of a flow that a set moves, which touches it."""
         flow = self.flows[number]
         return flow.bytes if not flow.producer & mask or flow.kept or flow.readers & ~mask else 0
 
     def joined(self, a: int, b: int) -> Sums:
         """Return what the union of two disjoint sets adds up to, computed from their sums."""
-        first, second, union = self._kept(a), self._kept(b), a | b
+        first, second, union = self._cached_sums(a), self._cached_sums(b), a | b
         shared, total = first.shared | second.shared, first.bytes + second.bytes
         for number in bits(first.shared & second.shared):
-            total += self._moved(number, union) - self._moved(number, a) - self._moved(number, b)
+            total += self._moved_bytes(number, union) - self._moved_bytes(number, a) - self._moved_bytes(number, b)
             if not self.touching[number] & ~union:
                 shared ^= 1 << number
         return Sums(shared=shared, bytes=total, amounts=tuple(map(add, first.amounts, second.amounts)))
@@ -323,12 +323,13 @@ class Space:
         """Return a set without a part of it, and keep its sums, computed from those of both."""
         rest = whole & ~part
         if rest and part:
-            first, second = self._kept(whole), self._kept(part)
+            first, second = self._cached_sums(whole), self._cached_sums(part)
             shared, total = first.shared & ~second.shared, first.bytes - second.bytes
             for number in bits(second.shared):
                 if self.touching[number] & rest:
                     shared |= 1 << number
-                    total += self._moved(number, part) + self._moved(number, rest) - self._moved(number, whole)
+                    total += self._moved_bytes(number, part) + self._moved_bytes(number, rest)
+                    total -= self._moved_bytes(number, whole)
             amounts = tuple(map(sub, first.amounts, second.amounts))
             self._sums[rest] = Sums(shared=shared, bytes=total, amounts=amounts)
         return rest
@@ -544,7 +545,7 @@ def with_paths(space: Space, conflicts: Conflicts, bound: Bound) -> Bound:
 
 def _path_term(space: Space, conflicts: Conflicts, path: Path) -> Term:
     names = tuple(space.flows[k].name for k in path.links)
-    subject = f"{names[0]} goes" if len(names) == 1 else f"one of {_shortened(names)} goes"
+    subject = f"{names[0]} goes" if len(names) == 1 else f"one of {_shorten(names)} goes"
     text = f"{subject} through memory between segments: {conflicts.text(path.units[0], path.units[-1])}"
     return Term(
         kind=TermKind.PATH,
@@ -663,7 +664,7 @@ def _launch_term(space: Space, conflicts: Conflicts, clique: int) -> Term:
     cost = space.model.launch_bytes * max(len(members), 1)
     text = "at least one kernel is launched"
     if len(members) > 1:
-        text = f"at least {len(members)} launches, because no two of {_shortened(space.names(clique))} share a kernel: "
+        text = f"at least {len(members)} launches, because no two of {_shorten(space.names(clique))} share a kernel: "
         text += conflicts.text(members[0], members[1], clique)
         text += ", and so on" if len(members) > 2 else ""
     return Term(kind=TermKind.LAUNCHES, subject="", members=space.names(clique), cost=cost, text=text)
@@ -680,5 +681,5 @@ def _label(tensor: TensorView, space: Space) -> str:
     return f"{tensor.name} ({maker.op.name})"
 
 
-def _shortened(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[str]) -> str:
     return ", ".join(names if len(names) <= 8 else (*names[:5], "...", *names[-2:]))

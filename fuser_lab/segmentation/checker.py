@@ -210,12 +210,12 @@ class _Checker:
     def never_together(self, a: str, b: str) -> bool:
         """Whether no segment can contain both: their hull, or the hull of a pair in it, is refused permanently."""
         hull = self.hull((a, b))
-        if self._refused(hull):
+        if self._is_refused(hull):
             return True
         inner = {self.hull(pair) for pair in combinations(sorted(hull), 2)}
-        return any(self._refused(other) for other in inner)
+        return any(self._is_refused(other) for other in inner)
 
-    def _refused(self, hull: frozenset[str]) -> bool:
+    def _is_refused(self, hull: frozenset[str]) -> bool:
         is_refused = self._apart.get(hull)
         if is_refused is None:
             answer = self.ask(hull)

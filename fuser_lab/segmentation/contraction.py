@@ -63,7 +63,7 @@ class Blocks:
 
 def blocks_of(space: Space, conflicts: Conflicts, groups: Iterable[int]) -> Blocks:
     """Return groups of units as blocks; units between the members of a group join it."""
-    members = _ordered(space, _closed(space, groups))
+    members = _in_order(space, _convex_groups(space, groups))
     count = len(members)
     above = [union(space.above, m) for m in members]
     needs = tuple(
@@ -103,11 +103,11 @@ def union(masks: Sequence[int], members: int) -> int:
     return total
 
 
-def _closed(space: Space, groups: Iterable[int]) -> list[int]:
+def _convex_groups(space: Space, groups: Iterable[int]) -> list[int]:
     """Return the groups made convex; groups that overlap or form a cycle are joined."""
     blocks = list(groups)
     while True:
-        blocks = _joined([space.hull(group) for group in blocks])
+        blocks = _disjoint_groups([space.hull(group) for group in blocks])
         if any(space.hull(group) != group for group in blocks):
             continue
         above = [union(space.above, m) for m in blocks]
@@ -125,7 +125,7 @@ def _closed(space: Space, groups: Iterable[int]) -> list[int]:
         blocks = loops
 
 
-def _joined(groups: Iterable[int]) -> list[int]:
+def _disjoint_groups(groups: Iterable[int]) -> list[int]:
     disjoint: list[int] = []
     for group in groups:
         mask = group
@@ -137,11 +137,11 @@ def _joined(groups: Iterable[int]) -> list[int]:
                 apart.append(other)
         disjoint = [*apart, mask]
         if any(other & mask for other in apart):
-            disjoint = _joined(disjoint)
+            disjoint = _disjoint_groups(disjoint)
     return disjoint
 
 
-def _ordered(space: Space, groups: list[int]) -> list[int]:
+def _in_order(space: Space, groups: list[int]) -> list[int]:
     """Return groups, each after those that it depends on."""
     above = {group: union(space.above, group) & ~group for group in groups}
     waiting, done, ordered = sorted(groups, key=lambda g: g & -g), 0, []

@@ -231,7 +231,7 @@ class _Search:
     def begin(self) -> None:
         """Add the plans of other strategies."""
         self._add("bottom-up", bottom_up(self.fusion, self.closed, self.options))
-        self._add("stored chains", bottom_up(self.fusion, self.closed, self._stored))
+        self._add("stored chains", bottom_up(self.fusion, self.closed, self._storing_options))
         if len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
             budget = self.budget.share(STATES_FOR_OPTIMAL)
             self._add("optimal", optimal(self.fusion, self.closed, self.options, budget))
@@ -259,7 +259,7 @@ class _Search:
         )
 
     @property
-    def _stored(self) -> SegmenterOptions:
+    def _storing_options(self) -> SegmenterOptions:
         """The options with which no chain is forwarded, because expensive chains are better stored."""
         return replace(self.options, forward_inputs=False, forward_factories=frozenset())
 
@@ -275,7 +275,7 @@ class _Search:
 
     def _search_space(self) -> None:
         forwarding, storing = self.known[:2]
-        options = self._stored if storing.seconds < forwarding.seconds else self.options
+        options = self._storing_options if storing.seconds < forwarding.seconds else self.options
         plain = replace(options, welford=False, privatize=False)
         written = as_bottom_up_writes_it(self.fusion, self.closed, self.options)
         before: list[Attempt] = []
@@ -294,7 +294,7 @@ class _Search:
             corrected = [space.correct(plan.segmented, plan.times) for plan in seeds] if self.clock else []
             if (number and not any(corrected)) or self.budget.is_late:
                 break
-            partition = self._searched(space, seeds, LATER_CHANGES if number else CHANGES_PER_UNIT)
+            partition = self._search_partition(space, seeds, LATER_CHANGES if number else CHANGES_PER_UNIT)
             if not self._take_partition(space, list(partition.segments), before):
                 break
         if self.clock:
@@ -337,7 +337,7 @@ class _Search:
             else:
                 return
 
-    def _searched(self, space: _TimedSpace, seeds: Sequence[_TimedPlan], changes: int) -> Partition:
+    def _search_partition(self, space: _TimedSpace, seeds: Sequence[_TimedPlan], changes: int) -> Partition:
         """Return the best partition that merges and small changes lead to from known plans and from nothing."""
         starts = [start for plan in seeds if (start := _partition(space, plan.segmented)) is not None]
         starts.append(min(starts, key=lambda start: start.cost).copied() if starts else Partition.single(space))
@@ -379,7 +379,7 @@ class _Search:
             replace(plan, times=self.times(plan.segmented, limited=False)) for plan in (first, *best)
         )
         chosen = first
-        for plan in sorted(best, key=lambda plan: (_moved(plan), plan.seconds)):
+        for plan in sorted(best, key=lambda plan: (_moved_bytes(plan), plan.seconds)):
             if _is_faster(plan, chosen, self.clock):
                 chosen = plan
         return chosen
@@ -409,7 +409,7 @@ class _Search:
                     ]
                     # A value that is no longer written does not have to be kept by the segment that computes it.
                     written = now.fusion.producers[now.fusion.tensors[tensor]].name
-                    merged, after, union = self._merged(done.segmented, (*readers[:1], written))
+                    merged, after, union = self._merge(done.segmented, (*readers[:1], written))
                     if after < seconds:
                         now, seconds, changed = merged, after, True
                         made += [*made_here, *union]
@@ -463,7 +463,7 @@ class _Search:
                 if gain < 0:
                     yield gain, tensor.name, target, readers
 
-    def _merged(self, now: SegmentedFusion, changed: Names) -> tuple[SegmentedFusion, float, tuple[Attempt, ...]]:
+    def _merge(self, now: SegmentedFusion, changed: Names) -> tuple[SegmentedFusion, float, tuple[Attempt, ...]]:
         """Return a plan that merges a segment with one of these expressions and a neighbour, if that saves time.
 
         Beside the plan, which may be the given one, its predicted seconds and the attempt that makes it.
@@ -488,7 +488,7 @@ class _Search:
         return now, seconds, ()
 
 
-def _moved(plan: _TimedPlan) -> int:
+def _moved_bytes(plan: _TimedPlan) -> int:
     """Return the bytes that a plan moves."""
     return sum(group.moved for group in plan.segmented.groups)
 
@@ -503,7 +503,7 @@ def _is_faster(plan: _TimedPlan, first: _TimedPlan, clock: Clock) -> bool:
         seconds**2 for either, other in ((plan, theirs[0]), (first, theirs[1]))
         for group, seconds in zip(either.segmented.groups, either.times, strict=True) if _kernel(group) not in other
     )
-    more = _moved(plan) > _moved(first)
+    more = _moved_bytes(plan) > _moved_bytes(first)
     error = max(DISTINCT * first.seconds + LEAST_SAVED, (ERROR_MORE_BYTES if more else ERROR) * sqrt(squares))
     return saved >= error or (not more and clock.is_sure(plan.segmented, first.segmented))
 

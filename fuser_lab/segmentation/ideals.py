@@ -258,16 +258,16 @@ class _Search:
             before = (apart | excluded) & ~done
             later = excluded | self._without[place]
             near = touched & self._beside_without[place]
-            more = self._parted(near, chosen, before, before | later) if near else 0
+            more = self._cost_of_parting(near, chosen, before, before | later) if near else 0
             stack.append((chosen, touched, apart, later, place + 1, moved + more))
             for other in bits(blocks.apart[place] & ~done & ~excluded):
                 excluded |= self._without[other]
             apart |= blocks.apart[place]
             after = (apart | excluded) & ~done
             touches = self._touch[place]
-            more = self._taken(touches, touched, chosen, before, chosen | 1 << place, after, alone)
+            more = self._cost_of_joining(touches, touched, chosen, before, chosen | 1 << place, after, alone)
             if after != before:
-                more += self._parted(touched & ~touches & self._beside_apart[place], chosen, before, after)
+                more += self._cost_of_parting(touched & ~touches & self._beside_apart[place], chosen, before, after)
             stack.append((chosen | 1 << place, touched | touches, apart, excluded, place + 1, moved + more))
 
     def _alone(self, done: int, flow: tuple[int, int, int, bool, int]) -> int:
@@ -280,7 +280,7 @@ class _Search:
         left = readers & rest
         return size * max((clique & left).bit_count(), 1) if left else 0
 
-    def _taken(
+    def _cost_of_joining(
         self, flows: int, touched: int, chosen: int, before: int, wider: int, after: int, alone: list[int],
     ) -> int:
         """Return the additional cost of flows for a block that joins the open segment and touches all of them.
@@ -289,18 +289,18 @@ class _Search:
         """
         total = 0
         for number in bits(flows):
-            total += self._moved(number, wider, after)
-            total -= self._moved(number, chosen, before) if touched >> number & 1 else alone[number]
+            total += self._cost_of_flow(number, wider, after)
+            total -= self._cost_of_flow(number, chosen, before) if touched >> number & 1 else alone[number]
         return total
 
-    def _parted(self, flows: int, chosen: int, before: int, after: int) -> int:
+    def _cost_of_parting(self, flows: int, chosen: int, before: int, after: int) -> int:
         """Return the additional cost of the open segment's flows if more blocks, or others, cannot join it."""
         return sum(
-            self._moved(number, chosen, after) - self._moved(number, chosen, before)
+            self._cost_of_flow(number, chosen, after) - self._cost_of_flow(number, chosen, before)
             for number in bits(flows) if self._flows[number][2] & (after & ~before)
         )
 
-    def _moved(self, number: int, chosen: int, away_from: int) -> int:
+    def _cost_of_flow(self, number: int, chosen: int, away_from: int) -> int:
         """Return a lower bound on the cost of an open segment's flow if some blocks are in other segments."""
         size, producer, readers, is_written, clique = self._flows[number]
         away = readers & away_from

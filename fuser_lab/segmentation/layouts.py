@@ -388,7 +388,7 @@ class _Negotiation:
                 break
         if parties.total(self._orders) > parties.total(self._before):
             self._orders, self._by = dict(self._before), {}
-        segmented, reasked = self._asked()
+        segmented, reasked = self._accepted_segments()
         by = {tv.name: self._by.get(tv.name) or parties.decider(tv, self._orders) for tv in parties.boundaries}
         return segmented, parties.layouts("negotiate", self._orders, by, reasked)
 
@@ -408,7 +408,7 @@ class _Negotiation:
         self._orders = best
         return best != orders
 
-    def _asked(self) -> tuple[SegmentedFusion, list[Reasked]]:
+    def _accepted_segments(self) -> tuple[SegmentedFusion, list[Reasked]]:
         """Return the segments as accepted; orders that no scheduler accepts revert, first to natural ones."""
         parties = self._parties
         natural = {tv.name: parties.natural(tv, self._orders) for tv in self._open}
@@ -422,7 +422,7 @@ class _Negotiation:
                 break
         pairs = zip(parties.segmented.groups, segmented.groups, strict=True)
         return segmented, [
-            Reasked(segment=n, before=_named(old), after=_named(new))
+            Reasked(segment=n, before=_label(old), after=_label(new))
             for n, (old, new) in enumerate(pairs) if old.answer is not new.answer
         ]
 
@@ -442,7 +442,7 @@ class _Negotiation:
         return moved
 
 
-def _named(group: SegmentedGroup) -> str:
+def _label(group: SegmentedGroup) -> str:
     return group.scheduler.value if group.scheduler else ""
 
 

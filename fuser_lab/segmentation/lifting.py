@@ -133,7 +133,7 @@ def _original(expr: Expr, definition: Fusion, bound: Fusion, replicas: Mapping[s
     inputs = expr.inputs[: len(was.inputs)]
     if len(inputs) != len(was.inputs) or any(not isinstance(v, Scalar) for v in expr.inputs[len(inputs) :]):
         return None
-    if any(_kept(a) != _kept(b) for a, b in zip(inputs, was.inputs, strict=True)):
+    if any(_invariant_part(a) != _invariant_part(b) for a, b in zip(inputs, was.inputs, strict=True)):
         return None
     # A reshape without elements becomes zeros, which read no tensor.
     kinds = zip(inputs, old.inputs, strict=False)
@@ -142,7 +142,7 @@ def _original(expr: Expr, definition: Fusion, bound: Fusion, replicas: Mapping[s
     return old if was.out.shape == expr.out.shape else None
 
 
-def _kept(value: Val) -> object:
+def _invariant_part(value: Val) -> object:
     """Return what a pass must not change about an operand: whether it is a tensor, and which scalar it is."""
     return value.ndim if isinstance(value, TensorView) else (value.name, value.dtype, value.value)
 

@@ -116,12 +116,12 @@ class Partition:
             self._below[mask] = self._read_from(mask)
         part = [mask for mask in self._line[first:end] if mask in self.segments]
         part += [mask for mask in new if mask not in self._place]
-        self._line[first:end] = self._ordered(part)
+        self._line[first:end] = self._in_order(part)
         changed = end if len(part) == end - first else len(self._line)
         for place in range(first, changed):
             self._place[self._line[place]] = place
 
-    def _ordered(self, part: Sequence[int]) -> list[int]:
+    def _in_order(self, part: Sequence[int]) -> list[int]:
         """Return segments sorted so that each comes after those that it reads from."""
         inside = set(part)
         after = {mask: {self._owner[i] for i in bits(self._below[mask] & ~mask)} & inside for mask in part}
@@ -285,11 +285,11 @@ def anneal(
         flow = dice.choice(shared)
         first, second = dice.sample(units_of(flow), 2)
         a, b = partition.owner(first), partition.owner(second)
-        moved = _moved(partition, first, dice)
+        moved = _units_moved(partition, first, dice)
         rest = space.split(a, moved)
         new = [mask for mask in ((moved, rest) if a == b else (rest, space.join(b, moved))) if mask]
         gone = {a, b}
-        if set(new) == gone or (excludes and any(_excluded(mask, apart) for mask in new)):
+        if set(new) == gone or (excludes and any(_is_excluded(mask, apart) for mask in new)):
             continue
         paid = sum(partition.segments[mask] for mask in gone)
         change = sum(space.price(mask) for mask in new) - paid
@@ -309,7 +309,7 @@ def anneal(
     return Partition(space, best)
 
 
-def _moved(partition: Partition, unit: int, dice: random.Random) -> int:
+def _units_moved(partition: Partition, unit: int, dice: random.Random) -> int:
     """Return the units that move with a unit: none, its dependents, its dependencies, or the whole segment."""
     kind = dice.randrange(4)
     if kind == 0:
@@ -319,5 +319,5 @@ def _moved(partition: Partition, unit: int, dice: random.Random) -> int:
     return partition.inside_above(unit) if kind == 2 else partition.owner(unit)
 
 
-def _excluded(mask: int, apart: Sequence[int]) -> bool:
+def _is_excluded(mask: int, apart: Sequence[int]) -> bool:
     return any(apart[i] & mask for i in bits(mask))

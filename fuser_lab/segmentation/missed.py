@@ -72,14 +72,14 @@ def _tensors(
         if not saved:
             continue
         times = f"{tensor.name} is read or written {_times(ours[tensor])} here and {_times(theirs[tensor])} there"
-        pair = _joined(segmented, cheaper, tensor) if saved > 0 else None
+        pair = _joined_exprs(segmented, cheaper, tensor) if saved > 0 else None
         if pair is None:
             yield Missed(tensor=tensor.name, together=(), segments=(), cost=saved, relation="", text=times)
             continue
         answer = why(segmented, *pair, log, oracle, meaning)
         yield Missed(
             tensor=tensor.name, together=pair, segments=answer.segments, cost=saved, relation=answer.relation.value,
-            text=f"{times}, where {pair[0]} and {pair[1]} share a segment. {_said(answer, log)}",
+            text=f"{times}, where {pair[0]} and {pair[1]} share a segment. {_reason(answer, log)}",
         )
 
 
@@ -96,7 +96,7 @@ def _accesses(segmented: SegmentedFusion) -> Counter[TensorView]:
     return counts
 
 
-def _joined(
+def _joined_exprs(
     segmented: SegmentedFusion, cheaper: SegmentedFusion, tensor: TensorView,
 ) -> tuple[str, str] | None:
     """Return two expressions that compute or read a tensor, apart in one plan and together in the other, or None."""
@@ -111,7 +111,7 @@ def _joined(
     return None
 
 
-def _said(answer: Why, log: DecisionLog) -> str:
+def _reason(answer: Why, log: DecisionLog) -> str:
     """Return why two values are separate, with the answer if merging them was tried."""
     refused = [log[seq] for seq in answer.attempts if not log[seq].accepted]
     if answer.relation is not Relation.REFUSED or not refused or not refused[-1].text:

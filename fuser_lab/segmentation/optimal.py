@@ -155,7 +155,7 @@ class _PricedPlan:
     attempts: tuple[Attempt, ...] = ()
 
 
-def _unscheduled(segmented: SegmentedFusion) -> str:
+def _unscheduled_segment(segmented: SegmentedFusion) -> str:
     """Return which segment of several expressions no scheduler accepts, or nothing."""
     for index, group in enumerate(segmented.groups):
         tensor_exprs = [expr for expr in group.exprs if expr.tensor_outputs]
@@ -203,8 +203,8 @@ class _Finder:
                 replace(attempt, phase=f"{word}: {attempt.phase}")
                 for attempt in strategy(self.fusion, self.oracle, options)
             )
-            segmented = _folded(self.fusion, attempts, self.oracle)
-            if not _unscheduled(segmented):
+            segmented = _plan_of(self.fusion, attempts, self.oracle)
+            if not _unscheduled_segment(segmented):
                 yield _PricedPlan(segmented=segmented, cost=plan_cost(segmented, self.model), attempts=attempts)
 
     @property
@@ -214,7 +214,7 @@ class _Finder:
 
     def obstacle(self, segmented: SegmentedFusion) -> str:
         """Return why a plan is not among those that the model compares, or an empty text."""
-        unscheduled = _unscheduled(segmented)
+        unscheduled = _unscheduled_segment(segmented)
         if unscheduled:
             return unscheduled
         names = {name for chain in self.chains for name in chain.names}
@@ -236,7 +236,7 @@ class _Finder:
         problems = []
         for chains in spaces.values():
             space = Space(self.fusion, self.oracle, self.options, self.model, chains)
-            conflicts = Conflicts(space, self._taken(space), self.budget.ended)
+            conflicts = Conflicts(space, self._accepted_sets(space), self.budget.ended)
             base = clique_bound(space, conflicts)
             problems.append((conflicts, base, _without_search(space, conflicts, base)))
         if not self._seeded and not (self.known and all(b.cost >= self.best.cost for *_, b in problems)):
@@ -256,7 +256,7 @@ class _Finder:
             proofs.append(proof)
         return tuple(proofs)
 
-    def _taken(self, space: Space) -> list[int]:
+    def _accepted_sets(self, space: Space) -> list[int]:
         """Return the sets of a space that schedulers accept in known plans."""
         groups = [group for plan in self.known for group in plan.segmented.groups]
         return [space.mask(group.names) for group in groups if group.scheduler is not None]
@@ -334,7 +334,7 @@ class _Finder:
             seeded = limits[part]
             if seeded is not None and seeded[0] <= limit:
                 limit = seeded[0]
-            result = _deepened(conflicts, part, limit, self.budget)
+            result = _deepen(conflicts, part, limit, self.budget)
             floors[part] = max(floors[part], result.bound)
             if result.segments is not None:
                 plan.extend(result.segments)
@@ -387,7 +387,7 @@ class _Finder:
         """Add the plan of these segments, if every chain can be provided."""
         attempts = attempts_of(space, segments, "optimal")
         if attempts is not None:
-            self.add(_folded(self.fusion, attempts, self.oracle), attempts)
+            self.add(_plan_of(self.fusion, attempts, self.oracle), attempts)
 
 
 def _without_search(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
@@ -411,7 +411,7 @@ def part_share(space: Space, base: Bound, part: int) -> int:
     return total
 
 
-def _deepened(conflicts: Conflicts, part: int, limit: int, budget: Budget) -> SearchResult:
+def _deepen(conflicts: Conflicts, part: int, limit: int, budget: Budget) -> SearchResult:
     """Return the result of searching a part, with increasing limits until one is enough.
 
     A low limit contracts more and leaves less to search; the last search takes much longer than the earlier ones.
@@ -450,7 +450,7 @@ def _joined_parts(space: Space, parts: Sequence[int], segments: Sequence[int]) -
     return [*(part for part in parts if not part & stuck), sum(inside)]
 
 
-def _folded(fusion: Fusion, attempts: Sequence[Attempt], oracle: SchedulerOracle) -> SegmentedFusion:
+def _plan_of(fusion: Fusion, attempts: Sequence[Attempt], oracle: SchedulerOracle) -> SegmentedFusion:
     fold = Fold(fusion)
     for attempt in attempts:
         fold.apply(attempt)

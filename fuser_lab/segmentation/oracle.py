@@ -62,7 +62,7 @@ class Candidate:
         Candidates of the same expressions share it, with what it remembers of its content, also if a rewriting made one
         of their fusions from the other.
         """
-        centered = self._centered()
+        centered = self._centered_sums()
         key = (tuple(map(id, self.exprs)), tuple(map(id, self.outputs)), tuple(map(id, centered)))
         fusion = _NARROWED.get(key)
         if fusion is None:
@@ -71,7 +71,7 @@ class Candidate:
             )
         return fusion
 
-    def _centered(self) -> tuple[TensorView, ...]:
+    def _centered_sums(self) -> tuple[TensorView, ...]:
         """Return the sums of squared deviations from a mean that is computed outside of the candidate."""
         deviations = ((expr, squared_deviations(self.fusion, expr)) for expr in self.exprs)
         return tuple(expr.out for expr, parts in deviations if parts is not None and parts.total.name not in self.key)

@@ -74,7 +74,7 @@ class _Packing:
                     self._add_from(start, ends, price)
             if len(self._found) == before:
                 break
-            shares, price = self._solved()
+            shares, price = self._solve()
         return tuple(self._whole(shares))
 
     def _add_from(self, start: int, ends: int, price: dict[int, float]) -> None:
@@ -111,7 +111,7 @@ class _Packing:
             links.append(k)
         self._found.setdefault(frozenset(links), (tuple(units[::-1]), tuple(links[::-1])))
 
-    def _solved(self) -> tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", dict[int, float]]:
+    def _solve(self) -> tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", dict[int, float]]:
         """Return each path's share of the largest capacity, and the price of each link."""
         from scipy.optimize import linprog
         from scipy.sparse import coo_array

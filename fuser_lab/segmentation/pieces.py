@@ -33,13 +33,15 @@ def pieces(fusion: Fusion, options: SegmenterOptions) -> list[list[int]]:
     for place, piece in enumerate(label):
         members.setdefault(strong[piece], []).append(place)
     if not (options.pieces_by_depth or (options.segment_set is SegmentSetMeaning.CUT and has_hints(fusion, options))):
-        return _ordered(list(members.values()), edges)
+        return _in_order(list(members.values()), edges)
     inside: dict[int, list[tuple[int, int, bool]]] = {}
     for (a, b, _), cut in zip(edges, cuts, strict=True):
         if strong[label[a]] == strong[label[b]]:
             inside.setdefault(strong[label[a]], []).append((a, b, cut))
-    refined = [piece for component, group in members.items() for piece in _refined(group, inside.get(component, ()))]
-    return _ordered(refined, edges)
+    refined = [
+        piece for component, group in members.items() for piece in _pieces_by_depth(group, inside.get(component, ()))
+    ]
+    return _in_order(refined, edges)
 
 
 def _edges(fusion: Fusion) -> list[Edge]:
@@ -80,7 +82,7 @@ def _siblings(fusion: Fusion, options: SegmenterOptions) -> list[tuple[int, int]
     return pairs
 
 
-def _refined(members: list[int], edges: Sequence[tuple[int, int, bool]]) -> list[list[int]]:
+def _pieces_by_depth(members: list[int], edges: Sequence[tuple[int, int, bool]]) -> list[list[int]]:
     """Return one piece if that is legal, otherwise the pieces of equal depth, where a cut edge is one step down.
 
     A piece is illegal if it contains a cut edge, or if it forms a cycle with others (which are then passed together).
@@ -99,7 +101,7 @@ def _refined(members: list[int], edges: Sequence[tuple[int, int, bool]]) -> list
     return list(by_component.values())
 
 
-def _ordered(parts: list[list[int]], edges: Iterable[Edge]) -> list[list[int]]:
+def _in_order(parts: list[list[int]], edges: Iterable[Edge]) -> list[list[int]]:
     """Return pieces, each after those that it reads from."""
     home = {member: i for i, piece in enumerate(parts) for member in piece}
     after: list[set[int]] = [set() for _ in parts]

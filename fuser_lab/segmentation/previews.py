@@ -93,7 +93,7 @@ class EditPreview:
         if self.after is None:
             return "", "", ""
         segments = f"{self.before.segments} → {self.after.segments}"
-        return segments, _signed(self.moved, bytes_label), _signed(self.seconds, seconds_label)
+        return segments, _change_text(self.moved, bytes_label), _change_text(self.seconds, seconds_label)
 
     @property
     def change(self) -> str:
@@ -240,10 +240,10 @@ class Previews:
     def _preview(self, edit: _Edit, groups: Callable[[DecisionLog], Regrouping]) -> EditPreview:
         preview = self._known.get(edit)
         if preview is None:
-            preview = self._known[edit] = self._made(edit, groups)
+            preview = self._known[edit] = self._make(edit, groups)
         return preview
 
-    def _made(self, edit: _Edit, groups: Callable[[DecisionLog], Regrouping]) -> EditPreview:
+    def _make(self, edit: _Edit, groups: Callable[[DecisionLog], Regrouping]) -> EditPreview:
         log = DecisionLog()
         try:
             regrouping = groups(log)
@@ -293,7 +293,7 @@ def explained(log: Iterable[Attempt]) -> Iterator[str]:
     for start in refused:
         end = next((n for n in range(start + 1, len(attempts)) if _ends(attempts[n])), len(attempts))
         parts = [attempt for attempt in attempts[start + 1 : end] if attempt.phase == edits.CONNECTED]
-        yield _split(attempts[start], parts)
+        yield _split_sentence(attempts[start], parts)
     for attempt in attempts:
         if attempt.phase != edits.COPIES:
             continue
@@ -303,10 +303,10 @@ def explained(log: Iterable[Attempt]) -> Iterator[str]:
             case Kind.FORWARD:
                 yield f"The segment that stored {_group(attempt)} is no longer needed: {attempt.text}."
             case _:
-                yield f"{_counted(len(attempt.subjects), 'op is', 'ops are')} no longer repeated: {attempt.text}."
+                yield f"{_count_text(len(attempt.subjects), 'op is', 'ops are')} no longer repeated: {attempt.text}."
 
 
-def _split(asked: Attempt, parts: Sequence[Attempt]) -> str:
+def _split_sentence(asked: Attempt, parts: Sequence[Attempt]) -> str:
     """Return why one side of a cut is several segments: ``parts`` are its connected parts, and how some were cut."""
     subject = f"The part {'before' if asked.phase == edits.BEFORE_CUT else 'after'} the cut, {_group(asked)},"
     connected = [attempt for attempt in parts if attempt.kind is Kind.MERGE]
@@ -330,7 +330,7 @@ def _group(attempt: Attempt) -> str:
     return group_text(attempt.subjects[0])
 
 
-def _counted(count: int, singular: str, more: str) -> str:
+def _count_text(count: int, singular: str, more: str) -> str:
     return f"{count} {singular if count == 1 else more}"
 
 
@@ -348,7 +348,7 @@ def _bytes(read: Iterable[TensorView], written: Iterable[TensorView]) -> int:
     return sum(tv.nbytes for tv in read) + sum(tv.nbytes for tv in written)
 
 
-def _signed(amount: float, label: Callable[[float], str]) -> str:
+def _change_text(amount: float, label: Callable[[float], str]) -> str:
     """Return a change with its sign."""
     return f"{'+' if amount > 0 else '−' if amount < 0 else '±'}{label(abs(amount))}"
 

@@ -95,14 +95,14 @@ def attempts(replicas: Iterable[Replica]) -> Iterator[Attempt]:
     made: set[str] = set()
     for replica in replicas:
         if not made.isdisjoint((replica.original, replica.reader)):
-            yield from _privatized(by_original)
+            yield from _privatize(by_original)
             by_original, made = {}, set()
         by_original.setdefault(replica.original, []).append((replica.name, replica.reader))
         made.add(replica.name)
-    yield from _privatized(by_original)
+    yield from _privatize(by_original)
 
 
-def _privatized(by_original: Mapping[str, Sequence[Names]]) -> Iterator[Attempt]:
+def _privatize(by_original: Mapping[str, Sequence[Names]]) -> Iterator[Attempt]:
     for original, pairs in by_original.items():
         each = ", ".join(f"{reader} has {name}" for name, reader in pairs)
         yield Attempt(

@@ -93,7 +93,7 @@ def recompute(
         added[target] = (*copies.copies, *moved)
         attempts.append(attempt_of(copies, moved, ""))
     log = DecisionLog()
-    now = _regrouped(segmented, fusion, added, home, unused, attempts, oracle, log)
+    now = _segments_with_copies(segmented, fusion, added, home, unused, attempts, oracle, log)
     for target in targets:
         refused = f"with {tensor} recomputed in segment {target}, no scheduler accepts it"
         check_accepted(now, (readers[target][0],), refused)
@@ -129,7 +129,7 @@ def _chains_copied(
     )
 
 
-def _regrouped(
+def _segments_with_copies(
     segmented: SegmentedFusion, fusion: Fusion, added: dict[int, tuple[str, ...]], home: int, unused: frozenset[str],
     attempts: Sequence[Attempt], oracle: SchedulerOracle, log: DecisionLog,
 ) -> SegmentedFusion:

@@ -113,7 +113,8 @@ class SegmentationState:
         chosen = options or SegmenterOptions()
         bound = bind(self._fusion, inputs).fusion
         log = DecisionLog()
-        segmented = _placed(segment(bound, oracle, strategy=strategy, options=chosen, log=log), bound, chosen, oracle)
+        plain = segment(bound, oracle, strategy=strategy, options=chosen, log=log)
+        segmented = _with_layouts(plain, bound, chosen, oracle)
         lifting = Lifting(
             definition=self._fusion, bound=bound, segmented=segmented, options=chosen, attempts=tuple(log),
         )
@@ -228,7 +229,7 @@ def _sizes(value: Val) -> list[str]:
     return [extent.name for extent in extents if isinstance(extent, Scalar)]
 
 
-def _placed(
+def _with_layouts(
     segmented: SegmentedFusion, bound: Fusion, options: SegmenterOptions, oracle: SchedulerOracle,
 ) -> SegmentedFusion:
     """Return segments with tensors laid out by ``layout_mode``; results are laid out as if the passes had run."""

@@ -140,13 +140,13 @@ class _Writer:
             self._new[avg] = self._emit(avg.name, "cast", mean, dtype=dtype) if narrow else mean
         if not used.var:
             return
-        placed = self._placed(expr, mean, tuple(i in dims for i in range(x.ndim)))
+        placed = self._mean_at_elements(expr, mean, tuple(i in dims for i in range(x.ndim)))
         deviation = self._emit(f"{base}_deviation", "sub", x, placed)
         square = self._emit(f"{base}_square", "mul", deviation, deviation)
         squares = self._emit(f"{base}_squares" if narrow else var.name, "sum", square, dims=dims)
         self._new[var] = self._emit(var.name, "cast", squares, dtype=dtype) if narrow else squares
 
-    def _placed(self, welford: Expr, mean: TensorView, flags: tuple[bool, ...]) -> TensorView:
+    def _mean_at_elements(self, welford: Expr, mean: TensorView, flags: tuple[bool, ...]) -> TensorView:
         """Return the mean at each element: an existing broadcast, moved up, or a new one."""
         avg = welford.outputs[0]
         if self._new.get(avg) is mean:
@@ -155,7 +155,7 @@ class _Writer:
                     self._early.add(user)
                     self._exprs.append(Expr(op=user.op, inputs=(mean,), outputs=user.outputs, attrs=user.attrs))
                     return self._tensor(user.out)
-        return self._emit(f"{welford.name}_placed", "broadcast", mean, is_broadcast_dim=flags)
+        return self._emit(f"{welford.name}_mean_at_elements", "broadcast", mean, is_broadcast_dim=flags)
 
     def _number(self, number: Val, elements: int) -> TensorView:
         """Return the number of elements per result; an axis that only repeats is not stored."""

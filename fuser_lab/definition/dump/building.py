@@ -312,7 +312,7 @@ class _Builder:
             msg = f"load_dump: line {statement.line}: unknown op {comment['op']!r:.60}."
             raise DefinitionError(msg)
         plain = tuple(v for v in operands if not isinstance(v, Listed) and not _is_attribute(v))
-        return Call(op=comment["op"], operands=plain, attrs={key: _decoded(value) for key, value in comment["attrs"]})
+        return Call(op=comment["op"], operands=plain, attrs={key: _decode(value) for key, value in comment["attrs"]})
 
     def _operand(self, term: Term, statement: Statement) -> Val:
         match term:
@@ -500,9 +500,9 @@ def _is_well_formed(data: Mapping[str, Any]) -> bool:
     return all(key in checks and checks[key](value) for key, value in data.items())
 
 
-def _decoded(value: Any) -> AttrValue:
+def _decode(value: Any) -> AttrValue:
     if isinstance(value, list):
-        return tuple(_decoded(entry) for entry in value)
+        return tuple(_decode(entry) for entry in value)
     if isinstance(value, dict):
         (name,) = value.values() if len(value) == 1 else ("Null",)
         return cast("AttrValue", DataType.__members__.get(str(name), DataType.Null))

@@ -199,7 +199,7 @@ def _option(term: Applied, name: str) -> Term | None:
     return next((value for key, value in term.options if key == name), None)
 
 
-def _reduced(context: Context, term: Applied) -> tuple[int, ...]:
+def _reduced_axes(context: Context, term: Applied) -> tuple[int, ...]:
     operand = _operand(context, term)
     axes = context.result.axes
     if axes is None or len(axes) != len(context.shapes[operand.name]):
@@ -214,11 +214,11 @@ def _reduction(context: Context, term: Applied) -> Call:
     if name not in _FOLDS:
         msg = f"load_dump: line {context.statement.line}: unknown reduction {name[:40] or 'without a name'}."
         raise UnsupportedError(msg)
-    return Call(op=_FOLDS[name], operands=(_operand(context, term),), attrs={"dims": _reduced(context, term)})
+    return Call(op=_FOLDS[name], operands=(_operand(context, term),), attrs={"dims": _reduced_axes(context, term)})
 
 
 def _welford(context: Context, term: Applied) -> Call:
-    return Call(op="welford", operands=(_operand(context, term),), attrs={"dims": _reduced(context, term)})
+    return Call(op="welford", operands=(_operand(context, term),), attrs={"dims": _reduced_axes(context, term)})
 
 
 def _flags(context: Context, term: Applied) -> tuple[bool, ...] | None:
@@ -234,7 +234,7 @@ def _flags(context: Context, term: Applied) -> tuple[bool, ...] | None:
     return tuple(flags)
 
 
-def _added(context: Context, wide: Sequence[Axis], narrow: Sequence[Axis], op: str) -> tuple[bool, ...]:
+def _added_axes(context: Context, wide: Sequence[Axis], narrow: Sequence[Axis], op: str) -> tuple[bool, ...]:
     """Return which broadcast axes of ``wide`` are not in ``narrow``, by the order of their kinds."""
     flags: list[bool] = []
     left = [axis.kind for axis in narrow]
@@ -254,7 +254,7 @@ def _broadcast(context: Context, term: Applied) -> Call:
     if flags is None:
         # Versions before 2023 print none.
         operand = _operand(context, term)
-        flags = _added(context, context.kept_axes("broadcast"), context.axes[operand.name], "broadcast")
+        flags = _added_axes(context, context.kept_axes("broadcast"), context.axes[operand.name], "broadcast")
     return Call(op="broadcast", operands=(_operand(context, term),), attrs={"is_broadcast_dim": flags})
 
 
@@ -262,7 +262,7 @@ def _squeeze(context: Context, term: Applied) -> Call:
     flags = _flags(context, term)
     if flags is None:
         operand = _operand(context, term)
-        flags = _added(context, context.axes[operand.name], context.kept_axes("squeeze"), "squeeze")
+        flags = _added_axes(context, context.axes[operand.name], context.kept_axes("squeeze"), "squeeze")
     dims = tuple(place for place, gone in enumerate(flags) if gone)
     return Call(
         op="squeeze", operands=(_operand(context, term),), attrs={"dims": dims, "squeeze_expanded": False},
@@ -309,11 +309,11 @@ def _permute(context: Context, term: Applied) -> Call:
         dims.append(alike[0])
         left.remove(alike[0])
     if dims == sorted(dims):
-        dims = _moved(context, before, dims)
+        dims = _other_order(context, before, dims)
     return Call(op="permute", operands=(operand,), attrs={"dims": tuple(dims)})
 
 
-def _moved(context: Context, axes: Sequence[Axis], dims: list[int]) -> list[int]:
+def _other_order(context: Context, axes: Sequence[Axis], dims: list[int]) -> list[int]:
     """Return an order other than the identity, because a permutation that moves nothing is not printed as one."""
     for second in reversed(range(len(axes))):
         for first in reversed(range(second)):
@@ -384,7 +384,7 @@ def _cat(context: Context, term: Applied) -> Call:
     return Call(op="cat", operands=tensors, attrs={"dim": context.size(dim, "cat")})
 
 
-def _filled(op: str) -> Callable[[Context, Applied], Call]:
+def _fill(op: str) -> Callable[[Context, Applied], Call]:
     def made(context: Context, term: Applied) -> Call:
         operands = [v for v in term.operands if not isinstance(v, Listed) and not _is_type(v)]
         if op == "iota":
@@ -419,5 +419,5 @@ _BUILT: Mapping[str, Callable[[Context, Applied], Call]] = {
     "cat": _cat,
     "set": _copy("set"),
     "segment_set": _copy("segment_set"),
-    **{op: _filled(op) for op in ("full", "iota", "uniform", "normal")},
+    **{op: _fill(op) for op in ("full", "iota", "uniform", "normal")},
 }

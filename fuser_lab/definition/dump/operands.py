@@ -11,12 +11,12 @@ from fuser_lab.ir import AttrValue, Scalar
 _MOST = 1 << 62
 
 
-def _divided(a: int, b: int) -> int:
+def _divide(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) is (b < 0) else -1) if b else _MOST
 
 
 _SIZES: Mapping[str, Callable[[int, int], int]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divide,
     "%": lambda a, b: a % b if b else _MOST, "ceilDiv": lambda a, b: -(-a // b) if b else _MOST,
     "max": max, "min": min, "fmax": max, "fmin": min, "gcd": math.gcd,
 }  # fmt: skip

@@ -274,16 +274,16 @@ class _Sections:
             if not self._statements.add(number, line):
                 self._dump.skipped += 1
             return
-        if self._marks(number, line) or self._logged(line):
+        if self._marks(number, line) or self._take_log(line):
             return
         comment = _OWN.match(line)
         if comment is not None:
             if len(self._dump.own) < 4 * MOST_EXPRESSIONS:
                 self._dump.own.append(comment["what"])
         elif self._state == "groups":
-            self._grouped(line)
+            self._read_group(line)
         elif self._state == "details":
-            self._detailed(number, line)
+            self._read_detail(number, line)
         elif not self._in_math(number, line):
             self._dump.skipped += 1
 
@@ -322,21 +322,21 @@ class _Sections:
             return False
         return True
 
-    def _logged(self, line: str) -> bool:
+    def _take_log(self, line: str) -> bool:
         if self._waiting is not None:
-            self._refused(self._waiting, line)
+            self._note_refusal(self._waiting, line)
             self._waiting = None
             return True
         match = _REFUSED.match(line)
         if match is None:
             return _ACCEPTED.match(line) is not None
         if match["why"].strip():
-            self._refused(match["scheduler"], match["why"].strip())
+            self._note_refusal(match["scheduler"], match["why"].strip())
         else:
             self._waiting = match["scheduler"]
         return True
 
-    def _refused(self, scheduler: str, why: str) -> None:
+    def _note_refusal(self, scheduler: str, why: str) -> None:
         if self._considered is not None and self._about is None:
             if self._math is self._considered:
                 self._end_math()
@@ -346,7 +346,7 @@ class _Sections:
         if len(self._dump.refusals) < _MOST_REFUSALS:
             self._dump.refusals.append(Refusal(scheduler=scheduler, text=why, about=self._about or ()))
 
-    def _grouped(self, line: str) -> None:
+    def _read_group(self, line: str) -> None:
         edge = _EDGE.match(line)
         if edge is not None:
             source, target = (frozenset(_numbers(edge[end])) for end in ("source", "target"))
@@ -360,7 +360,7 @@ class _Sections:
                 DumpedGroup(scheduler=_scheduler(match["scheduler"]), numbers=_numbers(match["numbers"])),
             )
 
-    def _detailed(self, number: int, line: str) -> None:
+    def _read_detail(self, number: int, line: str) -> None:
         match = _DETAIL.match(line)
         if match is not None:
             self._end_math()

@@ -246,7 +246,7 @@ class _Parser:
                 operands.append(self.term())
         self.depth -= 1
         if name in IR_TYPES and not options and all(isinstance(v, Constant) for v in operands):
-            literal = _typed(IR_TYPES[name], [v.value for v in operands if isinstance(v, Constant)])
+            literal = _typed_constant(IR_TYPES[name], [v.value for v in operands if isinstance(v, Constant)])
             if literal is not None:
                 return literal
         return Applied(name=name, operands=tuple(operands), options=tuple(options))
@@ -402,7 +402,7 @@ def number(text: str) -> int | float:
     return whole if whole.bit_length() <= _MOST_BITS else float(whole)
 
 
-def _typed(dtype: DataType, values: list[object]) -> Constant | None:
+def _typed_constant(dtype: DataType, values: list[object]) -> Constant | None:
     numbers = [v for v in values if isinstance(v, bool | int | float | complex)]
     if len(numbers) != len(values):
         return None
