@@ -15,9 +15,9 @@ from fuser_lab.ir.alike_transforms import mapped_positions
 from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType
 from fuser_lab.schedule.state import Style
 
-THREADS = 128
+THREADS = 128  # threads per block of a schedule by hand, as of the automatic kernels of elements
 TILE, ROWS = 32, 8  # elements per side of a tile, and rows of it that the threads move at a time
-ACCESS_BYTES = 16
+ACCESS_BYTES = 16  # bytes of the widest access of one thread
 _GRID = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
 
 

@@ -11,48 +11,51 @@ from fuser_lab.cost.device import WARP, Device
 from fuser_lab.schedule.gpu_caches import eviction, why
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
-SHORT_THREADS = 1536  # per multiprocessor if each has a single access in flight: registers are limited for them
-LEAST_THREADS = 64  # per block
-MOST_THREADS = 512  # per block, so that other blocks load while one stores
-ALL_THREADS = 1024
+SHORT_THREADS = 1536  # threads per multiprocessor that registers are limited for, if each has one access in flight
+LEAST_THREADS = 64  # fewest threads per block
+MOST_THREADS = 512  # threads per block, so that other blocks load while one block stores
+ALL_THREADS = 1024  # threads per block at most, on every device of `DEVICES`
 WAVE = 4  # blocks of 256 threads per multiprocessor that read at the same time
-FEW_PARTS = 4  # of a row: one block reads so few parts before a second phase would begin
-FEW_ROWS = 2  # per multiprocessor
-LONG_ROW = 3 << 17  # bytes that a single block reads so slowly that each of several passes is a launch of all blocks
+FEW_PARTS = 4  # parts of a row from which a second phase that combines them is worth its launch
+FEW_ROWS = 2  # rows per multiprocessor that count as few: blocks then share a row, if it is long
+LONG_ROW = 3 << 17  # bytes of a row from which each pass over few rows is a launch of all blocks
 WARP_ELEMENTS = 32  # elements of a row per lane if a warp has a row to itself
 ELEMENTS = 32  # elements of a row per thread, all in flight at once
 IN_FLIGHT = 8  # loads of a thread that are in flight at once
-KEPT_THREADS = 256  # per block that keeps columns, if enough fit
-KEPT_WIDTH = 4  # elements of an access of such a block
+KEPT_THREADS = 256  # threads per block that keeps columns on chip, if its share of the columns fits in their registers
+KEPT_WIDTH = 4  # elements per access of a block that keeps columns on chip
 COLUMN_WORDS = 40  # registers of a thread for loads of columns in flight and for running sums
-# Least steps of a lane over a row that a warp or part of one processes, by bytes of an access, if some lanes are idle.
+# Fewest steps of a lane over a short row, by bytes of an access, if lanes are idle: a lane then has several loads in
+# flight. The second constant is for narrower accesses. Measured with rows of sixty lengths (2026-11-27).
 SHORT_STEPS = {16: 2.5, 8: 3.5}
-SHORT_STEPS_OF_NARROW = 4.0
-SHIFTED_STEPS = 8  # of a thread over a row that begins anywhere in an access and is read in several passes
-LEAST_ACCESS = 4  # bytes, of such rows
-NEAR_BYTES = 8  # of an access, up to which one lane may read a whole row
+SHORT_STEPS_OF_NARROW = 4.0  # steps, twice as many if the row is read once
+SHIFTED_STEPS = 8  # steps of a thread over a shifted row, so that the two steps with conditions are a small part of all
+LEAST_ACCESS = 4  # bytes of the narrowest access for which accesses of shifted rows are made narrower
+NEAR_BYTES = 8  # bytes of the widest access with which one lane may read a whole row
 # Numbers of steps over a row in registers whose length grows with the batch: few kernels serve all lengths.
 COMMON_STEPS = (1, 2, 4, 8, 16, 24, 32)
-LATER_BYTES = 16  # per group of inputs of later passes, from the third pass on; twice as many in the second
-LATER_ELEMENTS = 24  # of such inputs that a thread has in flight: the L1 cache has most of them
+LATER_BYTES = 16  # bytes per access of inputs of later passes, from the third pass on; twice as many in the second pass
+LATER_ELEMENTS = 24  # elements of these inputs that a thread has in flight: the L1 cache has most of them
 CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
 CLUSTER_RESIDENT = 2  # blocks per multiprocessor for which clusters share rows
-PART_BYTES = 32 << 10  # of a row per block of a cluster that computes a maximum and a sum of exponentials
-PART_THREADS = 256  # per such block
-PART_RESIDENT = 4  # such blocks per multiprocessor, so that a thread has registers for half of its part
-SMALL_PARTS = 4  # blocks per cluster from which such clusters are faster than blocks that keep more
+PART_BYTES = 32 << 10  # bytes of a softmax row per block, if a cluster shares the row
+PART_THREADS = 256  # threads per block of a cluster that shares a softmax row
+PART_RESIDENT = 4  # blocks of these clusters per multiprocessor: a thread then has registers for half of its part
+SMALL_PARTS = 4  # blocks per cluster from which these clusters are faster than blocks that keep larger parts
 BUSY = 0.9  # share of the multiprocessors that have a block if clusters share few rows
 CACHED = 32 << 10  # bytes that a single block leaves to the L1 cache
 BACKWARD_WORDS = 64  # registers of a thread for column sums and the row that adds to them
-MEETING_BYTES = 40 << 10  # of shared memory through which the threads of a block combine results
-MEETING_BUFFER = 16 << 10  # of them for the values of one reduction, in statically sized shared memory
+MEETING_BYTES = 40 << 10  # bytes of shared memory through which the threads of a block combine results
+MEETING_BUFFER = 16 << 10  # bytes of that memory for one reduction, which is sized statically
 SHORT = 16  # elements of a column that one thread reduces by itself
 MANY = 256  # threads per multiprocessor from which no more threads per result are needed
-LINE_BYTES = 128  # of memory that adjacent threads read together
-BLOCK_BYTES = 4 << 10  # that a block reads and writes at least: a multiprocessor takes about 140 cycles to start one
-STAGED_BYTES = 32 << 10  # of shared memory for the rows of a block and their results
-STAGED_LENGTHS = (range(1, 33), range(128, 257))  # of rows that are copied there, if they begin anywhere in an access
+LINE_BYTES = 128  # bytes of a cache line, which adjacent threads read together
+BLOCK_BYTES = 4 << 10  # bytes that a block moves at least: a multiprocessor takes about 140 cycles to start a block
+STAGED_BYTES = 32 << 10  # bytes of shared memory for the rows of a block and their results
+# Elements of shifted rows that are copied to shared memory first. Rows of these lengths gained by it: sums of rows of 7
+# took 60 us instead of 103 us on an H200 (2026-11-27).
+STAGED_LENGTHS = (range(1, 33), range(128, 257))
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
 
 

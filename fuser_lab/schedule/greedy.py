@@ -27,10 +27,10 @@ AROUND = frozenset(
     },
 )
 REGISTERS_BESIDES = 20  # per thread, for everything but the elements (nvFuser: greedy.cpp:785)
-REGISTER_BYTES = 4
+REGISTER_BYTES = 4  # bytes of a register
 # Bytes that a block has without asking for more: sharedMemPerBlock of CUDA, equal on all devices so far.
 SHARED_MEMORY = 48 * KIB
-INDEX_BYTES = 8
+INDEX_BYTES = 8  # bytes of a position (Int)
 
 
 @dataclass(frozen=True, slots=True)

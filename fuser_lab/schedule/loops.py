@@ -22,9 +22,9 @@ CPU_SPLIT = 16  # parts of a reduction with too few results to keep the cores bu
 CPU_SUMS_BYTES = 256 << 10  # of running column sums: half of a core's L2 cache
 CPU_FEW_UNITS = 8
 CPU_UNITS = 16  # iterations that occupy 16 cores, for loops that are cut into more iterations at no cost
-PARTIAL_ROWS = 256
-PARTIAL_ELEMENTS = 4096
-PARTIAL_ADDITIONS = 128  # to each of the 32 running values that the compiler makes of a row's sum, if it makes vectors
+PARTIAL_ROWS = 256  # rows that are added to one running column sum, which bounds the rounding error of Float sums
+PARTIAL_ELEMENTS = 4096  # elements of a row that are added to one running sum, for the same reason
+PARTIAL_ADDITIONS = 128  # additions to each of the 32 running values of a row's sum in vectors: as many elements in all
 
 
 def choose_loops(space: Space, target: str) -> LoopSchedule:

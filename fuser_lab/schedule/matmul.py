@@ -15,11 +15,11 @@ from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
-OLDEST = (7, 5)
-HOPPER = (9, 0)
+OLDEST = (7, 5)  # compute capability of the oldest GPU for which nvFuser has matrix kernels
+HOPPER = (9, 0)  # compute capability from which other rules hold
 MOVES = frozenset({OpKind.COPY, OpKind.BROADCAST, OpKind.SQUEEZE})
 AFTER = MOVES | {OpKind.POINTWISE, OpKind.FACTORY, OpKind.SCALAR}
-MOST_ELEMENTS = 1 << 31
+MOST_ELEMENTS = 1 << 31  # elements per axis that a Hopper kernel indexes with 32 bits (nvFuser: matmul_utils.cpp:1251)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,12 @@ Value = int | bool | tuple[int, int]
 Values = tuple[tuple[str, Value], ...]
 
 _RESIDENT_THREADS = 2048  # per multiprocessor, for the compute capabilities of `DEVICES`
-_REGISTER_WORDS = 160  # per thread, for the part of a row that it keeps
+_REGISTER_WORDS = 160  # registers per thread, for the part of a row that it keeps
 _MEETING = 40 << 10  # bytes of shared memory through which the rows of threads of a block combine results
-_UNROLLED = 64
-_ROWS_AHEAD = 2
-_MOST_BLOCKS = (1 << 31) - 1
-_MOST_PARTS = 1 << 16
+_UNROLLED = 64  # iterations of a loop that are written out at most, which limits the length of the code
+_ROWS_AHEAD = 2  # rows per block and step: the present row, and the next row, which is loaded in advance
+_MOST_BLOCKS = (1 << 31) - 1  # blocks per launch at most, the limit of CUDA in x
+_MOST_PARTS = 1 << 16  # parts of a reduction at most, about the limit of CUDA for blocks in y
 _SPLIT_FROM = 2  # elements reduced per result
 
 MEANINGS: Mapping[str, str] = {

@@ -14,8 +14,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.schedule.parameters import KeptChoice, Values
 from fuser_lab.targets import target_of
 
-NEAR = 4.0
-"""Factor between the elements read at the measured sizes and at others for which a result is used."""
+NEAR = 4.0  # largest factor between the elements read at measured sizes and at sizes for which a result is used
 
 Shapes = tuple[tuple[int, ...], ...]
 
