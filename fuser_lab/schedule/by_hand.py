@@ -400,7 +400,7 @@ def _fastest(hand: HandSchedule, name: str, reference: str) -> int | None:
 
 LoopForm = Callable[[HandSchedule, Fusion, HandParams], None]
 
-# Ops that read their operand at positions other than the one that they compute.
+# Ops that read their operand at other positions than the position of their result.
 _ELSEWHERE = frozenset({OpKind.RESIZE, OpKind.INDEXING})
 _FORMS: Mapping[SchedulerType, tuple[LoopForm, ...]] = {
     SchedulerType.POINTWISE: (_pointwise,),

@@ -33,7 +33,7 @@ _INDEPENDENT = (
 
 
 class Transposed(NamedTuple):
-    """Tensors of which tiles are transposed, and the positions of the innermost axes of both among the first's axes."""
+    """Two tensors whose tiles are transposed into each other, and the innermost axes of both among the first's axes."""
 
     first: TensorView
     second: TensorView
@@ -44,7 +44,7 @@ class CandidateFacts:
     """A candidate with facts about it; a refusal is a reason with the names of expressions that alone cause it.
 
     ``part`` has the facts about an accepted candidate of the same fusion whose expressions this one contains. Where the
-    other expressions only read what it computes, facts begin with those of the part. Results are the same without it.
+    other expressions only read its results, facts begin with the part's facts. Results are the same without it.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class CandidateFacts:
         return [tensor for tensor in self.outputs if tensor.name not in names]
 
     def forget_part(self) -> None:
-        """Compute facts from now on without those of the part, which may then be released."""
+        """Compute facts from now on without the part's facts, which may then be released."""
         self._part = None
 
     @property
@@ -624,7 +624,7 @@ class CandidateFacts:
         return Transposed(first, second, (places[0], places[1]))
 
     def _leading(self, group: Iterable[TensorView], axes: tuple[int, ...]) -> TensorView | None:
-        """Return the tensor of a group with the most axes of those that have all axes of the reference, or None."""
+        """Return the tensor with the most axes among the tensors of a group with all axes of the reference, or None."""
         complete = [tensor for tensor in group if self._covers(self.exact.classes[tensor.name], axes)]
         return max(complete, key=lambda tensor: len(self.exact.concrete(tensor)), default=None)
 

@@ -123,7 +123,7 @@ def _short_rows(space: Space) -> LoopSchedule:
     groups = max(space.groups(space.vector), 1)
     lanes = _lanes_of_short_row(space, groups, space.vector * item)
     if lanes == 1 < min(groups, space.vector) and space.vector * item > NEAR_BYTES:
-        # A lane alone would read accesses that are far from those of the next lane.
+        # Each lane would read a whole row, far from the accesses of the next lane.
         space, lanes = replace(space, vector=space.vector // 2), 2
     elif depth >= 4 * WARP and (later := _with_later_inputs(space)) is not space:
         # With one group per lane, half of the lanes have several loads in flight.
@@ -275,7 +275,7 @@ def _small_parts(space: Space, cluster: int) -> LoopSchedule:
 
 
 def in_cluster(space: Space, cluster: int) -> LoopSchedule:
-    """Return the loops of rows of which each block of a cluster keeps a part between passes."""
+    """Return the loops of rows that a cluster shares: each of its blocks keeps a part of a row between passes."""
     part = replace(space, reduced=(-(-max(space.depth, 1) // cluster),))
     groups = max(part.groups(space.vector), 1)
     loops = _in_registers(part, groups) if _fits_registers(part, groups) else _in_shared(part, groups)
@@ -533,7 +533,7 @@ def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
 
 
 def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> LoopSchedule | None:
-    """Return the loops of columns of which each of at most so many threads keeps about ``elements``, or None."""
+    """Return the loops of columns that at most so many threads keep, each about ``elements`` of them, or None."""
     width, depth = space.vector, -(-max(space.depth, 1) // cluster)
     each = width * space.streams  # elements of a row that a thread keeps
     groups = -(-space.rows // width)

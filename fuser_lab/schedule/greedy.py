@@ -26,7 +26,7 @@ AROUND = frozenset(
         OpKind.SCALAR,
     },
 )
-REGISTERS_BESIDES = 20  # per thread, for everything but the elements (nvFuser: greedy.cpp:785)
+REGISTERS_BESIDES = 20  # registers per thread, for everything but the elements (nvFuser: greedy.cpp:785)
 REGISTER_BYTES = 4  # bytes of a register
 # Bytes that a block has without asking for more: sharedMemPerBlock of CUDA, equal on all devices so far.
 SHARED_MEMORY = 48 * KIB
@@ -235,7 +235,7 @@ def _other_axes(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
 
 
 def _held_axes(link: Link) -> frozenset[int]:
-    """Return the positions of the axes that one block holds whole: those that an op runs along or a pad extends."""
+    """Return the positions of the axes that one block holds whole: an op runs along them, or a pad extends them."""
     if link.op != "pad":
         return frozenset({_dim(link)})
     domain = link.out.domain

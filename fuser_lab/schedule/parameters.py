@@ -30,7 +30,7 @@ from fuser_lab.targets import Form, target_of
 Value = int | bool | tuple[int, int]
 Values = tuple[tuple[str, Value], ...]
 
-_RESIDENT_THREADS = 2048  # per multiprocessor, for the compute capabilities of `DEVICES`
+_RESIDENT_THREADS = 2048  # threads per multiprocessor, for the compute capabilities of `DEVICES`
 _REGISTER_WORDS = 160  # registers per thread, for the part of a row that it keeps
 _MEETING = 40 << 10  # bytes of shared memory through which the rows of threads of a block combine results
 _UNROLLED = 64  # iterations of a loop that are written out at most, which limits the length of the code
@@ -64,7 +64,7 @@ _NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
 }
 
 
-_BITS = 63  # of an integer
+_BITS = 63  # bits of an integer, without its sign
 _FLAGS = ("constants", "parallel", "persistent", "specialized")
 # For rows that also accumulate column sums, on a GPU and on a CPU.
 BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")

@@ -195,7 +195,7 @@ def _gives(choice: NestChoice, values: Mapping[str, Value], loops: LoopSchedule)
 
 
 def _fewest(choice: NestChoice, values: Mapping[str, Value]) -> dict[str, Value]:
-    """Return values without those that change nothing."""
+    """Return values without the values that change nothing."""
     settings = dict(values)
     loops, problem = changed(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())), choice.names)
     if problem:
@@ -209,7 +209,7 @@ def _fewest(choice: NestChoice, values: Mapping[str, Value]) -> dict[str, Value]
 
 
 def needed(choice: NestChoice, values: Values) -> Values:
-    """Return values set by hand without those that the heuristics also choose or that follow from others."""
+    """Return values set by hand that the heuristics do not choose and that do not follow from others."""
     pairs = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
     return tuple(sorted(_fewest(choice, pairs).items()))
 
@@ -220,7 +220,7 @@ def needed(choice: NestChoice, values: Values) -> Values:
 def read(
     fusion: Fusion, transforms: Sequence[Transform], choices: Callable[[str], Choices], taken: Collection[str] = (),
 ) -> Reading:
-    """Return what a schedule says about a segment's kernels.
+    """Return the parameters or loops that a schedule sets for a segment's kernels.
 
     Parameters
     ----------

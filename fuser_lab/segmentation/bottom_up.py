@@ -416,7 +416,7 @@ class _Finder:
         return trial, Asker(trial, self._oracle, self._options, self._grouping.recomputed)
 
     def _members(self, group: GroupId) -> list[Expr]:
-        """Return the expressions of a group and its copies of forwarded ones, in topological order."""
+        """Return the expressions of a group and its copies of forwarded expressions, in topological order."""
         exprs = {expr.name: expr for expr in (*self._grouping.ordered(group), *self._copies[group])}
         return sorted(exprs.values(), key=lambda e: self._fusion.positions[e.name])
 
@@ -424,7 +424,7 @@ class _Finder:
     def _refused_reader(
         home: GroupId, members: Mapping[GroupId, Sequence[Expr]], same: Mapping[str, str], trial: Fusion, asker: Asker,
     ) -> tuple[Attempt, set[str]] | None:
-        """Return the first other group that no scheduler accepts without replicas, and those that must stay."""
+        """Return the first other group that no scheduler accepts without replicas, and the replicas that must stay."""
         for group, exprs in members.items():
             several = read_together(exprs, same)
             if group == home or not several:

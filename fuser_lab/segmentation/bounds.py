@@ -50,7 +50,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """What a set of units adds up to: the bytes that it moves as one segment, and the amounts of its units.
+    """The totals of a set of units: the bytes that it moves as one segment, and the amounts of its units.
 
     ``shared`` has the flows that other units touch too, as a mask.
     """
@@ -112,7 +112,7 @@ class Space:
                 maker = self.fusion.producers.get(tensor)
                 if maker in place:
                     self.below[place[maker]] |= self.below[i] | 1 << i
-        # The ends of those chains of which some reader may contain a copy.
+        # The ends of the chains that some reader may contain a copy of.
         self._ends = {
             chain.end: number for number, chain in enumerate(self.chains)
             if not all(self.never_copies(i, number) for i in self.readers(chain.end))
@@ -158,7 +158,7 @@ class Space:
         return sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs), chain.end.nbytes
 
     def without_reads(self, number: int) -> "Space":
-        """Return the space of those partitions in which no segment reads the end of a chain from memory."""
+        """Return the space of the partitions in which no segment reads the end of a chain from memory."""
         narrowed = copy.copy(self)
         narrowed.never_read |= 1 << number
         return narrowed
@@ -191,7 +191,7 @@ class Space:
         return tuple(self.units[i].name for i in bits(mask))
 
     def mask(self, names: Iterable[str]) -> int:
-        """Return the mask of those names that are units."""
+        """Return the mask of the units among some names."""
         return sum(1 << self._place[name] for name in names if name in self._place)
 
     @cached_property
@@ -280,7 +280,7 @@ class Space:
         return self._launch + (sums or self.sums(mask)).bytes
 
     def sums(self, mask: int) -> Sums:
-        """Return what a set adds up to."""
+        """Return the totals of a set."""
         cached = self._sums.get(mask)
         if cached is not None:
             return cached
@@ -304,7 +304,7 @@ class Space:
         return flow.bytes if not flow.producer & mask or flow.kept or flow.readers & ~mask else 0
 
     def joined(self, a: int, b: int) -> Sums:
-        """Return what the union of two disjoint sets adds up to, computed from their sums."""
+        """Return the totals of the union of two disjoint sets, computed from the totals of both."""
         first, second, union = self._cached_sums(a), self._cached_sums(b), a | b
         shared, total = first.shared | second.shared, first.bytes + second.bytes
         for number in bits(first.shared & second.shared):
@@ -320,7 +320,7 @@ class Space:
         return a | b
 
     def split(self, whole: int, part: int) -> int:
-        """Return a set without a part of it, and keep its sums, computed from those of both."""
+        """Return a set without a part of it, whose totals are then known from the totals of both."""
         rest = whole & ~part
         if rest and part:
             first, second = self._cached_sums(whole), self._cached_sums(part)
@@ -449,7 +449,7 @@ def final_text(answer: Answer) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Cliques with what they cost: one for each flow of the space, in order, and one for the launches."""
+    """Cliques with their costs: one for each flow of the space, in order, and one for the launches."""
 
     cliques: tuple[int, ...]
     launches: int

@@ -349,7 +349,7 @@ class _Checker:
         return size + sum(least)
 
     def _worth_stored(self, term: Term, end: TensorView) -> int:
-        """Return the cost of storing a chain, if the one member reads its end and can never contain a copy."""
+        """Return the cost of storing a chain, if the only member reads its end and can never contain a copy."""
         if end in self.ends and end in self.fusion.outputs and not term.members:
             return self.launch + end.nbytes
         if end not in self.ends or len(term.members) != 1 or term.members[0] not in self.users(end):
@@ -381,7 +381,7 @@ class _Checker:
                 self.problems.append(f"a plan costs {cheaper}, less than the {claimed} of: {term.text}")
 
     def _share(self, term: Term, part: frozenset[str]) -> int:
-        """Return what a term charges to the segments of a part."""
+        """Return the bytes that a term charges to the segments of a part."""
         inside = [name for name in term.members if name in part]
         if term.kind in {TermKind.SEARCH, TermKind.STORED}:
             return 0

@@ -142,7 +142,7 @@ def _disjoint_groups(groups: Iterable[int]) -> list[int]:
 
 
 def _in_order(space: Space, groups: list[int]) -> list[int]:
-    """Return groups, each after those that it depends on."""
+    """Return groups, each after the groups that it depends on."""
     above = {group: union(space.above, group) & ~group for group in groups}
     waiting, done, ordered = sorted(groups, key=lambda g: g & -g), 0, []
     inside = sum(groups)

@@ -199,7 +199,7 @@ def with_recomputed(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset
 def rebuilt(
     segmented: SegmentedFusion, regrouping: Regrouping, oracle: SchedulerOracle, log: DecisionLog | None = None,
 ) -> SegmentedFusion:
-    """Return the fusion in its new groups, with copies of what they recompute.
+    """Return the fusion in its new groups, with copies of the expressions that they recompute.
 
     The log records recomputed expressions that become a separate segment, or no longer are one, and replicas that are
     merged into one expression again.
@@ -285,7 +285,7 @@ def _names(exprs: Iterable[Expr]) -> tuple[str, ...]:
 def _with_copies(
     segmented: SegmentedFusion, groups: Iterable[Sequence[Expr]], recomputed: frozenset[str], oracle: SchedulerOracle,
 ) -> list[Sequence[Expr]]:
-    """Return groups with copies of recomputed expressions, and groups that store those which others read or output.
+    """Return groups with copies of recomputed expressions, and groups that store the recomputed values which are read.
 
     Groups that an edit does not change keep their copies.
     """
@@ -378,7 +378,7 @@ def _as_one(
 
 
 def own_exprs(segmented: SegmentedFusion, index: int) -> list[Expr]:
-    """Return a segment's expressions without the copies of recomputed ones (a stored chain keeps its own)."""
+    """Return a segment's expressions without its copies, but all expressions of a segment that stores a chain."""
     exprs = [e for e in segmented.groups[index].exprs if e.tensor_outputs]
     without_copies = [e for e in exprs if e.name not in segmented.recomputed]
     return without_copies or exprs

@@ -47,12 +47,12 @@ NEAR = 0.75  # a price with a smaller error is not corrected, since all other pr
 UNKNOWN = 1.2  # factor on the time by bytes and arithmetic for kernels that the clock does not know
 MOST_SPLITS = 8  # plans tried that split a slow kernel
 MOST_CHECKED = 2  # plans compared with the bottom-up plan by the times of all their kernels
-DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to save, and
-LEAST_SAVED = 0.5e-6  # seconds beyond it: smaller differences are within the clock's error
+DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to save
+LEAST_SAVED = 0.5e-6  # seconds that it has to save besides: smaller differences are within the clock's error
 # Errors of two kernels' times are independent, so the error of the difference of two plans grows with the root of the
-# sum of the squares of the times of the kernels that only one of them has. A plan has to save this part of it, or,
-# if it moves more bytes than the other plan, so that nothing but the clock speaks for it, the larger part. Errors are
-# not independent if a plan does what the other one does and less of it; then the clock is sure.
+# sum of the squares of the times of the kernels that only one of them has. A plan has to save the first part of that
+# error; the second part if it moves more bytes than the other plan, so that only the clock prefers it. Errors are not
+# independent if a plan does a part of the work of the other plan; then the clock is sure.
 ERROR, ERROR_MORE_BYTES = 0.08, 0.22
 TRIES_PER_BOUNDARY = 2  # recomputations tried per tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
@@ -125,9 +125,9 @@ class _TimedPlan:
 
 
 class _Rationed:
-    """Asks nvFuser's schedulers first, and open ones as long as these have not lowered too many expressions.
+    """Asks nvFuser's schedulers first, then open schedulers as long as these have not lowered too many expressions.
 
-    They are not asked about a large set that is nearly one which they refused after lowering it.
+    Open schedulers are not asked about a large set that resembles a set which they refused after lowering it.
     """
 
     def __init__(self, oracle: SchedulerOracle, closed: SchedulerOracle, exprs: int) -> None:
@@ -217,7 +217,7 @@ class _Search:
     rationed: SchedulerOracle = field(init=False)
 
     def __post_init__(self) -> None:
-        """Separate nvFuser's schedulers from open ones."""
+        """Separate nvFuser's schedulers from open schedulers."""
         self.closed = getattr(self.oracle, "closed", self.oracle)
         is_open = self.closed is not self.oracle
         exprs = self.budget.states // EXPRS_PER_STATE
@@ -266,8 +266,8 @@ class _Search:
     def improve(self) -> None:
         """Look for faster plans by merging segments, moving expressions and splitting slow kernels.
 
-        These repeat forwarded chains, or nothing, whichever bottom-up is faster with. What is left of the ration of the
-        open schedulers is for a bottom-up plan that asks them.
+        Segments repeat forwarded chains if the bottom-up plan is faster with them, otherwise nothing. The open
+        schedulers' remaining ration is for a bottom-up plan that asks them.
         """
         self._search_space()
         if self.rationed is not self.closed and not self.budget.is_late:
@@ -367,7 +367,7 @@ class _Search:
     def checked(self) -> _TimedPlan:
         """Return the fastest of the best few plans and of bottom-up's, all compared by times as scheduled.
 
-        What was too expensive to be lowered meanwhile is lowered now, as it would be to run the plan. The bottom-up
+        Kernels that were too expensive to lower during the search are lowered now, as for a run. The bottom-up
         plan remains unless another one saves more than the clock's error, and so does a plan that moves fewer bytes. A
         plan that saves time whatever that error is replaces one that moves as many bytes or more.
         """
@@ -509,7 +509,7 @@ def _is_faster(plan: _TimedPlan, first: _TimedPlan, clock: Clock) -> bool:
 
 
 def _kernel(group: SegmentedGroup) -> tuple[object, ...]:
-    """Return what segments of two plans of one definition share if they are the same kernel."""
+    """Return a key that segments of two plans of one definition share if they are the same kernel."""
     return group.names, tuple([tensor.name for tensor in group.outputs]), group.scheduler
 
 

@@ -124,7 +124,7 @@ class SegmentedFusion:
 
     @cached_property
     def homes(self) -> dict[str, tuple[int, ...]]:
-        """Groups that compute what each expression does: those that hold it or a replica of it."""
+        """Groups that compute the value of each expression: they hold the expression or a replica of it."""
         groups_of = {name: set(places) for name, places in self.home.items()}
         for replica, original in self.replicas.items():
             groups_of[original].update(self.home[replica])

@@ -25,7 +25,7 @@ class _Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Boundary:
-    """What leads into a group, out of it, and into it from no group."""
+    """The reads that lead into a group from other groups, out of it, and into it from values that no group makes."""
 
     incoming: list[_Read]
     outgoing: list[_Read]
@@ -34,7 +34,7 @@ class _Boundary:
 
 @dataclass(slots=True, kw_only=True)
 class _Near:
-    """The groups around each group, for those that were asked for since one of them was merged."""
+    """The groups around each group, cached until a group around it is merged."""
 
     edges: dict[GroupId, tuple[Edge, ...]] = field(default_factory=dict)
     producers: dict[GroupId, tuple[GroupId, ...]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class _Near:
     proposals: dict[GroupId, tuple[GroupId, ...]] = field(default_factory=dict)
 
     def forget(self, groups: set[GroupId]) -> None:
-        """Remove what is remembered about some groups."""
+        """Remove the cached neighbours of some groups."""
         tables: tuple[dict[GroupId, Any], ...] = (self.edges, self.producers, self.consumers, self.proposals)
         for table in tables:
             for group in groups if len(groups) < len(table) else table.keys() & groups:
@@ -266,7 +266,7 @@ class Grouping:
         return 1 + max(above) if above else 0
 
     def _follow_level(self, before: dict[GroupId, tuple[GroupId, ...]], union: GroupId) -> None:
-        """Give a union the level of the member with most consumers; those of members on other levels become stale."""
+        """Give a union the level of the member with most consumers; levels after other members become stale."""
         levels = {member: self._level.pop(member) for member in before}
         self._level[union] = levels[max(before, key=lambda member: len(before[member]))]
         self._stale.add(union)

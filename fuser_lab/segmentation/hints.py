@@ -78,7 +78,7 @@ class Sides:
 
 @lru_cache(maxsize=64)
 def sides_of_hints(fusion: Fusion) -> Sides:
-    """Return on which side of which hint each expression is; the same for equal fusions, whatever their names."""
+    """Return the side of each hint on which each expression is; names of values do not matter."""
     place = fusion.positions
     hints = tuple(i for i, expr in enumerate(fusion.exprs) if is_hint(expr))
     bit_of = {i: 1 << number for number, i in enumerate(hints)}

@@ -17,7 +17,7 @@ from math import inf
 from fuser_lab.segmentation.bounds import bits
 from fuser_lab.segmentation.contraction import Blocks, bound, union
 
-STATES_PER_QUESTION = 10  # by which a new question to the schedulers counts against the limit of states
+STATES_PER_QUESTION = 10  # states that a new question to the schedulers counts as
 _ENDED: ContextVar[Callable[[], bool]] = ContextVar("_ENDED", default=lambda: False)
 
 
@@ -73,7 +73,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """What a search found: no plan costs less than ``bound``; ``segments`` (of units) cost that, if there are any."""
+    """The result of a search: no plan costs less than ``bound``, and ``segments`` (of units), if any, cost as much."""
 
     bound: int
     segments: tuple[int, ...] | None
@@ -110,9 +110,9 @@ class _Search:
         self._came: dict[State, tuple[State, int]] = {}
         self._ahead: dict[int, int] = {}
         self._prices: dict[int, int] = {}
-        self._paid: dict[int, int] = {}  # for legal segments: with their chains
+        self._paid: dict[int, int] = {}  # costs of legal segments with their chains
         size = len(blocks.members)
-        # What cannot join a segment without a block, and the numbers of the flows that touch the block.
+        # For each block, the blocks that cannot join a segment without it, and the numbers of the flows that touch it.
         self._without = [1 << i | sum(1 << j for j in range(size) if blocks.needs[j] >> i & 1) for i in range(size)]
         self._flows = [
             (flow.bytes, flow.producer, flow.readers, flow.kept, clique)
@@ -309,7 +309,7 @@ class _Search:
         return size * is_written if producer & chosen else size
 
     def _launches(self, done: int, chosen: int, away_from: int) -> int:
-        """Return a lower bound on the launch cost of the open segment and all later ones."""
+        """Return a lower bound on the launch cost of the open segment and of all later segments."""
         blocks, rest = self._blocks, self._all & ~done & ~chosen
         ahead = (blocks.launches & rest).bit_count()
         if not chosen:

@@ -46,7 +46,7 @@ class BoundaryLayout:
     chosen
         The chosen order.
     by
-        What decided: ``"user"``, ``"hint"``, ``"producer"``, ``"S3"`` for a consumer, ``"view"`` if it is a view of
+        The reason: ``"user"``, ``"hint"``, ``"producer"``, ``"S3"`` for a consumer, ``"view"`` if it is a view of
         another tensor, ``"in place"`` if it is written over an input, ``"row-major"``, or ``"refusal"`` if no scheduler
         accepted the negotiated order.
     cost, natural_cost
@@ -325,7 +325,7 @@ class _Parties:
         return sum(accesses.cost(orders) for accesses in self.accesses)
 
     def decider(self, tensor: TensorView, orders: Orders) -> str:
-        """Return what decided the order of a tensor that was not negotiated."""
+        """Return the reason for the order of a tensor that was not negotiated."""
         hint = tensor.domain.hint
         if tensor.name in self.required:
             return "user"
@@ -409,7 +409,7 @@ class _Negotiation:
         return best != orders
 
     def _accepted_segments(self) -> tuple[SegmentedFusion, list[Reasked]]:
-        """Return the segments as accepted; orders that no scheduler accepts revert, first to natural ones."""
+        """Return the segments as accepted; orders that no scheduler accepts revert, first to natural orders."""
         parties = self._parties
         natural = {tv.name: parties.natural(tv, self._orders) for tv in self._open}
         while True:
@@ -447,7 +447,7 @@ def _label(group: SegmentedGroup) -> str:
 
 
 def laid_out(segmented: SegmentedFusion, orders: Orders, oracle: SchedulerOracle) -> SegmentedFusion:
-    """Return segments with other orders of tensors; schedulers are asked again about those that change."""
+    """Return segments with other orders of tensors; schedulers are asked again about each segment that changes."""
     old = segmented.fusion
     fusion = placed_in(old, orders)
     if fusion is old:

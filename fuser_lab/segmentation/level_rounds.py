@@ -95,7 +95,7 @@ class LevelRound:
         return abs(self._level[a] - self._level[b]) <= 1
 
     def _bar(self, group: GroupId, other: GroupId) -> None:
-        """Bar the neighbours of a pair from this round, but for those on levels away from both."""
+        """Bar the neighbours of a pair from this round, except neighbours on levels that are not near either level."""
         level = self._level
         least, most = sorted((level[group], level[other]))
         for paired in (group, other):

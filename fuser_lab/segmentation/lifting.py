@@ -32,7 +32,7 @@ class Lifting:
     segmented
         The segments.
     passes
-        What rewrote ``bound`` before it was cut; empty for segmentation as in nvFuser's Python frontend.
+        The passes that rewrote ``bound`` before it was cut; empty for segmentation as in nvFuser's Python frontend.
     options
         Under which it was rewritten.
     attempts
@@ -67,7 +67,7 @@ class Lifting:
         ))
 
     def sizes(self, inputs: Sequence[Described]) -> dict[str, int]:
-        """Return the sizes in `decided` for inputs other than those used for segmentation.
+        """Return the sizes in `decided` for other inputs than the segmentation's.
 
         Raises
         ------
@@ -143,14 +143,14 @@ def _original(expr: Expr, definition: Fusion, bound: Fusion, replicas: Mapping[s
 
 
 def _invariant_part(value: Val) -> object:
-    """Return what a pass must not change about an operand: whether it is a tensor, and which scalar it is."""
+    """Return the properties of an operand that a pass must not change: whether it is a tensor, and which scalar."""
     return value.ndim if isinstance(value, TensorView) else (value.name, value.dtype, value.value)
 
 
 def _made(
     fusion: Fusion, definition: Fusion, bound: Fusion, replicas: Mapping[str, str],
 ) -> dict[str, object]:
-    """Return what a rewritten fusion computes, by result, without the sizes that the definition determines."""
+    """Return the ops of a rewritten fusion and their operands, by result, without sizes of the definition."""
     computed: dict[str, object] = {}
     for expr in fusion.tensor_exprs:
         reads = tuple(replicas.get(v.name, v.name) for v in expr.tensor_inputs)

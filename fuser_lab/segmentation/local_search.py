@@ -61,7 +61,7 @@ class Partition:
 
     @property
     def line(self) -> tuple[int, ...]:
-        """The segments, each after those that it reads from."""
+        """The segments, each after the segments that it reads from."""
         return tuple(self._line)
 
     def _note(self, mask: int) -> None:
@@ -111,7 +111,7 @@ class Partition:
         self._put(min(places), max(places) + 1, new)
 
     def _put(self, first: int, end: int, new: Iterable[int]) -> None:
-        """Put segments into a range of the order, replacing the removed ones there, and sort this range."""
+        """Put segments into a range of the order in place of the segments removed there, and sort this range."""
         for mask in new:
             self._below[mask] = self._read_from(mask)
         part = [mask for mask in self._line[first:end] if mask in self.segments]
@@ -122,7 +122,7 @@ class Partition:
             self._place[self._line[place]] = place
 
     def _in_order(self, part: Sequence[int]) -> list[int]:
-        """Return segments sorted so that each comes after those that it reads from."""
+        """Return segments sorted so that each comes after the segments that it reads from."""
         inside = set(part)
         after = {mask: {self._owner[i] for i in bits(self._below[mask] & ~mask)} & inside for mask in part}
         waits = dict.fromkeys(part, 0)

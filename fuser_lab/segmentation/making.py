@@ -42,7 +42,7 @@ def as_bottom_up_writes_it(
 
 
 def in_order(space: Space, segments: Sequence[int]) -> list[int] | None:
-    """Return segments, each after those that it reads from; None if they form a cycle."""
+    """Return segments, each after the segments that it reads from; None if they form a cycle."""
     left, done, ordered = sorted(segments, key=lambda m: m & -m), 0, []
     while left:
         ready = next((m for m in left if not needed_by(space, m) & ~done), None)

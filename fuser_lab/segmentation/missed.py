@@ -1,4 +1,4 @@
-"""What a cheaper plan does better than a given one, tensor by tensor, with the reason why the given one does not."""
+"""The differences between a plan and a cheaper plan, tensor by tensor, with the reason for each."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -36,9 +36,9 @@ from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.top_down import top_down
 
 Parts = tuple[int, ...]
-STEPS = 6  # fraction by which a limit grows from one search to the next
+STEPS = 6  # a limit grows by one sixth from one search to the next
 STATES_PER_CHANGE = 20  # states of the budget per small change of a known plan
-CHANGES_PER_UNIT = 100
+CHANGES_PER_UNIT = 100  # small changes per unit at most
 MOST_BLOCKS = 60  # blocks up to which a search should finish; with more, it gets a tenth of the budget
 LEAST_GAIN = 1.01  # minimum gain of an unfinished search over the terms that need none
 
@@ -213,7 +213,7 @@ class _Finder:
         return tuple(forwarded_chains(self.fusion, self.options))
 
     def obstacle(self, segmented: SegmentedFusion) -> str:
-        """Return why a plan is not among those that the model compares, or an empty text."""
+        """Return why the model cannot compare a plan with others, or an empty text."""
         unscheduled = _unscheduled_segment(segmented)
         if unscheduled:
             return unscheduled
@@ -440,7 +440,7 @@ def _search_term(space: Space, part: int, extra: int) -> Term:
 
 
 def _joined_parts(space: Space, parts: Sequence[int], segments: Sequence[int]) -> list[int]:
-    """Return parts; those whose segments wait for each other in a cycle are joined."""
+    """Return parts, joined where their segments wait for each other in a cycle."""
     left, done = list(segments), 0
     while ready := [m for m in left if not needed_by(space, m) & ~done]:
         left = [m for m in left if m not in ready]

@@ -196,7 +196,7 @@ class SegmenterOptions:
             raise InputError(msg)
 
     def for_strategy(self, strategy: object) -> "SegmenterOptions":
-        """Return the options with those switched off that the strategy does not accept."""
+        """Return the options without the options that the strategy does not accept."""
         if strategy == "top_down":
             return self
         return replace(self, cut_reshape_inputs=False, cut_resize_inputs=False, pieces_by_depth=False)

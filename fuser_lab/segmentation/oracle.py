@@ -77,8 +77,8 @@ class Candidate:
         return tuple(expr.out for expr, parts in deviations if parts is not None and parts.total.name not in self.key)
 
 
-LEAST_PART = 16  # expressions of a part with which a candidate may begin
-LEAST_RATIO = 8  # of the part's expressions to the others
+LEAST_PART = 16  # fewest expressions of a part whose facts begin those of a candidate
+LEAST_RATIO = 8  # fewest expressions of that part for each further expression of the candidate
 
 # A fusion holds the expressions whose ids are its key.
 _NARROWED: WeakValueDictionary[tuple[tuple[int, ...], ...], Fusion] = WeakValueDictionary()

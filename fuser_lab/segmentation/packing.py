@@ -15,8 +15,8 @@ from heapq import heappop, heappush
 import numpy as np
 
 ROUNDS = 20  # rounds of adding paths; missing paths make the bound weaker, not wrong
-NEW_PATHS = 6  # per unit and round, the shortest
-SHORT = 1 - 1e-6
+NEW_PATHS = 6  # paths added per unit and round, the shortest
+SHORT = 1 - 1e-6  # price of a path below which it improves the bound: 1, less the error of the sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class _Packing:
         return tuple(self._whole(shares))
 
     def _add_from(self, start: int, ends: int, price: dict[int, float]) -> None:
-        """Add the shortest paths from a unit to later ones that it excludes (Dijkstra)."""
+        """Add the shortest paths from a unit to later units that it excludes (Dijkstra)."""
         distance, came = {start: 0.0}, dict[int, tuple[int, int]]()
         waiting, done, used = [(0.0, start)], set[int](), set[int]()
         arrived = 0

@@ -102,7 +102,7 @@ def _pieces_by_depth(members: list[int], edges: Sequence[tuple[int, int, bool]])
 
 
 def _in_order(parts: list[list[int]], edges: Iterable[Edge]) -> list[list[int]]:
-    """Return pieces, each after those that it reads from."""
+    """Return pieces, each after the pieces that it reads from."""
     home = {member: i for i, piece in enumerate(parts) for member in piece}
     after: list[set[int]] = [set() for _ in parts]
     for a, b, _ in edges:

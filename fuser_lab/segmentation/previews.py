@@ -32,7 +32,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditPreview:
-    """What an edit of a plan would give.
+    """The predicted effect of an edit of a plan.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class EditPreview:
         return f"{segments} segments, {moved} moved, {seconds} predicted" if self.legal else ""
 
     def __str__(self) -> str:
-        """Return the edit, what it gives and why."""
+        """Return the edit, its effect and the reason."""
         head = f"{self.name}: {self.change} ({self.device})" if self.legal else f"{self.name}: refused"
         return "\n".join([head, *(f"  {text}" for text in (self.rule, *self.because))])
 
@@ -123,7 +123,7 @@ class Previews:
     oracle
         The schedulers.
     model
-        What bytes and launches cost.
+        The cost of bytes and launches.
     meaning
         The meaning of ``segment_set``.
     """
@@ -213,7 +213,7 @@ class Previews:
         return list(neighbours)
 
     def _movable(self) -> Iterator[tuple[Expr, int, int]]:
-        """Yield expressions beside a boundary, with their segment and the one on the other side."""
+        """Yield expressions beside a boundary, with their segment and the segment on the other side."""
         fusion, recomputed = self._segmented.fusion, self._segmented.recomputed
         seen: set[tuple[str, int]] = set()
         for tensor in self._segmented.crossing:

@@ -168,7 +168,7 @@ def without(fusion: Fusion, dropped: Mapping[str, str]) -> Fusion:
 
 
 def repeated(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, str]:
-    """Return the replicas among a segment's expressions that repeat another one there, each with that one.
+    """Return the replicas that repeat another expression of their segment, each with that expression.
 
     Parameters
     ----------

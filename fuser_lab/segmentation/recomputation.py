@@ -104,7 +104,7 @@ def _refusal(expr: Expr, *, reductions: bool) -> str:
 
 
 def unused_without(fusion: Fusion, chain: Sequence[Expr], readers: Iterable[str]) -> frozenset[str]:
-    """Return those expressions of a chain that nothing needs if some readers of its end read copies instead."""
+    """Return the expressions of a chain that nothing needs if some readers of its end read copies instead."""
     gone = set(readers)
     unused: set[str] = set()
     for expr in reversed(chain):

@@ -27,8 +27,8 @@ class ReductionSets:
 
     def __init__(self, fusion: Fusion, grouping: Grouping, committed: Collection[GroupId]) -> None:
         self._grouping, self._committed = grouping, mask_of(committed)
-        self._followed = 0  # merged groups that the entries below are without
-        # What follows from the groups, in their order; a merge changes the entries of the groups around it.
+        self._followed = 0  # number of merged groups whose entries were replaced below
+        # Entries of groups, in their order; a merge changes the entries of the groups around it.
         self._read: dict[GroupId, tuple[TensorView, ...]] = {}
         outside = {value for group in grouping.groups for value in grouping.aux_values(group)}
         self._readers = {value: 0 for value in fusion.tensors.values() if value in outside}
@@ -36,7 +36,7 @@ class ReductionSets:
         self._alike: dict[Signature, int] = {}
 
     def _follow_merges(self) -> None:
-        """Replace the entries of groups that were merged by those of their union."""
+        """Replace the entries of merged groups by entries of their union."""
         groups = self._grouping.groups
         merged = self._grouping.merged
         gone, self._followed = merged[self._followed:], len(merged)
@@ -110,7 +110,7 @@ class Cores:
     """Sets of groups that no larger set may contain."""
 
     def __init__(self) -> None:
-        self._partners: dict[GroupId, int] = {}  # of sets of two
+        self._partners: dict[GroupId, int] = {}  # the other members of forbidden pairs, as a mask
         self._larger: set[int] = set()
 
     def add(self, core: int) -> None:

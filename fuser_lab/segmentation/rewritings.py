@@ -66,7 +66,7 @@ def recompute(
     storing
         Whether copies may read results of reductions that no segment stores yet.
     taken
-        Further names that copies must not have: those of earlier copies, which the log still creates.
+        Further names that copies must not have: the names of earlier copies, which the log still creates.
 
     Raises
     ------
@@ -195,7 +195,7 @@ def crossing_tensor(segmented: SegmentedFusion, tensor: str, done: str) -> Tenso
 
 
 def _readers(segmented: SegmentedFusion, tensor: TensorView, segments: Sequence[int]) -> list[int]:
-    """Return the segments that read a tensor from memory, or those of them that are named."""
+    """Return the segments that read a tensor from memory, or the named segments among them."""
     there = [index for index, group in enumerate(segmented.groups) if tensor in group.tensor_inputs]
     for index in segments:
         if index not in there:

@@ -24,7 +24,7 @@ PHASE = "saving"
 
 
 def saving(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions) -> Iterator[Attempt]:
-    """Yield merges, those that save most first, including refused ones; chains are copied into their readers."""
+    """Yield merges, accepted and refused, by falling savings; chains are copied into their readers."""
     fusion = yield from as_bottom_up_writes_it(fusion, oracle, options)
     space = Space(fusion, oracle, options, model_of(oracle), tuple(forwarded_chains(fusion, options)))
     if not space.units:

@@ -194,7 +194,7 @@ def _together(segmented: SegmentedFusion, names: tuple[str, str], index: int) ->
 
 
 class _Reverted:
-    """Other names by which a log refers to expressions: those of replicas that became one with them."""
+    """Other names by which a log refers to expressions: the names of replicas that were merged into them."""
 
     def __init__(self, log: DecisionLog) -> None:
         self._names: dict[str, tuple[str, ...]] = {}
