@@ -11,7 +11,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.execution import accuracy
 from fuser_lab.execution.accuracy import DTYPES, Accuracy, samples, stated_from, ulps
 from fuser_lab.report import accuracy_page
-from fuser_lab.report.accuracy_page import Stated, accuracy_lines, accuracy_text, save, stated
+from fuser_lab.report.accuracy_page import Stated, accuracy_text, save, stated
+from tests.pages.ops import accuracy_lines
 
 D = DataType
 
