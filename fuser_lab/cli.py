@@ -93,14 +93,6 @@ def _ops(arguments: argparse.Namespace) -> int:
 
     if arguments.json:
         print(json_text(op_page.op_data(), indent=1))
-    elif arguments.accuracy or arguments.write:
-        from fuser_lab.execution.accuracy import measure_all
-        from fuser_lab.report import accuracy_page
-
-        accuracies = measure_all()
-        print(accuracy_page.accuracy_text(accuracies))
-        if arguments.write:
-            print(accuracy_page.save(accuracies))
     else:
         print(op_page.op_text(op_page.op_rows()))
     return 0
@@ -314,12 +306,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--json", action="store_true", help="print JSON")
     run.set_defaults(call=_examples)
     ops = commands.add_parser("ops", help="list all ops of fd.ops with signatures, dtypes and what computes them")
-    form = ops.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    text = "measure the largest errors of the pointwise ops on this machine, in units in the last place"
-    form.add_argument("--accuracy", action="store_true", help=text)
-    text = "with --accuracy: store the measured errors as the figures of docs/ops.md"
-    ops.add_argument("--write", action="store_true", help=text)
+    ops.add_argument("--json", action="store_true", help="print JSON")
     ops.set_defaults(call=_ops)
     explain = commands.add_parser("explain", help="cut the fusion of a repro script; say why its segments are separate")
     explain.add_argument("file", metavar="FILE", help="a repro script, or an issue that contains one; - for stdin")

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from fuser_lab.report import op_page
-from fuser_lab.report.accuracy_page import TITLES, WITHOUT_FMA, Stated, stated, ulps_text
 from fuser_lab.targets import CPU, CUDA
+from tests.op_accuracy.tables import TITLES, WITHOUT_FMA, Stated, stated, ulps_text
 
 COMMAND = "python -m tests.pages.ops > docs/ops.md"
 COLUMNS = op_page.TARGETS
@@ -23,7 +23,7 @@ _ACCURACY = (
     "the smallest normal number to zero; such results are left out. `lerp` and `addcmul` add terms that may",
     "cancel, so their errors are small relative to the operands, not to the result; the real `sigmoid` and",
     "`silu` return 0 if exp(-x) overflows. `exp2` and `pow` of ComplexDouble lose the precision that whole turns of",
-    "their angle take up. `python -m fuser_lab ops --accuracy` repeats the measurement; [numbers](numbers.md) has the",
+    "their angle take up. `python -m tests.op_accuracy` repeats the measurement; [numbers](numbers.md) has the",
     "rules for special values.",
 )
 

@@ -1,4 +1,4 @@
-"""The stated accuracy of ops as tables: numbers that `fuser_lab.execution.accuracy` measured, kept beside this file."""
+"""The stated accuracy of ops as tables: numbers that `tests.op_accuracy.measuring` measured, kept beside this file."""
 
 import json
 import math
