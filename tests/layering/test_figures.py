@@ -2,7 +2,10 @@
 
 import ast
 
+import pytest
+
 from tests.figures import Figures, bare_constants
+from tests.layering.test_imports import REPOSITORY
 
 WRITER = """
 LIMIT = 7
@@ -53,3 +56,10 @@ def test_numbers_without_a_comment():
     assert bare_constants(ast.parse(WRITER), WRITER) == ["LIMIT"]
     source = "A: int = 1 << 20\nB = (3, 4)\nC = True\nD = frozenset({1})\nlower = 5\n"
     assert bare_constants(ast.parse(source), source) == ["A", "B"]
+
+
+@pytest.mark.parametrize("package", ["cost", "plan", "runtime", "schedule", "segmentation"])
+def test_every_number_names_its_unit(package):
+    sources = [path.read_text("utf-8") for path in (REPOSITORY / "fuser_lab" / package).rglob("*.py")]
+    bare = [name for source in sources for name in bare_constants(ast.parse(source), source)]
+    assert not bare, "a comment on the line of a constant, or above it, says what it counts and where it is from"
