@@ -155,7 +155,7 @@ class _Writer:
                     self._early.add(user)
                     self._exprs.append(Expr(op=user.op, inputs=(mean,), outputs=user.outputs, attrs=user.attrs))
                     return self._tensor(user.out)
-        return self._emit(f"{welford.name}_mean_at_elements", "broadcast", mean, is_broadcast_dim=flags)
+        return self._emit(f"{welford.name}_placed", "broadcast", mean, is_broadcast_dim=flags)
 
     def _number(self, number: Val, elements: int) -> TensorView:
         """Return the number of elements per result; an axis that only repeats is not stored."""
