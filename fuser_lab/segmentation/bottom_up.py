@@ -14,7 +14,6 @@ from fuser_lab.cost.verdict import Answer, reason
 from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.rules import follows
-from fuser_lab.segmentation.asking import Asker
 from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping, bits
@@ -33,6 +32,7 @@ from fuser_lab.segmentation.privatization import (
     without,
 )
 from fuser_lab.segmentation.reduction_sets import Cores, ReductionSets
+from fuser_lab.segmentation.scheduler_attempts import Asker
 from fuser_lab.segmentation.welford import in_fusion, welfords, written_out
 
 

@@ -14,7 +14,6 @@ from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import Attempt, DecisionLog, Kind, LaterRecords, Outcome
 from fuser_lab.ir import Expr, Fusion, TensorView
-from fuser_lab.segmentation.asking import decisive_code, records
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble, assembled, run_order
@@ -23,6 +22,7 @@ from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 from fuser_lab.segmentation.privatization import read_together, repeated, without
 from fuser_lab.segmentation.replay import Fold
+from fuser_lab.segmentation.scheduler_attempts import decisive_code, records
 
 BEFORE_CUT = "edit: before the cut"
 BEHIND_CUT = "edit: after the cut"

@@ -26,10 +26,10 @@ from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, merges, runs
-from fuser_lab.segmentation.making import as_bottom_up_writes_it, attempts_of, in_order, neighbours_apart
 from fuser_lab.segmentation.optimal import optimal
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle
+from fuser_lab.segmentation.partition_attempts import as_bottom_up_writes_it, attempts_of, in_order, neighbours_apart
 from fuser_lab.segmentation.recomputation import chain_of, share_read
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.rewritings import copied_names, recompute

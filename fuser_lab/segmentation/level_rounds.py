@@ -9,8 +9,8 @@ from fuser_lab.events import Attempt
 from fuser_lab.ir import Expr, OpKind
 from fuser_lab.ops.positions import indexed_axis
 from fuser_lab.rules import follows
-from fuser_lab.segmentation.asking import Asker
 from fuser_lab.segmentation.grouping import GroupId, Grouping
+from fuser_lab.segmentation.scheduler_attempts import Asker
 
 
 class LevelRound:

@@ -21,16 +21,16 @@ from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.hints import has_hints, is_hint, refused_by_hint
 from fuser_lab.segmentation.ideals import Budget, SearchResult, search
 from fuser_lab.segmentation.local_search import Partition, anneal, merges
-from fuser_lab.segmentation.making import (
+from fuser_lab.segmentation.missed import Missed, missed_merges
+from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
+from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.partition_attempts import (
     as_bottom_up_writes_it,
     attempts_of,
     in_order,
     needed_by,
     neighbours_apart,
 )
-from fuser_lab.segmentation.missed import Missed, missed_merges
-from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
-from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.privatization import without
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.top_down import top_down
