@@ -93,16 +93,6 @@ def _ops(arguments: argparse.Namespace) -> int:
 
     if arguments.json:
         print(json_text(op_page.op_data(), indent=1))
-    elif arguments.markdown:
-        print(op_page.op_markdown(), end="")
-    elif arguments.accuracy or arguments.write:
-        from fuser_lab.execution.accuracy import measure_all
-        from fuser_lab.report import accuracy_page
-
-        accuracies = measure_all()
-        print(accuracy_page.accuracy_text(accuracies))
-        if arguments.write:
-            print(accuracy_page.save(accuracies))
     else:
         print(op_page.op_text(op_page.op_rows()))
     return 0
@@ -123,13 +113,8 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _price(arguments: argparse.Namespace) -> int:
     """Print what each rule costs in a script's fusion, or over the corpus."""
-    from fuser_lab.pricing.page import prices_markdown
-
     if (arguments.file is None) == (arguments.corpus is None):
         msg = "price: give either FILE or --corpus, not both or neither."
-        raise InputError(msg)
-    if arguments.markdown and arguments.corpus is None:
-        msg = "price: --markdown prints a page about the corpus; give --corpus."
         raise InputError(msg)
     fd: object
     inputs: list[TensorSpec | Number] | None
@@ -142,8 +127,6 @@ def _price(arguments: argparse.Namespace) -> int:
         print(prices.issue(arguments.issue))
     elif arguments.json:
         print(json_text(prices.to_dict(), indent=1))
-    elif arguments.markdown:
-        print(prices_markdown(prices, arguments.corpus), end="")
     else:
         print(prices)
     return 0
@@ -323,13 +306,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--json", action="store_true", help="print JSON")
     run.set_defaults(call=_examples)
     ops = commands.add_parser("ops", help="list all ops of fd.ops with signatures, dtypes and what computes them")
-    form = ops.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="print the page docs/ops.md as Markdown")
-    form.add_argument("--json", action="store_true", help="print JSON")
-    text = "measure the largest errors of the pointwise ops on this machine, in units in the last place"
-    form.add_argument("--accuracy", action="store_true", help=text)
-    text = "with --accuracy: store the measured errors as the figures of docs/ops.md"
-    ops.add_argument("--write", action="store_true", help=text)
+    ops.add_argument("--json", action="store_true", help="print JSON")
     ops.set_defaults(call=_ops)
     explain = commands.add_parser("explain", help="cut the fusion of a repro script; say why its segments are separate")
     explain.add_argument("file", metavar="FILE", help="a repro script, or an issue that contains one; - for stdin")
@@ -359,7 +336,6 @@ def _parser() -> argparse.ArgumentParser:
     prices.add_argument("--measure", action="store_true", help="also time the plans of each rule's example here")
     form = prices.add_mutually_exclusive_group()
     form.add_argument("--issue", metavar="RULE", help="print the text of an issue about a rule, with its example")
-    form.add_argument("--markdown", action="store_true", help="print the page docs/prices.md")
     form.add_argument("--json", action="store_true", help="print JSON")
     prices.set_defaults(call=_price)
     text = "fit the model of a kernel's time to measurements of this CPU, and print how well it predicts other kernels"

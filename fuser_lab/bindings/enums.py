@@ -30,7 +30,7 @@ class SchedulerType(enum.Enum):
     resize = 10
 
     @property
-    def own(self) -> verdict.SchedulerType | None:
+    def scheduler(self) -> verdict.SchedulerType | None:
         """The scheduler of this package; None for ``none``."""
         return None if self is SchedulerType.none else verdict.SchedulerType(self.name)
 
@@ -39,13 +39,13 @@ class SchedulerType(enum.Enum):
 setattr(SchedulerType, "__entries", {member.name: (member, None) for member in SchedulerType})
 
 
-def own_scheduler(given: object) -> verdict.SchedulerType | None:
+def own_scheduler(scheduler: object) -> verdict.SchedulerType | None:
     """Return this package's scheduler for a SchedulerType of either kind; None for ``none``."""
-    if given is None or isinstance(given, verdict.SchedulerType):
-        return given
-    if isinstance(given, SchedulerType):
-        return given.own
-    msg = f"scheduler_type must be a SchedulerType, given {shown(given)}."
+    if scheduler is None or isinstance(scheduler, verdict.SchedulerType):
+        return scheduler
+    if isinstance(scheduler, SchedulerType):
+        return scheduler.scheduler
+    msg = f"scheduler_type must be a SchedulerType, given {shown(scheduler)}."
     raise ArgumentTypeError(msg)
 
 

@@ -33,9 +33,9 @@ def torch_dtype_to_nvfuser_dtype(dtype: Any) -> DataType:
         return _NUMBERS[dtype]
     named = dtype if isinstance(dtype, str) else shown(dtype)
     name = named.removeprefix("torch.")
-    for known, torch_name in TORCH_OF.items():
-        if torch_name == name and known is not DataType.Index:
-            return known
+    for own_dtype, torch_name in TORCH_OF.items():
+        if torch_name == name and own_dtype is not DataType.Index:
+            return own_dtype
     accepted = ", ".join(sorted(set(TORCH_OF.values())))
     msg = f"dtype {shown(dtype)} is not a tensor type of a fusion; accepted are {accepted}."
     raise UnsupportedDtypeError(msg)
@@ -84,11 +84,11 @@ def get_device_properties() -> dict[str, Any]:
     if not torch.cuda.is_available():
         msg = "get_device_properties: no CUDA device was found."
         raise UnsupportedError(msg)
-    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
-        "gpu_name": found.name,
-        "gpu_compute_capability_major": found.major,
-        "gpu_compute_capability_minor": found.minor,
-        "gpu_gmem_bytes": found.total_memory,
-        "gpu_sm_count": found.multi_processor_count,
+        "gpu_name": properties.name,
+        "gpu_compute_capability_major": properties.major,
+        "gpu_compute_capability_minor": properties.minor,
+        "gpu_gmem_bytes": properties.total_memory,
+        "gpu_sm_count": properties.multi_processor_count,
     }

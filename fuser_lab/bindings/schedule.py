@@ -47,15 +47,15 @@ def can_schedule(fusion: object, scheduler_type: object, inputs: Iterable[Any]) 
     inputs
         Arrays, abstract inputs and numbers.
     """
-    wanted = own_scheduler(scheduler_type)
-    if wanted is None:
+    scheduler = own_scheduler(scheduler_type)
+    if scheduler is None:
         return False, "SchedulerType.none does not accept any fusion."
     described = [described_input(value) for value in flattened(inputs)]
     whole = PRESEGMENTATION.run(bind(definition_of(fusion), described).fusion)
-    others = frozenset(verdict.SchedulerType) - {wanted}
+    others = frozenset(verdict.SchedulerType) - {scheduler}
     answer = SchedulerRegistry(disabled=others).ask(candidate(whole, whole.exprs))
-    said = next(v for v in answer.verdicts if v.scheduler is wanted)
-    return said.accepted, "" if said.accepted else f"Scheduler _{wanted.value}_ ***rejected*** because : {said.text}"
+    said = next(v for v in answer.verdicts if v.scheduler is scheduler)
+    return said.accepted, "" if said.accepted else f"Scheduler _{scheduler.value}_ ***rejected*** because : {said.text}"
 
 
 def find_compatible_schedulers(fusion: object, inputs: Iterable[Any]) -> list[SchedulerType]:
@@ -73,12 +73,12 @@ def compute_heuristics(fusion: object, scheduler_type: object, inputs: Iterable[
         If it does not accept it; the message says why.
     """
     flat = flattened(inputs)
-    wanted = own_scheduler(scheduler_type)
+    scheduler = own_scheduler(scheduler_type)
     taken, why = can_schedule(fusion, scheduler_type, flat)
-    if wanted is None or not taken:
+    if scheduler is None or not taken:
         msg = f"compute_heuristics: {why}"
         raise DefinitionError(msg)
-    return HeuristicParams(scheduler=wanted, hand=params_for(definition_of(fusion)))
+    return HeuristicParams(scheduler=scheduler, hand=params_for(definition_of(fusion)))
 
 
 def schedule(fusion: Any, scheduler_type: object, inputs: Any) -> HeuristicParams:
@@ -128,11 +128,11 @@ class Sched(Transforms):
         nvFuser's module (`schedule`).
         """
         if len(args) == 1:
-            wanted = own_scheduler(args[0])
-            if wanted is None:
+            scheduler = own_scheduler(args[0])
+            if scheduler is None:
                 msg = "schedule: SchedulerType.none is not a scheduler."
                 raise DefinitionError(msg)
-            apply_schedule(self._hand, wanted)
+            apply_schedule(self._hand, scheduler)
             return None
         if len(args) == 3 and isinstance(args[0], Fusion):
             params = _params(args[0], args[1], args[2])

@@ -3,7 +3,7 @@
 import math
 from functools import lru_cache
 
-_STEP = 1000.0
+_STEP = 1000.0  # factor between adjacent decimal units
 _NANOSECONDS = 1e-7  # seconds, below which a time is given in nanoseconds
 
 

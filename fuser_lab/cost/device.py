@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fuser_lab.arguments import TEXT, instance, is_whole, number, optional, take_fields, whole
 from fuser_lab.cost.host_time import HostRates
 
-KIB = 1024
+KIB = 1024  # bytes
 WARP = 32  # threads that execute one instruction together, on every NVIDIA GPU
 SHARED_ALIGNMENT = 128  # bytes between buffers in shared memory (nvFuser: csrc/base.h:63, kSharedMemoryAlignmentBytes)
 PORTABLE_CLUSTER = 8  # blocks, supported by every GPU with clusters

@@ -35,7 +35,7 @@ _WORD: Final = 4
 _CLOCK: Final = 1.7e9
 _ISSUED: Final = 4  # instructions per cycle of a multiprocessor
 _SPECIAL: Final = 0.5
-_SHARPNESS: Final = 1.3
+_SHARPNESS: Final = 1.3  # exponent with which the times of resources add up: 1 is their sum, infinity their maximum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,23 +64,23 @@ class Example:
 
     def specs(self, size: str = "full") -> list[TensorSpec | int | float]:
         """Return abstract inputs: shapes and dtypes, nothing allocated."""
-        found: list[TensorSpec | int | float] = []
+        specs: list[TensorSpec | int | float] = []
         # Two elements per axis are enough to determine ranks, dtypes and scalars from the inputs.
         tiny = self.make(np.random.default_rng(0), self.small)
         with FusionBuilder() as fd:
             self.define(fd, size)
-        for value, given in zip(fd.fusion.inputs, tiny, strict=True):
-            if not isinstance(given, np.ndarray):
-                found.append(given)
+        for value, tiny_input in zip(fd.fusion.inputs, tiny, strict=True):
+            if not isinstance(tiny_input, np.ndarray):
+                specs.append(tiny_input)
                 continue
-            found.append(spec(self._shape(value.name, fd, given, size), given.dtype))
-        return found
+            specs.append(spec(self._shape(value.name, fd, tiny_input, size), tiny_input.dtype))
+        return specs
 
-    def _shape(self, name: str, fd: FusionBuilder, given: Array, size: str) -> tuple[int, ...]:
+    def _shape(self, name: str, fd: FusionBuilder, array: Array, size: str) -> tuple[int, ...]:
         tensor = fd.fusion.tensors[name]
         shape = tensor.extents
         if not all(isinstance(e, int) for e in shape):
-            msg = f"example {self.name} must define static sizes; {tensor} of rank {given.ndim} ({size}) does not."
+            msg = f"example {self.name} must define static sizes; {tensor} of rank {array.ndim} ({size}) does not."
             raise InputError(msg)
         return tensor.shape
 
@@ -96,8 +96,8 @@ class Example:
         InputError
             If the inputs are not of the shapes and dtypes of `inputs`, or the number of outputs differs.
         """
-        given = [_described(value) for value in inputs]
-        if given not in [[_described(value) for value in self.specs(size)] for size in ("small", "full")]:
+        described = [_described(value) for value in inputs]
+        if described not in [[_described(value) for value in self.specs(size)] for size in ("small", "full")]:
             msg = f"example.max_error: inputs must have the shapes and dtypes of those that {self.name}.inputs returns."
             raise InputError(msg)
         expected = self.reference(inputs, outputs)
@@ -105,13 +105,13 @@ class Example:
             msg = f"example.max_error: {self.name} has {len(expected)} outputs, given {len(outputs)}."
             raise InputError(msg)
         worst = 0.0
-        for got, wanted in zip(outputs, expected, strict=True):
-            if got.shape != wanted.shape:
+        for got, reference in zip(outputs, expected, strict=True):
+            if got.shape != reference.shape:
                 return float("inf")
             if not got.size:
                 continue
-            difference = np.abs(got.astype(np.float64) - wanted)
-            ratio = difference / (self.atol + self.rtol * np.abs(wanted))
+            difference = np.abs(got.astype(np.float64) - reference)
+            ratio = difference / (self.atol + self.rtol * np.abs(reference))
             if np.isnan(ratio).any():
                 return float("inf")
             worst = max(worst, float(ratio.max()))

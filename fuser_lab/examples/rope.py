@@ -33,8 +33,8 @@ def _record(fd: Any, sizes: Sizes) -> None:
     sine, cosine = to_heads(sin), to_heads(cos)
     zero = fd.ops.full(shape=gradient, fill_value=0.0, dtype=DataType.BFloat16)
 
-    def rotate_back(given: Any) -> Any:
-        g = float_of(given)
+    def rotate_back(upstream: Any) -> Any:
+        g = float_of(upstream)
         rotated = narrow(fd.ops.mul(sine, g))
         low = fd.ops.slice(rotated, start_indices=[0, 0, 0, 0], end_indices=[1, heads, length, half])
         high = fd.ops.slice(rotated, start_indices=[0, 0, 0, half], end_indices=gradient)

@@ -140,10 +140,10 @@ class FusionDefinition(fusion_definition.FusionDefinition):
                 args = (*args[:place], self._as_vector(args[place]), *args[place + 1 :])
         return args, kwargs
 
-    def _as_vector(self, given: Any) -> Any:
-        if isinstance(given, values.Vector) or not isinstance(given, list | tuple) or not given:
-            return given
-        return self.define_vector(given)
+    def _as_vector(self, value: Any) -> Any:
+        if isinstance(value, values.Vector) or not isinstance(value, list | tuple) or not value:
+            return value
+        return self.define_vector(value)
 
     def call(self, record: Record, values: Any) -> Any:
         """Return the result of a recorded call, executed here; its sizes are already vectors."""
@@ -240,9 +240,9 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             print(self.repro_script_for(flat))  # noqa: T201
         how: dict[str, Any] = {"device": device, "save_repro_inputs": save_repro_inputs}
         how |= {"_enable_options": _enable_options, "_disable_options": _disable_options}
-        found: list[FusionProfile] = []
+        profiles: list[FusionProfile] = []
         try:
-            with self._capturing(flat, capture_debug_output), self._measuring(found, profile):
+            with self._capturing(flat, capture_debug_output), self._measuring(profiles, profile):
                 by_hand = self._kernel_by_hand(flat, override_user_schedule)
                 if by_hand is not None:
                     if save_repro_inputs:
@@ -254,9 +254,9 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             self._log("executing", inputs=flat)
             raise
         self._last = tuple(describe(value) for value in flat)
-        if found:
+        if profiles:
             sizes = [_bytes_of(part) for part in (flat, outputs)]
-            self._measured = found[0] if len(found) == 1 else joined(found, self.fusion_id or 0, *sizes)
+            self._measured = profiles[0] if len(profiles) == 1 else joined(profiles, self.fusion_id or 0, *sizes)
         return outputs
 
     def _define(self) -> None:
@@ -279,11 +279,11 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         """Return the kernel that ``schedule`` produces for inputs of these sizes, cached; None without a schedule."""
         if override or self.segments or type(self).schedule is FusionDefinition.schedule:
             return None
-        kept = self._own_schedules if self._end is None else self._home.user_schedules(self._end.schedules)
+        executors = self._own_schedules if self._end is None else self._home.user_schedules(self._end.schedules)
         key = (type(self), *(
             (d.shape, d.strides, d.device) if isinstance(d, TensorSpec) else d for d in map(described_input, flat)
         ))
-        if key not in kept:
+        if key not in executors:
             # Each schedule begins with an empty list of transforms.
             self.__dict__.pop("hand", None)
             self.scheduler = self.chosen = None
@@ -292,13 +292,13 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             executor = KernelExecutor(self.fusion_id or 0)
             chosen = None if self.scheduler is None else self.scheduler.scheduler
             executor.compile(self if self.hand.transforms else self.fusion, flat, scheduler_type=chosen)
-            kept[key] = executor
-        return kept[key]
+            executors[key] = executor
+        return executors[key]
 
     @contextlib.contextmanager
-    def _capturing(self, flat: Sequence[Any], wanted: bool) -> Iterator[None]:
+    def _capturing(self, flat: Sequence[Any], captures: bool) -> Iterator[None]:
         self._debug = None
-        if not wanted:
+        if not captures:
             yield
             return
         with contextlib.redirect_stdout(io.StringIO()) as stream:
@@ -322,11 +322,11 @@ class FusionDefinition(fusion_definition.FusionDefinition):
 
     @staticmethod
     @contextlib.contextmanager
-    def _measuring(found: list[FusionProfile], wanted: bool) -> Iterator[None]:
-        if not wanted:
+    def _measuring(profiles: list[FusionProfile], measures: bool) -> Iterator[None]:
+        if not measures:
             yield
             return
-        with receiving(found.append):
+        with receiving(profiles.append):
             yield
 
     def debug_output(self) -> str | None:
@@ -398,9 +398,9 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             return by_hand.get_scheduled_ir(tensor_transforms)
         return self._executor_cache().get_scheduled_ir(flat, tensor_transforms)
 
-    def _last_inputs(self, what: str) -> list[Described]:
+    def _last_inputs(self, caller: str) -> list[Described]:
         if self._last is None:
-            msg = f"{what}: nothing has run yet; call execute first."
+            msg = f"{caller}: nothing has run yet; call execute first."
             raise StateError(msg)
         return list(self._last)
 
@@ -471,9 +471,9 @@ def clone(from_fd: FusionDefinition, to_fd: FusionDefinition) -> None:
 
 
 def _replay(source: FusionDefinition, target: FusionDefinition) -> None:
-    found: dict[str, Val] = {}
+    values_by_name: dict[str, Val] = {}
     for step in source.steps:
-        found.update(named_in(bare(target.call(step.record, found))))
+        values_by_name.update(named_in(bare(target.call(step.record, values_by_name))))
 
 
 __all__ = ["FusionDefinition", "clone"]

@@ -67,16 +67,16 @@ class Version(str):
 
 
 def _key(text: str) -> tuple[tuple[int, ...], int, int, str]:
-    found = _FORM.fullmatch(str.strip(text)) if isinstance(text, str) else None
-    if found is None:
+    match = _FORM.fullmatch(str.strip(text)) if isinstance(text, str) else None
+    if match is None:
         msg = f"Version: {shown(text)} is not a version; one looks like 0.2.31, 0.2.31rc1 or 0.2.31+git1a2b3c."
         raise InputError(msg)
-    release = [int(part) for part in found["release"].split(".")]
+    release = [int(part) for part in match["release"].split(".")]
     while len(release) > 1 and not release[-1]:
         release.pop()
-    number = found["number"] or ""
-    return tuple(release), _ORDER[(found["kind"] or "").lower()], int(number) if number.isdecimal() else 0, (
-        found["local"] or ""
+    number = match["number"] or ""
+    return tuple(release), _ORDER[(match["kind"] or "").lower()], int(number) if number.isdecimal() else 0, (
+        match["local"] or ""
     )
 
 

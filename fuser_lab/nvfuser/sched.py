@@ -25,11 +25,11 @@ class Params:
         Threads of a block.
     """
 
-    def __init__(self, found: HeuristicParams) -> None:
-        self.scheduler = found.scheduler
-        self._found = found
-        self.vectorization_factor = found.hand.vector
-        self.threads = found.hand.threads
+    def __init__(self, params: HeuristicParams) -> None:
+        self.scheduler = params.scheduler
+        self._found = params
+        self.vectorization_factor = params.hand.vector
+        self.threads = params.hand.threads
 
     def heuristic(self) -> HeuristicParams:
         """Return the current parameters."""
@@ -76,9 +76,9 @@ class Sched(Transforms):
         """Same as `rfactor`."""
         return self.rfactor(arg, dims)
 
-    def _ready(self, what: str) -> Sequence[Any]:
+    def _ready(self, name: str) -> Sequence[Any]:
         if self._inputs is None:
-            msg = f"{what}: schedulers can be queried only inside schedule(self), which execute calls with the inputs."
+            msg = f"{name}: schedulers can be queried only inside schedule(self), which execute calls with the inputs."
             raise StateError(msg)
         return self._inputs
 
@@ -98,8 +98,8 @@ class Sched(Transforms):
         DefinitionError
             If it does not accept the fusion; the message says why.
         """
-        found = questions.compute_heuristics(self._fd, scheduler_type, self._ready("compute_heuristics"))
-        self._fd.chosen = Params(found)
+        params = questions.compute_heuristics(self._fd, scheduler_type, self._ready("compute_heuristics"))
+        self._fd.chosen = Params(params)
         return self._fd.chosen
 
     def compute_pointwise_heuristics(self) -> Params:

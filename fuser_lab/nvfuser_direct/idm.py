@@ -35,11 +35,11 @@ class DisjointSets:
             axis = self._parent[axis]
         return axis
 
-    def check(self, what: str, *axes: object) -> None:
+    def check(self, caller: str, *axes: object) -> None:
         """Raise ArgumentTypeError if the argument is not an axis of the fusion."""
         for axis in axes:
             if not isinstance(axis, values.IterDomain) or axis.axis.id not in self._parent:
-                msg = f"{what}: {shown(axis)} is not an axis of this fusion."
+                msg = f"{caller}: {shown(axis)} is not an axis of this fusion."
                 raise ArgumentTypeError(msg)
 
     def strict_are_mapped(self, a: values.IterDomain, b: values.IterDomain) -> bool:
@@ -52,10 +52,10 @@ class DisjointSets:
         return len(self._classes())
 
     def _classes(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        members: dict[int, list[int]] = {}
         for axis in sorted(self._parent):
-            found.setdefault(self._find(axis), []).append(axis)
-        return found
+            members.setdefault(self._find(axis), []).append(axis)
+        return members
 
     def __str__(self) -> str:
         """Return the classes as numbers of axes."""

@@ -111,13 +111,13 @@ class TensorView(Val, Tensor):
 
     def get_logical_domain(self) -> "list[IterDomain]":
         """Return the visible axes and the reduced ones."""
-        known = scheduled_by_hand(self.val, self.builder)
-        return self._axes((self.val if known is None else known.tensor).domain.logical)
+        scheduled = scheduled_by_hand(self.val, self.builder)
+        return self._axes((self.val if scheduled is None else scheduled.tensor).domain.logical)
 
     def get_loop_domain(self) -> "list[IterDomain]":
         """Return the axes that loops run over."""
-        known = scheduled_by_hand(self.val, self.builder)
-        return self._axes(self.val.domain.logical if known is None else known.loop)
+        scheduled = scheduled_by_hand(self.val, self.builder)
+        return self._axes(self.val.domain.logical if scheduled is None else scheduled.loop)
 
     def get_root_domain(self) -> "list[IterDomain]":
         """Return the axes before a reshape or resize; empty if there is none."""
@@ -171,10 +171,10 @@ class IterDomain:
 
     def definition(self) -> "Expr | None":
         """Return the split, merge or resize that creates the axis, or None."""
-        known = scheduled_by_hand(self.tensor, self.builder)
+        scheduled = scheduled_by_hand(self.tensor, self.builder)
         transforms = self.tensor.domain.transforms
-        if known is not None:
-            transforms = (*known.tensor.domain.transforms, *known.steps)
+        if scheduled is not None:
+            transforms = (*scheduled.tensor.domain.transforms, *scheduled.steps)
         for transform in transforms:
             if self.axis in _axes_of(transform)[1]:
                 return _TRANSFORMS.get(type(transform), Resize)(transform, self.tensor, self.builder)
@@ -258,9 +258,9 @@ class Expr:
         return hash(self.expr)
 
 
-def _at(values: Sequence[Any], index: int, what: str) -> Any:
+def _at(values: Sequence[Any], index: int, caller: str) -> Any:
     if not 0 <= index < len(values):
-        msg = f"{what}({index}): the expression has {len(values)} of them."
+        msg = f"{caller}({index}): the expression has {len(values)} of them."
         raise DefinitionError(msg)
     return values[index]
 

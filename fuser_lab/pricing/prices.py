@@ -139,13 +139,13 @@ class Prices(View):
         InputError
             If the rule refused nothing.
         """
-        found = next((one for one in (*self.rows, self.together) if one.rule == rule), None)
-        if found is None:
-            names = ", ".join(one.rule for one in self.rows)
-            known = f"choose from {names}" if names else "no rule did"
-            msg = f"Prices: the rule {shown(rule)} refused no merge here; {known}."
+        row = next((row for row in (*self.rows, self.together) if row.rule == rule), None)
+        if row is None:
+            names = ", ".join(row.rule for row in self.rows)
+            remedy = f"choose from {names}" if names else "no rule did"
+            msg = f"Prices: the rule {shown(rule)} refused no merge here; {remedy}."
             raise InputError(msg)
-        return found
+        return row
 
     @takes(rule=TEXT, most_plans=whole(0))
     def issue(self, rule: str, *, most_plans: int = 60) -> str:
@@ -175,8 +175,8 @@ class Prices(View):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table for JSON; times in microseconds, None if not measured."""
-        found = self._records()
-        rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+        records = self._records()
+        rows = [dict(zip(records.columns, row, strict=True)) for row in records.rows]
         plain = [{key: None if isinstance(v, float) and math.isnan(v) else v for key, v in row.items()} for row in rows]
         return {
             "schema": "fuser_lab.prices", "version": 1, "target": self.target, "fusions": self.fusions,
@@ -195,15 +195,16 @@ class Prices(View):
         columns = ["rule", "fusions", "gaining", "refusals", "bytes", "time", "example", "measured", "note"]
         rows = [
             (
-                one.rule, str(one.fusions), str(one.gaining), str(one.refusals), _signed(bytes_label, one.bytes),
-                _signed(seconds_label, one.seconds), _named(one.example),
-                "" if math.isnan(one.measured) else _signed(seconds_label, one.measured), one.note,
+                row.rule, str(row.fusions), str(row.gaining), str(row.refusals), _signed(bytes_label, row.bytes),
+                _signed(seconds_label, row.seconds), _named(row.example),
+                "" if math.isnan(row.measured) else _signed(seconds_label, row.measured), row.note,
             )
-            for one in (*self.rows, self.together)
+            for row in (*self.rows, self.together)
         ]
-        kept = [n for n, name in enumerate(columns) if name not in {"measured", "note"} or any(row[n] for row in rows)]
+        may_be_empty = {"measured", "note"}
+        places = [n for n, name in enumerate(columns) if name not in may_be_empty or any(row[n] for row in rows)]
         return Table(
-            columns=tuple(columns[n] for n in kept), rows=tuple(tuple(row[n] for n in kept) for row in rows),
+            columns=tuple(columns[n] for n in places), rows=tuple(tuple(row[n] for n in places) for row in rows),
             numeric=frozenset({"fusions", "gaining", "refusals", "bytes", "time", "measured"}),
             strong=frozenset({len(rows) - 1}),
         )
@@ -215,11 +216,11 @@ class Prices(View):
         )
         rows = tuple(
             (
-                one.rule, one.fusions, one.gaining, one.refusals, one.bytes, one.seconds * 1e6, _named(one.example),
-                0 if one.example is None else one.example.bytes,
-                0.0 if one.example is None else one.example.seconds * 1e6, one.measured * 1e6, one.note,
+                row.rule, row.fusions, row.gaining, row.refusals, row.bytes, row.seconds * 1e6, _named(row.example),
+                0 if row.example is None else row.example.bytes,
+                0.0 if row.example is None else row.example.seconds * 1e6, row.measured * 1e6, row.note,
             )
-            for one in (*self.rows, self.together)
+            for row in (*self.rows, self.together)
         )
         return Records(columns=columns, rows=rows)
 
@@ -275,12 +276,12 @@ def price(
         sums.add(entry.name, *entry.load(), make)
         if progress is not None:
             progress(done, len(entries), entry.name)
-    found = sums.prices()
+    prices = sums.prices()
     if not measure:
-        return found
+        return prices
     small = {entry.name: entry for entry in entries if entry.small_script}
-    timed = [_measured(row, small, make) for row in (*found.rows, found.together)]
-    return replace(found, rows=tuple(timed[:-1]), together=timed[-1])
+    timed = [_measured(row, small, make) for row in (*prices.rows, prices.together)]
+    return replace(prices, rows=tuple(timed[:-1]), together=timed[-1])
 
 
 class _Sums:
@@ -291,16 +292,16 @@ class _Sums:
         self._together = RulePrice(rule=ALL, fusions=0, gaining=0, refusals=0)
         self._fusions, self._seconds, self._target = 0, 0.0, ""
 
-    def add(self, name: str, definition: object, given: Sequence[Any] | None, make: Callable[..., Plan]) -> None:
+    def add(self, name: str, definition: object, arguments: Sequence[Any] | None, make: Callable[..., Plan]) -> None:
         """Add the prices of one fusion."""
-        before = make(definition, given)
+        before = make(definition, arguments)
         self._fusions += 1
         self._seconds += predicted_seconds(before)
         self._target = before.target
         refusals, sentences = _refusals(before.decisions)
         if len(before.segments) < 2:  # refusals that separate nothing in the final plan do not count
             return
-        inputs = tuple(before.inputs if given is None else given)
+        inputs = tuple(before.inputs if arguments is None else arguments)
 
         def without(schedulers: Any, sentence: str) -> PricedExample:
             after = segmented_by(before, schedulers)
@@ -358,12 +359,12 @@ def _measured(row: RulePrice, small: dict[str, CorpusEntry], make: Callable[...,
     example = row.example
     if example is None:
         return row
-    plans, given = [example.before, example.after], list(example.given)
+    plans, arrays = [example.before, example.after], list(example.given)
     if example.name in small:
-        fd, given = small[example.name].load(small=True)
-        plans = [make(fd, given), make(fd, given, schedulers=example.after.oracle.schedulers)]
-    given = [value.materialize() if isinstance(value, TensorSpec) else value for value in given]
-    before, after = time([plan.renamed(n) for plan, n in zip(plans, ("with", "without"), strict=True)], given,
+        fd, arrays = small[example.name].load(small=True)
+        plans = [make(fd, arrays), make(fd, arrays, schedulers=example.after.oracle.schedulers)]
+    arrays = [value.materialize() if isinstance(value, TensorSpec) else value for value in arrays]
+    before, after = time([plan.renamed(n) for plan, n in zip(plans, ("with", "without"), strict=True)], arrays,
                          progress=False).totals
     form = "small form on " if example.name in small else ""
     return replace(row, measured=before.median - after.median, note=f"{form}{before.device}")

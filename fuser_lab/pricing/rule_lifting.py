@@ -48,7 +48,7 @@ def segmented_by(plan: Plan, schedulers: Sequence[Scheduler]) -> Plan:
 
 def moved_bytes(plan: Plan) -> int:
     """Return the bytes that the segments of a plan read and write."""
-    return sum(one.bytes for one in plan.segments)
+    return sum(segment.bytes for segment in plan.segments)
 
 
 def predicted_seconds(plan: Plan) -> float:

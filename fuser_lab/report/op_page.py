@@ -1,4 +1,4 @@
-"""The page of all ops: the arguments, result dtypes and targets of each, all determined by running the library.
+"""All ops with their arguments, result dtypes and targets, determined by running the library.
 
 Dtypes come from the ops' samples. To find the kernels, samples of different dtypes are recorded with one more op after
 them, cut as nvFuser would, and lowered for both targets: an op is in a kernel if its segment has one.
@@ -21,7 +21,6 @@ from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
 from fuser_lab.ops.registry import Sample
 from fuser_lab.ops.unsupported import UNSUPPORTED
 from fuser_lab.passes import PRESEGMENTATION
-from fuser_lab.report.accuracy_page import accuracy_lines, stated
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmentedGroup, segment
 from fuser_lab.targets import CPU, CUDA
@@ -42,7 +41,6 @@ FAMILIES: tuple[tuple[str, frozenset[OpKind] | None], ...] = (
 )
 _FOREIGN = FAMILIES[-1][0]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_SHOWN_RULES = 6
 _ASKED = 3  # samples per op: cutting and lowering a segment takes some milliseconds
 
 
@@ -190,81 +188,19 @@ def _flat(result: Any) -> Iterator[Any]:
         yield result
 
 
-# The page
-
-
 def unsupported_rows() -> tuple[tuple[str, str], ...]:
     """Return the ops that nvFuser has and fuser_lab lacks, with the reason."""
     return tuple(sorted(UNSUPPORTED.items()))
 
 
 def op_data() -> dict[str, Any]:
-    """Return everything on the page, JSON-ready."""
+    """Return all ops, supported and not, JSON-ready."""
     return {
         "schema": "fuser_lab.ops",
         "version": 1,
         "ops": [asdict(row) for row in op_rows()],
         "unsupported": [{"name": name, "reason": reason} for name, reason in unsupported_rows()],
     }
-
-
-_ACCURACY = (
-    "These tables list the largest error found for each pointwise op, in units in the last place of the result's",
-    "dtype, against a reference of higher precision: float64 for floats of up to 32 bits, long double or mpmath for",
-    "Double. Operands are random bit patterns, numbers of ordinary size, neighbours of zeros and poles, and special",
-    "values; an infinity or NaN in the wrong place would appear as NaN. Errors of complex results are distances in the",
-    "plane, for finite operands whose squares neither overflow nor vanish. CUDA kernels may flush results below",
-    "the smallest normal number to zero; such results are left out. `lerp` and `addcmul` add terms that may",
-    "cancel, so their errors are small relative to the operands, not to the result; the real `sigmoid` and",
-    "`silu` return 0 if exp(-x) overflows. `exp2` and `pow` of ComplexDouble lose the precision that whole turns of",
-    "their angle take up. `python -m fuser_lab ops --accuracy` repeats the measurement; [numbers](numbers.md) has the",
-    "rules for special values.",
-)
-
-
-def op_markdown() -> str:
-    """Return the page as Markdown."""
-    rows = op_rows()
-    missing = unsupported_rows()
-    lines = [
-        "# Ops",
-        "",
-        "<!-- Made by `python -m fuser_lab ops --markdown > docs/ops.md`; a test fails when it is stale. -->",
-        "",
-        f"`fd.ops` has {len(rows)} ops. The first column shows each op's signature; *dtypes* lists operands and",
-        "results of the op's samples. The NumPy reference evaluates every op. *CPU* and *CUDA* say whether a generated",
-        "kernel or the array library of the inputs computes the op; *library* names the library that evaluates torch",
-        "tensors outside kernels (torch itself, or NumPy on copies).",
-        "",
-    ]
-    for title, _ in FAMILIES:
-        family = [row for row in rows if row.family == title]
-        if family:
-            lines += [f"## {title}", "", *_family_table(family), ""]
-    lines += ["## Accuracy", "", *_ACCURACY, "", *accuracy_lines(stated())]
-    lines += ["## Not supported", "", *_unsupported_table(missing), ""]
-    return "\n".join(lines)
-
-
-def _family_table(rows: Sequence[OpRow]) -> Iterator[str]:
-    columns = ("call", "description", "dtypes", "reference", *TARGETS.values(), "library")
-    yield f"| {' | '.join(columns)} |"
-    yield "|---" * len(columns) + "|"
-    for row in rows:
-        shown = [f"{operands} → {results}" for operands, results in row.dtypes[:_SHOWN_RULES]]
-        dtypes = "; ".join(shown) + (f"; {len(row.dtypes) - _SHOWN_RULES} more" if row.dtypes[_SHOWN_RULES:] else "")
-        kernels = [row.kernels[target] for target in TARGETS]
-        cells = (f"`{row.signature}`", row.doc, dtypes, row.reference, *kernels, row.library)
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _unsupported_table(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    yield "nvFuser has these ops; calling one raises an `UnsupportedError` that names it."
-    yield ""
-    yield "| name | why |"
-    yield "|---|---|"
-    for name, reason in rows:
-        yield f"| `{name}` | {reason} |"
 
 
 def op_text(rows: Sequence[OpRow]) -> str:

@@ -18,9 +18,9 @@ import numpy as np
 
 from fuser_lab.targets import CUDA
 
-WARM_UP = 3
-LEAST_SAMPLES = 5
-MOST_SAMPLES = 300
+WARM_UP = 3  # calls before the first sample, which compile and fill caches
+LEAST_SAMPLES = 5  # samples even if the time limit has passed: fewer have no quartiles
+MOST_SAMPLES = 300  # samples at most, for calls that take little of the time limit
 SHORTEST = 50e-6  # seconds; faster calls run several times per sample
 _TURNS = 10
 _HEAD_START = 100_000  # cycles that the GPU waits, so that the host has launched everything before the clock starts

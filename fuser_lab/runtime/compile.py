@@ -22,7 +22,7 @@ _MACHINE_CODE = (
     "bits_cpu.py", "called_functions.py", "called_loops.py", "complex_functions.py", "cpu_kernels.py",
     "intrinsics_cpu.py", "llvm_worker.py", "narrow_floats_cpu.py", "pipelines.py", "polynomials.py", "threads.py",
 )
-_MOST_SOURCES = 256
+_MOST_SOURCES = 256  # sources whose functions stay in memory, the most recent ones
 
 _DEFINED: Recent[str, Mapping[str, Any]] = Recent(_MOST_SOURCES)
 _LOCK = new_lock()

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_LN_2 = 0.6931471805599453
-_LN_10 = 2.302585092994046
+_LN_2 = 0.6931471805599453  # the Double next to the natural logarithm of 2
+_LN_10 = 2.302585092994046  # the Double next to the natural logarithm of 10
 _LARGE = 700.0  # its exponential is finite; that of 1.02 times this value overflows
 
 NAMES = (

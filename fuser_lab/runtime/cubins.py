@@ -19,7 +19,7 @@ from fuser_lab.runtime.cuda_compilers import distributions_of
 from fuser_lab.runtime.interrupts import interrupts_deferred
 from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code, refused
 
-_FORMAT = 3
+_FORMAT = 3  # version of the files; part of their names, so that other versions are compiled again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

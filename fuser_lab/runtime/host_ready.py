@@ -25,7 +25,7 @@ from fuser_lab.runtime.evaluate import Origin, Seen, needs_scalars, view_of
 from fuser_lab.runtime.launcher import HostCall
 from fuser_lab.runtime.ready import GUARDS, LARGEST_WORD, guard_of, span_of
 
-_KEPT = 2
+_KEPT = 2  # stored runs per plan, the most recent ones
 _ADDRESS = object.__basicsize__  # offset of an array's address, after the object header
 _NUMBERS: Mapping[DataType, type] = {
     DataType.Double: float, DataType.Float: float, DataType.Int: int, DataType.Index: int, DataType.Int32: int,

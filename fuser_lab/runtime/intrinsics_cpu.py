@@ -20,7 +20,7 @@ from fuser_lab.runtime.bits_cpu import bits_of_double, bits_of_float, double_of_
 from fuser_lab.runtime.complex_functions import complex_functions
 from fuser_lab.runtime.pipelines import njit
 
-_CACHE_LINE = 64
+_CACHE_LINE = 64  # bytes
 _SHORT = 16  # bits
 _KEY_0, _KEY_1 = PHILOX_KEY_STEPS
 _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS

@@ -5,8 +5,8 @@ import os
 import time
 from pathlib import Path
 
-MOST_BYTES = 512 << 20
-MOST_FILES = 10_000
+MOST_BYTES = 512 << 20  # bytes of a directory
+MOST_FILES = 10_000  # files of a directory
 _KEPT_SHARE = 0.8  # of the limits, so that not every process has to remove files
 _YOUNG = 600  # seconds in which another process may still be writing or reading a file
 

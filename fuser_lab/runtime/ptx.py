@@ -16,7 +16,7 @@ from fuser_lab.runtime.compile import content_key, functions_of, source_path
 from fuser_lab.runtime.cuda_compilers import compiler_named
 from fuser_lab.runtime.interrupts import interrupts_deferred
 
-HOPPER = (9, 0)
+HOPPER = (9, 0)  # compute capability that kernels are compiled for without a device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

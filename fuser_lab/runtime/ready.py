@@ -22,7 +22,7 @@ from fuser_lab.ir import TensorView, Val
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Seen, detached
 
-_KEPT = 2
+_KEPT = 2  # stored runs per plan, the most recent ones
 _SEQUENCES = frozenset({list, tuple})
 GUARDS = 4  # kept guards, because guards also distinguish tensors by irrelevant properties such as requires_grad
 LARGEST_WORD = 1 << 31  # of integers that any word of a kernel can hold; others take the slow path

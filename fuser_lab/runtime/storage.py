@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-ALIGNMENT = 64
+ALIGNMENT = 64  # bytes of a cache line, and more than the widest access
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from fuser_lab.errors import CacheWarning, warn
 from fuser_lab.forks import new_lock
 from fuser_lab.runtime.oldest import remove_oldest
 
-MOST_FILE_BYTES = 64 << 20
+MOST_FILE_BYTES = 64 << 20  # bytes of the largest file that is read
 _FOLDER = "kernels"
 _MAGIC = b"fuser_lab 1\n"
 _DIGEST = 32  # bytes

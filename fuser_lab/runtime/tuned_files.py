@@ -24,8 +24,8 @@ from fuser_lab.schedule.parameters import checked
 from fuser_lab.schedule.tuned_parameters import KeptResult, Machine
 
 _SCHEMA: Final = "fuser_lab.tuned"
-_VERSION: Final = 1
-_MOST_BYTES: Final = 1 << 16
+_VERSION: Final = 1  # version of the schema; files of another version are not read
+_MOST_BYTES: Final = 1 << 16  # bytes of the largest file that is read
 
 _WARNED: set[str] = set()
 

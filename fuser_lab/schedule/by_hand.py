@@ -15,9 +15,9 @@ from fuser_lab.ir.alike_transforms import mapped_positions
 from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType
 from fuser_lab.schedule.state import Style
 
-THREADS = 128
+THREADS = 128  # threads per block of a schedule by hand, as of the automatic kernels of elements
 TILE, ROWS = 32, 8  # elements per side of a tile, and rows of it that the threads move at a time
-ACCESS_BYTES = 16
+ACCESS_BYTES = 16  # bytes of the widest access of one thread
 _GRID = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
 
 
@@ -89,14 +89,14 @@ def forms_of(scheduler: SchedulerType) -> "tuple[LoopForm, ...]":
         If there are none; the message says what transforms cannot express.
     """
     if scheduler not in _FORMS:
-        known = ", ".join(s.value for s in _FORMS)
+        supported = ", ".join(s.value for s in _FORMS)
         why = _LACKING.get(scheduler, "no transforms express its kernels")
-        msg = f"schedule: {scheduler.value} cannot be written as transforms: {why}. Supported schedulers: {known}."
+        msg = f"schedule: {scheduler.value} cannot be written as transforms: {why}. Supported schedulers: {supported}."
         raise UnsupportedError(msg)
     return _FORMS[scheduler]
 
 
-def _cached(hand: HandSchedule, fusion: Fusion) -> list[str]:
+def _cache(hand: HandSchedule, fusion: Fusion) -> list[str]:
     """Cache inputs and outputs in registers; return the copies of inputs."""
     copies = [
         hand.add_made("cache_after", tensor.name, cached_uses=()).name
@@ -116,7 +116,7 @@ def _is_read_in_place(hand: HandSchedule, tensor: TensorView) -> bool:
     return bool(readers) and all(expr.kind not in _ELSEWHERE for expr in readers)
 
 
-def _merged(hand: HandSchedule, name: str, first: int, count: int) -> None:
+def _merge(hand: HandSchedule, name: str, first: int, count: int) -> None:
     for _ in range(count - 1):
         hand.add("merge", name, axis_o=first, axis_i=first + 1)
 
@@ -135,7 +135,7 @@ def _parallel(hand: HandSchedule, name: str, types: Mapping[int, ParallelType]) 
     hand.add("parallelize_like", name, pos=-1, selected_tensors=(), selected_parallel_types=())
 
 
-def _vectorized(hand: HandSchedule, reference: str, names: Sequence[str]) -> None:
+def _vectorize(hand: HandSchedule, reference: str, names: Sequence[str]) -> None:
     """Vectorize the innermost loops of copies that are mapped to the reference's innermost loop, if legal.
 
     Results of whole rows have a broadcast axis in its place, which has nothing to vectorize.
@@ -153,18 +153,18 @@ def _vectorized(hand: HandSchedule, reference: str, names: Sequence[str]) -> Non
             continue
 
 
-def _finished(hand: HandSchedule) -> None:
+def _finish(hand: HandSchedule) -> None:
     hand.add("inline_most", "", selected_tensors=())
 
 
-def _arranged(hand: HandSchedule, name: str, positions: Sequence[Sequence[int]]) -> list[int]:
+def _arrange(hand: HandSchedule, name: str, positions: Sequence[Sequence[int]]) -> list[int]:
     """Reorder a tensor's loops into sections and merge each section; return the number of loops left in each."""
     order = [position for section in positions for position in section]
     if order != list(range(len(order))):
         hand.add("reorder", name, order=tuple((old, new) for new, old in enumerate(order)))
     counts: list[int] = []
     for section in positions:
-        _merged(hand, name, sum(counts), len(section))
+        _merge(hand, name, sum(counts), len(section))
         counts.append(int(bool(section)))
     return counts
 
@@ -177,12 +177,12 @@ def _blocks(count: int) -> dict[int, ParallelType]:
 def _pointwise(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     """``[i, j, ...] -> [unroll, BIDx, TIDx, V]``, all tensors alike."""
     _without_reductions(fusion)
-    copies = _cached(hand, fusion)
+    copies = _cache(hand, fusion)
     reference = _largest(hand)
     count = len(hand.scheduled.tensors[reference].loop)
     if not count:
         return
-    (last,) = (n - 1 for n in _arranged(hand, reference, [range(count)]))
+    (last,) = (n - 1 for n in _arrange(hand, reference, [range(count)]))
     _split(hand, reference, last, params.vector, "vector")
     _split(hand, reference, last, params.threads * params.rows, "threads")
     types = {**_blocks(last + 1), last + 1: ParallelType.block_x}
@@ -195,31 +195,32 @@ def _pointwise(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
         }
     hand.add("transform_like", reference, selected_tensors=())
     _parallel(hand, reference, types)
-    _vectorized(hand, reference, [*copies, *_written(hand)])
-    _finished(hand)
+    _vectorize(hand, reference, [*copies, *_output_names(hand)])
+    _finish(hand)
 
 
 def _largest(hand: HandSchedule) -> str:
     """Return the output with the most axes, broadcast axes excluded."""
     return max(
-        _written(hand), key=lambda n: sum(not a.is_broadcast for a in hand.scheduled.tensors[n].tensor.domain.axes),
+        _output_names(hand),
+        key=lambda n: sum(not a.is_broadcast for a in hand.scheduled.tensors[n].tensor.domain.axes),
     )
 
 
-def _written(hand: HandSchedule) -> list[str]:
+def _output_names(hand: HandSchedule) -> list[str]:
     scheduled = hand.scheduled
     return [n for n, t in scheduled.tensors.items() if t.memory is GLOBAL and not scheduled.is_input(n)]
 
 
 def _reductions(fusion: Fusion) -> list[Expr]:
-    found = [e for e in fusion.exprs if e.kind is OpKind.REDUCTION]
-    if not found:
+    reductions = [e for e in fusion.exprs if e.kind is OpKind.REDUCTION]
+    if not reductions:
         msg = "it has no reduction."
         raise ScheduleError(msg)
-    if any(len(e.outputs) > 1 for e in found):
+    if any(len(e.outputs) > 1 for e in reductions):
         msg = "Welford has three results."
         raise ScheduleError(msg)
-    return found
+    return reductions
 
 
 def _without_reductions(fusion: Fusion) -> None:
@@ -228,7 +229,7 @@ def _without_reductions(fusion: Fusion) -> None:
         raise ScheduleError(msg)
 
 
-def _reduced(tensor: TensorView) -> tuple[int, ...]:
+def _reduced_axes(tensor: TensorView) -> tuple[int, ...]:
     return tuple(i for i, axis in enumerate(tensor.domain.logical) if axis.is_reduction)
 
 
@@ -242,13 +243,13 @@ def _sections(hand: HandSchedule, fusion: Fusion) -> tuple[str, tuple[int, ...],
     logical = hand.scheduled.tensors[name].tensor.domain.logical
     largest = _largest(hand)
     matched = mapped_positions(hand.scheduled, largest, RULES).get(name, {})
-    wanted = [i for i, axis in enumerate(logical) if axis.is_reduction]
-    if largest != name and set(wanted) <= matched.keys():
+    reduced_axes = [i for i, axis in enumerate(logical) if axis.is_reduction]
+    if largest != name and set(reduced_axes) <= matched.keys():
         # A reshape may split or merge kept axes on the way; the loops of its result then also serve the other tensors.
-        reduced = tuple(sorted(matched[i] for i in wanted))
+        reduced = tuple(sorted(matched[i] for i in reduced_axes))
         count = len(hand.scheduled.tensors[largest].loop)
         return largest, tuple(i for i in range(count) if i not in reduced), reduced
-    reduced = _reduced(hand.scheduled.tensors[name].tensor)
+    reduced = _reduced_axes(hand.scheduled.tensors[name].tensor)
     return name, tuple(i for i in range(len(logical)) if i not in reduced), reduced
 
 
@@ -264,11 +265,11 @@ def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     If several blocks share a row, ``r`` is divided among them, ``[r, BIDy]``, and a second phase combines their
     results.
     """
-    copies = _cached(hand, fusion)
-    reference, kept, reduced = _sections(hand, fusion)
+    copies = _cache(hand, fusion)
+    reference, kept_loops, reduced = _sections(hand, fusion)
     # A single reduction whose result is not needed along with its operand: each thread first reduces its own elements.
-    alone = len(_reductions(fusion)) == 1 and bool(_reduced(hand.scheduled.tensors[reference].tensor))
-    outer, inner = _arranged(hand, reference, [kept, reduced])
+    alone = len(_reductions(fusion)) == 1 and bool(_reduced_axes(hand.scheduled.tensors[reference].tensor))
+    outer, inner = _arrange(hand, reference, [kept_loops, reduced])
     last = outer + inner - 1
     _split(hand, reference, last, params.vector, "vector")
     _split(hand, reference, last, params.threads, "threads")
@@ -287,12 +288,12 @@ def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     if alone:
         reduced_loops = range(outer + shift, len(hand.scheduled.tensors[reference].loop))
         kept_for_others = {ParallelType.block_x, ParallelType.grid_y}
-        own = tuple(place for place in reduced_loops if types.get(place) not in kept_for_others)
-        reference = hand.add_made("rfactor", reference, axes=own).name
+        thread_loops = tuple(place for place in reduced_loops if types.get(place) not in kept_for_others)
+        reference = hand.add_made("rfactor", reference, axes=thread_loops).name
     hand.add("transform_like", reference, selected_tensors=())
     _parallel(hand, reference, types)
-    _vectorized(hand, reference, [*copies, *_written(hand)])
-    _finished(hand)
+    _vectorize(hand, reference, [*copies, *_output_names(hand)])
+    _finish(hand)
 
 
 def _later(types: Mapping[int, ParallelType], first: int, count: int) -> dict[int, ParallelType]:
@@ -302,9 +303,9 @@ def _later(types: Mapping[int, ParallelType], first: int, count: int) -> dict[in
 
 def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     """``[i, r] -> [BIDx, TIDx, r, unroll, TIDy, V]``: threads in y share a column."""
-    copies = _cached(hand, fusion)
-    reference, kept, reduced = _sections(hand, fusion)
-    outer, inner = _arranged(hand, reference, [kept, reduced])
+    copies = _cache(hand, fusion)
+    reference, kept_loops, reduced = _sections(hand, fusion)
+    outer, inner = _arrange(hand, reference, [kept_loops, reduced])
     if not outer:
         msg = "all axes are reduced."
         raise ScheduleError(msg)
@@ -333,13 +334,13 @@ def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     if params.parts > 1:
         loops = hand.scheduled.tensors[reference].loop
         shared = {ParallelType.block_y, ParallelType.grid_y}
-        own = tuple(n for n, axis in enumerate(loops) if axis.is_reduction and types.get(n) not in shared)
-        reference = hand.add_made("rfactor", reference, axes=own).name
+        thread_loops = tuple(n for n, axis in enumerate(loops) if axis.is_reduction and types.get(n) not in shared)
+        reference = hand.add_made("rfactor", reference, axes=thread_loops).name
     hand.add("transform_like", reference, selected_tensors=())
     _parallel(hand, reference, types)
     if params.full:
-        _vectorized(hand, reference, [*copies, *_written(hand)])
-    _finished(hand)
+        _vectorize(hand, reference, [*copies, *_output_names(hand)])
+    _finish(hand)
 
 
 def _reduction(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
@@ -349,7 +350,7 @@ def _reduction(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
 def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     """``[i, j] -> [BIDx, BIDy, tile, TIDy, TIDx]``: tensors in the other memory order go through shared memory."""
     _without_reductions(fusion)
-    copies = _cached(hand, fusion)
+    copies = _cache(hand, fusion)
     reference = _largest(hand)
     count = len(hand.scheduled.tensors[reference].loop)
     fastest = {name: axis for name in copies if (axis := _fastest(hand, name, reference)) is not None}
@@ -363,7 +364,7 @@ def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     # [rest, other / tile, last / tile, tile, tile], the rest merged.
     order = [axis for axis in range(count) if axis not in {other, count - 1}]
     hand.add("reorder", reference, order=tuple((old, new) for new, old in enumerate([*order, other, count - 1])))
-    _merged(hand, reference, 0, len(order))
+    _merge(hand, reference, 0, len(order))
     first = int(bool(order))
     _split(hand, reference, first + 1, TILE)
     _split(hand, reference, first, TILE)
@@ -393,13 +394,13 @@ def _fastest(hand: HandSchedule, name: str, reference: str) -> int | None:
     """Return the loop of a reference that runs along the fastest axis of a tensor in memory, before any split."""
     scheduled = hand.scheduled
     domain = scheduled.tensors[name].tensor.domain
-    own = domain.allocation_order[-1]
-    return mapped_positions(scheduled, reference, RULES).get(name, {}).get(own)
+    fastest = domain.allocation_order[-1]
+    return mapped_positions(scheduled, reference, RULES).get(name, {}).get(fastest)
 
 
 LoopForm = Callable[[HandSchedule, Fusion, HandParams], None]
 
-# Ops that read their operand at positions other than the one that they compute.
+# Ops that read their operand at other positions than the position of their result.
 _ELSEWHERE = frozenset({OpKind.RESIZE, OpKind.INDEXING})
 _FORMS: Mapping[SchedulerType, tuple[LoopForm, ...]] = {
     SchedulerType.POINTWISE: (_pointwise,),

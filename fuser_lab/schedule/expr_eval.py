@@ -25,12 +25,12 @@ class ExprEval:
         alone = facts.reserved or facts.matmul or facts.inexact_gather or facts.gather
         if len(exprs) == 1 and alone is not None:
             return accept(self.type, reason(ReasonCode.LIBRARY_CALL, tensor=exprs[0].name, op=exprs[0].op.name))
-        found = facts.not_view
-        if found is None:
+        computing = facts.not_view
+        if computing is None:
             return accept(self.type, _VIEWS)
         # A computing op also rules out every larger candidate; a reshape may become a view behind a permutation.
-        why = reason(ReasonCode.NOT_VIEWS, tensor=found.name, op=found.op.name)
-        return refuse(self.type, why, found.name, monotone=not found.kind.is_view)
+        why = reason(ReasonCode.NOT_VIEWS, tensor=computing.name, op=computing.op.name)
+        return refuse(self.type, why, computing.name, monotone=not computing.kind.is_view)
 
 
 _VIEWS = reason(ReasonCode.VIEWS_OF_INPUTS)

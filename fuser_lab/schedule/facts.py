@@ -33,7 +33,7 @@ _INDEPENDENT = (
 
 
 class Transposed(NamedTuple):
-    """Tensors of which tiles are transposed, and the positions of the innermost axes of both among the first's axes."""
+    """Two tensors whose tiles are transposed into each other, and the innermost axes of both among the first's axes."""
 
     first: TensorView
     second: TensorView
@@ -44,7 +44,7 @@ class CandidateFacts:
     """A candidate with facts about it; a refusal is a reason with the names of expressions that alone cause it.
 
     ``part`` has the facts about an accepted candidate of the same fusion whose expressions this one contains. Where the
-    other expressions only read what it computes, facts begin with those of the part. Results are the same without it.
+    other expressions only read its results, facts begin with the part's facts. Results are the same without it.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class CandidateFacts:
             self.links = fusion_links.of(candidate.exprs)
             self._special = list(filter(_IS_SPECIAL, self.links))
         else:
-            self.links = self._merged(part.links, self._further)
-            self._special = self._merged(part._special, list(filter(_IS_SPECIAL, self._further)))  # noqa: SLF001 - same
+            self.links = self._links_in_order(part.links, self._further)
+            self._special = self._links_in_order(part._special, list(filter(_IS_SPECIAL, self._further)))  # noqa: SLF001 - same
         first: dict[OpKind, Link] = {}
         for link in self._special:
             if link.kind not in first:
@@ -142,7 +142,7 @@ class CandidateFacts:
         names = sorted(self.candidate.key - self._part.candidate.key, key=fusion.positions.__getitem__)
         return self._fusion_links.of([fusion.exprs[fusion.positions[name]] for name in names])
 
-    def _merged(self, links: list[Link], further: list[Link]) -> list[Link]:
+    def _links_in_order(self, links: list[Link], further: list[Link]) -> list[Link]:
         """Return links of the part and further ones in order."""
         places, links = self.candidate.fusion.positions, links.copy() if further else links
         for link in further:
@@ -162,7 +162,7 @@ class CandidateFacts:
         return [tensor for tensor in self.outputs if tensor.name not in names]
 
     def forget_part(self) -> None:
-        """Compute facts from now on without those of the part, which may then be released."""
+        """Compute facts from now on without the part's facts, which may then be released."""
         self._part = None
 
     @property
@@ -273,10 +273,10 @@ class CandidateFacts:
         cyclic = cyclic_reshape(self.exact)
         if cyclic is not None:
             return reason(ReasonCode.CYCLIC_RESHAPE, tensor=cyclic), self.names
-        found = conflicting_reshapes(self.exact)
-        if found is None:
+        conflict = conflicting_reshapes(self.exact)
+        if conflict is None:
             return None
-        return reason(ReasonCode.CONFLICTING_RESHAPES, first=found[0], second=found[1]), self.names
+        return reason(ReasonCode.CONFLICTING_RESHAPES, first=conflict[0], second=conflict[1]), self.names
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -349,8 +349,8 @@ class CandidateFacts:
             missing = coverage.missing(self.exact.concrete(tensor))
             if missing is not None:
                 looked_up = self._only_looked_up(tensor)
-                wanted = (number for number in self.exact.concrete(tensor) if number not in looked_up)
-                missing = coverage.missing(wanted)
+                required = (number for number in self.exact.concrete(tensor) if number not in looked_up)
+                missing = coverage.missing(required)
             if missing is not None:
                 return tensor, missing
         return None
@@ -408,11 +408,11 @@ class CandidateFacts:
         """Why a broadcast axis would need two extents at once, or None."""
         for source, targets in self.exact.concretized.items():
             if len(targets) > 1:
-                (one, a), (two, b) = list(targets.items())[:2]
+                (first, a), (second, b) = list(targets.items())[:2]
                 tensor, axis = self.exact.origin[source]
                 why = reason(
                     ReasonCode.BROADCAST_NOT_UNIQUE, axis=axis, tensor=tensor, a=a, b=b,
-                    first=self.exact.extent[one], second=self.exact.extent[two],
+                    first=self.exact.extent[first], second=self.exact.extent[second],
                 )
                 return why, self.names
         return None
@@ -587,12 +587,12 @@ class CandidateFacts:
                 return ()
             inner.append((tensor, near.of(number)))
         others = {number for tensor, number in inner if tensor.name not in lookups}
-        found: dict[int, list[TensorView]] = {}
+        groups: dict[int, list[TensorView]] = {}
         for tensor, number in inner:
-            if tensor.name in lookups and (number in found or number not in others):
+            if tensor.name in lookups and (number in groups or number not in others):
                 return ()
-            found.setdefault(number, []).append(tensor)
-        return tuple(sorted(map(tuple, found.values()), key=lambda group: -len(group)))
+            groups.setdefault(number, []).append(tensor)
+        return tuple(sorted(map(tuple, groups.values()), key=lambda group: -len(group)))
 
     @cached_property
     def lookups(self) -> frozenset[str]:
@@ -612,8 +612,8 @@ class CandidateFacts:
         """
         if len(self.inner_groups) < 2 or not isinstance(self.reference, TensorView):
             return None
-        wanted = self.exact.concrete(self.reference)
-        first, second = (self._leading(group, wanted) for group in self.inner_groups[:2])
+        axes = self.exact.concrete(self.reference)
+        first, second = (self._leading(group, axes) for group in self.inner_groups[:2])
         if first is None or second is None:
             return None
         places = self._place_of_innermost(first, first), self._place_of_innermost(first, second)
@@ -623,18 +623,18 @@ class CandidateFacts:
             return None
         return Transposed(first, second, (places[0], places[1]))
 
-    def _leading(self, group: Iterable[TensorView], wanted: tuple[int, ...]) -> TensorView | None:
-        """Return the tensor of a group with the most axes of those that have all axes of the reference, or None."""
-        complete = [tensor for tensor in group if self._covers(self.exact.classes[tensor.name], wanted)]
+    def _leading(self, group: Iterable[TensorView], axes: tuple[int, ...]) -> TensorView | None:
+        """Return the tensor with the most axes among the tensors of a group with all axes of the reference, or None."""
+        complete = [tensor for tensor in group if self._covers(self.exact.classes[tensor.name], axes)]
         return max(complete, key=lambda tensor: len(self.exact.concrete(tensor)), default=None)
 
     def _place_of_innermost(self, tensor: TensorView, other: TensorView) -> int | None:
         """Return the position of an axis that is the innermost one of another tensor or mapped to it, or None."""
         number = self.innermost(other)
         near = self.neighbourhoods
-        wanted = None if number is None else near.of(number)
+        target = None if number is None else near.of(number)
         axes = enumerate(self.exact.classes[tensor.name])
-        return next((place for place, c in axes if near.of(self._met(c)) == wanted), None)
+        return next((place for place, c in axes if near.of(self._mapped_class(c)) == target), None)
 
     def innermost(self, tensor: TensorView) -> int | None:
         """Return the class of the innermost axis in memory that is not a broadcast axis, or None.
@@ -650,7 +650,7 @@ class CandidateFacts:
         numbers, broadcast = self.exact.classes[tensor.name], self.exact.broadcast
         return [numbers[place] for place in tensor.domain.allocation_order if not broadcast[numbers[place]]]
 
-    def _met(self, number: int) -> int:
+    def _mapped_class(self, number: int) -> int:
         """Return the class that a broadcast axis is mapped to, or the axis itself."""
         exact = self.exact
         return next(iter(exact.concretized.get(number, ())), number) if exact.broadcast[number] else number
@@ -660,10 +660,10 @@ class CandidateFacts:
         """Classes joined through views."""
         return Neighbourhoods(self.exact)
 
-    def _covers(self, numbers: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    def _covers(self, numbers: tuple[int, ...], required: tuple[int, ...]) -> bool:
         """Whether loops over some axes, and over the axes that broadcast axes are mapped to, reach others."""
         reached = {c for number in numbers for c in (number, *self.exact.concretized.get(number, ()))}
-        return Coverage(self.exact, reached, through_resize=True).missing(wanted) is None
+        return Coverage(self.exact, reached, through_resize=True).missing(required) is None
 
     def _strangers(self) -> tuple[str, str]:
         """Two expressions in different components."""

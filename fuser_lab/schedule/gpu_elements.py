@@ -9,15 +9,15 @@ from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
 AFTER_SCALARS = 4  # chunks per thread that first computes scalars by slow functions, such as a power in Double
 LOOKUPS = 4  # chunks per thread if positions are data: loading a position and then its element is two waits in a row
-MANY_BLOCKS = 16  # per multiprocessor, from which threads have several chunks for one of these reasons
-THREADS = 128  # per block: enough blocks fit on a multiprocessor, and small blocks that end make room soon
-BLOCKS = (1 << 31) - 1  # per launch
-TILE_THREADS = 512
-TILE_BYTES = 128  # per row of a tile: one cache line, for large tensors two
+MANY_BLOCKS = 16  # blocks per multiprocessor from which a thread has several chunks, for scalars or for look-ups
+THREADS = 128  # threads per block: enough blocks fit on a multiprocessor, and small blocks that end make room soon
+BLOCKS = (1 << 31) - 1  # blocks per launch at most, the limit of CUDA in x
+TILE_THREADS = 512  # threads per block that transposes a tile
+TILE_BYTES = 128  # bytes per row of a tile: one cache line, for large tensors two
 LARGEST_TILE = 64  # elements along both sides, for large tensors twice as many
-SMALLEST_TILE = 16
-TILES = 8  # per multiprocessor, from which tiles may be large
-LARGE_TILE_BYTES = 64 << 10  # of shared memory, so that a few blocks fit
+SMALLEST_TILE = 16  # elements along both sides, for small tensors
+TILES = 8  # tiles per multiprocessor from which tiles may be large
+LARGE_TILE_BYTES = 64 << 10  # bytes of shared memory, so that a few blocks fit
 
 
 def element_loops(space: Space) -> LoopSchedule:
@@ -30,9 +30,9 @@ def element_loops(space: Space) -> LoopSchedule:
         return _tiles(space)
     chunks = -(-space.rows // space.vector)
     unroll = space.repeats
-    wanted = LOOKUPS if space.looked_up else AFTER_SCALARS if space.slow_scalars else 1
-    if unroll == 1 and chunks >= wanted * MANY_BLOCKS * THREADS * space.device.sms:
-        unroll = wanted
+    chunks_per_thread = LOOKUPS if space.looked_up else AFTER_SCALARS if space.slow_scalars else 1
+    if unroll == 1 and chunks >= chunks_per_thread * MANY_BLOCKS * THREADS * space.device.sms:
+        unroll = chunks_per_thread
     blocks = min(-(-chunks // (THREADS * unroll)), BLOCKS)
     reasons = [
         f"{space.vector} adjacent elements per thread: the fewest memory accesses of at most 16 bytes"

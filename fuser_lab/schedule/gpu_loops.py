@@ -11,58 +11,61 @@ from fuser_lab.cost.device import WARP, Device
 from fuser_lab.schedule.gpu_caches import eviction, why
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
-SHORT_THREADS = 1536  # per multiprocessor if each has a single access in flight: registers are limited for them
-LEAST_THREADS = 64  # per block
-MOST_THREADS = 512  # per block, so that other blocks load while one stores
-ALL_THREADS = 1024
+SHORT_THREADS = 1536  # threads per multiprocessor that registers are limited for, if each has one access in flight
+LEAST_THREADS = 64  # fewest threads per block
+MOST_THREADS = 512  # threads per block, so that other blocks load while one block stores
+ALL_THREADS = 1024  # threads per block at most, on every device of `DEVICES`
 WAVE = 4  # blocks of 256 threads per multiprocessor that read at the same time
-FEW_PARTS = 4  # of a row: one block reads so few parts before a second phase would begin
-FEW_ROWS = 2  # per multiprocessor
-LONG_ROW = 3 << 17  # bytes that a single block reads so slowly that each of several passes is a launch of all blocks
+FEW_PARTS = 4  # parts of a row from which a second phase that combines them is worth its launch
+FEW_ROWS = 2  # rows per multiprocessor that count as few: blocks then share a row, if it is long
+LONG_ROW = 3 << 17  # bytes of a row from which each pass over few rows is a launch of all blocks
 WARP_ELEMENTS = 32  # elements of a row per lane if a warp has a row to itself
 ELEMENTS = 32  # elements of a row per thread, all in flight at once
 IN_FLIGHT = 8  # loads of a thread that are in flight at once
-KEPT_THREADS = 256  # per block that keeps columns, if enough fit
-KEPT_WIDTH = 4  # elements of an access of such a block
+KEPT_THREADS = 256  # threads per block that keeps columns on chip, if its share of the columns fits in their registers
+KEPT_WIDTH = 4  # elements per access of a block that keeps columns on chip
 COLUMN_WORDS = 40  # registers of a thread for loads of columns in flight and for running sums
-# Least steps of a lane over a row that a warp or part of one processes, by bytes of an access, if some lanes are idle.
+# Fewest steps of a lane over a short row, by bytes of an access, if lanes are idle: a lane then has several loads in
+# flight. The second constant is for narrower accesses. Measured with rows of sixty lengths (2026-11-27).
 SHORT_STEPS = {16: 2.5, 8: 3.5}
-SHORT_STEPS_OF_NARROW = 4.0
-SHIFTED_STEPS = 8  # of a thread over a row that begins anywhere in an access and is read in several passes
-LEAST_ACCESS = 4  # bytes, of such rows
-NEAR_BYTES = 8  # of an access, up to which one lane may read a whole row
+SHORT_STEPS_OF_NARROW = 4.0  # steps, twice as many if the row is read once
+SHIFTED_STEPS = 8  # steps of a thread over a shifted row, so that the two steps with conditions are a small part of all
+LEAST_ACCESS = 4  # bytes of the narrowest access for which accesses of shifted rows are made narrower
+NEAR_BYTES = 8  # bytes of the widest access with which one lane may read a whole row
 # Numbers of steps over a row in registers whose length grows with the batch: few kernels serve all lengths.
 COMMON_STEPS = (1, 2, 4, 8, 16, 24, 32)
-LATER_BYTES = 16  # per group of inputs of later passes, from the third pass on; twice as many in the second
-LATER_ELEMENTS = 24  # of such inputs that a thread has in flight: the L1 cache has most of them
+LATER_BYTES = 16  # bytes per access of inputs of later passes, from the third pass on; twice as many in the second pass
+LATER_ELEMENTS = 24  # elements of these inputs that a thread has in flight: the L1 cache has most of them
 CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
 CLUSTER_RESIDENT = 2  # blocks per multiprocessor for which clusters share rows
-PART_BYTES = 32 << 10  # of a row per block of a cluster that computes a maximum and a sum of exponentials
-PART_THREADS = 256  # per such block
-PART_RESIDENT = 4  # such blocks per multiprocessor, so that a thread has registers for half of its part
-SMALL_PARTS = 4  # blocks per cluster from which such clusters are faster than blocks that keep more
+PART_BYTES = 32 << 10  # bytes of a softmax row per block, if a cluster shares the row
+PART_THREADS = 256  # threads per block of a cluster that shares a softmax row
+PART_RESIDENT = 4  # blocks of these clusters per multiprocessor: a thread then has registers for half of its part
+SMALL_PARTS = 4  # blocks per cluster from which these clusters are faster than blocks that keep larger parts
 BUSY = 0.9  # share of the multiprocessors that have a block if clusters share few rows
 CACHED = 32 << 10  # bytes that a single block leaves to the L1 cache
 BACKWARD_WORDS = 64  # registers of a thread for column sums and the row that adds to them
-MEETING_BYTES = 40 << 10  # of shared memory through which the threads of a block combine results
-MEETING_BUFFER = 16 << 10  # of them for the values of one reduction, in statically sized shared memory
+MEETING_BYTES = 40 << 10  # bytes of shared memory through which the threads of a block combine results
+MEETING_BUFFER = 16 << 10  # bytes of that memory for one reduction, which is sized statically
 SHORT = 16  # elements of a column that one thread reduces by itself
 MANY = 256  # threads per multiprocessor from which no more threads per result are needed
-LINE_BYTES = 128  # of memory that adjacent threads read together
-BLOCK_BYTES = 4 << 10  # that a block reads and writes at least: a multiprocessor takes about 140 cycles to start one
-STAGED_BYTES = 32 << 10  # of shared memory for the rows of a block and their results
-STAGED_LENGTHS = (range(1, 33), range(128, 257))  # of rows that are copied there, if they begin anywhere in an access
+LINE_BYTES = 128  # bytes of a cache line, which adjacent threads read together
+BLOCK_BYTES = 4 << 10  # bytes that a block moves at least: a multiprocessor takes about 140 cycles to start a block
+STAGED_BYTES = 32 << 10  # bytes of shared memory for the rows of a block and their results
+# Elements of shifted rows that are copied to shared memory first. Rows of these lengths gained by it: sums of rows of 7
+# took 60 us instead of 103 us on an H200 (2026-11-27).
+STAGED_LENGTHS = (range(1, 33), range(128, 257))
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
 
 
 def row_loops(space: Space) -> LoopSchedule:
     """Return the loops of a nest whose reduced axis is the fastest in memory; correct for any extents."""
     if space.shifted:
-        found = _shifted_rows(space)
-        if found.split == 1:
+        loops = _shifted_rows(space)
+        if loops.split == 1:
             reason = f"rows of {space.depth} begin anywhere in an access: their first and last accesses are partial"
-            return replace(found, reasons=(*found.reasons, reason))
+            return replace(loops, reasons=(*loops.reasons, reason))
         # Blocks that share a row access single elements.
         space = replace(space, vector=1, shifted=False)
     return _row_loops(space)
@@ -75,10 +78,10 @@ def _shifted_rows(space: Space) -> LoopSchedule:
     """
     width, item = space.vector, _item_bytes(space)
     while True:
-        found = _row_loops(replace(space, vector=width))
-        steps = -(-space.groups(width) // min(found.threads[0] * found.cluster, MOST_THREADS))
-        if space.passes == 1 or found.split > 1 or steps >= SHIFTED_STEPS or width == 2 or width * item <= LEAST_ACCESS:
-            return found
+        loops = _row_loops(replace(space, vector=width))
+        steps = -(-space.groups(width) // min(loops.threads[0] * loops.cluster, MOST_THREADS))
+        if space.passes == 1 or loops.split > 1 or steps >= SHIFTED_STEPS or width == 2 or width * item <= LEAST_ACCESS:
+            return loops
         width //= 2
 
 
@@ -86,13 +89,13 @@ def _row_loops(space: Space) -> LoopSchedule:
     width, depth = space.vector, max(space.depth, 1)
     groups = max(space.groups(width), 1)
     if space.passes == 1 and space.rows < FEW_ROWS * space.device.sms and groups >= MOST_THREADS:
-        found = _parts(space, groups)
-        if found.split >= FEW_PARTS:
-            return found
+        loops = _parts(space, groups)
+        if loops.split >= FEW_PARTS:
+            return loops
     if space.passes > 1 and FEW_ROWS * space.rows <= space.device.sms and depth * space.read_bytes >= LONG_ROW:
-        found = _long_rows(space)
-        busy = space.rows * found.cluster >= BUSY * space.device.sms
-        return found if found.cluster > 1 and busy else _parts(space, groups)
+        loops = _long_rows(space)
+        busy = space.rows * loops.cluster >= BUSY * space.device.sms
+        return loops if loops.cluster > 1 and busy else _parts(space, groups)
     if depth <= WARP * WARP_ELEMENTS and space.rows > 1:
         return _short_rows(space)
     if space.passes == 1:
@@ -120,7 +123,7 @@ def _short_rows(space: Space) -> LoopSchedule:
     groups = max(space.groups(space.vector), 1)
     lanes = _lanes_of_short_row(space, groups, space.vector * item)
     if lanes == 1 < min(groups, space.vector) and space.vector * item > NEAR_BYTES:
-        # A lane alone would read accesses that are far from those of the next lane.
+        # Each lane would read a whole row, far from the accesses of the next lane.
         space, lanes = replace(space, vector=space.vector // 2), 2
     elif depth >= 4 * WARP and (later := _with_later_inputs(space)) is not space:
         # With one group per lane, half of the lanes have several loads in flight.
@@ -241,8 +244,8 @@ def _long_rows(space: Space) -> LoopSchedule:
         return _small_parts(space, parts)
     cluster = 1
     while cluster < space.device.max_cluster:
-        found = in_cluster(space, cluster)
-        if not found.shared or found.resident >= CLUSTER_RESIDENT:
+        loops = in_cluster(space, cluster)
+        if not loops.shared or loops.resident >= CLUSTER_RESIDENT:
             break
         cluster *= 2
     return in_cluster(space, cluster)
@@ -259,9 +262,9 @@ def _small_parts(space: Space, cluster: int) -> LoopSchedule:
     part = replace(space, reduced=(-(-space.depth // cluster),))
     steps = -(-part.groups(space.vector) // PART_THREADS)
     registers = steps // 2
-    kept = steps * PART_THREADS * space.vector * space.input_bytes >> 10
+    kib = steps * PART_THREADS * space.vector * space.input_bytes >> 10
     reason = (
-        f"{cluster} blocks of a cluster share each row, and each keeps {kept} KiB of it on chip: {registers} of "
+        f"{cluster} blocks of a cluster share each row, and each keeps {kib} KiB of it on chip: {registers} of "
         f"{steps} steps in registers, the others in shared memory"
     )
     return LoopSchedule(
@@ -272,15 +275,15 @@ def _small_parts(space: Space, cluster: int) -> LoopSchedule:
 
 
 def in_cluster(space: Space, cluster: int) -> LoopSchedule:
-    """Return the loops of rows of which each block of a cluster keeps a part between passes."""
+    """Return the loops of rows that a cluster shares: each of its blocks keeps a part of a row between passes."""
     part = replace(space, reduced=(-(-max(space.depth, 1) // cluster),))
     groups = max(part.groups(space.vector), 1)
-    found = _in_registers(part, groups) if _fits_registers(part, groups) else _in_shared(part, groups)
+    loops = _in_registers(part, groups) if _fits_registers(part, groups) else _in_shared(part, groups)
     if cluster == 1:
-        return found
+        return loops
     nbytes = space.depth * max(space.input_bytes, 1)
     reason = f"{cluster} blocks of a cluster share each row of {nbytes >> 10} KiB: while some load, others store"
-    return replace(found, cluster=cluster, blocks=0, reasons=(reason, *found.reasons))
+    return replace(loops, cluster=cluster, blocks=0, reasons=(reason, *loops.reasons))
 
 
 def _streamed_rows(space: Space, groups: int) -> LoopSchedule:
@@ -520,17 +523,17 @@ def kept_column_loops(space: Space) -> LoopSchedule | None:
 
 def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
     """Return the loops of columns that the blocks of a cluster keep together; None if they do not fit."""
-    found = _kept_columns(space, cluster, MOST_THREADS, ELEMENTS)
-    if cluster == 1 and found is not None and found.threads[0] * found.threads[1] > KEPT_THREADS:
+    loops = _kept_columns(space, cluster, MOST_THREADS, ELEMENTS)
+    if cluster == 1 and loops is not None and loops.threads[0] * loops.threads[1] > KEPT_THREADS:
         # Several small blocks load and store while others wait at their barriers. Narrow accesses leave registers for
         # more rows, as a thread has a sum for each of its columns.
         narrow = replace(space, vector=min(space.vector, KEPT_WIDTH))
-        return _kept_columns(narrow, cluster, KEPT_THREADS, 2 * ELEMENTS) or found
-    return found
+        return _kept_columns(narrow, cluster, KEPT_THREADS, 2 * ELEMENTS) or loops
+    return loops
 
 
 def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> LoopSchedule | None:
-    """Return the loops of columns of which each of at most so many threads keeps about ``elements``, or None."""
+    """Return the loops of columns that at most so many threads keep, each about ``elements`` of them, or None."""
     width, depth = space.vector, -(-max(space.depth, 1) // cluster)
     each = width * space.streams  # elements of a row that a thread keeps
     groups = -(-space.rows // width)
@@ -545,17 +548,17 @@ def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> Lo
             lanes //= 2
         height = min(max(height, LEAST_THREADS // lanes), threads // lanes)
     steps = steps_of_columns(space, height * cluster)
-    kept = steps * each
+    elements_kept = steps * each
     meeting = lanes * height * width * space.met_bytes if height > 1 else 0
     if cluster > 1:
         meeting += cluster * lanes * width * space.sum_bytes
     blocks = -(-groups // lanes) * cluster
-    if kept > 2 * ELEMENTS or meeting > MEETING_BYTES or blocks < space.device.sms:
+    if elements_kept > 2 * ELEMENTS or meeting > MEETING_BYTES or blocks < space.device.sms:
         return None
     if height > 1 and lanes * height * width * space.widest_sum > MEETING_BUFFER:
         return None
     # One per element, which is not converted again, and others for sums and addresses.
-    registers = 64 if kept <= ELEMENTS else 80 if width <= KEPT_WIDTH else 128
+    registers = 64 if elements_kept <= ELEMENTS else 80 if width <= KEPT_WIDTH else 128
     reason = f"columns stay in registers: {steps} rows of {width} columns for each of {lanes} x {height} threads"
     if cluster > 1:
         reason += f" of a cluster of {cluster} blocks"

@@ -4,14 +4,14 @@ from fuser_lab.cost.device import WARP
 from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
-ELEMENTS = 16  # per thread along a row, for each scan, all in flight at once
-COLUMN_ELEMENTS = 32  # per thread, in all of its columns
-MOST_ROWS = 8  # of a column per thread, one below the other
-ROW_THREADS = 128  # per block if a row has at most a warp
-COLUMN_THREADS = 256  # per block that walks down columns
+ELEMENTS = 16  # elements per thread along a row, for each scan, all in flight at once
+COLUMN_ELEMENTS = 32  # elements per thread, in all of its columns
+MOST_ROWS = 8  # adjacent elements of a column per thread
+ROW_THREADS = 128  # threads per block if a row has at most a warp
+COLUMN_THREADS = 256  # threads per block that walks down columns
 RESIDENT = 1024  # threads per multiprocessor that walk down columns concurrently
 SHARED = 40 << 10  # bytes of shared memory through which the threads of a block combine results
-LINE_BYTES = 64  # contiguous in memory, at least, for a block that walks down columns
+LINE_BYTES = 64  # bytes that are contiguous in memory, at least, for a block that walks down columns
 
 
 def scan_loops(space: Space) -> LoopSchedule:

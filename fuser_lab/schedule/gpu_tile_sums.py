@@ -6,11 +6,11 @@ from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.gpu_elements import SMALLEST_TILE, tile_sides
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
-TILE_BYTES = 256  # per row of a tile
+TILE_BYTES = 256  # bytes per row of a tile: two cache lines
 LARGEST_TILE = 64  # elements along both sides
-THREADS = 256
-MEETING_BYTES = 32 << 10  # of shared memory, besides the tiles, through which the threads of a block combine results
-MEETING_BUFFER = 16 << 10  # of these for the values of one reduction
+THREADS = 256  # threads per block
+MEETING_BYTES = 32 << 10  # bytes of shared memory, besides the tiles, through which threads combine results
+MEETING_BUFFER = 16 << 10  # bytes of that memory for the values of one reduction
 RESIDENT = 4  # blocks per multiprocessor: while some wait at a barrier, others load
 
 

@@ -26,11 +26,11 @@ AROUND = frozenset(
         OpKind.SCALAR,
     },
 )
-REGISTERS_BESIDES = 20  # per thread, for everything but the elements (nvFuser: greedy.cpp:785)
-REGISTER_BYTES = 4
+REGISTERS_BESIDES = 20  # registers per thread, for everything but the elements (nvFuser: greedy.cpp:785)
+REGISTER_BYTES = 4  # bytes of a register
 # Bytes that a block has without asking for more: sharedMemPerBlock of CUDA, equal on all devices so far.
 SHARED_MEMORY = 48 * KIB
-INDEX_BYTES = 8
+INDEX_BYTES = 8  # bytes of a position (Int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,9 @@ class Greedy(Heuristics):
                 return no(self.type, ReasonCode.GREEDY_FOREIGN_OP, link.name, tensor=link.name, op=link.op)
         held = [link for link in facts.links if link.kind in RUNS_ALONG or link.op == "pad"]
         refusal = (
-            facts.reshapes or _symbolic(facts, along) or _scattered(facts, along) or _to_one_element(held)
-            or _permuted(along) or _other_axes(facts, held) or _merged(facts, held) or _too_long(held, device)
+            facts.reshapes or _symbolic(facts, along) or _scatter_refusal(facts, along) or _to_one_element(held)
+            or _order_refusal(along) or _other_axes(facts, held) or _merge_refusal(facts, held)
+            or _too_long(held, device)
             or _too_much_storage(along, device)
         )
         if refusal is not None:
@@ -88,7 +89,7 @@ def _extent(link: Link) -> int:
 def _rows(link: Link) -> Iterator[tuple[int, int]]:
     """Yield the elements of a row that a block holds whole and the bytes of each (nvFuser: greedy.cpp:653-724)."""
     if link.op == "pad":
-        yield prod(link.out.shape[place] for place in _held(link)), link.out.dtype.itemsize
+        yield prod(link.out.shape[place] for place in _held_axes(link)), link.out.dtype.itemsize
     elif link.kind is OpKind.SCATTER:
         index = link.tensors[1]
         source = link.expr.inputs[2]
@@ -185,14 +186,14 @@ def _lines_up(facts: CandidateFacts, along: list[Link]) -> bool:
 
 @follows("scheduler/greedy", "CompileTimeChecker::handle", 379, 382, ReasonCode.SCATTER_INEXACT)
 @follows("scheduler/greedy", "CompileTimeChecker::handle", 384, 389, ReasonCode.SCATTER_SHARED)
-def _scattered(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
+def _scatter_refusal(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
     for link in along:
         if link.kind is not OpKind.SCATTER:
             continue
         target, places = link.tensors[0], link.tensors[1]
-        for axis, (extent, given) in enumerate(zip(target.shape, places.shape, strict=True)):
-            if axis != _dim(link) and extent != given:
-                why = reason(ReasonCode.SCATTER_INEXACT, tensor=link.name, axis=axis, extent=extent, given=given)
+        for axis, (extent, size) in enumerate(zip(target.shape, places.shape, strict=True)):
+            if axis != _dim(link) and extent != size:
+                why = reason(ReasonCode.SCATTER_INEXACT, tensor=link.name, axis=axis, extent=extent, given=size)
                 return why, (link.name,)
         user = next((u.name for u in facts.links if target.name in u.operands and u.name != link.name), None)
         if user is not None:
@@ -214,7 +215,7 @@ def _to_one_element(held: list[Link]) -> Refusal | None:
 
 
 @follows("scheduler/greedy", "CompileTimeChecker::handle", 391, 429, ReasonCode.SCATTER_PERMUTED)
-def _permuted(along: list[Link]) -> Refusal | None:
+def _order_refusal(along: list[Link]) -> Refusal | None:
     """Return a scatter whose operand or result is not row-major, or None."""
     for link in along:
         for tensor in (link.tensors[0], link.out) if link.kind is OpKind.SCATTER else ():
@@ -233,8 +234,8 @@ def _other_axes(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
     return None
 
 
-def _held(link: Link) -> frozenset[int]:
-    """Return the positions of the axes that one block holds whole: those that an op runs along or a pad extends."""
+def _held_axes(link: Link) -> frozenset[int]:
+    """Return the positions of the axes that one block holds whole: an op runs along them, or a pad extends them."""
     if link.op != "pad":
         return frozenset({_dim(link)})
     domain = link.out.domain
@@ -244,25 +245,25 @@ def _held(link: Link) -> frozenset[int]:
 
 def _free(facts: CandidateFacts, link: Link) -> frozenset[int]:
     """Return the classes of the axes that are distributed over blocks."""
-    numbers, broadcast, held = facts.exact.classes[link.operands[0]], facts.exact.broadcast, _held(link)
+    numbers, broadcast, held = facts.exact.classes[link.operands[0]], facts.exact.broadcast, _held_axes(link)
     return frozenset(c for place, c in enumerate(numbers) if place not in held and not broadcast[c])
 
 
 @follows("scheduler/greedy", "CompileTimeChecker::CompileTimeChecker", 288, 312, ReasonCode.GREEDY_MERGED)
-def _merged(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
+def _merge_refusal(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
     """Return a reshape that merges an axis held by one block with one that is distributed over blocks, or None."""
     exact = facts.exact
     kinds: dict[int, set[bool]] = {}
     for link in held:
-        own = _held(link)
+        slots = _held_axes(link)
         for tensor in (link.operands[0], link.name):
             for place, number in enumerate(exact.classes[tensor]):
                 if not exact.broadcast[number]:
-                    kinds.setdefault(number, set()).add(place in own)
+                    kinds.setdefault(number, set()).add(place in slots)
     for derivation in exact.derivations:
-        found = set().union(*(kinds.get(source, set()) for source in derivation.sources))
-        if derivation.name == "merge" and len(found) > 1:
+        places = set().union(*(kinds.get(source, set()) for source in derivation.sources))
+        if derivation.name == "merge" and len(places) > 1:
             return reason(ReasonCode.GREEDY_MERGED, tensor=derivation.expr, first=held[0].name), facts.names
         for result in derivation.results:
-            kinds.setdefault(result, set()).update(found)
+            kinds.setdefault(result, set()).update(places)
     return None

@@ -148,24 +148,24 @@ def _rules_of_any(facts: CandidateFacts) -> Iterator[Refusal | None]:
 def _rules(
     facts: CandidateFacts, inner: Sequence[ReductionPattern], outer: Sequence[ReductionPattern],
 ) -> Iterator[Refusal | None]:
-    yield _interleaved(facts)
+    yield _interleaved_axes(facts)
     yield _not_complementary(inner, outer)
     yield facts.unique_broadcasts
     yield _no_shared_input(facts)
     yield _tied_elsewhere(facts)
     yield needs_buffer(facts)
-    yield _widened(facts)
+    yield _widening_after(facts)
     yield reshape_mixes(facts, inner[0])
     yield facts.expanded_after
 
 
 @follows("scheduler/normalization_utils", "checkIfReductionsAreInnerOuter", 521, 564, ReasonCode.AXES_INTERLEAVED)
-def _interleaved(facts: CandidateFacts) -> Refusal | None:
+def _interleaved_axes(facts: CandidateFacts) -> Refusal | None:
     """Return a reduction whose operand has axes of size 1, or whose reduced axes do not lie together at an end."""
     for link in facts.reductions:
         axes = [
-            "reduced" if slot in link.reduced else "of size 1" if one else "kept"
-            for slot, one in enumerate(link.root_broadcast)
+            "reduced" if slot in link.reduced else "of size 1" if is_one else "kept"
+            for slot, is_one in enumerate(link.root_broadcast)
         ]
         if sum(a != b for a, b in pairwise(axes)) != 1 or "of size 1" in axes:
             return reason(ReasonCode.AXES_INTERLEAVED, tensor=link.name, axes=", ".join(axes)), (link.name,)
@@ -216,8 +216,8 @@ def _no_shared_input(facts: CandidateFacts) -> Refusal | None:
 
 
 def _operands(facts: CandidateFacts, *, inner: bool) -> set[str]:
-    wanted = {p.name for p in facts.patterns if p.inner is inner}
-    return {name for link in facts.reductions if link.name in wanted for name in link.operands}
+    names = {p.name for p in facts.patterns if p.inner is inner}
+    return {name for link in facts.reductions if link.name in names for name in link.operands}
 
 
 @follows(
@@ -284,22 +284,22 @@ def _connected_besides(facts: CandidateFacts) -> Refusal | None:
 
 def _neighbours(links: Iterable[Link]) -> dict[str, list[str]]:
     """Return for each tensor its operands, its users, and the other results of its expression, without repetition."""
-    found: dict[str, dict[str, None]] = {}
+    neighbours: dict[str, dict[str, None]] = {}
     results: dict[Expr, list[str]] = {}
     for link in links:
         siblings = results.setdefault(link.expr, [])
         for other in (*link.operands, *siblings):
-            found.setdefault(link.name, {})[other] = None
-            found.setdefault(other, {})[link.name] = None
+            neighbours.setdefault(link.name, {})[other] = None
+            neighbours.setdefault(other, {})[link.name] = None
         siblings.append(link.name)
-    return {name: list(others) for name, others in found.items()}
+    return {name: list(others) for name, others in neighbours.items()}
 
 
 @follows(
     "scheduler/registry_utils", "hasNonNormalizePostReductionBCast", 586, 843,
     ReasonCode.BROADCAST_AFTER_REDUCTION, ReasonCode.BROADCAST_ELSEWHERE,
 )
-def _widened(facts: CandidateFacts) -> Refusal | None:
+def _widening_after(facts: CandidateFacts) -> Refusal | None:
     """Return where a result is broadcast to an axis that nothing before a reduction has, or None."""
     lost = unresolved_broadcast(facts.flow)
     if lost is None:
@@ -314,11 +314,11 @@ def _widened(facts: CandidateFacts) -> Refusal | None:
 def _ancestors(links: Iterable[Link], names: Iterable[str]) -> set[str]:
     """Return tensors with everything that they are computed from."""
     operands = {link.name: link.operands for link in links}
-    found = set(names)
-    stack = list(found)
+    ancestors = set(names)
+    stack = list(ancestors)
     while stack:
         for name in operands.get(stack.pop(), ()):
-            if name not in found:
-                found.add(name)
+            if name not in ancestors:
+                ancestors.add(name)
                 stack.append(name)
-    return found
+    return ancestors

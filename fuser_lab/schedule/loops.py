@@ -14,17 +14,17 @@ from fuser_lab.targets import target_of
 CPU_PARALLEL_FROM = 1 << 17  # elements; below this number, waking the other cores costs more than it saves
 CPU_TILE = 256  # columns that are traversed several times over all rows: few enough for all of them to stay in caches
 CPU_WHOLE_ROW = 512  # columns up to which rows are not cut, so that a core reads contiguous memory
-CPU_COLUMNS_BYTES = 512 << 10  # of inputs in as many columns, which are read together if that is no more
+CPU_COLUMNS_BYTES = 512 << 10  # bytes of inputs in the columns of a tile up to which they are read together
 CPU_LEAST_TILE = 32  # columns, if there are only a few
 CPU_WIDE_TILE = 4096  # columns that are traversed once: long contiguous ranges, and sums that fit in the L1 cache
 CPU_TRANSPOSED = 64  # elements along both sides of a tile that is transposed in the L1 cache
 CPU_SPLIT = 16  # parts of a reduction with too few results to keep the cores busy
-CPU_SUMS_BYTES = 256 << 10  # of running column sums: half of a core's L2 cache
-CPU_FEW_UNITS = 8
+CPU_SUMS_BYTES = 256 << 10  # bytes of running column sums: half of a core's L2 cache
+CPU_FEW_UNITS = 8  # iterations of the parallel loop that count as few: cores would be idle
 CPU_UNITS = 16  # iterations that occupy 16 cores, for loops that are cut into more iterations at no cost
-PARTIAL_ROWS = 256
-PARTIAL_ELEMENTS = 4096
-PARTIAL_ADDITIONS = 128  # to each of the 32 running values that the compiler makes of a row's sum, if it makes vectors
+PARTIAL_ROWS = 256  # rows that are added to one running column sum, which bounds the rounding error of Float sums
+PARTIAL_ELEMENTS = 4096  # elements of a row that are added to one running sum, for the same reason
+PARTIAL_ADDITIONS = 128  # additions to each of the 32 running values of a row's sum in vectors: as many elements in all
 
 
 def choose_loops(space: Space, target: str) -> LoopSchedule:
@@ -96,9 +96,9 @@ def _gpu_loops(space: Space) -> LoopSchedule:
     tiles = tile_sum_loops(space) if space.transposed != (0, 0) else None
     if tiles is not None:
         return tiles
-    kept = None if space.inner_reduced or space.passes == 1 else kept_column_loops(space)
-    if kept is not None:
-        return kept
+    loops = None if space.inner_reduced or space.passes == 1 else kept_column_loops(space)
+    if loops is not None:
+        return loops
     if not space.inner_reduced and space.is_one_pass:
         return column_loops(space)
     # Lanes that share a column do not read adjacent elements: the lowering traverses columns once per result instead.

@@ -15,11 +15,11 @@ from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
-OLDEST = (7, 5)
-HOPPER = (9, 0)
+OLDEST = (7, 5)  # compute capability of the oldest GPU for which nvFuser has matrix kernels
+HOPPER = (9, 0)  # compute capability from which other rules hold
 MOVES = frozenset({OpKind.COPY, OpKind.BROADCAST, OpKind.SQUEEZE})
 AFTER = MOVES | {OpKind.POINTWISE, OpKind.FACTORY, OpKind.SCALAR}
-MOST_ELEMENTS = 1 << 31
+MOST_ELEMENTS = 1 << 31  # elements per axis that a Hopper kernel indexes with 32 bits (nvFuser: matmul_utils.cpp:1251)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +105,10 @@ def _too_long(facts: CandidateFacts, product: Link, device: Device) -> Refusal |
 
 @follows("scheduler/registry", "checkCanSchedule", 42, 77, ReasonCode.EVALUATED_ONLY)
 def _alone(facts: CandidateFacts) -> Refusal | None:
-    found = facts.reserved or facts.inexact_gather
-    if found is None:
+    link = facts.reserved or facts.inexact_gather
+    if link is None:
         return None
-    return reason(ReasonCode.EVALUATED_ONLY, tensor=found.name, op=found.op), (found.name,)
+    return reason(ReasonCode.EVALUATED_ONLY, tensor=link.name, op=link.op), (link.name,)
 
 
 @follows("scheduler/matmul_utils", "isMatmulFusionDefinitionSupported", 629, 632, ReasonCode.MATMUL_ONE_INPUT)

@@ -22,11 +22,11 @@ Places = tuple[tuple[int, bool], ...]
 
 def monotone_reason(facts: CandidateFacts) -> Reason | None:
     """Return why all schedulers refuse a candidate and every larger one because of its reductions, or None."""
-    found = facts.patterns if facts.reduction is not None else ()
-    if len(found) < 2 or facts.candidate.fusion.has_empty_tensor:  # NoOp accepts tensors without elements
+    patterns = facts.patterns if facts.reduction is not None else ()
+    if len(patterns) < 2 or facts.candidate.fusion.has_empty_tensor:  # NoOp accepts tensors without elements
         return None
-    inner = [p for p in found if p.inner]
-    outer = [p for p in found if not p.inner]
+    inner = [p for p in patterns if p.inner]
+    outer = [p for p in patterns if not p.inner]
     return _other_places(facts, inner) or _other_places(facts, outer) or _both_kinds(facts, inner, outer)
 
 
@@ -35,11 +35,11 @@ def _places(facts: CandidateFacts, pattern: ReductionPattern) -> Places:
     return tuple((facts.exact.extent[c], reduced) for c, reduced in pattern.axes)
 
 
-def _other_places(facts: CandidateFacts, found: list[ReductionPattern]) -> Reason | None:
+def _other_places(facts: CandidateFacts, patterns: list[ReductionPattern]) -> Reason | None:
     """Return two reductions of one kind that no scheduler accepts together, or None."""
-    for other in found[1:]:
-        if _places(facts, other) != _places(facts, found[0]):
-            first = found[0]
+    for other in patterns[1:]:
+        if _places(facts, other) != _places(facts, patterns[0]):
+            first = patterns[0]
             return reason(
                 ReasonCode.PATTERN_MISMATCH, first=first.name, second=other.name, first_numel=first.numel,
                 first_rows=first.rows, second_numel=other.numel, second_rows=other.rows,
@@ -56,17 +56,17 @@ def _both_kinds(
     rows, columns = inner[0], outer[0]
     if _places(facts, columns) != tuple((extent, not reduced) for extent, reduced in _places(facts, rows)):
         return reason(
-            ReasonCode.NOT_COMPLEMENTARY, inner=rows.name, inner_axes=_reduced(rows), outer=columns.name,
-            outer_axes=_reduced(columns),
+            ReasonCode.NOT_COMPLEMENTARY, inner=rows.name, inner_axes=_reduced_text(rows), outer=columns.name,
+            outer_axes=_reduced_text(columns),
         )
-    return _tied(facts, {p.name for p in inner}, {p.name for p in outer}) or _widened(facts)
+    return _tied_reductions(facts, {p.name for p in inner}, {p.name for p in outer}) or _widened_result(facts)
 
 
-def _reduced(pattern: ReductionPattern) -> str:
+def _reduced_text(pattern: ReductionPattern) -> str:
     return f"{[i for i, (_, reduced) in enumerate(pattern.axes) if reduced]} of {len(pattern.axes)} axes"
 
 
-def _tied(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | None:
+def _tied_reductions(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | None:
     """Return a reduction that depends on an outer one, or an expression that combines both kinds, or None."""
     after_outer: dict[str, str] = {}
     after_inner: dict[str, str] = {}
@@ -88,7 +88,7 @@ def _tied(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | N
     return None
 
 
-def _widened(facts: CandidateFacts) -> Reason | None:
+def _widened_result(facts: CandidateFacts) -> Reason | None:
     """Return what broadcasts a column's result to rows again, or None."""
     columns = sum(1 << i for i, p in enumerate(facts.patterns) if not p.inner)
     for name, new in facts.flow.broadcasts_after:

@@ -36,8 +36,8 @@ class NoOp:
                     self.type, ReasonCode.CONCRETE_OUTPUT, output.name, tensor=output.name, elements=output.numel,
                 )
         for link in facts.links if not empty else ():
-            kept = (size for slot, size in enumerate(link.root_extents) if slot not in link.reduced)
-            if link.kind is OpKind.REDUCTION and 0 not in kept:
+            kept_sizes = (size for slot, size in enumerate(link.root_extents) if slot not in link.reduced)
+            if link.kind is OpKind.REDUCTION and 0 not in kept_sizes:
                 elements = prod(link.tensors[0].shape)
                 return no(self.type, ReasonCode.REDUCES_ELEMENTS, link.name, tensor=link.name, elements=elements)
         refusal = common_gate(facts) or (None if empty else facts.index_input)

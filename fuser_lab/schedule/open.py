@@ -94,8 +94,8 @@ def opened(
 
 def rules_lifted(schedulers: Sequence[Scheduler], closed: tuple[Scheduler, ...]) -> tuple[ReasonCode, ...]:
     """Return the rules that `opened` lifted to make these schedulers; empty for schedulers from elsewhere."""
-    rest = [one for one in schedulers[len(closed) :] if isinstance(one, OpenScheduler)]
-    rules = tuple(code for code in LIFTABLE if any(code in one.lifted for one in rest))
+    rest = [scheduler for scheduler in schedulers[len(closed) :] if isinstance(scheduler, OpenScheduler)]
+    rules = tuple(code for code in LIFTABLE if any(code in scheduler.lifted for scheduler in rest))
     return rules if rest and tuple(schedulers) == opened(closed, rules, rest[0].lowering) else ()
 
 

@@ -132,7 +132,7 @@ def _with_short_last_block(
 ) -> tuple[int, int] | None:
     """Return the number of blocks along the reduced axes and the elements per thread, or None to continue the search.
 
-    A few blocks fewer may leave less work for the last one, which the others wait for. If they do not, the search
+    A few blocks fewer may leave less work for the last block, which the others wait for. If they do not, the search
     continues unless the next configuration, with ``following`` blocks along the kept axes, needs more rounds.
     nvFuser: csrc/scheduler/normalization_utils.cpp:239-379 (reduceWorkOfLastBlock), 462-491.
     """

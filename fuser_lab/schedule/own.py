@@ -43,40 +43,41 @@ def with_rule(
         If a scheduler's name is unknown.
     """
     check_called("with_rule: the rule", rule, "facts", "device")
-    given = tuple(schedulers)
-    chosen = {one.value if isinstance(one, SchedulerType) else one for one in types}
-    unknown = sorted(map(str, chosen - {scheduler.type.value for scheduler in given}))
+    base = tuple(schedulers)
+    chosen = {kind.value if isinstance(kind, SchedulerType) else kind for kind in types}
+    unknown = sorted(map(str, chosen - {scheduler.type.value for scheduler in base}))
     if unknown:
-        names = ", ".join(scheduler.type.value for scheduler in given)
+        names = ", ".join(scheduler.type.value for scheduler in base)
         msg = f"with_rule: unknown scheduler {shown(unknown[0])}; choose from {names}."
         raise InputError(msg)
     return tuple(
         RuledScheduler(scheduler, rule) if not chosen or scheduler.type.value in chosen else scheduler
-        for scheduler in given
+        for scheduler in base
     )
 
 
 def written(schedulers: Sequence[Scheduler]) -> str:
     """Return schedulers as a Python expression that names rules and classes."""
-    found = known_set(schedulers)
-    if found is not None:
-        return repr(found)
-    rules = {id(one.rule): one.rule for one in schedulers if isinstance(one, RuledScheduler)}
-    plain = tuple(one.scheduler if isinstance(one, RuledScheduler) else one for one in schedulers)
+    named_set = known_set(schedulers)
+    if named_set is not None:
+        return repr(named_set)
+    ruled = [scheduler for scheduler in schedulers if isinstance(scheduler, RuledScheduler)]
+    rules = {id(scheduler.rule): scheduler.rule for scheduler in ruled}
+    plain = tuple(each.scheduler if isinstance(each, RuledScheduler) else each for each in schedulers)
     if len(rules) == 1 and plain == SCHEDULERS:
-        ruled = [one.type.value for one in schedulers if isinstance(one, RuledScheduler)]
-        types = "" if len(ruled) == len(schedulers) else "".join(f", {name!r}" for name in ruled)
+        names = "".join(f", {scheduler.type.value!r}" for scheduler in ruled)
+        types = "" if len(ruled) == len(schedulers) else names
         return f"fl.with_rule({_name(*rules.values())}{types})"
-    count, shown = len(SCHEDULERS), list(map(_written, schedulers))
+    count, shown = len(SCHEDULERS), list(map(_expression, schedulers))
     at = next((n for n in range(len(shown)) if tuple(schedulers[n : n + count]) == SCHEDULERS), None)
     if at is not None:
         shown[at : at + count] = ["*fl.SCHEDULERS"]
     return f"[{', '.join(shown)}]"
 
 
-def _written(scheduler: Scheduler) -> str:
+def _expression(scheduler: Scheduler) -> str:
     if isinstance(scheduler, RuledScheduler):
-        return f"*fl.with_rule({_name(scheduler.rule)}, schedulers=[{_written(scheduler.scheduler)}])"
+        return f"*fl.with_rule({_name(scheduler.rule)}, schedulers=[{_expression(scheduler.scheduler)}])"
     if scheduler in SCHEDULERS:
         return f"fl.SCHEDULERS[{SCHEDULERS.index(scheduler)}]"
     return f"{type(scheduler).__name__}(...)"

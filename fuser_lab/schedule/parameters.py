@@ -30,13 +30,13 @@ from fuser_lab.targets import Form, target_of
 Value = int | bool | tuple[int, int]
 Values = tuple[tuple[str, Value], ...]
 
-_RESIDENT_THREADS = 2048  # per multiprocessor, for the compute capabilities of `DEVICES`
-_REGISTER_WORDS = 160  # per thread, for the part of a row that it keeps
+_RESIDENT_THREADS = 2048  # threads per multiprocessor, for the compute capabilities of `DEVICES`
+_REGISTER_WORDS = 160  # registers per thread, for the part of a row that it keeps
 _MEETING = 40 << 10  # bytes of shared memory through which the rows of threads of a block combine results
-_UNROLLED = 64
-_ROWS_AHEAD = 2
-_MOST_BLOCKS = (1 << 31) - 1
-_MOST_PARTS = 1 << 16
+_UNROLLED = 64  # iterations of a loop that are written out at most, which limits the length of the code
+_ROWS_AHEAD = 2  # rows per block and step: the present row, and the next row, which is loaded in advance
+_MOST_BLOCKS = (1 << 31) - 1  # blocks per launch at most, the limit of CUDA in x
+_MOST_PARTS = 1 << 16  # parts of a reduction at most, about the limit of CUDA for blocks in y
 _SPLIT_FROM = 2  # elements reduced per result
 
 MEANINGS: Mapping[str, str] = {
@@ -64,7 +64,7 @@ _NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
 }
 
 
-_BITS = 63  # of an integer
+_BITS = 63  # bits of an integer, without its sign
 _FLAGS = ("constants", "parallel", "persistent", "specialized")
 # For rows that also accumulate column sums, on a GPU and on a CPU.
 BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")
@@ -134,8 +134,8 @@ class NestChoice:
         lines = [f"nest {self.number} on {self.target}: {describe(self.schedule, self.space)}"]
         for name, value in self.values.items():
             before = getattr(self.chosen, name)
-            given = "" if before == value else f" ({'kept' if self.is_kept else 'heuristics'}: {before})"
-            lines.append(f"  {name} = {value}{given}: {MEANINGS[name]}")
+            default = "" if before == value else f" ({'kept' if self.is_kept else 'heuristics'}: {before})"
+            lines.append(f"  {name} = {value}{default}: {MEANINGS[name]}")
         return "\n".join(lines)
 
 
@@ -160,7 +160,7 @@ class Chooser:
         if names is None:
             names = _names(space, target, chosen)
         if self._propose is not None:
-            chosen = _proposed(space, target, chosen, names, self._propose(space, target))
+            chosen = _proposal(space, target, chosen, names, self._propose(space, target))
         chosen = replace(chosen, reasons=(*self._notes, *chosen.reasons)) if self._notes else chosen
         self._notes = []
         chosen, is_kept = self._with_kept(number, target, space, chosen, names)
@@ -180,7 +180,7 @@ class Chooser:
         if values:
             schedule, problem = changed(space, target, chosen, values, names)
             if not problem:
-                reason = f"parameters {self._kept.origin}: {_listed(dict(values))}; {self._kept.gain}"
+                reason = f"parameters {self._kept.origin}: {_settings_text(dict(values))}; {self._kept.gain}"
                 return replace(schedule, reasons=(*chosen.reasons, reason)), True
             because = f"parameters {self._kept.origin} are not used: {problem}"
         return (replace(chosen, reasons=(*chosen.reasons, because)) if because else chosen), False
@@ -197,18 +197,19 @@ class Chooser:
         ScheduleError
             If strict, and a value set by hand is illegal or is for a nest that does not exist.
         """
-        found = tuple(self._choices[number] for number in range(count) if number in self._choices)
-        problem = next((choice.problem for choice in found if choice.problem), "")
-        beyond = next((number for number in self._changes if number not in {c.number for c in found}), None)
+        choices = tuple(self._choices[number] for number in range(count) if number in self._choices)
+        problem = next((choice.problem for choice in choices if choice.problem), "")
+        beyond = next((number for number in self._changes if number not in {c.number for c in choices}), None)
         if beyond is not None:
-            problem = f"the kernel has {len(found)} nest{'s' if len(found) != 1 else ''} of loops, given nest {beyond}"
+            nests = f"{len(choices)} nest{'s' if len(choices) != 1 else ''} of loops"
+            problem = f"the kernel has {nests}, given nest {beyond}"
         if strict and problem:
             msg = f"with_params: {problem}."
             raise ScheduleError(msg)
-        return found
+        return choices
 
 
-def _proposed(
+def _proposal(
     space: Space, target: str, chosen: LoopSchedule, names: tuple[str, ...], proposal: LoopSchedule,
 ) -> LoopSchedule:
     """Return loops with the parameters that a user-defined scheduler proposes.
@@ -237,8 +238,8 @@ def _names(space: Space, target: str, chosen: LoopSchedule) -> tuple[str, ...]:
         return KEPT_COLUMN_NAMES
     if chosen.style is Style.TILES and space.reduces:
         return TILE_SUM_NAMES
-    known = SCAN_NAMES if space.scans else _NAMES
-    return known[target_of(target).form, chosen.style]
+    by_style = SCAN_NAMES if space.scans else _NAMES
+    return by_style[target_of(target).form, chosen.style]
 
 
 def changed(
@@ -250,16 +251,16 @@ def changed(
         if name not in names:
             has = ", ".join(names) or "none that can be set"
             return chosen, f"{name} is not a parameter of {where}; it has {has}"
-    given = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
+    settings = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
     has_blocks = target_of(target).has_blocks
-    chosen = _in_given_cluster(space, chosen, given)
-    problem = _illegal(space, chosen, given) if has_blocks else _illegal_on_cpu(space, chosen, given)
+    chosen = _in_given_cluster(space, chosen, settings)
+    problem = _illegal(space, chosen, settings) if has_blocks else _illegal_on_cpu(space, chosen, settings)
     if problem:
         return chosen, f"{problem}, for {where}"
     # mypy cannot know the types of fields by name; they were checked above.
-    reasons = (*chosen.reasons, f"set by hand: {_listed(given)}")
-    schedule = replace(chosen, **given, reasons=reasons)  # type: ignore[arg-type]
-    return (_followed(space, chosen, schedule, given), "") if has_blocks else (schedule, "")
+    reasons = (*chosen.reasons, f"set by hand: {_settings_text(settings)}")
+    schedule = replace(chosen, **settings, reasons=reasons)  # type: ignore[arg-type]
+    return (_with_implied(space, chosen, schedule, settings), "") if has_blocks else (schedule, "")
 
 
 def checked(values: Mapping[str, object]) -> Values:
@@ -270,15 +271,15 @@ def checked(values: Mapping[str, object]) -> Values:
     ArgumentTypeError
         If a name is not that of a parameter, or a value has the wrong type.
     """
-    found: list[tuple[str, Value]] = []
+    pairs: list[tuple[str, Value]] = []
     for name, value in sorted(values.items()):
         if name not in MEANINGS:
             msg = f"with_params: unknown parameter {name!r}; choose from {', '.join(MEANINGS)}."
             raise ArgumentTypeError(msg)
         if name == "threads" and isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_int, value)):
-            found.append((name, (operator.index(value[0]), operator.index(value[1]))))
+            pairs.append((name, (operator.index(value[0]), operator.index(value[1]))))
         elif (isinstance(value, bool) if name in _FLAGS else _is_int(value)):
-            found.append((name, value if isinstance(value, bool) else operator.index(value)))  # type: ignore[arg-type]
+            pairs.append((name, value if isinstance(value, bool) else operator.index(value)))  # type: ignore[arg-type]
         else:
             if isinstance(value, int) and value.bit_length() > _BITS:
                 msg = f"with_params: {name} must fit in {_BITS} bits, given {shown(value)}."
@@ -286,7 +287,7 @@ def checked(values: Mapping[str, object]) -> Values:
             kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(_FLAGS, "a bool")}
             msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {shown(value)}."
             raise ArgumentTypeError(msg)
-    return tuple(found)
+    return tuple(pairs)
 
 
 def _is_int(value: object) -> bool:
@@ -297,13 +298,13 @@ def _is_int(value: object) -> bool:
         return False
 
 
-def _listed(given: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in given.items())
+def _settings_text(settings: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in settings.items())
 
 
-def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> str:
+def _illegal(space: Space, chosen: LoopSchedule, settings: Mapping[str, Value]) -> str:
     """Return why values are illegal on a GPU; empty if they are legal."""
-    schedule = replace(chosen, **given)  # type: ignore[arg-type]
+    schedule = replace(chosen, **settings)  # type: ignore[arg-type]
     x, y = schedule.threads
     vector, style = schedule.vector, chosen.style
     most = space.device.max_threads_per_block
@@ -313,9 +314,9 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
         return f"vector = {vector} must be a power of two that divides {space.vector}, which extents and strides allow"
     if not 1 <= schedule.unroll <= _UNROLLED:
         return f"unroll = {schedule.unroll} must be between 1 and {_UNROLLED}"
-    if "blocks" in given and not 1 <= schedule.blocks <= _MOST_BLOCKS:
+    if "blocks" in settings and not 1 <= schedule.blocks <= _MOST_BLOCKS:
         return f"blocks = {schedule.blocks} must be between 1 and {_MOST_BLOCKS}"
-    if "resident" in given and not 0 <= schedule.resident * x * y <= _RESIDENT_THREADS:
+    if "resident" in settings and not 0 <= schedule.resident * x * y <= _RESIDENT_THREADS:
         return f"resident = {schedule.resident} blocks of {x * y} threads exceed the capacity of a multiprocessor"
     if space.column_sums:
         return _illegal_backward(space, chosen, schedule)
@@ -396,14 +397,14 @@ def _illegal_row(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> 
     return ""
 
 
-def _in_given_cluster(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> LoopSchedule:
+def _in_given_cluster(space: Space, chosen: LoopSchedule, settings: Mapping[str, Value]) -> LoopSchedule:
     """Return the loops to which the other values set by hand are applied if the blocks that share a row are given."""
-    cluster = given.get("cluster", chosen.cluster)
+    cluster = settings.get("cluster", chosen.cluster)
     if not isinstance(cluster, int) or cluster == chosen.cluster or _illegal_cluster(space, cluster):
         return chosen
     if chosen.keeps_columns:
         return columns_in_cluster(space, cluster) or chosen
-    if chosen.persistent or (chosen.split > 1 and space.passes > 1 and given.get("split", 1) == 1):
+    if chosen.persistent or (chosen.split > 1 and space.passes > 1 and settings.get("split", 1) == 1):
         return in_cluster(space, cluster)
     return replace(chosen, split=1)
 
@@ -449,19 +450,19 @@ def _illegal_backward(space: Space, chosen: LoopSchedule, schedule: LoopSchedule
     return ""
 
 
-def _followed(
-    space: Space, chosen: LoopSchedule, schedule: LoopSchedule, given: Mapping[str, Value],
+def _with_implied(
+    space: Space, chosen: LoopSchedule, schedule: LoopSchedule, settings: Mapping[str, Value],
 ) -> LoopSchedule:
     """Return loops with the parameters that follow from the given values."""
     x, _ = schedule.threads
-    if schedule.style is Style.ELEMENTS and "blocks" not in given:
+    if schedule.style is Style.ELEMENTS and "blocks" not in settings:
         chunks = -(-space.rows // schedule.vector)
         return replace(schedule, blocks=max(min(-(-chunks // (x * schedule.unroll)), _MOST_BLOCKS), 1))
     if schedule.keeps_columns:
         return replace(schedule, registers=_kept_steps(space, schedule))
     if schedule.style is not Style.ROWS:
         return schedule
-    if "resident" not in given and schedule.threads != chosen.threads:
+    if "resident" not in settings and schedule.threads != chosen.threads:
         schedule = replace(schedule, resident=0)
     if space.column_sums:
         return replace(schedule, registers=-(-max(space.groups(schedule.vector), 1) // x))
@@ -482,9 +483,9 @@ def _followed(
     return replace(schedule, registers=held, shared=shared, blocks=schedule.blocks if held else 0)
 
 
-def _illegal_on_cpu(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> str:
+def _illegal_on_cpu(space: Space, chosen: LoopSchedule, settings: Mapping[str, Value]) -> str:
     """Return why values are illegal on a CPU; empty if they are legal."""
-    schedule = replace(chosen, **given)  # type: ignore[arg-type]
+    schedule = replace(chosen, **settings)  # type: ignore[arg-type]
     rows = max(space.rows, 1)
     if not 1 <= schedule.grain <= rows:
         return f"grain = {schedule.grain} must be between 1 and {rows}, the number of rows"
@@ -505,13 +506,13 @@ def _illegal_on_cpu(space: Space, chosen: LoopSchedule, given: Mapping[str, Valu
 def suggestions(choice: NestChoice) -> tuple[Values, ...]:
     """Return legal changes of a choice that are worth measuring; `tune` searches these."""
     schedule = choice.schedule
-    found: dict[Values, None] = {}
+    changes: dict[Values, None] = {}
     for values in _grid(choice):
-        wanted = tuple(sorted((name, v) for name, v in values.items() if v != getattr(schedule, name)))
-        _, problem = changed(choice.space, choice.target, choice.chosen, wanted, choice.names)
-        if wanted and not problem:
-            found[wanted] = None
-    return tuple(found)
+        change = tuple(sorted((name, v) for name, v in values.items() if v != getattr(schedule, name)))
+        _, problem = changed(choice.space, choice.target, choice.chosen, change, choice.names)
+        if change and not problem:
+            changes[change] = None
+    return tuple(changes)
 
 
 def _grid(choice: NestChoice) -> list[dict[str, Value]]:

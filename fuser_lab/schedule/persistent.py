@@ -17,11 +17,12 @@ from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 from fuser_lab.schedule.reduction import reshape_mixes
 
-# Above this size exponentials are computed twice rather than kept.
+# Bytes of a row up to which exponentials are kept; those of longer rows are computed twice. The second constant is for
+# devices with much bandwidth per operation (nvFuser: is_high_bandwidth_flops_ratio).
 KEEP_EXP_BYTES = 24 * KIB
-KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
-ACCESS_BYTES = 16  # of the widest access of one thread
-INDEX_BYTES = 8  # of the number of elements, the third result of a Welford
+KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB  # bytes
+ACCESS_BYTES = 16  # bytes of the widest access of one thread
+INDEX_BYTES = 8  # bytes of the number of elements, the third result of a Welford
 
 
 @follows("scheduler/normalization_utils", "checkOpsAndInputs", 1114, 1119, ReasonCode.NO_REDUCTION)

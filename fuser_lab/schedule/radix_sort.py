@@ -17,7 +17,7 @@ def sort_bytes(threads: int, items: int, key_bytes: int) -> int:
     rank = COUNTERS * COUNTER_BYTES * threads + _prefix_sum_bytes(threads)
     tile = threads * items
     padding = tile // WARP if items > UNPADDED_ITEMS and items & (items - 1) == 0 else 0
-    return _aligned(max(rank, max(key_bytes, INDEX_BYTES) * (tile + padding)))
+    return _align(max(rank, max(key_bytes, INDEX_BYTES) * (tile + padding)))
 
 
 def _prefix_sum_bytes(threads: int) -> int:
@@ -25,7 +25,7 @@ def _prefix_sum_bytes(threads: int) -> int:
     if threads % WARP == 0:
         warps = threads // WARP
         # The sum of each warp, a byte of its empty storage, and the sum of the block.
-        return _aligned(warps * (COUNTER_BYTES + 1) + COUNTER_BYTES, 32)
+        return _align(warps * (COUNTER_BYTES + 1) + COUNTER_BYTES, 32)
     # Some of the threads add the counters of all.
     length = -(-threads // min(threads, WARP))
     adding = -(-threads // length)
@@ -34,8 +34,8 @@ def _prefix_sum_bytes(threads: int) -> int:
     steps = (adding - 1).bit_length()
     exchanged = 1 if adding == 1 << steps else COUNTER_BYTES * (adding + (1 << (steps - 1)))
     grid = COUNTER_BYTES * adding * (length + padded)
-    return _aligned(_aligned(exchanged) + _aligned(grid) + COUNTER_BYTES)
+    return _align(_align(exchanged) + _align(grid) + COUNTER_BYTES)
 
 
-def _aligned(size: int, alignment: int = ALIGNMENT) -> int:
+def _align(size: int, alignment: int = ALIGNMENT) -> int:
     return -(-size // alignment) * alignment

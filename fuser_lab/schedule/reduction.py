@@ -35,7 +35,7 @@ def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
     yield common_gate(facts)
     yield facts.index_input
     yield facts.indexed_before_reduction
-    yield _kept(facts)
+    yield _kept_axes_refusal(facts)
     yield facts.pattern_mismatch
     yield facts.unique_broadcasts
     yield _widened_again(facts)
@@ -50,14 +50,14 @@ def reshape_mixes(facts: CandidateFacts, pattern: ReductionPattern) -> Refusal |
     """Return why a reshape is incompatible with the loops of a reduction, or None."""
     if facts.reshape is None:
         return None
-    found = mixing_reshape(facts.exact, pattern)
-    if found is None:
+    mixing = mixing_reshape(facts.exact, pattern)
+    if mixing is None:
         return None
-    return reason(ReasonCode.RESHAPE_MIXES, tensor=found, reduction=pattern.name), (found, pattern.name)
+    return reason(ReasonCode.RESHAPE_MIXES, tensor=mixing, reduction=pattern.name), (mixing, pattern.name)
 
 
 @follows("scheduler/reduction", "canScheduleCompileTime", 161, 168, ReasonCode.PERSISTENT_BUFFER)
-def _kept(facts: CandidateFacts) -> Refusal | None:
+def _kept_axes_refusal(facts: CandidateFacts) -> Refusal | None:
     if not facts.buffers:
         return None
     buffer = facts.buffers[0]
@@ -82,9 +82,9 @@ def _widened_again(facts: CandidateFacts) -> Refusal | None:
 @follows("scheduler/registry_utils", "supportedPostReductionFusion", 909, 983, ReasonCode.NEW_INPUT_AFTER_REDUCTION)
 def _new_input(facts: CandidateFacts) -> Refusal | None:
     pattern = facts.patterns[0]
-    found = facts.flow.new_input_after() if pattern.inner else None
-    if found is None:
+    late_read = facts.flow.new_input_after() if pattern.inner else None
+    if late_read is None:
         return None
-    user, tensor = found
+    user, tensor = late_read
     why = reason(ReasonCode.NEW_INPUT_AFTER_REDUCTION, user=user, reduction=pattern.name, tensor=tensor)
     return why, facts.names

@@ -49,7 +49,7 @@ SCHEDULERS: tuple[Scheduler, ...] = (
 
 _SCHEDULER = "a scheduler, which has a type and a method can_schedule(facts, device)"
 SCHEDULER_LIST = listed(
-    instance(Scheduler, accepted=_SCHEDULER).but(lambda given: not isinstance(given, type), _SCHEDULER),
+    instance(Scheduler, accepted=_SCHEDULER).but(lambda entry: not isinstance(entry, type), _SCHEDULER),
     "a list of schedulers", lazy=True,
 )
 
@@ -63,7 +63,7 @@ _Key = tuple[frozenset[str], tuple[str, ...]]  # the names of the expressions an
 
 
 @dataclass(slots=True)
-class _Known:
+class _Memo:
     """The cached answers about one complete fusion; holding the fusion keeps its id from being reused.
 
     ``before`` is the fusion that this one is a rewrite of, if known, and ``unchanged`` names the expressions that both
@@ -72,19 +72,19 @@ class _Known:
 
     fusion: Fusion
     links: FusionLinks
-    before: "_Known | None" = None
+    before: "_Memo | None" = None
     unchanged: frozenset[str] = frozenset()
     answers: dict[_Key, Answer] = field(default_factory=dict)
     parts: dict[str, CandidateFacts] = field(default_factory=dict)  # of accepted candidates, by both ends
 
     def answer(self, key: _Key) -> Answer | None:
         """Return the cached answer about a candidate, or about an equal one before a rewrite."""
-        known: _Known | None = self
-        while known is not None:
-            found = known.answers.get(key)
-            if found is not None:
-                return found
-            known = known.before if key[0] <= known.unchanged else None
+        memo: _Memo | None = self
+        while memo is not None:
+            answer = memo.answers.get(key)
+            if answer is not None:
+                return answer
+            memo = memo.before if key[0] <= memo.unchanged else None
         return None
 
     def part_of(self, candidate: Candidate) -> CandidateFacts | None:
@@ -102,21 +102,21 @@ class _Known:
         self.parts.update(dict.fromkeys(facts.candidate.ends, facts))
 
 
-def _after(before: _Known | None, fusion: Fusion) -> _Known:
+def _after(before: _Memo | None, fusion: Fusion) -> _Memo:
     """Return the initial cache of a fusion that is asked about after another one."""
     if before is None or not _is_rewrite(before.fusion, fusion):
-        return _Known(fusion, FusionLinks(fusion))
-    unchanged = _unchanged(before.fusion, fusion)
+        return _Memo(fusion, FusionLinks(fusion))
+    unchanged = _unchanged_exprs(before.fusion, fusion)
     if before.before is not None:
         before.before = replace(before.before, before=None)  # one rewrite back is enough
-    return _Known(fusion, FusionLinks(fusion, before.links, unchanged), before, unchanged)
+    return _Memo(fusion, FusionLinks(fusion, before.links, unchanged), before, unchanged)
 
 
 def _is_rewrite(before: Fusion, fusion: Fusion) -> bool:
     return (before.inputs, before.outputs, before.aliases) == (fusion.inputs, fusion.outputs, fusion.aliases)
 
 
-def _unchanged(before: Fusion, fusion: Fusion) -> frozenset[str]:
+def _unchanged_exprs(before: Fusion, fusion: Fusion) -> frozenset[str]:
     """Return the expressions that are the same before and after a rewrite, with operands from the same ops."""
     old = {expr.name: expr for expr in before.exprs}
     makers = {value.name: expr.op.name for expr in before.exprs for value in expr.outputs}
@@ -140,20 +140,20 @@ def _without_rules(scheduler: Scheduler) -> Scheduler:
     return scheduler
 
 
-def _checked(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
+def _check(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
     """Return schedulers as a tuple, or raise ArgumentTypeError for an entry that is not a scheduler."""
-    given = tuple(SCHEDULER_LIST.of(schedulers, "", "schedulers"))
-    for scheduler in given:
+    chosen = tuple(SCHEDULER_LIST.of(schedulers, "", "schedulers"))
+    for scheduler in chosen:
         if not isinstance(scheduler.type, SchedulerType):
             msg = f"schedulers: the type of {scheduler!r} must be a SchedulerType, given {shown(scheduler.type)}."
             raise ArgumentTypeError(msg)
-        own = _without_rules(scheduler)
-        if own not in SCHEDULERS:
-            if not callable(own.can_schedule):
-                msg = f"schedulers: can_schedule of {shown(own)} must be a method, given {shown(own.can_schedule)}."
+        plain = _without_rules(scheduler)
+        if plain not in SCHEDULERS:
+            if not callable(plain.can_schedule):
+                msg = f"schedulers: can_schedule of {shown(plain)} must be a method, given {shown(plain.can_schedule)}."
                 raise ArgumentTypeError(msg)
-            check_called(f"schedulers: can_schedule of {own!r}", own.can_schedule, "facts", "device")
-    return given
+            check_called(f"schedulers: can_schedule of {plain!r}", plain.can_schedule, "facts", "device")
+    return chosen
 
 
 class SchedulerRegistry:
@@ -195,12 +195,12 @@ class SchedulerRegistry:
         self.memory_promotion = memory_promotion
         self.fuse_matmul = fuse_matmul
         self.kept = kept
-        self.schedulers = _checked(schedulers)
+        self.schedulers = _check(schedulers)
         # An added rule can only refuse, so monotone refusals of nvFuser's schedulers remain valid.
         plain = [_without_rules(s) for s in self.schedulers]
         self._refuses_as_nvfuser = all(s in SCHEDULERS or isinstance(s, OpenScheduler) for s in plain)
         self._lifted = frozenset(code for s in plain if isinstance(s, OpenScheduler) for code in s.lifted)
-        self._known: OrderedDict[int, _Known] = OrderedDict()
+        self._memos: OrderedDict[int, _Memo] = OrderedDict()
         self._lock = new_lock()  # the explorer computes previews in a thread
 
     def __reduce__(self) -> tuple[Callable[..., "SchedulerRegistry"], tuple[object, ...]]:
@@ -224,48 +224,48 @@ class SchedulerRegistry:
 
     def ask(self, candidate: Candidate) -> Answer:
         """Return the verdicts in order, ending with the first acceptance."""
-        known = self._of(candidate.fusion)
+        memo = self._of(candidate.fusion)
         key = (candidate.key, tuple([tensor.name for tensor in candidate.outputs]))
-        answer = known.answer(key)
+        answer = memo.answer(key)
         if answer is None:
-            facts = self._facts(candidate, known, known.part_of(candidate))
-            answer = known.answers[key] = self._ask(facts)
+            facts = self._facts(candidate, memo, memo.part_of(candidate))
+            answer = memo.answers[key] = self._ask(facts)
             facts.forget_part()
             if answer.chosen is not None and candidate.may_begin(len(candidate.exprs)):
-                known.keep(facts)
+                memo.keep(facts)
         return answer
 
     def heuristics(self, kind: SchedulerType) -> Heuristics:
         """Return how kernels of a type are made, as the first scheduler of that type defines it."""
-        return heuristics_of(next((one for one in self.schedulers if one.type is kind), None))
+        return heuristics_of(next((scheduler for scheduler in self.schedulers if scheduler.type is kind), None))
 
     def proposer(self, kind: SchedulerType) -> Propose | None:
         """Return the scheduler that proposes parameters for kernels of a type; None for the default."""
-        first: object = next((one for one in self.schedulers if one.type is kind), None)
+        first: object = next((scheduler for scheduler in self.schedulers if scheduler.type is kind), None)
         while isinstance(first, RuledScheduler | OpenScheduler):
             first = first.scheduler
-        own = isinstance(first, Heuristics) and type(first).propose is not Heuristics.propose
-        return first.propose if own and isinstance(first, Heuristics) else None
+        overrides = isinstance(first, Heuristics) and type(first).propose is not Heuristics.propose
+        return first.propose if overrides and isinstance(first, Heuristics) else None
 
     def facts(self, candidate: Candidate) -> CandidateFacts:
         """Return the facts about a candidate that schedulers receive."""
         return self._facts(candidate, self._of(candidate.fusion))
 
-    def _facts(self, candidate: Candidate, known: _Known, part: CandidateFacts | None = None) -> CandidateFacts:
+    def _facts(self, candidate: Candidate, memo: _Memo, part: CandidateFacts | None = None) -> CandidateFacts:
         return CandidateFacts(
-            candidate, known.links, memory_promotion=self.memory_promotion, fuse_matmul=self.fuse_matmul,
+            candidate, memo.links, memory_promotion=self.memory_promotion, fuse_matmul=self.fuse_matmul,
             symbolic=self.symbolic, part=part,
         )
 
-    def _of(self, fusion: Fusion) -> _Known:
-        known = self._known.get(id(fusion))
-        if known is not None:
-            return known
+    def _of(self, fusion: Fusion) -> _Memo:
+        memo = self._memos.get(id(fusion))
+        if memo is not None:
+            return memo
         with self._lock:
-            known = self._known[id(fusion)] = _after(next(reversed(self._known.values()), None), fusion)
-            if len(self._known) > MAX_FUSIONS:
-                self._known.popitem(last=False)
-            return known
+            memo = self._memos[id(fusion)] = _after(next(reversed(self._memos.values()), None), fusion)
+            if len(self._memos) > MAX_FUSIONS:
+                self._memos.popitem(last=False)
+            return memo
 
     def _ask(self, facts: CandidateFacts) -> Answer:
         verdicts: list[Verdict] = []

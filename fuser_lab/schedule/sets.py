@@ -41,7 +41,7 @@ def register(chosen: SchedulerSet) -> SchedulerSet:
     ValueError
         If the name is taken, or another set has the same schedulers.
     """
-    if any(chosen.name == known.name or chosen.schedulers == known.schedulers for known in _SETS):
+    if any(chosen.name == other.name or chosen.schedulers == other.schedulers for other in _SETS):
         msg = f"a set of schedulers named {chosen.name}, or with the same schedulers, is registered already."
         raise ValueError(msg)
     _SETS.append(chosen)
@@ -50,5 +50,5 @@ def register(chosen: SchedulerSet) -> SchedulerSet:
 
 def known_set(schedulers: Sequence[Scheduler]) -> SchedulerSet | None:
     """Return the registered set of exactly these schedulers in this order, or None."""
-    wanted = tuple(schedulers)
-    return next((known for known in _SETS if known.schedulers == wanted), None)
+    chosen = tuple(schedulers)
+    return next((other for other in _SETS if other.schedulers == chosen), None)

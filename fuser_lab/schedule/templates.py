@@ -81,7 +81,7 @@ def schedule_of(fusion: Fusion, choices: Sequence[NestChoice], taken: Collection
         Names that no new tensor may have.
     """
     form = _form(fusion, choices, taken)
-    written = None if form is None else _written(form, fusion, _params(choices[0].schedule), taken)
+    written = None if form is None else _write(form, fusion, _params(choices[0].schedule), taken)
     if written is None:
         return KernelSchedule(transforms=tuple(map(line_of, choices)))
     (choice,) = choices
@@ -92,11 +92,11 @@ def schedule_of(fusion: Fusion, choices: Sequence[NestChoice], taken: Collection
 def following(choices: Sequence[NestChoice]) -> Iterator[str]:
     """Yield a sentence for each nest with the kernel's values that follow from its parameters."""
     for choice in choices:
-        loops, given = choice.schedule, set_by_hand(choice)
+        loops, settings = choice.schedule, set_by_hand(choice)
         said = [
             _call(*_HINTS[name], getattr(loops, name))
             for name in _later_names(choice)
-            if name in choice.names and name not in given and getattr(loops, name)
+            if name in choice.names and name not in settings and getattr(loops, name)
         ]
         if loops.persistent and loops.style is Style.ROWS and (loops.registers or loops.shared):
             said.append(f"steps of a row in registers: {loops.registers}, in shared memory: {_steps_in_shared(choice)}")
@@ -125,7 +125,7 @@ def _form(fusion: Fusion, choices: Sequence[NestChoice], taken: Collection[str])
     if space.scans or space.column_sums:
         return None
     form = FORMS_OF_STYLES.get(loops.style)
-    return form if form and _written(form, fusion, _params(loops), taken) else None
+    return form if form and _write(form, fusion, _params(loops), taken) else None
 
 
 def _params(loops: LoopSchedule) -> HandParams:
@@ -133,7 +133,7 @@ def _params(loops: LoopSchedule) -> HandParams:
     return HandParams(vector=loops.vector, threads=x, rows=y, unroll=loops.unroll, parts=loops.split, full=True)
 
 
-def _written(
+def _write(
     form: LoopForm, fusion: Fusion, params: HandParams, taken: Collection[str],
 ) -> NumberedSchedule | None:
     hand = NumberedSchedule(fusion, taken=lambda: tuple(taken))
@@ -147,9 +147,9 @@ def _written(
 
 def _hints(choice: NestChoice) -> Iterator[Transform]:
     """Yield parameters that the loops of a nest do not express and that differ from the heuristics' choice."""
-    given, loops, chosen = set_by_hand(choice), choice.schedule, choice.chosen
+    settings, loops, chosen = set_by_hand(choice), choice.schedule, choice.chosen
     for name, (kind, argument) in _HINTS.items():
-        if name in given:
+        if name in settings:
             yield Transform(kind=kind, args=((argument, getattr(loops, name)),))
     if chosen.persistent and not loops.persistent:
         yield Transform(kind="read_again")
@@ -159,14 +159,14 @@ def _hints(choice: NestChoice) -> Iterator[Transform]:
 
 def line_of(choice: NestChoice) -> Transform:
     """Return a nest as one template."""
-    kind, loops, given = _KINDS[target_of(choice.target).form], choice.schedule, set_by_hand(choice)
+    kind, loops, settings = _KINDS[target_of(choice.target).form], choice.schedule, set_by_hand(choice)
     args: list[tuple[str, Argument]] = [("style", loops.style.value), ("nest", choice.number)]
     if choice.target != _DEFAULTS[kind]:
         args.append(("target", choice.target))
     for name in choice.names:
         value = getattr(loops, name)
         shown_always = name not in _later_names(choice) and name != "specialized"
-        if shown_always or name in given or (name == "specialized" and value):
+        if shown_always or name in settings or (name == "specialized" and value):
             args.append((name, value))
     return Transform(kind=kind, args=tuple(args))
 
@@ -181,35 +181,35 @@ def _later_names(choice: NestChoice) -> tuple[str, ...]:
 
 def set_by_hand(choice: NestChoice) -> dict[str, Value]:
     """Return the fewest values of a nest that neither the heuristics choose nor others imply."""
-    wanted = choice.schedule
-    values = {name: getattr(wanted, name) for name in choice.names}
-    found = {name: value for name, value in values.items() if value != getattr(choice.chosen, name)}
-    if not _gives(choice, found, wanted):
-        found |= {name: values[name] for name in _later_names(choice) if name in values}
-    return _fewest(choice, found)
+    loops = choice.schedule
+    values = {name: getattr(loops, name) for name in choice.names}
+    settings = {name: value for name, value in values.items() if value != getattr(choice.chosen, name)}
+    if not _gives(choice, settings, loops):
+        settings |= {name: values[name] for name in _later_names(choice) if name in values}
+    return _fewest(choice, settings)
 
 
-def _gives(choice: NestChoice, values: Mapping[str, Value], wanted: LoopSchedule) -> bool:
+def _gives(choice: NestChoice, values: Mapping[str, Value], loops: LoopSchedule) -> bool:
     got, problem = changed(choice.space, choice.target, choice.chosen, tuple(sorted(values.items())), choice.names)
-    return not problem and replace(got, reasons=()) == replace(wanted, reasons=())
+    return not problem and replace(got, reasons=()) == replace(loops, reasons=())
 
 
 def _fewest(choice: NestChoice, values: Mapping[str, Value]) -> dict[str, Value]:
-    """Return values without those that change nothing."""
-    found = dict(values)
-    wanted, problem = changed(choice.space, choice.target, choice.chosen, tuple(sorted(found.items())), choice.names)
+    """Return values without the values that change nothing."""
+    settings = dict(values)
+    loops, problem = changed(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())), choice.names)
     if problem:
-        return found
+        return settings
     # Values that follow from others are dropped first.
-    for name in sorted(found, key=lambda name: (name not in _LATER, name)):
-        rest = {other: value for other, value in found.items() if other != name}
-        if _gives(choice, rest, wanted):
-            found = rest
-    return found
+    for name in sorted(settings, key=lambda name: (name not in _LATER, name)):
+        rest = {other: value for other, value in settings.items() if other != name}
+        if _gives(choice, rest, loops):
+            settings = rest
+    return settings
 
 
 def needed(choice: NestChoice, values: Values) -> Values:
-    """Return values set by hand without those that the heuristics also choose or that follow from others."""
+    """Return values set by hand that the heuristics do not choose and that do not follow from others."""
     pairs = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
     return tuple(sorted(_fewest(choice, pairs).items()))
 
@@ -220,7 +220,7 @@ def needed(choice: NestChoice, values: Values) -> Values:
 def read(
     fusion: Fusion, transforms: Sequence[Transform], choices: Callable[[str], Choices], taken: Collection[str] = (),
 ) -> Reading:
-    """Return what a schedule says about a segment's kernels.
+    """Return the parameters or loops that a schedule sets for a segment's kernels.
 
     Parameters
     ----------
@@ -239,8 +239,8 @@ def read(
         If a template names a nest, a style or a parameter that the kernel does not have, or has an illegal value; or if
         a schedule has both templates and loops for one target.
     """
-    lines = [one for one in transforms if is_template(one)]
-    loops = tuple(one for one in transforms if not is_template(one))
+    lines = [transform for transform in transforms if is_template(transform)]
+    loops = tuple(transform for transform in transforms if not is_template(transform))
     by_target: dict[str, list[Transform]] = {}
     for line in lines:
         by_target.setdefault(_target(line), []).append(line)
@@ -248,13 +248,13 @@ def read(
         line = by_target[LOOPS_TARGET][0]
         msg = f"{line}: the schedule also has loops for {LOOPS_TARGET!r}, {loops[0]}; only one of the two is allowed."
         raise ScheduleError(msg)
-    changes = [change for target, those in by_target.items() for change in _of_lines(those, choices(target))]
+    changes = [change for target, group in by_target.items() for change in _of_lines(group, choices(target))]
     targets = tuple(by_target)
     if not loops:
         return Reading(changes=tuple(changes), targets=targets)
-    found, because = _of_loops(fusion, loops, choices(LOOPS_TARGET), taken)
-    if found is not None:
-        return Reading(changes=(*changes, *found), targets=(*targets, LOOPS_TARGET))
+    from_loops, because = _of_loops(fusion, loops, choices(LOOPS_TARGET), taken)
+    if from_loops is not None:
+        return Reading(changes=(*changes, *from_loops), targets=(*targets, LOOPS_TARGET))
     if lines:
         msg = f"{lines[0]}: a template cannot be combined with transforms that are not one ({because})."
         raise ScheduleError(msg)
@@ -264,8 +264,8 @@ def read(
 def _target(line: Transform) -> str:
     args = dict(line.args)
     target = str(args.get("target", _DEFAULTS[line.kind]))
-    known = find(target)
-    if known is None or _KINDS[known.form] != line.kind:
+    registered = find(target)
+    if registered is None or _KINDS[registered.form] != line.kind:
         fitting = ", ".join(name for name in names() if _KINDS[target_of(name).form] == line.kind)
         msg = f"{line.kind}: target is {shown(target)}; choose from {fitting}."
         raise ScheduleError(msg)
@@ -274,20 +274,20 @@ def _target(line: Transform) -> str:
 
 def _of_lines(lines: Sequence[Transform], choices: Choices) -> tuple[LoopChange, ...]:
     """Return the parameters that templates set; a template as the heuristics write it sets none."""
-    base, found = choices(()), list[LoopChange]()
+    base, changes = choices(()), list[LoopChange]()
     for line in sorted(lines, key=_number):
         number = _number(line)
         if number < len(base) and line == line_of(base[number]):
             continue
-        now = choices(tuple(found)) if found else base
+        now = choices(tuple(changes)) if changes else base
         if number not in range(len(now)):
             count = f"{len(now)} nest{'s' if len(now) != 1 else ''} of loops"
             msg = f"{line.kind}: the kernel has {count}, given nest {number}."
             raise ScheduleError(msg)
         values = _values(line, now[number])
         if values:
-            found.append(LoopChange(target=now[number].target, nest=number, values=values))
-    return tuple(found)
+            changes.append(LoopChange(target=now[number].target, nest=number, values=values))
+    return tuple(changes)
 
 
 def _number(line: Transform) -> int:
@@ -301,20 +301,20 @@ def _values(line: Transform, choice: NestChoice) -> Values:
     if args["style"] != style:
         msg = f"{line.kind}: nest {choice.number} is of style {style!r}, given {shown(args['style'])}."
         raise ScheduleError(msg)
-    given: dict[str, Any] = {name: value for name, value in args.items() if name not in _OF_LINES}
+    arguments: dict[str, Any] = {name: value for name, value in args.items() if name not in _OF_LINES}
     try:
-        values = checked(given)
+        values = checked(arguments)
     except ArgumentTypeError as error:
-        raise ScheduleError(_called(str(error), line.kind)) from None
-    wanted = dict(needed(choice, values))
-    _, problem = changed(choice.space, choice.target, choice.chosen, tuple(sorted(wanted.items())), choice.names)
+        raise ScheduleError(_with_name(str(error), line.kind)) from None
+    settings = dict(needed(choice, values))
+    _, problem = changed(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())), choice.names)
     if problem:
         msg = f"{line.kind}: {problem}."
         raise ScheduleError(msg)
-    return tuple(sorted(wanted.items()))
+    return tuple(sorted(settings.items()))
 
 
-def _called(message: str, kind: str) -> str:
+def _with_name(message: str, kind: str) -> str:
     return message.replace("with_params:", f"{kind}:", 1)
 
 
@@ -327,16 +327,16 @@ def _of_loops(
     if form is None:
         return None, "the automatic kernel has several nests, or a form that only a template can express"
     (choice,) = base
-    plain = [one for one in loops if not is_hint(one)]
-    given = _numbers(form, fusion, choice, plain, taken)
-    if given is None:
+    plain = [transform for transform in loops if not is_hint(transform)]
+    numbers = _numbers(form, fusion, choice, plain, taken)
+    if numbers is None:
         return None, "its steps differ from those of the automatic kernel in more than numbers"
-    for one in loops:
-        if is_hint(one):
-            name, value = _of_hint(one)
-            given[name] = value
+    for transform in loops:
+        if is_hint(transform):
+            name, value = _of_hint(transform)
+            numbers[name] = value
     differ = {
-        name: value for name, value in given.items()
+        name: value for name, value in numbers.items()
         if value != getattr(choice.chosen, name) or name in _later_names(choice)
     }
     values = tuple(sorted(_fewest(choice, differ).items()))
@@ -361,29 +361,29 @@ def _numbers(
     The factors of splits are read at the positions where the form writes them; then everything is written again and
     compared.
     """
-    wanted, accesses = _split_words(fusion, plain)
-    widest = _written(form, fusion, _params(replace(choice.chosen, vector=choice.space.vector)), taken)
+    target_words, accesses = _split_words(fusion, plain)
+    widest = _write(form, fusion, _params(replace(choice.chosen, vector=choice.space.vector)), taken)
     least = frozenset() if widest is None else _split_words(fusion, widest.transforms)[1]
     # A second phase that combines parts changes the steps themselves.
     for split in dict.fromkeys((choice.chosen.split, 1, 2)):
-        written = _written(form, fusion, _params(replace(choice.chosen, split=split)), taken)
+        written = _write(form, fusion, _params(replace(choice.chosen, split=split)), taken)
         if written is None:
             continue
-        found = {"vector": 1, "threads": 1, "rows": 1, "unroll": 1, "split": 1}
+        factors = {"vector": 1, "threads": 1, "rows": 1, "unroll": 1, "split": 1}
         for place, parameter in written.parameters.items():
             factor = dict(plain[place].args).get("factor") if place < len(plain) else None
             if isinstance(factor, int):
-                found[parameter] = factor
+                factors[parameter] = factor
         loops = replace(
-            choice.chosen, vector=found["vector"], threads=(found["threads"], found["rows"]), unroll=found["unroll"],
-            split=found["split"],
+            choice.chosen, vector=factors["vector"], threads=(factors["threads"], factors["rows"]),
+            unroll=factors["unroll"], split=factors["split"],
         )
-        again = _written(form, fusion, _params(loops), taken)
+        again = _write(form, fusion, _params(loops), taken)
         if again is None:
             continue
         words, most = _split_words(fusion, again.transforms)
         # With wider vectors, fewer copies are single accesses, so a changed number leaves some of them out.
-        if words == wanted and least & most <= accesses <= most:
+        if words == target_words and least & most <= accesses <= most:
             return {"vector": loops.vector, "threads": loops.threads, "unroll": loops.unroll, "split": loops.split}
     return None
 
@@ -396,7 +396,7 @@ def content(fusion: Fusion, transforms: Sequence[Transform]) -> str:
 def _split_words(fusion: Fusion, transforms: Sequence[Transform]) -> tuple[list[_Word], frozenset[_Word]]:
     """Return the content of a schedule without the copies that are single accesses, and these copies."""
     words = _words(fusion, transforms)
-    accesses = {word for word, one in zip(words, transforms, strict=True) if _is_access(one)}
+    accesses = {word for word, transform in zip(words, transforms, strict=True) if _is_access(transform)}
     return [word for word in words if word not in accesses], frozenset(accesses)
 
 
@@ -411,11 +411,11 @@ def _words(fusion: Fusion, transforms: Sequence[Transform]) -> list[_Word]:
         for key, value in transform.args:
             if key == "result":
                 called[str(value)] = f"m{len(called)}"
-        words.append((transform.kind, called.get(transform.tensor, ""), _renamed(transform.args, called)))
+        words.append((transform.kind, called.get(transform.tensor, ""), _rename(transform.args, called)))
     return words
 
 
-def _renamed(value: Any, called: dict[str, str]) -> Any:
+def _rename(value: Any, called: dict[str, str]) -> Any:
     if isinstance(value, tuple):
-        return tuple(_renamed(entry, called) for entry in value)
+        return tuple(_rename(entry, called) for entry in value)
     return called.get(value, value) if isinstance(value, str) else value

@@ -14,8 +14,8 @@ from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal, Transposed
 from fuser_lab.schedule.gate import common_gate
 
-SIDE = 32
-TILE = SIDE * SIDE
+SIDE = 32  # elements along a side of nvFuser's tile (getDefaultTileSize)
+TILE = SIDE * SIDE  # elements of a tile
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.schedule.parameters import KeptChoice, Values
 from fuser_lab.targets import target_of
 
-NEAR = 4.0
-"""Factor between the elements read at the measured sizes and at others for which a result is used."""
+NEAR = 4.0  # largest factor between the elements read at measured sizes and at sizes for which a result is used
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -123,11 +122,11 @@ class Kept:
 
     def __post_init__(self) -> None:
         """Index the results."""
-        found: dict[tuple[str, str], tuple[KeptResult, ...]] = {}
+        by_program: dict[tuple[str, str], tuple[KeptResult, ...]] = {}
         for result in self.results:
             key = (result.program, result.scheduler)
-            found[key] = (*found.get(key, ()), result)
-        object.__setattr__(self, "_by_program", found)
+            by_program[key] = (*by_program.get(key, ()), result)
+        object.__setattr__(self, "_by_program", by_program)
 
     def of(self, program: str, scheduler: SchedulerType) -> tuple[KeptResult, ...]:
         """Return the results for a program, on any device."""
@@ -152,14 +151,14 @@ def kept_choice(results: Sequence[KeptResult], kernel: str, shapes: Shapes) -> K
     shapes
         Shapes of the inputs.
     """
-    exact = [one for one in results if one.shapes == shapes]
-    same = [one for one in results if one.kernel == kernel]
+    exact = [result for result in results if result.shapes == shapes]
+    same = [result for result in results if result.kernel == kernel]
     elements = max(sum(map(math.prod, shapes)), 1)
 
-    def distance(one: KeptResult) -> float:
-        return abs(math.log(max(one.elements, 1) / elements))
+    def distance(result: KeptResult) -> float:
+        return abs(math.log(max(result.elements, 1) / elements))
 
-    best = min(same, key=lambda one: (one.shapes != shapes, distance(one)), default=None)
+    best = min(same, key=lambda result: (result.shapes != shapes, distance(result)), default=None)
     if best is not None and (best.shapes == shapes or distance(best) <= math.log(NEAR)):
         where = "" if best.shapes == shapes else f", at the sizes {best.sizes}, which have the same kernel"
         return KeptChoice(
@@ -167,9 +166,10 @@ def kept_choice(results: Sequence[KeptResult], kernel: str, shapes: Shapes) -> K
             gain=f"{best.gain} than {best.than}",
         )
     if exact:
-        one = exact[0]
+        result = exact[0]
         return KeptChoice(
-            refused=f"parameters found by fl.tune on {one.label}, {one.date} are not used: they are for another kernel "
-            f"of the heuristics, of fuser_lab {one.version} or of other strides; fl.tune and keep() find new ones",
+            refused=f"parameters found by fl.tune on {result.label}, {result.date} are not used: they are for another "
+            f"kernel of the heuristics, of fuser_lab {result.version} or of other strides; fl.tune and keep() find "
+            "new ones",
         )
     return None

@@ -70,19 +70,21 @@ class Fastest:
     def table(self) -> Table:
         """Return one row per plan, the kept one marked."""
         rows = []
-        for one in self.plans:
-            measured = "" if math.isnan(one.measured) else seconds_label(one.measured) + (" (tie)" if one.tie else "")
+        for choice in self.plans:
+            tie = " (tie)" if choice.tie else ""
+            measured = "" if math.isnan(choice.measured) else f"{seconds_label(choice.measured)}{tie}"
+            segments = choice.plan.segments
             rows.append((
-                one.plan.name, str(len(one.plan.segments)), bytes_label(sum(s.bytes for s in one.plan.segments)),
-                seconds_label(one.predicted), measured, "kept" if one.plan is self.plan else "",
+                choice.plan.name, str(len(segments)), bytes_label(sum(s.bytes for s in segments)),
+                seconds_label(choice.predicted), measured, "kept" if choice.plan is self.plan else "",
             ))
         times = f"predicted on {self.plan.target}", f"measured on {self.device}"
         columns = ("plan", "segments", "bytes", *times, "note")
-        kept = [n for n in range(len(columns)) if self.device or n != 4]
+        places = [n for n in range(len(columns)) if self.device or n != 4]
         return Table(
-            columns=tuple(columns[n] for n in kept), rows=tuple(tuple(row[n] for n in kept) for row in rows),
+            columns=tuple(columns[n] for n in places), rows=tuple(tuple(row[n] for n in places) for row in rows),
             numeric=frozenset(columns[1:5]),
-            strong=frozenset(n for n, one in enumerate(self.plans) if one.plan is self.plan),
+            strong=frozenset(n for n, choice in enumerate(self.plans) if choice.plan is self.plan),
         )
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -91,10 +93,10 @@ class Fastest:
 
         rows = [
             (
-                one.plan.name, len(one.plan.segments), sum(s.bytes for s in one.plan.segments), one.predicted * 1e6,
-                one.measured * 1e6, one.tie, one.plan is self.plan,
+                choice.plan.name, len(choice.plan.segments), sum(s.bytes for s in choice.plan.segments),
+                choice.predicted * 1e6, choice.measured * 1e6, choice.tie, choice.plan is self.plan,
             )
-            for one in self.plans
+            for choice in self.plans
         ]
         columns = ["plan", "segments", "bytes", "predicted [us]", "measured [us]", "tie", "kept"]
         return pd.DataFrame.from_records(rows, columns=columns)
@@ -150,27 +152,27 @@ def fastest(
     InputError
         If inputs do not fit, or the target is unknown.
     """
-    given = None if inputs is None else flattened(inputs)
-    found: dict[str, Plan] = {}
+    arrays = None if inputs is None else flattened(inputs)
+    plans: dict[str, Plan] = {}
     for asked in ((OPEN_SCHEDULERS, SCHEDULERS) if schedulers is None else (tuple(schedulers),)):
         for strategy in STRATEGIES:
             chosen = (options or SegmenterOptions()).for_strategy(strategy)
-            plan = segment(fd, given, strategy=strategy, target=target, options=chosen, schedulers=asked)
-            if all(one.scheduler is not None for one in plan.segments):
-                name = plan_name(plan, [one.name for one in found.values()])
-                found.setdefault(_content(plan), plan.renamed(name))
-    if not found:
+            plan = segment(fd, arrays, strategy=strategy, target=target, options=chosen, schedulers=asked)
+            if all(part.scheduler is not None for part in plan.segments):
+                name = plan_name(plan, [other.name for other in plans.values()])
+                plans.setdefault(_content(plan), plan.renamed(name))
+    if not plans:
         msg = "fastest: no scheduler accepts some expression of the fusion, so no plan of it can run."
         raise InputError(msg)
-    schedules = sum(len(plan.segments) for plan in found.values()) <= MOST_KERNELS
+    schedules = sum(len(plan.segments) for plan in plans.values()) <= MOST_KERNELS
     predicted = {
-        key: plan.predicted_time().seconds if schedules else plan.time_bound().seconds for key, plan in found.items()
+        key: plan.predicted_time().seconds if schedules else plan.time_bound().seconds for key, plan in plans.items()
     }
-    rows = sorted((Choice(plan=plan, predicted=predicted[key]) for key, plan in found.items()),
-                  key=lambda one: one.predicted)
+    rows = sorted((Choice(plan=plan, predicted=predicted[key]) for key, plan in plans.items()),
+                  key=lambda choice: choice.predicted)
     if not measure:
         return Fastest(plan=rows[0].plan, plans=tuple(rows))
-    return _measured(rows, list(rows[0].plan.inputs) if given is None else given, measure, seconds)
+    return _measured(rows, list(rows[0].plan.inputs) if arrays is None else arrays, measure, seconds)
 
 
 def plan_name(plan: Plan, others: Sequence[str]) -> str:
@@ -186,18 +188,18 @@ def _content(plan: Plan) -> str:
     return repr(plan.segmented.key)
 
 
-def _measured(rows: Sequence[Choice], given: list[Any], measure: int, seconds: float) -> Fastest:
+def _measured(rows: Sequence[Choice], arrays: list[Any], measure: int, seconds: float) -> Fastest:
     """Return the fastest of the plans with the best predictions, measured round-robin."""
-    given = [value.materialize() if isinstance(value, TensorSpec) else value for value in given]
+    arrays = [value.materialize() if isinstance(value, TensorSpec) else value for value in arrays]
     best = rows[:measure]
-    totals = time([one.plan for one in best], given, seconds=seconds, progress=False).totals
+    totals = time([choice.plan for choice in best], arrays, seconds=seconds, progress=False).totals
     least = min(totals, key=lambda row: row.median)
     timed = [
-        replace(one, measured=row.median, tie=row is not least and row.ties_with(least))
-        for one, row in zip(best, totals, strict=True)
+        replace(choice, measured=row.median, tie=row is not least and row.ties_with(least))
+        for choice, row in zip(best, totals, strict=True)
     ]
-    kept = timed[totals.index(least)].plan
-    return Fastest(plan=kept, plans=(*timed, *rows[measure:]), device=least.device)
+    plan = timed[totals.index(least)].plan
+    return Fastest(plan=plan, plans=(*timed, *rows[measure:]), device=least.device)
 
 
 __all__ = ["Choice", "Fastest", "fastest"]

@@ -100,11 +100,11 @@ def shrink(
     definition = definition_of(fd)
     described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
     bound = bind(definition, described)
-    given = dict(zip((v.name for v in bound.fusion.inputs), bound.inputs, strict=True))
+    by_name = dict(zip((v.name for v in bound.fusion.inputs), bound.inputs, strict=True))
     first = segment(bound.fusion, list(bound.inputs), **segment_options)
-    holds, kept = _keeping(first, keep)
+    holds, statement = _keeping(first, keep)
     if not holds(first):
-        msg = f"shrink: this does not hold in the plan of the given fusion: {kept}."
+        msg = f"shrink: this does not hold in the plan of the given fusion: {statement}."
         raise InputError(msg)
     tried = 0
 
@@ -112,7 +112,7 @@ def shrink(
         nonlocal tried
         tried += 1
         try:
-            return holds(segment(fusion, _inputs_of(fusion, given), **segment_options))
+            return holds(segment(fusion, _inputs_of(fusion, by_name), **segment_options))
         except FuserLabError:
             return False
 
@@ -126,11 +126,11 @@ def shrink(
             if still(smaller):
                 fusion, progress = smaller, True
                 break
-    specs = _inputs_of(fusion, given)
+    specs = _inputs_of(fusion, by_name)
     script = script_text(fusion, specs)
     small, _ = read_script(script, FusionDefinition)
     return Shrunk(
-        fd=small, inputs=tuple(specs), plan=segment(small, specs, **segment_options), script=script, kept=kept,
+        fd=small, inputs=tuple(specs), plan=segment(small, specs, **segment_options), script=script, kept=statement,
         ops=(len(bound.fusion.tensor_exprs), len(fusion.tensor_exprs)), tried=tried,
     )
 
@@ -193,7 +193,7 @@ def _reasons(plan: Plan) -> set[str]:
     """Return the codes of all reasons that keep segments apart or leave one without a scheduler."""
     answers = [why.verdicts for why in plan.boundaries()]
     answers += [part.verdicts for part in plan.segments if part.scheduler is None]
-    return {v.reason.code.value for found in answers for v in Answer(found).decisive if v.reason is not None}
+    return {v.reason.code.value for verdicts in answers for v in Answer(verdicts).decisive if v.reason is not None}
 
 
 def _homes(plan: Plan) -> dict[str, set[int]]:
@@ -218,10 +218,10 @@ def _cause(plan: Plan, a: str, b: str) -> tuple[str, ...] | None:
     return (why.relation.value, *sorted(codes))
 
 
-def _inputs_of(fusion: Fusion, given: Mapping[str, TensorSpec | Number]) -> list[TensorSpec | Number]:
+def _inputs_of(fusion: Fusion, by_name: Mapping[str, TensorSpec | Number]) -> list[TensorSpec | Number]:
     """Return the descriptions of inputs: those given, and dense ones for tensors that became inputs."""
     return [
-        given[v.name] if v.name in given else spec(tuple(v.extents), v.dtype)  # type: ignore[union-attr, arg-type]
+        by_name[v.name] if v.name in by_name else spec(tuple(v.extents), v.dtype)  # type: ignore[union-attr, arg-type]
         for v in fusion.inputs
     ]
 
@@ -281,39 +281,39 @@ def _of(
     fusion: Fusion, exprs: tuple[Expr, ...], outputs: Sequence[TensorView] | None, instead: Mapping[Val, Val],
 ) -> Fusion | None:
     """Return the fusion of some expressions, without unused ones; operands that none of them computes become inputs."""
-    given: dict[Val, Val] = dict(instead)
+    instead_of: dict[Val, Val] = dict(instead)
 
     def now(value: Val) -> Val:
-        if value in given or not isinstance(value, TensorView) or value in made or value in fusion.inputs:
-            return given.get(value, value)
+        if value in instead_of or not isinstance(value, TensorView) or value in made or value in fusion.inputs:
+            return instead_of.get(value, value)
         axes = value.domain.axes
         domain = TensorDomain(
             logical=axes, allocation=value.domain.allocation,
             contiguity=tuple(None if axes[p].is_broadcast else True for p in value.domain.allocation_order),
         )
-        given[value] = replace(value, domain=domain)
-        return given[value]
+        instead_of[value] = replace(value, domain=domain)
+        return instead_of[value]
 
-    kept = [e for e in exprs if not any(out in instead for out in e.outputs)]
-    made = {out for expr in kept for out in expr.outputs}
-    kept = [replace(e, inputs=tuple(map(now, e.inputs))) for e in kept]
-    read = {v for e in kept for v in e.inputs}
+    rest = [e for e in exprs if not any(out in instead for out in e.outputs)]
+    made = {out for expr in rest for out in expr.outputs}
+    rest = [replace(e, inputs=tuple(map(now, e.inputs))) for e in rest]
+    read = {v for e in rest for v in e.inputs}
     if outputs is None:
-        ends = [tv for e in kept for tv in e.tensor_outputs if tv in fusion.outputs or tv not in read]
+        ends = [tv for e in rest for tv in e.tensor_outputs if tv in fusion.outputs or tv not in read]
     else:
         ends = [tv for tv in dict.fromkeys(map(now, outputs)) if tv in made]  # type: ignore[misc]
-    wanted: set[Val] = set(ends)
+    needed: set[Val] = set(ends)
     live: list[Expr] = []
-    for expr in reversed(kept):
-        if not wanted.isdisjoint(expr.outputs):
+    for expr in reversed(rest):
+        if not needed.isdisjoint(expr.outputs):
             live.append(expr)
-            wanted.update(expr.inputs)
+            needed.update(expr.inputs)
     if not live:
         return None
     loose = {v for e in live for v in e.inputs} - made
     scalars = {v for v in fusion.inputs if isinstance(v, Scalar)}
     inputs = [v for v in fusion.inputs if v in loose or (v in scalars and v.name in fusion.deciding_scalars)]
-    inputs += [v for v in given.values() if v in loose and v not in inputs]
+    inputs += [v for v in instead_of.values() if v in loose and v not in inputs]
     if any(isinstance(v, Scalar) and v.value is None and v not in inputs for v in loose):
         return None
     return Fusion(

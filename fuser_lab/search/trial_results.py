@@ -17,13 +17,13 @@ from fuser_lab.version import __version__
 
 
 def kept_result(
-    given: Plan, found: Plan, number: int, request: KernelRequest, memory: Memory, gains: Sequence[tuple[float, float]],
+    start: Plan, end: Plan, number: int, request: KernelRequest, memory: Memory, gains: Sequence[tuple[float, float]],
 ) -> KeptResult | None:
     """Return the parameters that a search found for a segment, as a difference from the heuristics' choice.
 
     Parameters
     ----------
-    given, found
+    start, end
         The plan that the search started from, and its result.
     number
         Number of the segment.
@@ -42,7 +42,7 @@ def kept_result(
         return None
     before, after = (
         lower(replace(request, changes=plan.segments[number].changes, kept=plan.oracle.kept)).nests
-        for plan in (given, found)
+        for plan in (start, end)
     )
     plain = {nest.number: nest for nest in lower(replace(request, changes=(), kept=None)).nests}
     differ = (

@@ -171,11 +171,11 @@ class Tuning(Shown):
         return html.table_html(self.table(), note=self._said()) + self.svg()
 
     def _said(self) -> str:
-        kept = f" Read from disk for {', '.join(f'S{n}' for n in sorted(self.kept))}." if self.kept else ""
+        from_disk = f" Read from disk for {', '.join(f'S{n}' for n in sorted(self.kept))}." if self.kept else ""
         early = "" if self.complete else " The search ended early."
         return (
             f"Medians on {self.device}. The results of each candidate were compared with those of the given plan; the "
-            f"accepted ones were measured again, alternating with it.{kept}{early}"
+            f"accepted ones were measured again, alternating with it.{from_disk}{early}"
         )
 
 
@@ -259,11 +259,11 @@ class _Search:
 
     def run(self, segments: Sequence[int], *, again: bool, progress: TuneProgress) -> Tuning:
         prepared = self._plan.prepared(self._target)
-        wanted = prepared.run(self._inputs)
+        expected = prepared.run(self._inputs)
         device = prepared.memory.label()
         self._clock = target_of(self._kind).clock()()
         plan, complete = self._plan, True
-        kept: set[int] = set()
+        from_disk: set[int] = set()
         has_blocks = target_of(self._kind).has_blocks
         machine = prepared.memory.gpu if has_blocks else plan.oracle.device
         self._requests = {
@@ -274,15 +274,15 @@ class _Search:
         open_ = [number for number in segments if number in self._requests]
         for number in open_:
             place = self._place(plan.segments[number], prepared, device)
-            known = None if again else _read(place, number)
-            if known is not None:
-                kept.add(number)
-                self._trials += known
-                plan = self._with_best(plan, number, known)
+            trials = None if again else _read(place, number)
+            if trials is not None:
+                from_disk.add(number)
+                self._trials += trials
+                plan = self._with_best(plan, number, trials)
                 continue
             before = len(self._trials)
             try:
-                plan = self._segment(plan, number, wanted, progress)
+                plan = self._segment(plan, number, expected, progress)
             except _Ended:
                 complete = False
                 plan = self._with_best(plan, number, self._trials[before:])
@@ -293,7 +293,7 @@ class _Search:
             for number in open_
         )
         return Tuning(
-            plan=plan, trials=tuple(self._trials), target=self._target, device=device, kept=frozenset(kept),
+            plan=plan, trials=tuple(self._trials), target=self._target, device=device, kept=frozenset(from_disk),
             complete=complete, found=tuple(result for result in results if result is not None),
         )
 
@@ -316,20 +316,20 @@ class _Search:
                     plan = plan.with_params(number, target=self._kind, nest=nest, **dict(best.values))
         return plan
 
-    def _segment(self, plan: Plan, number: int, wanted: Sequence[Any], progress: TuneProgress) -> Plan:
+    def _segment(self, plan: Plan, number: int, expected: Sequence[Any], progress: TuneProgress) -> Plan:
         for nest in plan.segments[number].params(self._kind):
             if not nest.names:
                 continue
             # The search starts from the plan's parameters.
-            base = self._measured(plan, number, nest.number, (), wanted)
+            base = self._measured(plan, number, nest.number, (), expected)
             self._trials.append(base)
             if math.isnan(base.median):
                 continue
-            plan = self._nest(plan, number, nest, base, wanted, progress)
+            plan = self._nest(plan, number, nest, base, expected, progress)
         return plan
 
     def _nest(
-        self, plan: Plan, number: int, nest: NestChoice, base: Trial, wanted: Sequence[Any], progress: TuneProgress,
+        self, plan: Plan, number: int, nest: NestChoice, base: Trial, expected: Sequence[Any], progress: TuneProgress,
     ) -> Plan:
         best, tried = base, {_start(plan, number, self._kind, nest.number)}
         start = dict(_start(plan, number, self._kind, nest.number))
@@ -346,15 +346,15 @@ class _Search:
             before = best
             first = len(self._trials)
             try:
-                for one in order:
-                    progress(self._done, self._total, f"S{number} {one.text}")
-                    tried.add(one.values)
-                    trial = self._measured(plan, number, nest.number, one.values, wanted)
-                    self._trials.append(replace(trial, predicted=one.ratio))
+                for candidate in order:
+                    progress(self._done, self._total, f"S{number} {candidate.text}")
+                    tried.add(candidate.values)
+                    trial = self._measured(plan, number, nest.number, candidate.values, expected)
+                    self._trials.append(replace(trial, predicted=candidate.ratio))
                     self._done += 1
             finally:
                 # Also if the search has ended: a candidate that is not measured again is not accepted.
-                base, best = self._confirmed(plan, number, base, best, first, wanted)
+                base, best = self._confirmed(plan, number, base, best, first, expected)
             progress(self._done, self._total, f"S{number}")
             if best is before:
                 break
@@ -362,13 +362,13 @@ class _Search:
         return current
 
     def _measured(
-        self, plan: Plan, number: int, nest: int, values: tuple[tuple[str, Value], ...], wanted: Sequence[Any],
+        self, plan: Plan, number: int, nest: int, values: tuple[tuple[str, Value], ...], expected: Sequence[Any],
     ) -> Trial:
         """Return a candidate with its times, after comparing its results with those of the given plan."""
         try:
             if self._cancelled():
                 raise _Ended
-            call = self._call(plan, number, nest, values, wanted)
+            call = self._call(plan, number, nest, values, expected)
             if call is None:
                 return Trial(segment=number, nest=nest, values=values, note="wrong results, not timed")
             low, median, high = self._clock.sample(call, self._seconds).quartiles()
@@ -380,13 +380,13 @@ class _Search:
         return Trial(segment=number, nest=nest, values=values, median=median, low=low, high=high)
 
     def _call(
-        self, plan: Plan, number: int, nest: int, values: tuple[tuple[str, Value], ...], wanted: Sequence[Any],
+        self, plan: Plan, number: int, nest: int, values: tuple[tuple[str, Value], ...], expected: Sequence[Any],
     ) -> Callable[[], None] | None:
         """Return a function that runs a segment with these parameters, or None if its results are wrong."""
         changed = plan.with_params(number, target=self._kind, nest=nest, **dict(values)) if values else plan
         prepared = changed.prepared(self._target)
         outputs = prepared.run(self._inputs)
-        worst = max((distance(got, want) for got, want in zip(outputs, wanted, strict=True)), default=0.0)
+        worst = max((distance(got, want) for got, want in zip(outputs, expected, strict=True)), default=0.0)
         if not worst < 1:
             return None
         bound = prepared.bind(self._inputs, prepared.reusable(outputs))
@@ -395,29 +395,29 @@ class _Search:
         return bound.steps[number]
 
     def _confirmed(
-        self, plan: Plan, number: int, base: Trial, best: Trial, first: int, wanted: Sequence[Any],
+        self, plan: Plan, number: int, base: Trial, best: Trial, first: int, expected: Sequence[Any],
     ) -> tuple[Trial, Trial]:
         """Return base and best after the fastest trials were measured again, alternating with the base."""
         hopeful = [trial for trial in self._trials[first:] if trial.beats(base) and not trial.median >= best.median]
         for trial in sorted(hopeful, key=lambda t: t.median)[:_AGAIN]:
-            again = self._in_turn(plan, number, (base, trial), wanted)
+            again = self._in_turn(plan, number, (base, trial), expected)
             if again is None:
                 continue
             better = again[1].beats(again[0])
             note = "" if better else "not faster when measured again, alternating with the given plan"
-            found = replace(again[1], confirmed=better, note=note)
+            trial_again = replace(again[1], confirmed=better, note=note)
             self._trials[self._trials.index(base)], base = again[0], again[0]
-            self._trials[self._trials.index(trial)] = found
-            if better and not (best.confirmed and found.median >= best.median):
-                return base, found
+            self._trials[self._trials.index(trial)] = trial_again
+            if better and not (best.confirmed and trial_again.median >= best.median):
+                return base, trial_again
         return base, best
 
-    def _in_turn(self, plan: Plan, number: int, trials: Sequence[Trial], wanted: Sequence[Any]) -> list[Trial] | None:
+    def _in_turn(self, plan: Plan, number: int, trials: Sequence[Trial], expected: Sequence[Any]) -> list[Trial] | None:
         """Return trials with the times of an alternating measurement; None if one of them fails."""
         turns = Turns(self._seconds)
         try:
             for trial in trials:
-                call = self._call(plan, number, trial.nest, trial.values, wanted)
+                call = self._call(plan, number, trial.nest, trial.values, expected)
                 if call is None:
                     return None
                 turns.add(self._clock.measured(call))
@@ -456,8 +456,8 @@ class _Ended(Exception):  # noqa: N818 - an outcome that the caller asked for
 
 def _start(plan: Plan, number: int, target: str, nest: int) -> tuple[tuple[str, Value], ...]:
     """Return the parameters set by hand for a nest."""
-    found = (c.values for c in plan.segments[number].changes if (c.target, c.nest) == (target, nest))
-    return next(found, ())
+    values = (c.values for c in plan.segments[number].changes if (c.target, c.nest) == (target, nest))
+    return next(values, ())
 
 
 def _best(trials: Sequence[Trial]) -> Trial | None:

@@ -75,17 +75,17 @@ def segment(
         raise InputError(msg)
     chosen.check_strategy(strategy)
     with nullcontext() if callable(strategy) else collector_paused():
-        segmented, attempts = _cut(fusion, oracle, strategy, chosen, clock)
+        segmented, attempts = _segmentation(fusion, oracle, strategy, chosen, clock)
     if log is not None:
         for attempt in attempts:
             log.append(attempt)
     return segmented
 
 
-def _cut(
+def _segmentation(
     fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions, clock: Clock | None,
 ) -> tuple[SegmentedFusion, Sequence[Attempt]]:
-    for asked in _asked(oracle, strategy, options):
+    for asked in _oracles(oracle, strategy, options):
         fold, attempts = Fold(fusion), list[Attempt]()
         for attempt in _attempts(fusion, asked, strategy, options, clock):
             attempts.append(attempt)
@@ -94,13 +94,13 @@ def _cut(
             for attempt in boundary_casts(fold.fusion, fold.groups(), fold.recomputed, oracle, options):
                 attempts.append(attempt)
                 fold.apply(attempt)
-        segmented = _assembled(fold, oracle, own_choice=callable(strategy))
+        segmented = _plan_of(fold, oracle, own_choice=callable(strategy))
         if asked is oracle or all(group.scheduler is not None for group in segmented.groups):
             break
     return segmented, attempts
 
 
-def _asked(oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions) -> Iterator[SchedulerOracle]:
+def _oracles(oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions) -> Iterator[SchedulerOracle]:
     """Yield oracles to segment with.
 
     The next one is needed if segments that were accepted with boundary casts cannot get these casts.
@@ -176,7 +176,7 @@ def _check_cover(fusion: Fusion, subjects: Sequence[Sequence[str]]) -> None:
         raise InputError(msg)
 
 
-def _assembled(fold: Fold, oracle: SchedulerOracle, *, own_choice: bool) -> SegmentedFusion:
+def _plan_of(fold: Fold, oracle: SchedulerOracle, *, own_choice: bool) -> SegmentedFusion:
     try:
         return assemble(fold.fusion, fold.groups(), fold.recomputed, oracle, fold.replicas)
     except VerificationError as error:

@@ -121,12 +121,12 @@ class Accesses:
         if self.is_library:
             return tuple(range(tensor.ndim))
         if self.is_view:
-            return self._seen(tensor, orders)
+            return self._order_of_view(tensor, orders)
         read = [tv for tv in self.group.tensor_inputs if self._wide(tv)]
         most = max((len(self._wide(tv)) for tv in read), default=0)
         leading = [tv for tv in read if len(self._wide(tv)) == most]
-        found = list(dict.fromkeys(self.follow(tensor, tv, orders[tv.name]) for tv in leading))
-        return found[0] if len(found) == 1 else tuple(range(tensor.ndim))
+        distinct_orders = list(dict.fromkeys(self.follow(tensor, tv, orders[tv.name]) for tv in leading))
+        return distinct_orders[0] if len(distinct_orders) == 1 else tuple(range(tensor.ndim))
 
     def preferred(self, tensor: TensorView, orders: Orders) -> Order | None:
         """Return the order of an input that suits the segment best; None if all cost the same."""
@@ -136,18 +136,18 @@ class Accesses:
         choices = dict.fromkeys(self.follow(tensor, tv, orders[tv.name]) for tv in others)
         return min(choices, key=lambda order: self.cost({**orders, tensor.name: order}), default=None)
 
-    def _seen(self, tensor: TensorView, orders: Orders) -> Order:
+    def _order_of_view(self, tensor: TensorView, orders: Orders) -> Order:
         """Return the order of a view, found by following its strides from the input."""
-        known = {tv.name: input_strides(with_order(tv, orders[tv.name])) for tv in self.group.tensor_inputs}
+        strides_of = {tv.name: input_strides(with_order(tv, orders[tv.name])) for tv in self.group.tensor_inputs}
         for expr in self.group.exprs:
             source = expr.tensor_inputs[0]
             # The order of the result is what this determines.
             open_ = replace(expr, outputs=(with_order(expr.out, None),))
-            strides = view_strides(open_, known[source.name]) if source.name in known else None
+            strides = view_strides(open_, strides_of[source.name]) if source.name in strides_of else None
             if strides is None:
                 return tuple(range(tensor.ndim))
-            known[expr.name] = strides
-        strides, sizes = known[tensor.name], tensor.stored_shape
+            strides_of[expr.name] = strides
+        strides, sizes = strides_of[tensor.name], tensor.stored_shape
         wide = iter(sorted((p for p in range(tensor.ndim) if sizes[p] > 1), key=lambda p: -strides[p]))
         return tuple(next(wide) if sizes[place] > 1 else place for place in range(tensor.ndim))
 
@@ -181,10 +181,10 @@ class Accesses:
         return ranks
 
 
-def _spread(ranks: dict[int, tuple[int, ...]], known: Iterable[int], wanted: Iterable[int]) -> None:
+def _spread(ranks: dict[int, tuple[int, ...]], sources: Iterable[int], results: Iterable[int]) -> None:
     """Rank axes that result from splits or merges of others: at the position of these, outer axis first."""
-    given = [ranks[c] for c in known if c in ranks]
-    targets = tuple(wanted)
-    if given:
+    source_ranks = [ranks[c] for c in sources if c in ranks]
+    targets = tuple(results)
+    if source_ranks:
         for place, target in enumerate(targets):
-            ranks.setdefault(target, given[0] if len(targets) == 1 else (*given[0], place))
+            ranks.setdefault(target, source_ranks[0] if len(targets) == 1 else (*source_ranks[0], place))

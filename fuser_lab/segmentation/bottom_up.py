@@ -15,7 +15,6 @@ from fuser_lab.cost.verdict import Answer, reason
 from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.rules import follows
-from fuser_lab.segmentation.asking import Asker
 from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping
@@ -34,6 +33,7 @@ from fuser_lab.segmentation.privatization import (
     without,
 )
 from fuser_lab.segmentation.reduction_sets import Cores, ReductionSets
+from fuser_lab.segmentation.scheduler_attempts import Asker
 from fuser_lab.segmentation.welford import in_fusion, welfords, written_out
 
 
@@ -82,13 +82,13 @@ def grown(
 
 
 def whole_pieces(
-    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, found: Iterable[Iterable[int]], phase: str,
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, pieces: Iterable[Iterable[int]], phase: str,
 ) -> Generator[Attempt, None, tuple[Fusion, list[Sequence[Expr]]]]:
     """Yield one attempt to schedule each piece, given by positions among the tensor expressions, as a whole.
 
     Returns the fusion, in which Welfords may be rewritten, and the accepted pieces.
     """
-    parts = [[fusion.tensor_exprs[place] for place in piece] for piece in found]
+    parts = [[fusion.tensor_exprs[place] for place in piece] for piece in pieces]
     committed: list[Sequence[Expr]] = []
     for part in parts:
         exprs = in_fusion(fusion, part)
@@ -121,7 +121,7 @@ def lone_welfords(
     return fusion
 
 
-def _refused(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params: str | int) -> Attempt:
+def _refusal(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params: str | int) -> Attempt:
     return Attempt(
         phase=phase,
         kind=Kind.MERGE,
@@ -186,7 +186,7 @@ class _Finder:
 
         They are merged if a scheduler accepts them.
         """
-        attempt, answer = self._asked(phase, members)
+        attempt, answer = self._ask(phase, members)
         if answer.chosen is not None:
             self._merge(members, keep_reach=keep_reach)
         return attempt
@@ -196,7 +196,7 @@ class _Finder:
         if not self._final.isdisjoint(members):
             self._final.add(union)
 
-    def _asked(self, phase: str, members: Sequence[GroupId]) -> tuple[Attempt, Answer]:
+    def _ask(self, phase: str, members: Sequence[GroupId]) -> tuple[Attempt, Answer]:
         grouping = self._grouping
         return self._asker.merge(
             phase, tuple(grouping.names(m) for m in members), [grouping.groups[member] for member in members],
@@ -263,7 +263,7 @@ class _Finder:
         no path leads out of them and back in; as in nvFuser, an operand that is given twice is read twice.
         """
         grouping = self._grouping
-        found, seen = {start: None}, {start}
+        visited, seen = {start: None}, {start}
         waiting = [start]
         for group in waiting:
             expr = self._lone(group)
@@ -272,34 +272,34 @@ class _Finder:
             behind = () if widens else [p for p in grouping.producers(group) if grouping.reads_out(p) == 1]
             seen.update(grouping.neighbours(group))
             for other in (*ahead, *behind):
-                if other not in found and other not in self._committed:
-                    found[other] = None
+                if other not in visited and other not in self._committed:
+                    visited[other] = None
                     waiting.append(other)
-        return list(found), seen
+        return list(visited), seen
 
     def _combine_reductions(self) -> Iterator[Attempt]:
         """Groups with reductions of one signature, on a path or side by side (nvFuser: CombineReductions)."""
         tried: set[int] = set()
         hopeless = Cores()
         sets = ReductionSets(self._fusion, self._grouping, self._committed)
-        found = True
-        while found:
-            found = False
+        has_merged = True
+        while has_merged:
+            has_merged = False
             for mask in sets.masks():
                 if mask in tried or hopeless.within(mask):
                     continue
                 tried.add(mask)
                 members = tuple(bits(mask))
-                attempt, answer = self._asked("combine reductions", members)
+                attempt, answer = self._ask("combine reductions", members)
                 if answer.chosen is not None:
                     union = sets.merge(members)
                     # A set that is refused for a monotone reason stays refused when its groups grow.
                     hopeless.merge(members, union)
-                    found = True
+                    has_merged = True
                 elif answer.verdicts and all(v.monotone for v in answer.verdicts):
                     hopeless.add(mask)
                 yield attempt
-                if found:
+                if has_merged:
                     break
 
     def _level_rounds(self) -> Iterator[Attempt]:
@@ -352,7 +352,7 @@ class _Finder:
                 yield self._try("final merge", (producer, consumer), keep_reach=True)
             else:
                 names = (grouping.names(producer), grouping.names(consumer))
-                yield _refused("final merge", names, ReasonCode.CYCLE, through=grouping.names(between)[0])
+                yield _refusal("final merge", names, ReasonCode.CYCLE, through=grouping.names(between)[0])
 
     @follows("fusion_segmenter", "SegmentCandidateFinder::resolveForwardedInputs", 3884, 3920)
     @follows("fusion_segmenter", "SegmentCandidateFinder::resolveNonscalarForwardedInput", 4786, 4823)
@@ -405,9 +405,9 @@ class _Finder:
                     if attempt.accepted:
                         dropped |= same
                     break
-                attempt, kept = refused
+                attempt, separate = refused
                 yield attempt
-                same = {name: into for name, into in same.items() if name not in kept}
+                same = {name: into for name, into in same.items() if name not in separate}
 
     def _trial(self, dropped: Mapping[str, str]) -> tuple[Fusion, Asker]:
         """Return the fusion without some replicas, and an `Asker` for it."""
@@ -415,7 +415,7 @@ class _Finder:
         return trial, Asker(trial, self._oracle, self._options, self._grouping.recomputed)
 
     def _members(self, group: GroupId) -> list[Expr]:
-        """Return the expressions of a group and its copies of forwarded ones, in topological order."""
+        """Return the expressions of a group and its copies of forwarded expressions, in topological order."""
         exprs = {expr.name: expr for expr in (*self._grouping.ordered(group), *self._copies[group])}
         return sorted(exprs.values(), key=lambda e: self._fusion.positions[e.name])
 
@@ -423,7 +423,7 @@ class _Finder:
     def _refused_reader(
         home: GroupId, members: Mapping[GroupId, Sequence[Expr]], same: Mapping[str, str], trial: Fusion, asker: Asker,
     ) -> tuple[Attempt, set[str]] | None:
-        """Return the first other group that no scheduler accepts without replicas, and those that must stay."""
+        """Return the first other group that no scheduler accepts without replicas, and the replicas that must stay."""
         for group, exprs in members.items():
             several = read_together(exprs, same)
             if group == home or not several:
@@ -454,12 +454,12 @@ def _changing_others(
     """Return the groups whose replicas, if merged into one, would make two operands of another group the same."""
     owners = {into: (into, group) for group, same in same_in.items() for into in same.values()}
     owners |= {name: (into, group) for group, same in same_in.items() for name, into in same.items()}
-    found: set[GroupId] = set()
+    groups: set[GroupId] = set()
     for group, exprs in members.items():
         read = {value.name for expr in exprs for value in expr.tensor_inputs}
         seen: set[str] = set()
         for into, owner in (owners[name] for name in read if name in owners):
             if into in seen and owner != group:
-                found.add(owner)
+                groups.add(owner)
             seen.add(into)
-    return found
+    return groups

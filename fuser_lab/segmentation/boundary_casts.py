@@ -74,9 +74,9 @@ def _halves(fusion: Fusion) -> dict[Val, DataType]:
     """Return the values that lead to an output of 16 bits, with the dtype of the last such output."""
     last: dict[Val, int] = {tv: place for place, tv in enumerate(fusion.outputs) if tv.dtype in _HALVES}
     for expr in reversed(fusion.exprs):
-        found = max((last[v] for v in expr.outputs if v in last), default=-1)
-        for value in expr.inputs if found >= 0 else ():
-            last[value] = max(last.get(value, -1), found)
+        latest = max((last[v] for v in expr.outputs if v in last), default=-1)
+        for value in expr.inputs if latest >= 0 else ():
+            last[value] = max(last.get(value, -1), latest)
     return {value: fusion.outputs[place].dtype for value, place in last.items()}
 
 
@@ -146,8 +146,8 @@ class Lowering:
     @property
     def device(self) -> Device:
         """Device to plan for."""
-        found = getattr(self._oracle, "device", DEFAULT)
-        return found if isinstance(found, Device) else DEFAULT
+        device = getattr(self._oracle, "device", DEFAULT)
+        return device if isinstance(device, Device) else DEFAULT
 
     def ask(self, candidate: Candidate) -> Answer:
         """Return the verdicts about the candidate with casts at its boundaries."""
@@ -248,8 +248,8 @@ def _answers(
     for cast in casts:
         for number, place in zip(count(-1), touched[cast.tensor]):
             names.setdefault(place, set()).add(cast.lower if number < 0 else cast.back(number))
-    for place, own in names.items():
-        exprs = (e for e in new.exprs if e.name in groups[place].key or e.name in own)
+    for place, cast_names in names.items():
+        exprs = (e for e in new.exprs if e.name in groups[place].key or e.name in cast_names)
         yield place, oracle.ask(candidate(new, exprs, recomputed))
 
 

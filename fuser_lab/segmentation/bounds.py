@@ -51,7 +51,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """What a set of units adds up to: the bytes that it moves as one segment, and the amounts of its units.
+    """The totals of a set of units: the bytes that it moves as one segment, and the amounts of its units.
 
     ``shared`` has the flows that other units touch too, as a mask.
     """
@@ -105,7 +105,7 @@ class Space:
                 maker = self.fusion.producers.get(tensor)
                 if maker in place:
                     self.below[place[maker]] |= self.below[i] | 1 << i
-        # The ends of those chains of which some reader may contain a copy.
+        # The ends of the chains that some reader may contain a copy of.
         self._ends = {
             chain.end: number for number, chain in enumerate(self.chains)
             if not all(self.never_copies(i, number) for i in self.readers(chain.end))
@@ -117,11 +117,11 @@ class Space:
             users = self.fusion.users.get(tensor, ())
             readers = sum(1 << place[user] for user in users if user in place)
             producer = 1 << place[maker] if maker in place else 0
-            kept = bool(producer) and (tensor in outputs or any(user not in place for user in users))
+            is_written = bool(producer) and (tensor in outputs or any(user not in place for user in users))
             size = min(self._ways(self._ends[tensor])) if tensor in self._ends else tensor.nbytes
-            if readers or kept:
+            if readers or is_written:
                 flows.append(
-                    Flow(name=tensor.name, bytes=size, producer=producer, readers=readers, kept=kept),
+                    Flow(name=tensor.name, bytes=size, producer=producer, readers=readers, kept=is_written),
                 )
         self.flows = tuple(flows)
         self.touching = tuple(flow.producer | flow.readers for flow in flows)
@@ -151,7 +151,7 @@ class Space:
         return sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs), chain.end.nbytes
 
     def without_reads(self, number: int) -> "Space":
-        """Return the space of those partitions in which no segment reads the end of a chain from memory."""
+        """Return the space of the partitions in which no segment reads the end of a chain from memory."""
         narrowed = copy.copy(self)
         narrowed.never_read |= 1 << number
         return narrowed
@@ -164,11 +164,11 @@ class Space:
 
     def stored_in(self, segments: Iterable[int]) -> int:
         """Return the chains that some of these segments read from memory, as a mask."""
-        found = 0
+        chains = 0
         for mask in segments:
             way = self.legal_way(mask)
-            found |= self.copies(mask) & ~(way[1] if way else 0)
-        return found
+            chains |= self.copies(mask) & ~(way[1] if way else 0)
+        return chains
 
     @property
     def kept_chains(self) -> int:
@@ -184,7 +184,7 @@ class Space:
         return tuple(self.units[i].name for i in bits(mask))
 
     def mask(self, names: Iterable[str]) -> int:
-        """Return the mask of those names that are units."""
+        """Return the mask of the units among some names."""
         return sum(1 << self._place[name] for name in names if name in self._place)
 
     @cached_property
@@ -201,22 +201,22 @@ class Space:
 
     def copies(self, mask: int) -> int:
         """Return the numbers of the chains whose ends a set reads and may hold copies of, as a mask."""
-        found = 0
+        chains = 0
         for i in bits(mask) if self.chains else ():
             for tensor in self.units[i].tensor_inputs:
                 if tensor in self._ends:
-                    found |= 1 << self._ends[tensor]
-        return found
+                    chains |= 1 << self._ends[tensor]
+        return chains
 
     def ask(self, mask: int, copies: int = 0) -> Answer:
         """Return the verdicts about a set with copies of chains."""
-        found = self._answers.get((mask, copies))
-        if found is None:
+        answer = self._answers.get((mask, copies))
+        if answer is None:
             self.asked += 1
             exprs = [*self.exprs(mask), *(e for n in bits(copies) for e in self.chains[n].exprs)]
             group = candidate(self.fusion, exprs, self._copied)
-            found = self._answers[mask, copies] = refused_by_hint(group, self._options) or self._oracle.ask(group)
-        return found
+            answer = self._answers[mask, copies] = refused_by_hint(group, self._options) or self._oracle.ask(group)
+        return answer
 
     def ways(self, mask: int) -> list[tuple[int, int]]:
         """Return ways to provide a set with the chains that it reads, cheapest first.
@@ -231,7 +231,7 @@ class Space:
         best = sum(1 << n for n in reads if costs[n][0] <= costs[n][1])
         extra = {n: abs(costs[n][0] - costs[n][1]) for n in reads}
         shown = sorted(reads, key=extra.__getitem__)[:8]
-        found = sorted(
+        choices = sorted(
             (
                 (sum(extra[n] for n in changed), best ^ sum(1 << n for n in changed))
                 for size in range(len(shown) + 1)
@@ -240,12 +240,12 @@ class Space:
             key=itemgetter(0),  # on a tie the way with the most copies, because each stored chain is a launch
         )
         if self.never_read:
-            found = [(cost, copied) for cost, copied in found if not self.never_read & self.copies(mask) & ~copied]
-        if len(found) <= MOST_WAYS and len(shown) == len(reads):
-            return found
-        more = min([entry[0] for entry in found[MOST_WAYS:]] + [extra[n] for n in reads if n not in shown])
-        kept = [entry for entry in found[:MOST_WAYS] if entry[0] <= more]
-        return [*kept, (more, -1)]
+            choices = [(cost, copied) for cost, copied in choices if not self.never_read & self.copies(mask) & ~copied]
+        if len(choices) <= MOST_WAYS and len(shown) == len(reads):
+            return choices
+        more = min([entry[0] for entry in choices[MOST_WAYS:]] + [extra[n] for n in reads if n not in shown])
+        tried = [entry for entry in choices[:MOST_WAYS] if entry[0] <= more]
+        return [*tried, (more, -1)]
 
     def is_legal(self, mask: int, copies: int) -> bool:
         """Whether a set can be a segment: a scheduler accepts it, or it is a single expression that none accepts."""
@@ -257,11 +257,11 @@ class Space:
 
         A single expression may always read its chains from memory.
         """
-        found = next((way for way in self.ways(mask) if way[1] != -1 and self.is_legal(mask, way[1])), None)
-        if found is None and not mask & (mask - 1) and not self.copies(mask) & self.never_read:
+        way = next((way for way in self.ways(mask) if way[1] != -1 and self.is_legal(mask, way[1])), None)
+        if way is None and not mask & (mask - 1) and not self.copies(mask) & self.never_read:
             reads = map(self._ways, bits(self.copies(mask)))
             return sum(max(stored - copied, 0) for copied, stored in reads), 0
-        return found
+        return way
 
     def takes(self, exprs: Sequence[Expr]) -> bool:
         """Whether a scheduler accepts expressions that may be recomputed as a separate segment."""
@@ -273,35 +273,35 @@ class Space:
         return self._launch + (sums or self.sums(mask)).bytes
 
     def sums(self, mask: int) -> Sums:
-        """Return what a set adds up to."""
-        known = self._sums.get(mask)
-        if known is not None:
-            return known
+        """Return the totals of a set."""
+        cached = self._sums.get(mask)
+        if cached is not None:
+            return cached
         units = list(bits(mask))
         total = shared = 0
         for number in bits(reduce(or_, [self._touching[i] for i in units], 0)):
-            total += self._moved(number, mask)
+            total += self._moved_bytes(number, mask)
             if self.touching[number] & ~mask:
                 shared |= 1 << number
         amounts = tuple(map(sum, zip(*[self._amounts[i] for i in units], strict=True)))
         return Sums(shared=shared, bytes=total, amounts=amounts)
 
-    def _kept(self, mask: int) -> Sums:
+    def _cached_sums(self, mask: int) -> Sums:
         if mask not in self._sums:
             self._sums[mask] = self.sums(mask)
         return self._sums[mask]
 
-    def _moved(self, number: int, mask: int) -> int:
+    def _moved_bytes(self, number: int, mask: int) -> int:
         """Return the bytes of a flow that a set moves, which touches it."""
         flow = self.flows[number]
         return flow.bytes if not flow.producer & mask or flow.kept or flow.readers & ~mask else 0
 
     def joined(self, a: int, b: int) -> Sums:
-        """Return what the union of two disjoint sets adds up to, computed from their sums."""
-        first, second, union = self._kept(a), self._kept(b), a | b
+        """Return the totals of the union of two disjoint sets, computed from the totals of both."""
+        first, second, union = self._cached_sums(a), self._cached_sums(b), a | b
         shared, total = first.shared | second.shared, first.bytes + second.bytes
         for number in bits(first.shared & second.shared):
-            total += self._moved(number, union) - self._moved(number, a) - self._moved(number, b)
+            total += self._moved_bytes(number, union) - self._moved_bytes(number, a) - self._moved_bytes(number, b)
             if not self.touching[number] & ~union:
                 shared ^= 1 << number
         return Sums(shared=shared, bytes=total, amounts=tuple(map(add, first.amounts, second.amounts)))
@@ -313,15 +313,16 @@ class Space:
         return a | b
 
     def split(self, whole: int, part: int) -> int:
-        """Return a set without a part of it, and keep its sums, computed from those of both."""
+        """Return a set without a part of it, whose totals are then known from the totals of both."""
         rest = whole & ~part
         if rest and part:
-            first, second = self._kept(whole), self._kept(part)
+            first, second = self._cached_sums(whole), self._cached_sums(part)
             shared, total = first.shared & ~second.shared, first.bytes - second.bytes
             for number in bits(second.shared):
                 if self.touching[number] & rest:
                     shared |= 1 << number
-                    total += self._moved(number, part) + self._moved(number, rest) - self._moved(number, whole)
+                    total += self._moved_bytes(number, part) + self._moved_bytes(number, rest)
+                    total -= self._moved_bytes(number, whole)
             amounts = tuple(map(sub, first.amounts, second.amounts))
             self._sums[rest] = Sums(shared=shared, bytes=total, amounts=amounts)
         return rest
@@ -408,7 +409,7 @@ class Conflicts:
 
     def parts(self) -> list[int]:
         """Return the sets of units between which no segment can reach, in order."""
-        left, found = self.space.all, []
+        left, parts = self.space.all, []
         while left:
             part = waiting = left & -left
             while waiting:
@@ -417,9 +418,9 @@ class Conflicts:
                 new = left & ~part & ~self.of[i]
                 part |= new
                 waiting |= new
-            found.append(part)
+            parts.append(part)
             left &= ~part
-        return found
+        return parts
 
 
 def is_final(answer: Answer) -> bool:
@@ -441,7 +442,7 @@ def final_text(answer: Answer) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Cliques with what they cost: one for each flow of the space, in order, and one for the launches."""
+    """Cliques with their costs: one for each flow of the space, in order, and one for the launches."""
 
     cliques: tuple[int, ...]
     launches: int
@@ -511,8 +512,8 @@ def lifted_bound(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
             terms[False, flow.name] = term
             taken |= used
             charged.add(flow.name)
-    kept = tuple(term for term in terms.values() if not (term.cost and term.subject in taken and not term.through))
-    return Bound(cliques=base.cliques, launches=base.launches, terms=kept)
+    remaining = (term for term in terms.values() if not (term.cost and term.subject in taken and not term.through))
+    return Bound(cliques=base.cliques, launches=base.launches, terms=tuple(remaining))
 
 
 def with_paths(space: Space, conflicts: Conflicts, bound: Bound) -> Bound:
@@ -537,7 +538,7 @@ def with_paths(space: Space, conflicts: Conflicts, bound: Bound) -> Bound:
 
 def _path_term(space: Space, conflicts: Conflicts, path: Path) -> Term:
     names = tuple(space.flows[k].name for k in path.links)
-    subject = f"{names[0]} goes" if len(names) == 1 else f"one of {_shortened(names)} goes"
+    subject = f"{names[0]} goes" if len(names) == 1 else f"one of {_shorten(names)} goes"
     text = f"{subject} through memory between segments: {conflicts.text(path.units[0], path.units[-1])}"
     return Term(
         kind=TermKind.PATH,
@@ -614,10 +615,10 @@ def _stored_terms(space: Space) -> Iterator[Term]:
                 unit, answer = space.units[i], space.ask(1 << i, 1 << number)
                 cost = space.model.launch_bytes + chain.end.nbytes
                 cost += sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs)
-                kept = space.while_kept if is_by_hint(answer) else ""
+                condition = space.while_kept if is_by_hint(answer) else ""
                 text = (
                     f"{chain.end.name} ({bytes_label(chain.end.nbytes)}) must be stored by a separate segment: "
-                    f"{unit.name} ({unit.op.name}) cannot recompute it{kept}, because {final_text(answer)}"
+                    f"{unit.name} ({unit.op.name}) cannot recompute it{condition}, because {final_text(answer)}"
                 )
                 yield Term(
                     kind=TermKind.STORED, subject=chain.end.name, members=(unit.name,), cost=cost, text=text,
@@ -656,7 +657,7 @@ def _launch_term(space: Space, conflicts: Conflicts, clique: int) -> Term:
     cost = space.model.launch_bytes * max(len(members), 1)
     text = "at least one kernel is launched"
     if len(members) > 1:
-        text = f"at least {len(members)} launches, because no two of {_shortened(space.names(clique))} share a kernel: "
+        text = f"at least {len(members)} launches, because no two of {_shorten(space.names(clique))} share a kernel: "
         text += conflicts.text(members[0], members[1], clique)
         text += ", and so on" if len(members) > 2 else ""
     return Term(kind=TermKind.LAUNCHES, subject="", members=space.names(clique), cost=cost, text=text)
@@ -673,5 +674,5 @@ def _label(tensor: TensorView, space: Space) -> str:
     return f"{tensor.name} ({maker.op.name})"
 
 
-def _shortened(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[str]) -> str:
     return ", ".join(names if len(names) <= 8 else (*names[:5], "...", *names[-2:]))

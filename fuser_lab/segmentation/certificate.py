@@ -82,7 +82,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentCost:
-    """What one segment costs, in bytes."""
+    """The cost of one segment in bytes."""
 
     exprs: tuple[str, ...]
     scheduler: str
@@ -115,7 +115,7 @@ class Certificate:
     obstacle
         Why the plan is not among those that the model compares; empty for a legal plan.
     missed
-        What the cheapest known plan does better, if it is cheaper than this one.
+        The differences to the cheapest known plan, if that plan is cheaper.
     hints
         The results of ``segment_set`` in the fusion.
     ignoring
@@ -209,7 +209,7 @@ class Certificate:
 
     @property
     def missed_shown(self) -> tuple[Missed, ...]:
-        """What the cheapest known plan does better, without negligible differences."""
+        """The differences to the cheapest known plan, without negligible ones."""
         least = (self.cost - self.known) // LEAST_SHOWN
         return tuple(entry for entry in self.missed if abs(entry.cost) > least)
 
@@ -233,7 +233,7 @@ class Certificate:
         return f"{self.model.device}: {self.model.bandwidth / 1e9:,.0f} GB/s, {launch}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the certificate for JSON; costs are in bytes, those of launches included."""
+        """Return the certificate for JSON; costs are in bytes and include launches."""
         return {
             "status": self.status,
             "cost": self.cost,

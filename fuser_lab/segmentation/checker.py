@@ -68,9 +68,9 @@ def verify(
         (proof.merged, frozenset(name for chain in proof.recomputed for name in chain)) for proof in certificate.proofs
     }
     replicas = tuple(sorted(plan.replicas.items()))
-    for merged, wanted in (((), frozenset[str]()), ((), plan.recomputed), (replicas, frozenset[str]())):
-        if (merged, wanted) not in spaces and not certificate.obstacle:
-            text = f"recompute {', '.join(sorted(wanted)) or 'nothing'}{', replicas being one' if merged else ''}"
+    for merged, recomputed in (((), frozenset[str]()), ((), plan.recomputed), (replicas, frozenset[str]())):
+        if (merged, recomputed) not in spaces and not certificate.obstacle:
+            text = f"recompute {', '.join(sorted(recomputed)) or 'nothing'}{', replicas being one' if merged else ''}"
             problems.append(f"no proof covers the plans that {text}")
     if certificate.proofs and certificate.bound > certificate.known:
         problems.append("the bound is above the cost of a known plan")
@@ -88,38 +88,40 @@ def verify(
 
 def _plan_problems(certificate: Certificate, plan: SegmentedFusion, oracle: SchedulerOracle) -> list[str]:
     """Return the errors in the plan itself, and in the certificate's statements about it."""
-    found = []
+    problems = []
     if [set(segment.exprs) for segment in certificate.segments] != [set(group.names) for group in plan.groups]:
-        found.append("the segments are not those of the plan")
+        problems.append("the segments are not those of the plan")
     for index, (group, claim) in enumerate(zip(plan.groups, certificate.segments, strict=False)):
         moved = traffic(plan.fusion, group.exprs, plan.recomputed)
         launch = certificate.model.launch_bytes if group.exprs else 0
         if (claim.read, claim.written, claim.launch) != (moved.read, moved.written, launch):
-            found.append(f"segment {index} reads {moved.read} and writes {moved.written} bytes, which differs from the "
-                         "certificate")
-        own = [expr for expr in group.exprs if expr.tensor_outputs]
+            problems.append(
+                f"segment {index} reads {moved.read} and writes {moved.written} bytes, which differs from the "
+                "certificate",
+            )
+        tensor_exprs = [expr for expr in group.exprs if expr.tensor_outputs]
         asked = candidate(plan.fusion, group.exprs, plan.recomputed)
         answer = refused_by_hint(asked, SegmenterOptions(segment_set=certificate.segment_set)) or oracle.ask(asked)
-        if len(own) > 1 and answer.chosen is None and not certificate.obstacle:
-            found.append(f"no scheduler accepts segment {index}")
+        if len(tensor_exprs) > 1 and answer.chosen is None and not certificate.obstacle:
+            problems.append(f"no scheduler accepts segment {index}")
     device = getattr(oracle, "device", None)
     if device is not None and certificate.model.bandwidth != device.bandwidth * 1e9:
-        found.append(f"the model is not that of {device.name}")
+        problems.append(f"the model is not that of {device.name}")
     if set(certificate.hints) != {expr.name for expr in plan.fusion.tensor_exprs if expr.op.name == "segment_set"}:
-        found.append("the hints are not those of the fusion")
+        problems.append("the hints are not those of the fusion")
     done: set[TensorView] = set(plan.fusion.tensor_inputs)
     for index, group in enumerate(plan.groups):
         early = [tensor.name for tensor in group.tensor_inputs if tensor not in done]
-        found += [f"segment {index} reads {name} before it is written" for name in early]
+        problems += [f"segment {index} reads {name} before it is written" for name in early]
         done.update(group.outputs)
     lost = [tensor.name for tensor in plan.fusion.outputs if tensor not in done]
     if lost:
-        found.append(f"nothing writes {', '.join(lost)}")
+        problems.append(f"nothing writes {', '.join(lost)}")
     if certificate.missed and sum(entry.cost for entry in certificate.missed) != certificate.cost - certificate.known:
-        found.append("what the cheaper plan saves does not add up to the difference of the costs")
+        problems.append("what the cheaper plan saves does not add up to the difference of the costs")
     if not certificate.obstacle and certificate.known > certificate.cost:
-        found.append("the cheapest known plan is more expensive than this one")
-    return found
+        problems.append("the cheapest known plan is more expensive than this one")
+    return problems
 
 
 class _Checker:
@@ -188,7 +190,7 @@ class _Checker:
         maker = self.fusion.producers.get(tensor)
         return maker.name if maker is not None and maker.name in self.exprs else None
 
-    def kept(self, tensor: TensorView) -> bool:
+    def is_written(self, tensor: TensorView) -> bool:
         """Whether a tensor is always written."""
         users = self.fusion.users.get(tensor, ())
         return tensor in self.fusion.outputs or any(user.name not in self.exprs for user in users)
@@ -208,18 +210,18 @@ class _Checker:
     def never_together(self, a: str, b: str) -> bool:
         """Whether no segment can contain both: their hull, or the hull of a pair in it, is refused permanently."""
         hull = self.hull((a, b))
-        if self._refused(hull):
+        if self._is_refused(hull):
             return True
         inner = {self.hull(pair) for pair in combinations(sorted(hull), 2)}
-        return any(self._refused(other) for other in inner)
+        return any(self._is_refused(other) for other in inner)
 
-    def _refused(self, hull: frozenset[str]) -> bool:
-        known = self._apart.get(hull)
-        if known is None:
+    def _is_refused(self, hull: frozenset[str]) -> bool:
+        is_refused = self._apart.get(hull)
+        if is_refused is None:
             answer = self.ask(hull)
-            known = not any(v.accepted or not v.monotone for v in answer.verdicts) and bool(answer.verdicts)
-            self._apart[hull] = known
-        return known
+            is_refused = not any(v.accepted or not v.monotone for v in answer.verdicts) and bool(answer.verdicts)
+            self._apart[hull] = is_refused
+        return is_refused
 
     def check(self, end: float) -> None:
         """Collect the errors in the terms."""
@@ -285,7 +287,7 @@ class _Checker:
                 continue  # already reported
             maker, near = self.maker(tensor), set(self.users(tensor))
             made_here = maker is None and tensor in self.fusion.producers and tensor not in self.ends
-            room = self.bytes(tensor) * (1 if maker is None or self.kept(tensor) else 2)
+            room = self.bytes(tensor) * (1 if maker is None or self.is_written(tensor) else 2)
             if name in several or made_here or searched & {*near, *([maker] if maker else [])}:
                 room = 0
             if amount > room:
@@ -309,8 +311,8 @@ class _Checker:
             is_read = (tensor not in self.fusion.producers or tensor in self.ends) and users
             return self.bytes(tensor) * max(count, 1) if is_read else 0
         if maker not in term.members:
-            return self.bytes(tensor) if self.kept(tensor) else 0
-        return self.bytes(tensor) * (count - 1 + (count > 1 or self.kept(tensor)))
+            return self.bytes(tensor) if self.is_written(tensor) else 0
+        return self.bytes(tensor) * (count - 1 + (count > 1 or self.is_written(tensor)))
 
     def _worth_through(self, term: Term, tensor: TensorView) -> int:
         """Return the cost of a tensor whose readers pass their results on to the members of a clique."""
@@ -332,14 +334,14 @@ class _Checker:
                 if len(self.exprs[name].tensor_outputs) != 1:
                     return 0
                 value = self.exprs[name].out
-                if self.kept(value) or value.name in self._claimed_tensors:
+                if self.is_written(value) or value.name in self._claimed_tensors:
                     return 0
                 self._claimed_tensors.add(value.name)
                 smallest = min(smallest, 2 * value.nbytes)
             least.append(smallest)
         if maker is None:
             return size + sum(least) - max(least, default=0)
-        if self.kept(tensor):
+        if self.is_written(tensor):
             return size + sum(least)
         inside = [2 * min((self.exprs[n].out.nbytes for n in steps), default=size) for steps in term.through]
         if all(term.through):
@@ -347,7 +349,7 @@ class _Checker:
         return size + sum(least)
 
     def _worth_stored(self, term: Term, end: TensorView) -> int:
-        """Return the cost of storing a chain, if the one member reads its end and can never contain a copy."""
+        """Return the cost of storing a chain, if the only member reads its end and can never contain a copy."""
         if end in self.ends and end in self.fusion.outputs and not term.members:
             return self.launch + end.nbytes
         if end not in self.ends or len(term.members) != 1 or term.members[0] not in self.users(end):
@@ -379,7 +381,7 @@ class _Checker:
                 self.problems.append(f"a plan costs {cheaper}, less than the {claimed} of: {term.text}")
 
     def _share(self, term: Term, part: frozenset[str]) -> int:
-        """Return what a term charges to the segments of a part."""
+        """Return the bytes that a term charges to the segments of a part."""
         inside = [name for name in term.members if name in part]
         if term.kind in {TermKind.SEARCH, TermKind.STORED}:
             return 0
@@ -388,7 +390,7 @@ class _Checker:
         tensor = self.fusion.tensors[term.subject]
         maker = self.maker(tensor)
         if maker in part:
-            return self.bytes(tensor) * (len(inside) - 1 + (len(term.members) > 1 or self.kept(tensor)))
+            return self.bytes(tensor) * (len(inside) - 1 + (len(term.members) > 1 or self.is_written(tensor)))
         return self.bytes(tensor) * max(len(inside), 1) if part.intersection(self.users(tensor)) else 0
 
 
@@ -413,9 +415,9 @@ class _Repeat:
             users = checker.users(tensor)
             made = 1 << place[maker] if maker in place else 0
             read = sum(1 << place[user] for user in users if user in place)
-            kept = bool(made) and (checker.kept(tensor) or any(user not in place for user in users))
-            if read or kept:
-                self._tensors.append((checker.bytes(tensor), made, read, kept))
+            must_write = bool(made) and (checker.is_written(tensor) or any(user not in place for user in users))
+            if read or must_write:
+                self._tensors.append((checker.bytes(tensor), made, read, must_write))
 
     def run(self) -> int | None:
         """Return the minimum cost, or any cost that is not below the claimed one; None if time runs out."""
@@ -468,11 +470,11 @@ class _Repeat:
         rest = everything & ~done & ~segment
         never = rest & ((1 << place) - 1)
         total = (self._checker.launch if segment else 0) + (self._checker.launch if never or not segment else 0)
-        for size, made, read, kept in self._tensors:
+        for size, made, read, must_write in self._tensors:
             if made & segment:
-                total += size * (2 if read & never else kept)
+                total += size * (2 if read & never else must_write)
             elif made & rest:
-                total += size * kept
+                total += size * must_write
             elif read & segment:
                 total += size * (2 if read & never else 1)
             elif read & rest:
@@ -481,9 +483,9 @@ class _Repeat:
 
     def _price(self, segment: int) -> int:
         total = self._checker.launch
-        for size, made, read, kept in self._tensors:
+        for size, made, read, must_write in self._tensors:
             if made & segment:
-                total += size if kept or read & ~segment else 0
+                total += size if must_write or read & ~segment else 0
             elif read & segment:
                 total += size
         return total

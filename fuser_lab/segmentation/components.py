@@ -35,7 +35,7 @@ def _strong(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
     after: list[list[int]] = [[] for _ in range(count)]
     for a, b in pairs:
         after[a].append(b)
-    found = [-1] * count
+    component = [-1] * count
     visit = [-1] * count
     lowest = [-1] * count  # the earliest visit, among vertices without a component, that a vertex reaches
     open_ones: list[int] = []  # visited, without a component
@@ -52,7 +52,7 @@ def _strong(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
                 if visit[other] < 0:
                     path.append((other, iter(after[other])))
                     break
-                if found[other] < 0:
+                if component[other] < 0:
                     lowest[vertex] = min(lowest[vertex], visit[other])
             else:
                 path.pop()
@@ -60,6 +60,6 @@ def _strong(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
                     before, _ = path[-1]
                     lowest[before] = min(lowest[before], lowest[vertex])
                 if lowest[vertex] == visit[vertex]:
-                    while found[vertex] < 0:
-                        found[open_ones.pop()] = vertex
-    return found
+                    while component[vertex] < 0:
+                        component[open_ones.pop()] = vertex
+    return component

@@ -51,20 +51,20 @@ class Blocks:
 
     def units(self, mask: int) -> int:
         """Return the units of blocks."""
-        found = 0
+        units = 0
         for i in bits(mask):
-            found |= self.members[i]
-        return found
+            units |= self.members[i]
+        return units
 
     @property
     def is_contradictory(self) -> bool:
         """Whether some block contains units that can never be together."""
-        return any(own >> i & 1 for i, own in enumerate(self.apart))
+        return any(excluded >> i & 1 for i, excluded in enumerate(self.apart))
 
 
 def blocks_of(space: Space, conflicts: Conflicts, groups: Iterable[int]) -> Blocks:
     """Return groups of units as blocks; units between the members of a group join it."""
-    members = _ordered(space, _closed(space, groups))
+    members = _in_order(space, _convex_groups(space, groups))
     count = len(members)
     above = [union(space.above, m) for m in members]
     needs = tuple(
@@ -98,61 +98,61 @@ def _paths(apart: Sequence[int], flows: Sequence[Flow], cliques: Sequence[int]) 
 
 def union(masks: Sequence[int], members: int) -> int:
     """Return the union of some members' masks."""
-    found = 0
+    total = 0
     for i in bits(members):
-        found |= masks[i]
-    return found
+        total |= masks[i]
+    return total
 
 
-def _closed(space: Space, groups: Iterable[int]) -> list[int]:
+def _convex_groups(space: Space, groups: Iterable[int]) -> list[int]:
     """Return the groups made convex; groups that overlap or form a cycle are joined."""
-    found = list(groups)
+    blocks = list(groups)
     while True:
-        found = _joined([space.hull(group) for group in found])
-        if any(space.hull(group) != group for group in found):
+        blocks = _disjoint_groups([space.hull(group) for group in blocks])
+        if any(space.hull(group) != group for group in blocks):
             continue
-        above = [union(space.above, m) for m in found]
-        reach = [sum(1 << j for j in range(len(found)) if j != i and found[j] & above[i]) for i in range(len(found))]
-        for k in range(len(found)):
-            for i in range(len(found)):
+        above = [union(space.above, m) for m in blocks]
+        reach = [sum(1 << j for j in range(len(blocks)) if j != i and blocks[j] & above[i]) for i in range(len(blocks))]
+        for k in range(len(blocks)):
+            for i in range(len(blocks)):
                 if reach[i] >> k & 1:
                     reach[i] |= reach[k]
         loops = [
-            group | union(found, sum(1 << j for j in bits(reach[i]) if reach[j] >> i & 1))
-            for i, group in enumerate(found)
+            group | union(blocks, sum(1 << j for j in bits(reach[i]) if reach[j] >> i & 1))
+            for i, group in enumerate(blocks)
         ]
-        if loops == found:
-            return found
-        found = loops
+        if loops == blocks:
+            return blocks
+        blocks = loops
 
 
-def _joined(groups: Iterable[int]) -> list[int]:
-    found: list[int] = []
+def _disjoint_groups(groups: Iterable[int]) -> list[int]:
+    disjoint: list[int] = []
     for group in groups:
         mask = group
         apart = []
-        for other in found:
+        for other in disjoint:
             if other & mask:
                 mask |= other
             else:
                 apart.append(other)
-        found = [*apart, mask]
+        disjoint = [*apart, mask]
         if any(other & mask for other in apart):
-            found = _joined(found)
-    return found
+            disjoint = _disjoint_groups(disjoint)
+    return disjoint
 
 
-def _ordered(space: Space, groups: list[int]) -> list[int]:
-    """Return groups, each after those that it depends on."""
+def _in_order(space: Space, groups: list[int]) -> list[int]:
+    """Return groups, each after the groups that it depends on."""
     above = {group: union(space.above, group) & ~group for group in groups}
-    waiting, done, found = sorted(groups, key=lambda g: g & -g), 0, []
+    waiting, done, ordered = sorted(groups, key=lambda g: g & -g), 0, []
     inside = sum(groups)
     while waiting:
         ready = next(g for g in waiting if not above[g] & inside & ~done)
         waiting.remove(ready)
         done |= ready
-        found.append(ready)
-    return found
+        ordered.append(ready)
+    return ordered
 
 
 def _flows(space: Space, home: dict[int, int]) -> Iterator[Flow]:
@@ -160,15 +160,15 @@ def _flows(space: Space, home: dict[int, int]) -> Iterator[Flow]:
     inside = sum(1 << unit for unit in home)
     for flow in space.flows:
         producer = flow.producer & inside
-        own = flow.readers & inside
-        kept = bool(producer) and (flow.kept or bool(flow.readers & ~inside))
+        readers_inside = flow.readers & inside
+        is_written = bool(producer) and (flow.kept or bool(flow.readers & ~inside))
         at = sum(1 << home[i] for i in bits(producer))
         readers = 0
-        for i in bits(own):
+        for i in bits(readers_inside):
             readers |= 1 << home[i]
         readers &= ~at
-        if readers or kept:
-            yield Flow(name=flow.name, bytes=flow.bytes, producer=at, readers=readers, kept=kept)
+        if readers or is_written:
+            yield Flow(name=flow.name, bytes=flow.bytes, producer=at, readers=readers, kept=is_written)
 
 
 def _clique(blocks: Blocks, among: int, start: int) -> int:

@@ -14,7 +14,6 @@ from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import Attempt, DecisionLog, Kind, LaterRecords, Outcome
 from fuser_lab.ir import Expr, Fusion, TensorView
-from fuser_lab.segmentation.asking import decisive_code, records
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble, assembled, run_order
@@ -23,6 +22,7 @@ from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 from fuser_lab.segmentation.privatization import read_together, repeated, without
 from fuser_lab.segmentation.replay import Fold
+from fuser_lab.segmentation.scheduler_attempts import decisive_code, records
 
 BEFORE_CUT = "edit: before the cut"
 BEHIND_CUT = "edit: after the cut"
@@ -140,7 +140,7 @@ def glued_groups(
         raise IllegalEdit(msg)
     union = [*own_exprs(segmented, a), *own_exprs(segmented, b)]
     _check_cuts(segmented, union, meaning, f"segments {a} and {b} cannot be merged")
-    answer, _ = _provided(segmented, union, oracle)
+    answer, _ = _answer_with_copies(segmented, union, oracle)
     if answer.chosen is None:
         msg = f"no scheduler accepts segments {a} and {b} as one; {answer.text}."
         raise RefusedEdit(msg, answer)
@@ -174,7 +174,7 @@ def moved_groups(
     answers = []
     for index, group in ((home, left), (segment, grown)):
         if group:
-            answer, _ = _provided(segmented, group, oracle)
+            answer, _ = _answer_with_copies(segmented, group, oracle)
             if answer.chosen is None:
                 msg = f"with {tensor} in segment {segment}, no scheduler accepts segment {index}; {answer.text}."
                 raise RefusedEdit(msg, answer)
@@ -199,7 +199,7 @@ def with_recomputed(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset
 def rebuilt(
     segmented: SegmentedFusion, regrouping: Regrouping, oracle: SchedulerOracle, log: DecisionLog | None = None,
 ) -> SegmentedFusion:
-    """Return the fusion in its new groups, with copies of what they recompute.
+    """Return the fusion in its new groups, with copies of the expressions that they recompute.
 
     The log records recomputed expressions that become a separate segment, or no longer are one, and replicas that are
     merged into one expression again.
@@ -210,17 +210,17 @@ def rebuilt(
         If the segments would form a cycle.
     """
     if not segmented.recomputed and not segmented.replicas:
-        return _regrouped(segmented, regrouping, oracle)
+        return _with_groups(segmented, regrouping, oracle)
     log = DecisionLog() if log is None else log
-    kept = [own_exprs(segmented, i) for i in range(len(segmented.groups)) if i not in regrouping.gone]
-    groups = [*kept, *map(list, regrouping.parts)]
-    stored = _stored(segmented)
+    unchanged = [own_exprs(segmented, i) for i in range(len(segmented.groups)) if i not in regrouping.gone]
+    groups = [*unchanged, *map(list, regrouping.parts)]
+    stored = _stored_chains(segmented)
     # A stored chain that is glued to other expressions becomes an ordinary part of their segment.
     glued = {e.name for g in groups if not all(e.name in stored for e in g) for e in g} & stored
     recomputed = segmented.recomputed - glued
     whole = _with_copies(segmented, groups, recomputed, oracle)
-    known = {_names(g.exprs): g.candidate for g in segmented.groups if recomputed == segmented.recomputed}
-    candidates = [known.get(_names(g)) or candidate(segmented.fusion, g, recomputed) for g in whole]
+    candidate_of = {_names(g.exprs): g.candidate for g in segmented.groups if recomputed == segmented.recomputed}
+    candidates = [candidate_of.get(_names(g)) or candidate(segmented.fusion, g, recomputed) for g in whole]
     order = run_order(candidates)
     if order is None:
         raise IllegalEdit(_CYCLE)
@@ -238,10 +238,10 @@ def rebuilt(
     return assemble(fusion, left, recomputed, oracle, replicas)
 
 
-def _regrouped(segmented: SegmentedFusion, regrouping: Regrouping, oracle: SchedulerOracle) -> SegmentedFusion:
+def _with_groups(segmented: SegmentedFusion, regrouping: Regrouping, oracle: SchedulerOracle) -> SegmentedFusion:
     """Return a fusion that recomputes and repeats nothing in its new groups: all others stay as they are."""
-    kept = [group.candidate for i, group in enumerate(segmented.groups) if i not in regrouping.gone]
-    candidates = [*kept, *(candidate(segmented.fusion, part) for part in regrouping.parts)]
+    unchanged = [group.candidate for i, group in enumerate(segmented.groups) if i not in regrouping.gone]
+    candidates = [*unchanged, *(candidate(segmented.fusion, part) for part in regrouping.parts)]
     order = run_order(candidates)
     if order is None:
         raise IllegalEdit(_CYCLE)
@@ -261,20 +261,20 @@ def _log_copies(
         made = {tensor for expr in now[names] for tensor in expr.tensor_outputs}
         readers = [e.name for g in whole if g is not now[names] for e in g if made.intersection(e.tensor_inputs)]
         text = f"{readers[0]} reads it from memory" if readers else "nothing else computes it"
-        log.append(_accepted(COPIES, Kind.STORE, (_names(now[names]),), text))
+        log.append(_acceptance(COPIES, Kind.STORE, (_names(now[names]),), text))
     gone = [sorted(names) for names in before - now.keys() if names <= recomputed]  # glued to others
     for chain in sorted(gone):
-        log.append(_accepted(COPIES, Kind.FORWARD, (tuple(chain),), "each reader computes it again"))
+        log.append(_acceptance(COPIES, Kind.FORWARD, (tuple(chain),), "each reader computes it again"))
     merged: dict[str, list[str]] = {}
     for name, into in same.items():
         merged.setdefault(into, []).append(name)
     if merged:
         text = "copies for readers that share a segment are computed once"
         subjects = tuple((into, *names) for into, names in merged.items())
-        log.append(_accepted(COPIES, Kind.REVERT, subjects, text))
+        log.append(_acceptance(COPIES, Kind.REVERT, subjects, text))
 
 
-def _accepted(phase: str, kind: Kind, subjects: tuple[tuple[str, ...], ...], text: str) -> Attempt:
+def _acceptance(phase: str, kind: Kind, subjects: tuple[tuple[str, ...], ...], text: str) -> Attempt:
     return Attempt(phase=phase, kind=kind, subjects=subjects, outcome=Outcome.ACCEPTED, text=text)
 
 
@@ -285,7 +285,7 @@ def _names(exprs: Iterable[Expr]) -> tuple[str, ...]:
 def _with_copies(
     segmented: SegmentedFusion, groups: Iterable[Sequence[Expr]], recomputed: frozenset[str], oracle: SchedulerOracle,
 ) -> list[Sequence[Expr]]:
-    """Return groups with copies of recomputed expressions, and groups that store those which others read or output.
+    """Return groups with copies of recomputed expressions, and groups that store the recomputed values which are read.
 
     Groups that an edit does not change keep their copies.
     """
@@ -293,37 +293,37 @@ def _with_copies(
         return list(groups)
     fusion = segmented.fusion
     before = {frozenset(own_exprs(segmented, i)): group.exprs for i, group in enumerate(segmented.groups)}
-    found: list[Sequence[Expr]] = []
+    completed: list[Sequence[Expr]] = []
     memory: list[Sequence[Expr]] = []
     for group in groups:
-        own = frozenset(group)
+        members = frozenset(group)
         if all(e.name in recomputed for e in group):
             memory.append(group)
-        elif own in before:
-            found.append([e for e in before[own] if e in own or e.name in recomputed])
+        elif members in before:
+            completed.append([e for e in before[members] if e in members or e.name in recomputed])
         else:
-            copied = _provided(segmented, group, oracle)[1] & recomputed
-            found.append(with_recomputed(fusion, group, copied).exprs)
-    there = {e for group in found for e in group}
+            copied = _answer_with_copies(segmented, group, oracle)[1] & recomputed
+            completed.append(with_recomputed(fusion, group, copied).exprs)
+    there = {e for group in completed for e in group}
     stored = [group for group in memory if there.isdisjoint(group)]  # no group has a copy, so it must be in this one
-    waiting = [tv for group in (*found, *stored) for tv in _read(group)]
+    waiting = [tv for group in (*completed, *stored) for tv in _tensors_read(group)]
     waiting += [tv for tv in fusion.outputs if tv in fusion.producers]
     for tensor in waiting:
         maker = fusion.producers.get(tensor)
         if maker is not None and maker.name in recomputed and not any(maker in group for group in stored):
             alone = with_recomputed(fusion, [maker], recomputed).exprs
             stored.append(next((group for group in memory if maker in group), alone))
-            waiting += _read(stored[-1])
-    return found + stored
+            waiting += _tensors_read(stored[-1])
+    return completed + stored
 
 
-def _read(group: Sequence[Expr]) -> list[TensorView]:
+def _tensors_read(group: Sequence[Expr]) -> list[TensorView]:
     """Return the tensors that a group reads and does not make."""
     made = {tensor for expr in group for tensor in expr.tensor_outputs}
     return [tensor for expr in group for tensor in expr.tensor_inputs if tensor not in made]
 
 
-def _provided(
+def _answer_with_copies(
     segmented: SegmentedFusion, exprs: Collection[Expr], oracle: SchedulerOracle,
 ) -> tuple[Answer, frozenset[str]]:
     """Return the verdicts on expressions as a segment, and the recomputed expressions that it has copies of.
@@ -333,7 +333,7 @@ def _provided(
     inside = {expr.name for expr in exprs}
     every = segmented.recomputed if inside <= segmented.recomputed else segmented.recomputed - inside
     asked = []
-    for copied in dict.fromkeys((every, every - _stored(segmented), frozenset[str]())):
+    for copied in dict.fromkeys((every, every - _stored_chains(segmented), frozenset[str]())):
         answer, _ = _as_one(segmented, exprs, copied, oracle)
         if answer.chosen is not None:
             return answer, copied
@@ -378,13 +378,13 @@ def _as_one(
 
 
 def own_exprs(segmented: SegmentedFusion, index: int) -> list[Expr]:
-    """Return a segment's expressions without the copies of recomputed ones (a stored chain keeps its own)."""
+    """Return a segment's expressions without its copies, but all expressions of a segment that stores a chain."""
     exprs = [e for e in segmented.groups[index].exprs if e.tensor_outputs]
-    own = [e for e in exprs if e.name not in segmented.recomputed]
-    return own or exprs
+    without_copies = [e for e in exprs if e.name not in segmented.recomputed]
+    return without_copies or exprs
 
 
-def _stored(segmented: SegmentedFusion) -> set[str]:
+def _stored_chains(segmented: SegmentedFusion) -> set[str]:
     """Return the names of recomputed expressions that are a separate segment."""
     if not segmented.recomputed:
         return set()
@@ -429,15 +429,15 @@ def _check_cuts(
 
 def _downstream(fusion: Fusion, start: Iterable[Expr], inside: Sequence[Expr]) -> dict[Expr, None]:
     allowed = set(inside)
-    found = dict.fromkeys(start)
-    waiting = list(found)
+    reached = dict.fromkeys(start)
+    waiting = list(reached)
     while waiting:
         for value in waiting.pop().tensor_outputs:
             for user in fusion.users.get(value, ()):
-                if user in allowed and user not in found:
-                    found[user] = None
+                if user in allowed and user not in reached:
+                    reached[user] = None
                     waiting.append(user)
-    return found
+    return reached
 
 
 def _schedulable(
@@ -459,11 +459,11 @@ def _schedulable(
 
     if taken(phase, with_recomputed(fusion, exprs, recomputed)):
         return [list(exprs)]
-    found: list[list[Expr]] = []
-    for part in _connected(exprs):
+    accepted_parts: list[list[Expr]] = []
+    for part in _connected_parts(exprs):
         group = with_recomputed(fusion, part, recomputed)
         if taken(CONNECTED, group):
-            found.append(part)
+            accepted_parts.append(part)
             continue
         fold = Fold(group.narrowed)
         plain = SegmenterOptions(
@@ -473,11 +473,11 @@ def _schedulable(
         for attempt in bottom_up(group.narrowed, _Narrow(fusion, recomputed, oracle), plain):
             fold.apply(attempt)
             log.append(replace(attempt, phase=f"edit: {attempt.phase}"))
-        own = set(part)
-        parts = [kept for g in fold.groups() if (kept := [e for e in g if e in own])]
-        log.append(_accepted(CONNECTED, Kind.PARTITION, tuple(map(_names, parts)), "segmented bottom-up"))
-        found += parts
-    return found
+        members = set(part)
+        parts = [inside for g in fold.groups() if (inside := [e for e in g if e in members])]
+        log.append(_acceptance(CONNECTED, Kind.PARTITION, tuple(map(_names, parts)), "segmented bottom-up"))
+        accepted_parts += parts
+    return accepted_parts
 
 
 class _Narrow:
@@ -493,7 +493,7 @@ class _Narrow:
         return self._oracle.ask(with_recomputed(self._fusion, group.exprs, self._recomputed))
 
 
-def _connected(exprs: Sequence[Expr]) -> list[list[Expr]]:
+def _connected_parts(exprs: Sequence[Expr]) -> list[list[Expr]]:
     """Return the parts that are connected through values or shared operands."""
     seen: dict[TensorView, int] = {}
     pairs = [

@@ -27,10 +27,10 @@ from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, merges, runs
-from fuser_lab.segmentation.making import as_bottom_up_writes_it, attempts_of, in_order, neighbours_apart
 from fuser_lab.segmentation.optimal import optimal
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle
+from fuser_lab.segmentation.partition_attempts import as_bottom_up_writes_it, attempts_of, in_order, neighbours_apart
 from fuser_lab.segmentation.recomputation import chain_of, share_read
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.rewritings import copied_names, recompute
@@ -48,12 +48,12 @@ NEAR = 0.75  # a price with a smaller error is not corrected, since all other pr
 UNKNOWN = 1.2  # factor on the time by bytes and arithmetic for kernels that the clock does not know
 MOST_SPLITS = 8  # plans tried that split a slow kernel
 MOST_CHECKED = 2  # plans compared with the bottom-up plan by the times of all their kernels
-DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to save, and
-LEAST_SAVED = 0.5e-6  # seconds beyond it: smaller differences are within the clock's error
+DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to save
+LEAST_SAVED = 0.5e-6  # seconds that it has to save besides: smaller differences are within the clock's error
 # Errors of two kernels' times are independent, so the error of the difference of two plans grows with the root of the
-# sum of the squares of the times of the kernels that only one of them has. A plan has to save this part of it, or,
-# if it moves more bytes than the other plan, so that nothing but the clock speaks for it, the larger part. Errors are
-# not independent if a plan does what the other one does and less of it; then the clock is sure.
+# sum of the squares of the times of the kernels that only one of them has. A plan has to save the first part of that
+# error; the second part if it moves more bytes than the other plan, so that only the clock prefers it. Errors are not
+# independent if a plan does a part of the work of the other plan; then the clock is sure.
 ERROR, ERROR_MORE_BYTES = 0.08, 0.22
 TRIES_PER_BOUNDARY = 2  # recomputations tried per tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
@@ -112,7 +112,7 @@ def _work(group: SegmentedGroup, model: TimeModel) -> Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _TimedPlan:
     """A plan that schedulers accept, the predicted seconds of its segments, and the attempts that make it."""
 
     segmented: SegmentedFusion
@@ -126,9 +126,9 @@ class _Known:
 
 
 class _Rationed:
-    """Asks nvFuser's schedulers first, and open ones as long as these have not lowered too many expressions.
+    """Asks nvFuser's schedulers first, then open schedulers as long as these have not lowered too many expressions.
 
-    They are not asked about a large set that is nearly one which they refused after lowering it.
+    Open schedulers are not asked about a large set that resembles a set which they refused after lowering it.
     """
 
     def __init__(self, oracle: SchedulerOracle, closed: SchedulerOracle, exprs: int) -> None:
@@ -145,18 +145,18 @@ class _Rationed:
         if answer.chosen is not None:
             return answer
         key = (id(candidate.fusion), candidate.key, candidate.outputs)
-        known = self._asked.get(key)
-        if known is not None:
-            return known
+        cached = self._asked.get(key)
+        if cached is not None:
+            return cached
         names = frozenset(candidate.key)
         if self._left < len(names) or any(_alike(names, other) for other in self._refused):
             return answer
-        found = self._asked[key] = self._oracle.ask(candidate)
-        if any(verdict.beyond or verdict.code in _AFTER_LOWERING for verdict in found.verdicts):
+        open_answer = self._asked[key] = self._oracle.ask(candidate)
+        if any(verdict.beyond or verdict.code in _AFTER_LOWERING for verdict in open_answer.verdicts):
             self._left -= len(names)
-            if found.chosen is None and len(names) >= LARGE:
+            if open_answer.chosen is None and len(names) >= LARGE:
                 self._refused.append(names)
-        return found
+        return open_answer
 
 
 def _alike(names: frozenset[str], other: frozenset[str]) -> bool:
@@ -183,16 +183,16 @@ class _TimedSpace(Space):
 
     def price(self, mask: int, sums: Sums | None = None) -> int:
         """Return the predicted time of a set as one segment, as bytes; ``sums`` are its sums."""
-        known = self._prices.get(mask)
-        if known is None:
+        cost = self._prices.get(mask)
+        if cost is None:
             simple, dividing, special, reducing, flops = (added := sums or self.sums(mask)).amounts
             work = Work(simple=simple, dividing=dividing, special=special, reducing=reducing)
             if self._times.repeats:
                 work = self._times.work(self.exprs(mask))
-            known = round(self._times.seconds(added.bytes, work, flops) * self._times.bandwidth)
+            cost = round(self._times.seconds(added.bytes, work, flops) * self._times.bandwidth)
             if sums is None:
-                self._prices[mask] = known
-        return known
+                self._prices[mask] = cost
+        return cost
 
     def correct(self, segmented: SegmentedFusion, times: Sequence[float]) -> bool:
         """Correct the prices of a plan's segments whose times differ much; return whether there were any."""
@@ -213,26 +213,26 @@ class _Search:
     model: TimeModel
     budget: Budget
     clock: Clock | None = None
-    known: list[_Known] = field(default_factory=list)
+    known: list[_TimedPlan] = field(default_factory=list)
     closed: SchedulerOracle = field(init=False)
     rationed: SchedulerOracle = field(init=False)
 
     def __post_init__(self) -> None:
-        """Separate nvFuser's schedulers from open ones."""
+        """Separate nvFuser's schedulers from open schedulers."""
         self.closed = getattr(self.oracle, "closed", self.oracle)
         is_open = self.closed is not self.oracle
         exprs = self.budget.states // EXPRS_PER_STATE
         self.rationed = _Rationed(self.oracle, self.closed, exprs) if is_open else self.oracle
 
     @property
-    def best(self) -> _Known:
+    def best(self) -> _TimedPlan:
         """The fastest plan so far; on a tie the first, which is the closest to nvFuser's."""
-        return min(self.known, key=lambda known: known.seconds)
+        return min(self.known, key=lambda plan: plan.seconds)
 
     def begin(self) -> None:
         """Add the plans of other strategies."""
         self._add("bottom-up", bottom_up(self.fusion, self.closed, self.options))
-        self._add("stored chains", bottom_up(self.fusion, self.closed, self._stored))
+        self._add("stored chains", bottom_up(self.fusion, self.closed, self._storing_options))
         if len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
             budget = self.budget.share(STATES_FOR_OPTIMAL)
             self._add("optimal", optimal(self.fusion, self.closed, self.options, budget))
@@ -247,7 +247,7 @@ class _Search:
             fold.apply(attempt)
         segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.rationed, fold.replicas)
         times = self.times(segmented, limited=bool(self.known))
-        self.known.append(_Known(segmented=segmented, times=times, attempts=tuple(attempts)))
+        self.known.append(_TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts)))
 
     def times(self, segmented: SegmentedFusion, *, limited: bool = True) -> tuple[float, ...]:
         """Return the predicted seconds of each segment: as scheduled, or else by bytes and arithmetic."""
@@ -260,15 +260,15 @@ class _Search:
         )
 
     @property
-    def _stored(self) -> SegmenterOptions:
+    def _storing_options(self) -> SegmenterOptions:
         """The options with which no chain is forwarded, because expensive chains are better stored."""
         return replace(self.options, forward_inputs=False, forward_factories=frozenset())
 
     def improve(self) -> None:
         """Look for faster plans by merging segments, moving expressions and splitting slow kernels.
 
-        These repeat forwarded chains, or nothing, whichever bottom-up is faster with. What is left of the ration of the
-        open schedulers is for a bottom-up plan that asks them.
+        Segments repeat forwarded chains if the bottom-up plan is faster with them, otherwise nothing. The open
+        schedulers' remaining ration is for a bottom-up plan that asks them.
         """
         self._search_space()
         if self.rationed is not self.closed and not self.budget.is_late:
@@ -276,7 +276,7 @@ class _Search:
 
     def _search_space(self) -> None:
         forwarding, storing = self.known[:2]
-        options = self._stored if storing.seconds < forwarding.seconds else self.options
+        options = self._storing_options if storing.seconds < forwarding.seconds else self.options
         plain = replace(options, welford=False, privatize=False)
         written = as_bottom_up_writes_it(self.fusion, self.closed, self.options)
         before: list[Attempt] = []
@@ -291,12 +291,12 @@ class _Search:
         if not space.units:
             return
         for number in range(ROUNDS if self.clock else 1):
-            seeds = [known for known in self.known if known.segmented.fusion.digest == fusion.digest]
-            corrected = [space.correct(known.segmented, known.times) for known in seeds] if self.clock else []
+            seeds = [plan for plan in self.known if plan.segmented.fusion.digest == fusion.digest]
+            corrected = [space.correct(plan.segmented, plan.times) for plan in seeds] if self.clock else []
             if (number and not any(corrected)) or self.budget.is_late:
                 break
-            found = self._searched(space, seeds, LATER_CHANGES if number else CHANGES_PER_UNIT)
-            if not self._take_partition(space, list(found.segments), before):
+            partition = self._search_partition(space, seeds, LATER_CHANGES if number else CHANGES_PER_UNIT)
+            if not self._take_partition(space, list(partition.segments), before):
                 break
         if self.clock:
             self._split(space, before)
@@ -326,7 +326,7 @@ class _Search:
                 (by_bytes - seconds, mask) for mask, seconds, by_bytes in zip(masks, best.times, rough, strict=True)
                 if mask and seconds * NEAR > by_bytes
             )
-            others = {mask: [one for one in masks if one and one != mask] for _, mask in slow}
+            others = {mask: [other for other in masks if other and other != mask] for _, mask in slow}
             candidates = [
                 [*others[mask], *parts] for _, mask in slow for parts in _parts(space, mask)
                 if all(legal_price(space, part) is not None for part in parts)
@@ -338,20 +338,20 @@ class _Search:
             else:
                 return
 
-    def _searched(self, space: _TimedSpace, seeds: Sequence[_Known], changes: int) -> Partition:
+    def _search_partition(self, space: _TimedSpace, seeds: Sequence[_TimedPlan], changes: int) -> Partition:
         """Return the best partition that merges and small changes lead to from known plans and from nothing."""
-        starts = [one for known in seeds if (one := _partition(space, known.segmented)) is not None]
-        starts.append(min(starts, key=lambda one: one.cost).copied() if starts else Partition.single(space))
+        starts = [start for plan in seeds if (start := _partition(space, plan.segmented)) is not None]
+        starts.append(min(starts, key=lambda start: start.cost).copied() if starts else Partition.single(space))
         self._exhaust(runs(starts[-1]))
         starts.append(Partition.single(space))
         self._exhaust(merges(starts[-1], most=MOST_BESIDE))
-        found = min(starts, key=lambda one: one.cost)
-        self._exhaust(merges(found, most=MOST_BESIDE))
+        best = min(starts, key=lambda start: start.cost)
+        self._exhaust(merges(best, most=MOST_BESIDE))
         rounds = min(self.budget.states // STATES_PER_CHANGE, changes * len(space.units))
         anyone = [0] * len(space.units)  # no two units are known to exclude each other
-        found = anneal(found, anyone, rounds, lambda: self.budget.is_late)
-        self._exhaust(merges(found, anyone, most=MOST_BESIDE))
-        return found
+        best = anneal(best, anyone, rounds, lambda: self.budget.is_late)
+        self._exhaust(merges(best, anyone, most=MOST_BESIDE))
+        return best
 
     def _exhaust(self, attempts: Iterator[object]) -> None:
         for _ in attempts:
@@ -360,39 +360,39 @@ class _Search:
 
     def recompute(self) -> None:
         """Recompute boundaries of the fastest plan, and of the fastest within nvFuser's rules."""
-        within = [known for known in self.known if not _goes_beyond(known.segmented)]
-        starts = {id(known): known for known in (self.best, min(within, key=lambda known: known.seconds))}
+        within = [plan for plan in self.known if not _goes_beyond(plan.segmented)]
+        starts = {id(plan): plan for plan in (self.best, min(within, key=lambda plan: plan.seconds))}
         for start in starts.values():
             self._recompute(start)
 
-    def checked(self) -> _Known:
+    def checked(self) -> _TimedPlan:
         """Return the fastest of the best few plans and of bottom-up's, all compared by times as scheduled.
 
-        What was too expensive to be lowered meanwhile is lowered now, as it would be to run the plan. The bottom-up
+        Kernels that were too expensive to lower during the search are lowered now, as for a run. The bottom-up
         plan remains unless another one saves more than the clock's error, and so does a plan that moves fewer bytes. A
         plan that saves time whatever that error is replaces one that moves as many bytes or more.
         """
         first, *others = self.known
-        best = sorted(others, key=lambda known: known.seconds)[:MOST_CHECKED]
+        best = sorted(others, key=lambda plan: plan.seconds)[:MOST_CHECKED]
         if self.clock is None:
-            return min((first, *best), key=lambda known: known.seconds)
+            return min((first, *best), key=lambda plan: plan.seconds)
         first, *best = (
-            replace(known, times=self.times(known.segmented, limited=False)) for known in (first, *best)
+            replace(plan, times=self.times(plan.segmented, limited=False)) for plan in (first, *best)
         )
         chosen = first
-        for known in sorted(best, key=lambda known: (_moved(known), known.seconds)):
-            if _is_faster(known, chosen, self.clock):
-                chosen = known
+        for plan in sorted(best, key=lambda plan: (_moved_bytes(plan), plan.seconds)):
+            if _is_faster(plan, chosen, self.clock):
+                chosen = plan
         return chosen
 
-    def _recompute(self, known: _Known) -> None:
+    def _recompute(self, plan: _TimedPlan) -> None:
         """Recompute boundaries of a plan as long as that is predicted to save time; what comes of it is known then."""
-        now, made = known.segmented, list[Attempt]()
-        seconds = known.seconds
+        now, made = plan.segmented, list[Attempt]()
+        seconds = plan.seconds
         tried: set[tuple[str, Names]] = set()
         tries = TRIES_PER_BOUNDARY * len(now.crossing)
         while tries and not self.budget.is_late:
-            promising = sorted(self._promising(now, tried), key=lambda one: (one[0], one[1]))
+            promising = sorted(self._promising(now, tried), key=lambda entry: (entry[0], entry[1]))
             changed = False
             for _, tensor, target, readers in promising:
                 tried.add((tensor, readers))
@@ -405,12 +405,12 @@ class _Search:
                     done = None
                 if done is not None:
                     made_here = [
-                        replace(one, phase=f"{PHASE}: recompute") for one in (*done.attempts, *done.merged)
-                        if one.kind not in _COPIED
+                        replace(attempt, phase=f"{PHASE}: recompute") for attempt in (*done.attempts, *done.merged)
+                        if attempt.kind not in _COPIED
                     ]
                     # A value that is no longer written does not have to be kept by the segment that computes it.
                     written = now.fusion.producers[now.fusion.tensors[tensor]].name
-                    merged, after, union = self._merged(done.segmented, (*readers[:1], written))
+                    merged, after, union = self._merge(done.segmented, (*readers[:1], written))
                     if after < seconds:
                         now, seconds, changed = merged, after, True
                         made += [*made_here, *union]
@@ -421,7 +421,8 @@ class _Search:
                 break
         if not made:
             return
-        attempts = (*(one for one in known.attempts if not (one.accepted and one.kind in _COPIED)), *made)
+        before = (attempt for attempt in plan.attempts if not (attempt.accepted and attempt.kind in _COPIED))
+        attempts = (*before, *made)
         attempts += tuple(_final(now, attempts))
         self._take(attempts)
 
@@ -463,7 +464,7 @@ class _Search:
                 if gain < 0:
                     yield gain, tensor.name, target, readers
 
-    def _merged(self, now: SegmentedFusion, changed: Names) -> tuple[SegmentedFusion, float, tuple[Attempt, ...]]:
+    def _merge(self, now: SegmentedFusion, changed: Names) -> tuple[SegmentedFusion, float, tuple[Attempt, ...]]:
         """Return a plan that merges a segment with one of these expressions and a neighbour, if that saves time.
 
         Beside the plan, which may be the given one, its predicted seconds and the attempt that makes it.
@@ -488,28 +489,28 @@ class _Search:
         return now, seconds, ()
 
 
-def _moved(known: _Known) -> int:
+def _moved_bytes(plan: _TimedPlan) -> int:
     """Return the bytes that a plan moves."""
-    return sum(group.moved for group in known.segmented.groups)
+    return sum(group.moved for group in plan.segmented.groups)
 
 
-def _is_faster(known: _Known, first: _Known, clock: Clock) -> bool:
+def _is_faster(plan: _TimedPlan, first: _TimedPlan, clock: Clock) -> bool:
     """Whether a plan saves more of the time of another than the clock's error, or does not depend on it."""
-    saved = first.seconds - known.seconds
+    saved = first.seconds - plan.seconds
     if saved < LEAST_SAVED:
         return False
-    theirs = [set(map(_kernel, one.segmented.groups)) for one in (first, known)]
+    theirs = [set(map(_kernel, either.segmented.groups)) for either in (first, plan)]
     squares = sum(
-        seconds**2 for one, other in ((known, theirs[0]), (first, theirs[1]))
-        for group, seconds in zip(one.segmented.groups, one.times, strict=True) if _kernel(group) not in other
+        seconds**2 for either, other in ((plan, theirs[0]), (first, theirs[1]))
+        for group, seconds in zip(either.segmented.groups, either.times, strict=True) if _kernel(group) not in other
     )
-    more = _moved(known) > _moved(first)
+    more = _moved_bytes(plan) > _moved_bytes(first)
     error = max(DISTINCT * first.seconds + LEAST_SAVED, (ERROR_MORE_BYTES if more else ERROR) * sqrt(squares))
-    return saved >= error or (not more and clock.is_sure(known.segmented, first.segmented))
+    return saved >= error or (not more and clock.is_sure(plan.segmented, first.segmented))
 
 
 def _kernel(group: SegmentedGroup) -> tuple[object, ...]:
-    """Return what segments of two plans of one definition share if they are the same kernel."""
+    """Return a key that segments of two plans of one definition share if they are the same kernel."""
     return group.names, tuple([tensor.name for tensor in group.outputs]), group.scheduler
 
 
@@ -554,12 +555,14 @@ def _partition(space: _TimedSpace, segmented: SegmentedFusion) -> Partition | No
 
 def _final(now: SegmentedFusion, attempts: Sequence[Attempt]) -> Iterator[Attempt]:
     """Yield the attempts that put expressions into their segments, and copies of forwarded chains beside them."""
-    own = [tuple(e.name for e in own_exprs(now, i) if e.name not in now.recomputed) for i in range(len(now.groups))]
-    yield Attempt(
-        phase=PHASE, kind=Kind.PARTITION, subjects=tuple(names for names in own if names), outcome=Outcome.ACCEPTED,
-    )
-    chains = [chain for one in attempts if one.accepted and one.kind is Kind.FORWARD for chain in one.subjects]
-    for names, group in zip(own, now.groups, strict=True):
+    names_by_group = [
+        tuple(e.name for e in own_exprs(now, i) if e.name not in now.recomputed) for i in range(len(now.groups))
+    ]
+    parts = tuple(filter(None, names_by_group))
+    yield Attempt(phase=PHASE, kind=Kind.PARTITION, subjects=parts, outcome=Outcome.ACCEPTED)
+    forwards = (attempt for attempt in attempts if attempt.accepted and attempt.kind is Kind.FORWARD)
+    chains = [chain for attempt in forwards for chain in attempt.subjects]
+    for names, group in zip(names_by_group, now.groups, strict=True):
         inside = set(group.names)
         if not names:
             stored = tuple(e.name for e in group.exprs if e.tensor_outputs)

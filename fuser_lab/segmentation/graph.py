@@ -116,19 +116,19 @@ class SegmentedFusion:
     @cached_property
     def home(self) -> dict[str, tuple[int, ...]]:
         """Groups that contain each expression, by its name."""
-        found: dict[str, list[int]] = {}
+        groups_of: dict[str, list[int]] = {}
         for index, group in enumerate(self.groups):
             for name in group.names:
-                found.setdefault(name, []).append(index)
-        return {name: tuple(places) for name, places in found.items()}
+                groups_of.setdefault(name, []).append(index)
+        return {name: tuple(places) for name, places in groups_of.items()}
 
     @cached_property
     def homes(self) -> dict[str, tuple[int, ...]]:
-        """Groups that compute what each expression does: those that hold it or a replica of it."""
-        found = {name: set(places) for name, places in self.home.items()}
+        """Groups that compute the value of each expression: they hold the expression or a replica of it."""
+        groups_of = {name: set(places) for name, places in self.home.items()}
         for replica, original in self.replicas.items():
-            found[original].update(self.home[replica])
-        return {name: tuple(sorted(places)) for name, places in found.items()}
+            groups_of[original].update(self.home[replica])
+        return {name: tuple(sorted(places)) for name, places in groups_of.items()}
 
     @cached_property
     def written(self) -> frozenset[TensorView]:
@@ -251,11 +251,12 @@ def assembled(
     VerificationError
         If the candidates are not a legal partition.
     """
-    known = {} if before is None else {id(group.candidate): group for group in before.groups}
+    groups_before = {} if before is None else {id(group.candidate): group for group in before.groups}
     return SegmentedFusion(
         fusion=fusion,
         groups=tuple(
-            known.get(id(one)) or SegmentedGroup(candidate=one, answer=oracle.ask(one)) for one in candidates
+            groups_before.get(id(part)) or SegmentedGroup(candidate=part, answer=oracle.ask(part))
+            for part in candidates
         ),
         recomputed=recomputed,
         replicas=replicas or {},
@@ -272,7 +273,7 @@ def is_legal_change(before: SegmentedFusion, after: SegmentedFusion) -> bool:
     """
     if after.fusion is not before.fusion or after.recomputed or before.recomputed:
         return False
-    there, here = ({id(group) for group in one.groups} for one in (before, after))
+    there, here = ({id(group) for group in plan.groups} for plan in (before, after))
     gone = [expr for group in before.groups if id(group) not in here for expr in group.exprs if expr.tensor_outputs]
     come = [expr for group in after.groups if id(group) not in there for expr in group.exprs if expr.tensor_outputs]
     if len(here) != len(after.groups) or len(gone) != len(come) or set(map(id, gone)) != set(map(id, come)):

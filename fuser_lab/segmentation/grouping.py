@@ -26,7 +26,7 @@ class _Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Boundary:
-    """What leads into a group, out of it, and into it from no group."""
+    """The reads that lead into a group from other groups, out of it, and into it from values that no group makes."""
 
     incoming: list[_Read]
     outgoing: list[_Read]
@@ -35,7 +35,7 @@ class _Boundary:
 
 @dataclass(slots=True, kw_only=True)
 class _Near:
-    """The groups around each group, for those that were asked for since one of them was merged."""
+    """The groups around each group, cached until a group around it is merged."""
 
     edges: dict[GroupId, tuple[Edge, ...]] = field(default_factory=dict)
     producers: dict[GroupId, tuple[GroupId, ...]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class _Near:
     proposals: dict[GroupId, tuple[GroupId, ...]] = field(default_factory=dict)
 
     def forget(self, groups: set[GroupId]) -> None:
-        """Remove what is remembered about some groups."""
+        """Remove the cached neighbours of some groups."""
         tables: tuple[dict[GroupId, Any], ...] = (self.edges, self.producers, self.consumers, self.proposals)
         for table in tables:
             for group in groups if len(groups) < len(table) else table.keys() & groups:
@@ -201,13 +201,13 @@ class Grouping:
 
     def output_edges(self) -> list[int]:
         """Return the edges that carry a fusion output, each the bit mask of its two groups."""
-        found: dict[int, None] = {}
+        edges: dict[int, None] = {}
         for maker, users in self._read_outputs:
             owner = self._owner.get(maker)
             for reader in map(self._owner.get, users if owner is not None else ()):
                 if owner is not None and reader is not None and reader != owner:
-                    found[1 << owner | 1 << reader] = None
-        return list(found)
+                    edges[1 << owner | 1 << reader] = None
+        return list(edges)
 
     def reads_out(self, group: GroupId) -> int:
         """Return the number of operands elsewhere that are results of a group; one that is given twice counts twice."""
@@ -270,7 +270,7 @@ class Grouping:
         return 1 + max(above) if above else 0
 
     def _follow_level(self, before: dict[GroupId, tuple[GroupId, ...]], union: GroupId) -> None:
-        """Give a union the level of the member with most consumers; those of members on other levels become stale."""
+        """Give a union the level of the member with most consumers; levels after other members become stale."""
         levels = {member: self._level.pop(member) for member in before}
         self._level[union] = levels[max(before, key=lambda member: len(before[member]))]
         self._stale.add(union)

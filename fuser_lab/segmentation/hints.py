@@ -78,16 +78,16 @@ class Sides:
 
 @lru_cache(maxsize=64)
 def sides_of_hints(fusion: Fusion) -> Sides:
-    """Return on which side of which hint each expression is; the same for equal fusions, whatever their names."""
+    """Return the side of each hint on which each expression is; names of values do not matter."""
     place = fusion.positions
     hints = tuple(i for i, expr in enumerate(fusion.exprs) if is_hint(expr))
-    own = {i: 1 << number for number, i in enumerate(hints)}
+    bit_of = {i: 1 << number for number, i in enumerate(hints)}
     needed: list[int] = []
     for expr in fusion.exprs:
         makers = (place[fusion.producers[v].name] for v in expr.inputs if v in fusion.producers)
-        needed.append(reduce(or_, (needed[maker] | own.get(maker, 0) for maker in makers), 0))
+        needed.append(reduce(or_, (needed[maker] | bit_of.get(maker, 0) for maker in makers), 0))
     needing: dict[int, int] = {}
     for i, expr in reversed(tuple(enumerate(fusion.exprs))):
         users = (place[user.name] for value in expr.outputs for user in fusion.users.get(value, ()))
-        needing[i] = reduce(or_, (needing[user] for user in users), own.get(i, 0))
+        needing[i] = reduce(or_, (needing[user] for user in users), bit_of.get(i, 0))
     return Sides(hints, tuple((needing[i], needed[i]) for i in range(len(fusion.exprs))))

@@ -17,7 +17,7 @@ from math import inf
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.segmentation.contraction import Blocks, bound, union
 
-STATES_PER_QUESTION = 10  # by which a new question to the schedulers counts against the limit of states
+STATES_PER_QUESTION = 10  # states that a new question to the schedulers counts as
 _ENDED: ContextVar[Callable[[], bool]] = ContextVar("_ENDED", default=lambda: False)
 
 
@@ -72,22 +72,22 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a search found: no plan costs less than ``bound``; ``segments`` (of units) cost that, if there are any."""
+class SearchResult:
+    """The result of a search: no plan costs less than ``bound``, and ``segments`` (of units), if any, cost as much."""
 
     bound: int
     segments: tuple[int, ...] | None
     states: int
 
 
-def search(blocks: Blocks, limit: int, budget: Budget) -> Found:
+def search(blocks: Blocks, limit: int, budget: Budget) -> SearchResult:
     """Return the cheapest plan of blocks below ``limit``, or the proof that there is none.
 
     If the budget runs out, the bound is that of the best state left.
     """
     before = budget.used
     if blocks.is_contradictory or bound(blocks) >= limit:
-        return Found(bound=limit, segments=None, states=0)
+        return SearchResult(bound=limit, segments=None, states=0)
     return _Search(blocks, limit, budget).run(before)
 
 
@@ -110,9 +110,9 @@ class _Search:
         self._came: dict[State, tuple[State, int]] = {}
         self._ahead: dict[int, int] = {}
         self._prices: dict[int, int] = {}
-        self._paid: dict[int, int] = {}  # for legal segments: with their chains
+        self._paid: dict[int, int] = {}  # costs of legal segments with their chains
         size = len(blocks.members)
-        # What cannot join a segment without a block, and the numbers of the flows that touch the block.
+        # For each block, the blocks that cannot join a segment without it, and the numbers of the flows that touch it.
         self._without = [1 << i | sum(1 << j for j in range(size) if blocks.needs[j] >> i & 1) for i in range(size)]
         self._flows = [
             (flow.bytes, flow.producer, flow.readers, flow.kept, clique)
@@ -129,7 +129,7 @@ class _Search:
         ]
         self._all, self._launch = blocks.all, self._space.model.launch_bytes
 
-    def run(self, before: int) -> Found:
+    def run(self, before: int) -> SearchResult:
         number = count()
         # Entries: bound, tie break (deep states first), state, next segment (0: the state itself), way.
         heap: list[tuple[int, int, int, State, int, int]] = [(self._rest(0), 0, next(number), (0, 0), 0, 0)]
@@ -140,7 +140,7 @@ class _Search:
                 break
             if not segment:
                 if done == self._blocks.all:
-                    return Found(bound=least, segments=self._plan(state), states=self._budget.used - before)
+                    return SearchResult(bound=least, segments=self._plan(state), states=self._budget.used - before)
                 if least > self._cost[state] + self._rest(done):
                     continue  # a cheaper way to this state was expanded before
                 for chosen in self._grow(state):
@@ -148,10 +148,10 @@ class _Search:
                     if after < self._limit:
                         heappush(heap, (after, -(done | chosen).bit_count(), next(number), state, chosen, 0))
                 if self._budget.is_spent:
-                    return Found(bound=least, segments=None, states=self._budget.used - before)
+                    return SearchResult(bound=least, segments=None, states=self._budget.used - before)
                 continue
             if not self._budget.spend():
-                return Found(bound=least, segments=None, states=self._budget.used - before)
+                return SearchResult(bound=least, segments=None, states=self._budget.used - before)
             units = self._blocks.units(segment)
             ways = self._space.ways(units)
             extra, copies = ways[way]
@@ -170,7 +170,7 @@ class _Search:
                 self._came[after_state] = (state, units)
                 done |= segment
                 heappush(heap, (cost + self._rest(done), -done.bit_count(), next(number), after_state, 0, 0))
-        return Found(bound=self._limit, segments=None, states=self._budget.used - before)
+        return SearchResult(bound=self._limit, segments=None, states=self._budget.used - before)
 
     def _is_beaten(self, state: State, segment: int, cost: int) -> bool:
         """Whether merging a segment with an earlier one on the way to a state is cheaper.
@@ -194,34 +194,34 @@ class _Search:
         return False
 
     def _rest(self, done: int) -> int:
-        found = self._ahead.get(done)
-        if found is None:
-            found = self._ahead[done] = bound(self._blocks, done)
-        return found
+        ahead = self._ahead.get(done)
+        if ahead is None:
+            ahead = self._ahead[done] = bound(self._blocks, done)
+        return ahead
 
     def _price(self, segment: int) -> int:
-        found = self._prices.get(segment)
-        if found is None:
-            found = self._prices[segment] = self._space.price(self._blocks.units(segment))
-        return found
+        price = self._prices.get(segment)
+        if price is None:
+            price = self._prices[segment] = self._space.price(self._blocks.units(segment))
+        return price
 
     def _least(self, segment: int) -> float:
         """Return a lower bound on the cost of a set of blocks as a segment; infinity if it cannot be one."""
-        found = self._paid.get(segment)
-        if found is None:
+        cost = self._paid.get(segment)
+        if cost is None:
             units = self._blocks.units(segment)
             way = self._space.legal_way(units)
             if way is None:
                 return inf
-            found = self._paid[segment] = self._price(segment) + way[0]
-        return found
+            cost = self._paid[segment] = self._price(segment) + way[0]
+        return cost
 
     def _plan(self, state: State) -> tuple[int, ...]:
-        found = []
+        segments = []
         while state[0]:
             state, units = self._came[state]
-            found.append(units)
-        return tuple(found[::-1])
+            segments.append(units)
+        return tuple(segments[::-1])
 
     def _grow(self, state: State) -> Iterator[int]:
         """Yield the sets of blocks that may be the next segment."""
@@ -258,29 +258,29 @@ class _Search:
             before = (apart | excluded) & ~done
             later = excluded | self._without[place]
             near = touched & self._beside_without[place]
-            more = self._parted(near, chosen, before, before | later) if near else 0
+            more = self._cost_of_parting(near, chosen, before, before | later) if near else 0
             stack.append((chosen, touched, apart, later, place + 1, moved + more))
             for other in bits(blocks.apart[place] & ~done & ~excluded):
                 excluded |= self._without[other]
             apart |= blocks.apart[place]
             after = (apart | excluded) & ~done
-            own = self._touch[place]
-            more = self._taken(own, touched, chosen, before, chosen | 1 << place, after, alone)
+            touches = self._touch[place]
+            more = self._cost_of_joining(touches, touched, chosen, before, chosen | 1 << place, after, alone)
             if after != before:
-                more += self._parted(touched & ~own & self._beside_apart[place], chosen, before, after)
-            stack.append((chosen | 1 << place, touched | own, apart, excluded, place + 1, moved + more))
+                more += self._cost_of_parting(touched & ~touches & self._beside_apart[place], chosen, before, after)
+            stack.append((chosen | 1 << place, touched | touches, apart, excluded, place + 1, moved + more))
 
     def _alone(self, done: int, flow: tuple[int, int, int, bool, int]) -> int:
         """Return the cost of a flow that no open segment touches."""
-        size, producer, readers, kept, clique = flow
+        size, producer, readers, is_written, clique = flow
         rest = ~done
         if producer & rest:
             number = clique.bit_count()
-            return size * (number if number > 1 else kept)
+            return size * (number if number > 1 else is_written)
         left = readers & rest
         return size * max((clique & left).bit_count(), 1) if left else 0
 
-    def _taken(
+    def _cost_of_joining(
         self, flows: int, touched: int, chosen: int, before: int, wider: int, after: int, alone: list[int],
     ) -> int:
         """Return the additional cost of flows for a block that joins the open segment and touches all of them.
@@ -289,27 +289,27 @@ class _Search:
         """
         total = 0
         for number in bits(flows):
-            total += self._moved(number, wider, after)
-            total -= self._moved(number, chosen, before) if touched >> number & 1 else alone[number]
+            total += self._cost_of_flow(number, wider, after)
+            total -= self._cost_of_flow(number, chosen, before) if touched >> number & 1 else alone[number]
         return total
 
-    def _parted(self, flows: int, chosen: int, before: int, after: int) -> int:
+    def _cost_of_parting(self, flows: int, chosen: int, before: int, after: int) -> int:
         """Return the additional cost of the open segment's flows if more blocks, or others, cannot join it."""
         return sum(
-            self._moved(number, chosen, after) - self._moved(number, chosen, before)
+            self._cost_of_flow(number, chosen, after) - self._cost_of_flow(number, chosen, before)
             for number in bits(flows) if self._flows[number][2] & (after & ~before)
         )
 
-    def _moved(self, number: int, chosen: int, away_from: int) -> int:
+    def _cost_of_flow(self, number: int, chosen: int, away_from: int) -> int:
         """Return a lower bound on the cost of an open segment's flow if some blocks are in other segments."""
-        size, producer, readers, kept, clique = self._flows[number]
+        size, producer, readers, is_written, clique = self._flows[number]
         away = readers & away_from
         if away:
             return size * (1 + ((clique & away).bit_count() or 1))
-        return size * kept if producer & chosen else size
+        return size * is_written if producer & chosen else size
 
     def _launches(self, done: int, chosen: int, away_from: int) -> int:
-        """Return a lower bound on the launch cost of the open segment and all later ones."""
+        """Return a lower bound on the launch cost of the open segment and of all later segments."""
         blocks, rest = self._blocks, self._all & ~done & ~chosen
         ahead = (blocks.launches & rest).bit_count()
         if not chosen:

@@ -46,7 +46,7 @@ class BoundaryLayout:
     chosen
         The chosen order.
     by
-        What decided: ``"user"``, ``"hint"``, ``"producer"``, ``"S3"`` for a consumer, ``"view"`` if it is a view of
+        The reason: ``"user"``, ``"hint"``, ``"producer"``, ``"S3"`` for a consumer, ``"view"`` if it is a view of
         another tensor, ``"in place"`` if it is written over an input, ``"row-major"``, or ``"refusal"`` if no scheduler
         accepted the negotiated order.
     cost, natural_cost
@@ -148,7 +148,7 @@ class Layouts:
             for tag, row in [("th", COLUMNS), *(("td", row) for row in self.rows())]
         )
         rows = "".join(f"<tr>{row}</tr>" for row in body)
-        notes = "".join(f"<p>{escape(str(one))}</p>" for one in self.reasked)
+        notes = "".join(f"<p>{escape(str(entry))}</p>" for entry in self.reasked)
         title = f"<caption>layouts ({escape(self.mode)}), {self.cost} bytes across rows</caption>"
         return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
 
@@ -212,10 +212,10 @@ class _Latest:
 
     def of(self, fusion: Fusion) -> _Facts:
         """Return the facts of a fusion, found by its identity."""
-        found = self._facts
-        if found is None or found.fusion is not fusion:
-            self._facts = found = _Facts(fusion)
-        return found
+        facts = self._facts
+        if facts is None or facts.fusion is not fusion:
+            self._facts = facts = _Facts(fusion)
+        return facts
 
 
 _LATEST = _Latest()
@@ -303,13 +303,13 @@ class _Parties:
     def views(self, tensor: TensorView) -> tuple[TensorView, ...]:
         """Return the views of a tensor, in order."""
         if tensor.name not in self._views:
-            found: dict[TensorView, None] = {}
+            views: dict[TensorView, None] = {}
             waiting = [tensor]
-            for one in waiting:
-                readers = (self.accesses[n] for n in self.consumers.get(one.name, ()))
-                waiting += [tv for r in readers for tv in r.group.outputs if self.is_view(tv) and tv not in found]
-                found.update(dict.fromkeys(waiting[1:]))
-            self._views[tensor.name] = tuple(tv for tv in self.boundaries if tv in found) if found else ()
+            for source in waiting:
+                readers = (self.accesses[n] for n in self.consumers.get(source.name, ()))
+                waiting += [tv for r in readers for tv in r.group.outputs if self.is_view(tv) and tv not in views]
+                views.update(dict.fromkeys(waiting[1:]))
+            self._views[tensor.name] = tuple(tv for tv in self.boundaries if tv in views) if views else ()
         return self._views[tensor.name]
 
     def cost(self, tensor: TensorView, orders: Orders) -> int:
@@ -325,7 +325,7 @@ class _Parties:
         return sum(accesses.cost(orders) for accesses in self.accesses)
 
     def decider(self, tensor: TensorView, orders: Orders) -> str:
-        """Return what decided the order of a tensor that was not negotiated."""
+        """Return the reason for the order of a tensor that was not negotiated."""
         hint = tensor.domain.hint
         if tensor.name in self.required:
             return "user"
@@ -388,7 +388,7 @@ class _Negotiation:
                 break
         if parties.total(self._orders) > parties.total(self._before):
             self._orders, self._by = dict(self._before), {}
-        segmented, reasked = self._asked()
+        segmented, reasked = self._accepted_segments()
         by = {tv.name: self._by.get(tv.name) or parties.decider(tv, self._orders) for tv in parties.boundaries}
         return segmented, parties.layouts("negotiate", self._orders, by, reasked)
 
@@ -408,8 +408,8 @@ class _Negotiation:
         self._orders = best
         return best != orders
 
-    def _asked(self) -> tuple[SegmentedFusion, list[Reasked]]:
-        """Return the segments as accepted; orders that no scheduler accepts revert, first to natural ones."""
+    def _accepted_segments(self) -> tuple[SegmentedFusion, list[Reasked]]:
+        """Return the segments as accepted; orders that no scheduler accepts revert, first to natural orders."""
         parties = self._parties
         natural = {tv.name: parties.natural(tv, self._orders) for tv in self._open}
         while True:
@@ -422,7 +422,7 @@ class _Negotiation:
                 break
         pairs = zip(parties.segmented.groups, segmented.groups, strict=True)
         return segmented, [
-            Reasked(segment=n, before=_named(old), after=_named(new))
+            Reasked(segment=n, before=_label(old), after=_label(new))
             for n, (old, new) in enumerate(pairs) if old.answer is not new.answer
         ]
 
@@ -442,12 +442,12 @@ class _Negotiation:
         return moved
 
 
-def _named(group: SegmentedGroup) -> str:
+def _label(group: SegmentedGroup) -> str:
     return group.scheduler.value if group.scheduler else ""
 
 
 def laid_out(segmented: SegmentedFusion, orders: Orders, oracle: SchedulerOracle) -> SegmentedFusion:
-    """Return segments with other orders of tensors; schedulers are asked again about those that change."""
+    """Return segments with other orders of tensors; schedulers are asked again about each segment that changes."""
     old = segmented.fusion
     fusion = placed_in(old, orders)
     if fusion is old:

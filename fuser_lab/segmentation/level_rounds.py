@@ -9,8 +9,8 @@ from fuser_lab.events import Attempt
 from fuser_lab.ir import Expr, OpKind
 from fuser_lab.ops.positions import indexed_axis
 from fuser_lab.rules import follows
-from fuser_lab.segmentation.asking import Asker
 from fuser_lab.segmentation.grouping import GroupId, Grouping
+from fuser_lab.segmentation.scheduler_attempts import Asker
 
 
 class LevelRound:
@@ -39,7 +39,7 @@ class LevelRound:
 
     def run(self) -> Iterator[Attempt]:
         """Yield the attempts of the round; accepted pairs are added to the list of pairs."""
-        for producer, consumer in self._preferred():
+        for producer, consumer in self._preferred_pairs():
             if consumer in self._candidates(producer):
                 yield from self._pair(producer, consumer)
         if self._pairs:
@@ -51,7 +51,7 @@ class LevelRound:
                     break
 
     @follows("fusion_segmenter", "PreferredMergeCandidatePicker", 3527, 3707)
-    def _preferred(self) -> Iterator[tuple[GroupId, GroupId]]:
+    def _preferred_pairs(self) -> Iterator[tuple[GroupId, GroupId]]:
         """Yield pairs to try first (PR #4297).
 
         The producer of a lookup table (unless that is an input) with the single indexed read that reduces the axis to
@@ -95,13 +95,13 @@ class LevelRound:
         return abs(self._level[a] - self._level[b]) <= 1
 
     def _bar(self, group: GroupId, other: GroupId) -> None:
-        """Bar the neighbours of a pair from this round, but for those on levels away from both."""
+        """Bar the neighbours of a pair from this round, except neighbours on levels that are not near either level."""
         level = self._level
         least, most = sorted((level[group], level[other]))
         for paired in (group, other):
             self._barred.update([n for n in self._grouping.neighbours(paired) if least - 1 <= level[n] <= most + 1])
 
-    def _blocked(self, group: GroupId, target: GroupId) -> bool:
+    def _is_blocked(self, group: GroupId, target: GroupId) -> bool:
         """Whether a neighbour of ``group`` is already paired and it or its partner has a level near ``target``."""
         partners = self._partner
         paired = [neighbour for neighbour in self._grouping.neighbours(group) if neighbour in partners]
@@ -116,7 +116,7 @@ class LevelRound:
             other
             for other in self._grouping.proposals(group)
             if other not in self._partner and other not in self._barred and other not in final
-            and self._near(other, group) and not (self._partner and self._blocked(other, group))
+            and self._near(other, group) and not (self._partner and self._is_blocked(other, group))
         ]
 
 

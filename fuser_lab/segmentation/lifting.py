@@ -32,7 +32,7 @@ class Lifting:
     segmented
         The segments.
     passes
-        What rewrote ``bound`` before it was cut; empty for segmentation as in nvFuser's Python frontend.
+        The passes that rewrote ``bound`` before it was cut; empty for segmentation as in nvFuser's Python frontend.
     options
         Under which it was rewritten.
     attempts
@@ -59,15 +59,15 @@ class Lifting:
     @cached_property
     def decided(self) -> tuple[str, ...]:
         """Names of the sizes that an op determines, such as a pad: they come from neither inputs nor arithmetic."""
-        given = {v.name for v in self.definition.inputs}
-        given |= {e.name for tv in self.definition.tensor_inputs for e in tv.extents if isinstance(e, Scalar)}
-        found = (e for tv in self.definition.tensors.values() for e in tv.extents if isinstance(e, Scalar))
+        from_inputs = {v.name for v in self.definition.inputs}
+        from_inputs |= {e.name for tv in self.definition.tensor_inputs for e in tv.extents if isinstance(e, Scalar)}
+        extents = (e for tv in self.definition.tensors.values() for e in tv.extents if isinstance(e, Scalar))
         return tuple(dict.fromkeys(
-            e.name for e in found if e.name not in given and e not in self.definition.producers
+            e.name for e in extents if e.name not in from_inputs and e not in self.definition.producers
         ))
 
     def sizes(self, inputs: Sequence[Described]) -> dict[str, int]:
-        """Return the sizes in `decided` for inputs other than those used for segmentation.
+        """Return the sizes in `decided` for other inputs than the segmentation's.
 
         Raises
         ------
@@ -77,8 +77,8 @@ class Lifting:
         bound = bind(self.definition, inputs).fusion
         if bound.digest != self.bound.digest:
             self._check(bound)
-        found = sizes_of(self.definition, bound)
-        return {name: found[name] for name in self.decided if name in found}
+        sizes = sizes_of(self.definition, bound)
+        return {name: sizes[name] for name in self.decided if name in sizes}
 
     def _check(self, bound: Fusion) -> None:
         fold = Fold(rewritten(bound, self.options, self.passes))
@@ -105,18 +105,18 @@ class Lifting:
 
 def seeds_in(definition: Fusion, fusion: Fusion) -> frozenset[str]:
     """Return the names of the scalars that passes have turned into inputs."""
-    known = {v.name for v in definition.inputs}
-    return frozenset(v.name for v in fusion.inputs if v.name not in known)
+    input_names = {v.name for v in definition.inputs}
+    return frozenset(v.name for v in fusion.inputs if v.name not in input_names)
 
 
 def sizes_of(definition: Fusion, bound: Fusion) -> dict[str, int]:
     """Return the size that each symbol of a definition stands for."""
-    found: dict[str, int] = {}
+    size_of: dict[str, int] = {}
     for name, tensor in definition.tensors.items():
         if name in bound.tensors:
             sizes = zip(tensor.extents, bound.tensors[name].shape, strict=True)
-            found.update((extent.name, size) for extent, size in sizes if isinstance(extent, Scalar))
-    return found
+            size_of.update((extent.name, size) for extent, size in sizes if isinstance(extent, Scalar))
+    return size_of
 
 
 def _original(expr: Expr, definition: Fusion, bound: Fusion, replicas: Mapping[str, str]) -> Expr | None:
@@ -133,7 +133,7 @@ def _original(expr: Expr, definition: Fusion, bound: Fusion, replicas: Mapping[s
     inputs = expr.inputs[: len(was.inputs)]
     if len(inputs) != len(was.inputs) or any(not isinstance(v, Scalar) for v in expr.inputs[len(inputs) :]):
         return None
-    if any(_kept(a) != _kept(b) for a, b in zip(inputs, was.inputs, strict=True)):
+    if any(_invariant_part(a) != _invariant_part(b) for a, b in zip(inputs, was.inputs, strict=True)):
         return None
     # A reshape without elements becomes zeros, which read no tensor.
     kinds = zip(inputs, old.inputs, strict=False)
@@ -142,20 +142,20 @@ def _original(expr: Expr, definition: Fusion, bound: Fusion, replicas: Mapping[s
     return old if was.out.shape == expr.out.shape else None
 
 
-def _kept(value: Val) -> object:
-    """Return what a pass must not change about an operand: whether it is a tensor, and which scalar it is."""
+def _invariant_part(value: Val) -> object:
+    """Return the properties of an operand that a pass must not change: whether it is a tensor, and which scalar."""
     return value.ndim if isinstance(value, TensorView) else (value.name, value.dtype, value.value)
 
 
 def _made(
     fusion: Fusion, definition: Fusion, bound: Fusion, replicas: Mapping[str, str],
 ) -> dict[str, object]:
-    """Return what a rewritten fusion computes, by result, without the sizes that the definition determines."""
-    found: dict[str, object] = {}
+    """Return the ops of a rewritten fusion and their operands, by result, without sizes of the definition."""
+    computed: dict[str, object] = {}
     for expr in fusion.tensor_exprs:
         reads = tuple(replicas.get(v.name, v.name) for v in expr.tensor_inputs)
         lifted = _original(expr, definition, bound, replicas) is not None
         scalars = tuple((v.name, repr(v.value)) for v in expr.inputs if isinstance(v, Scalar))
         more = () if lifted else (scalars, expr.attrs)
-        found[replicas.get(expr.name, expr.name)] = (expr.op.name, reads, *more)
-    return found
+        computed[replicas.get(expr.name, expr.name)] = (expr.op.name, reads, *more)
+    return computed

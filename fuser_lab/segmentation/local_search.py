@@ -62,7 +62,7 @@ class Partition:
 
     @property
     def line(self) -> tuple[int, ...]:
-        """The segments, each after those that it reads from."""
+        """The segments, each after the segments that it reads from."""
         return tuple(self._line)
 
     def _note(self, mask: int) -> None:
@@ -80,13 +80,13 @@ class Partition:
 
     def beside(self, mask: int, most: int) -> set[int]:
         """Return the other segments that share a tensor with one, at most so many per tensor before and after it."""
-        found: set[int] = set()
+        neighbours: set[int] = set()
         lower = (mask & -mask) - 1
         for number in bits(self.space.sums(mask).shared):
             others = self.space.touching[number] & ~mask
-            found.update(islice(self._owners(others & ~lower), most))
-            found.update(islice(self._owners(others & lower, last=True), most))
-        return found
+            neighbours.update(islice(self._owners(others & ~lower), most))
+            neighbours.update(islice(self._owners(others & lower, last=True), most))
+        return neighbours
 
     def _owners(self, units: int, *, last: bool = False) -> Iterator[int]:
         """Yield the segments of units, in the order of the units or from the last one."""
@@ -112,31 +112,31 @@ class Partition:
         self._put(min(places), max(places) + 1, new)
 
     def _put(self, first: int, end: int, new: Iterable[int]) -> None:
-        """Put segments into a range of the order, replacing the removed ones there, and sort this range."""
+        """Put segments into a range of the order in place of the segments removed there, and sort this range."""
         for mask in new:
             self._below[mask] = self._read_from(mask)
         part = [mask for mask in self._line[first:end] if mask in self.segments]
         part += [mask for mask in new if mask not in self._place]
-        self._line[first:end] = self._ordered(part)
+        self._line[first:end] = self._in_order(part)
         changed = end if len(part) == end - first else len(self._line)
         for place in range(first, changed):
             self._place[self._line[place]] = place
 
-    def _ordered(self, part: Sequence[int]) -> list[int]:
-        """Return segments sorted so that each comes after those that it reads from."""
+    def _in_order(self, part: Sequence[int]) -> list[int]:
+        """Return segments sorted so that each comes after the segments that it reads from."""
         inside = set(part)
         after = {mask: {self._owner[i] for i in bits(self._below[mask] & ~mask)} & inside for mask in part}
         waits = dict.fromkeys(part, 0)
         for below in after.values():
             for mask in below:
                 waits[mask] += 1
-        found = [mask for mask in part if not waits[mask]]
-        for mask in found:
+        ordered = [mask for mask in part if not waits[mask]]
+        for mask in ordered:
             for reader in sorted(after[mask]):
                 waits[reader] -= 1
                 if not waits[reader]:
-                    found.append(reader)
-        return found
+                    ordered.append(reader)
+        return ordered
 
     def _read_from(self, mask: int) -> int:
         below = 0
@@ -149,10 +149,10 @@ class Partition:
         last = max(self._place[mask] for mask in gone)
         for mask in new:
             self._note(mask)
-        found = next((through for mask in new if (through := self._way_back(mask, last))), 0)
+        segment = next((through for mask in new if (through := self._way_back(mask, last))), 0)
         for mask in gone:
             self._note(mask)
-        return found
+        return segment
 
     def _way_back(self, start: int, last: int) -> int:
         """Return a segment on a path from one to itself; such paths end at position ``last``."""
@@ -286,11 +286,11 @@ def anneal(
         flow = dice.choice(shared)
         first, second = dice.sample(units_of(flow), 2)
         a, b = partition.owner(first), partition.owner(second)
-        moved = _moved(partition, first, dice)
+        moved = _units_moved(partition, first, dice)
         rest = space.split(a, moved)
         new = [mask for mask in ((moved, rest) if a == b else (rest, space.join(b, moved))) if mask]
         gone = {a, b}
-        if set(new) == gone or (excludes and any(_excluded(mask, apart) for mask in new)):
+        if set(new) == gone or (excludes and any(_is_excluded(mask, apart) for mask in new)):
             continue
         paid = sum(partition.segments[mask] for mask in gone)
         change = sum(space.price(mask) for mask in new) - paid
@@ -300,17 +300,17 @@ def anneal(
         if partition.cycle_with(gone, new):
             continue
         prices = {mask: legal_price(space, mask) for mask in new}
-        known = {mask: price for mask, price in prices.items() if price is not None}
-        if len(known) < len(new):
+        priced = {mask: price for mask, price in prices.items() if price is not None}
+        if len(priced) < len(new):
             continue
-        cost += sum(known.values()) - paid
-        partition.replace(gone, known)
+        cost += sum(priced.values()) - paid
+        partition.replace(gone, priced)
         if cost < least:
             best, least = dict(partition.segments), cost
     return Partition(space, best)
 
 
-def _moved(partition: Partition, unit: int, dice: random.Random) -> int:
+def _units_moved(partition: Partition, unit: int, dice: random.Random) -> int:
     """Return the units that move with a unit: none, its dependents, its dependencies, or the whole segment."""
     kind = dice.randrange(4)
     if kind == 0:
@@ -320,5 +320,5 @@ def _moved(partition: Partition, unit: int, dice: random.Random) -> int:
     return partition.inside_above(unit) if kind == 2 else partition.owner(unit)
 
 
-def _excluded(mask: int, apart: Sequence[int]) -> bool:
+def _is_excluded(mask: int, apart: Sequence[int]) -> bool:
     return any(apart[i] & mask for i in bits(mask))

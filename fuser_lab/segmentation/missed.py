@@ -1,4 +1,4 @@
-"""What a cheaper plan does better than a given one, tensor by tensor, with the reason why the given one does not."""
+"""The differences between a plan and a cheaper plan, tensor by tensor, with the reason for each."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -52,14 +52,14 @@ def missed_merges(
 
     Their costs add up to the difference of the plans' costs.
     """
-    found = list(_tensors(segmented, cheaper, log, oracle, meaning))
+    differences = list(_tensors(segmented, cheaper, log, oracle, meaning))
     launches = len(segmented.groups) - len(cheaper.groups)
     if launches:
         more = "fewer" if launches > 0 else "more"
         text = f"{abs(launches)} launch{'es' if abs(launches) > 1 else ''} {more}"
         cost = launches * model.launch_bytes
-        found.append(Missed(tensor="", together=(), segments=(), cost=cost, relation="", text=text))
-    return tuple(sorted(found, key=lambda entry: -entry.cost))
+        differences.append(Missed(tensor="", together=(), segments=(), cost=cost, relation="", text=text))
+    return tuple(sorted(differences, key=lambda entry: -entry.cost))
 
 
 def _tensors(
@@ -72,14 +72,14 @@ def _tensors(
         if not saved:
             continue
         times = f"{tensor.name} is read or written {_times(ours[tensor])} here and {_times(theirs[tensor])} there"
-        pair = _joined(segmented, cheaper, tensor) if saved > 0 else None
+        pair = _joined_exprs(segmented, cheaper, tensor) if saved > 0 else None
         if pair is None:
             yield Missed(tensor=tensor.name, together=(), segments=(), cost=saved, relation="", text=times)
             continue
         answer = why(segmented, *pair, log, oracle, meaning)
         yield Missed(
             tensor=tensor.name, together=pair, segments=answer.segments, cost=saved, relation=answer.relation.value,
-            text=f"{times}, where {pair[0]} and {pair[1]} share a segment. {_said(answer, log)}",
+            text=f"{times}, where {pair[0]} and {pair[1]} share a segment. {_reason(answer, log)}",
         )
 
 
@@ -89,14 +89,14 @@ def _times(count: int) -> str:
 
 def _accesses(segmented: SegmentedFusion) -> Counter[TensorView]:
     """Return how often each tensor is read from memory or written to it."""
-    found: Counter[TensorView] = Counter()
+    counts: Counter[TensorView] = Counter()
     for group in segmented.groups:
-        found.update(group.tensor_inputs)
-        found.update(group.outputs)
-    return found
+        counts.update(group.tensor_inputs)
+        counts.update(group.outputs)
+    return counts
 
 
-def _joined(
+def _joined_exprs(
     segmented: SegmentedFusion, cheaper: SegmentedFusion, tensor: TensorView,
 ) -> tuple[str, str] | None:
     """Return two expressions that compute or read a tensor, apart in one plan and together in the other, or None."""
@@ -111,7 +111,7 @@ def _joined(
     return None
 
 
-def _said(answer: Why, log: DecisionLog) -> str:
+def _reason(answer: Why, log: DecisionLog) -> str:
     """Return why two values are separate, with the answer if merging them was tried."""
     refused = [log[seq] for seq in answer.attempts if not log[seq].accepted]
     if answer.relation is not Relation.REFUSED or not refused or not refused[-1].text:

@@ -49,12 +49,12 @@ class NarrowingError:
         """The error as the end of a sentence."""
         if not self.bound:
             return "exactly, because its values have that dtype"
-        found = f"each element is rounded by at most {100 * self.bound:.2g} % of itself"
+        error = f"each element is rounded by at most {100 * self.bound:.2g} % of itself"
         if np.isnan(self.measured):
-            return f"{found}; the outputs' error is not measured"
+            return f"{error}; the outputs' error is not measured"
         if self.measured == inf:
-            return f"{found}; on random inputs an output becomes infinite or undefined"
-        return f"{found}; on random inputs the outputs differ by at most {100 * self.measured:.2g} % of their largest"
+            return f"{error}; on random inputs an output becomes infinite or undefined"
+        return f"{error}; on random inputs the outputs differ by at most {100 * self.measured:.2g} % of their largest"
 
 
 def narrow(
@@ -138,23 +138,23 @@ def widened_from(fusion: Fusion, tensor: TensorView) -> DataType | None:
 
 def _check_dtype(fusion: Fusion, tensor: TensorView, dtype: DataType | None) -> None:
     """Raise if a tensor must not be stored in a dtype."""
-    name, own = tensor.name, tensor.dtype
-    legal = [one for one in ROUNDING if one.itemsize < own.itemsize] if own.is_float else []
+    name, stored = tensor.name, tensor.dtype
+    legal = [choice for choice in ROUNDING if choice.itemsize < stored.itemsize] if stored.is_float else []
     if not legal:
-        msg = f"{name} is {own.name}; only a tensor of Float or Double can be narrowed."
+        msg = f"{name} is {stored.name}; only a tensor of Float or Double can be narrowed."
         raise IllegalEdit(msg)
     if dtype is None:
         msg = (
             f"{name} does not depend on a tensor that was widened from 16 bits; "
-            f"name a dtype to round it nevertheless: {named(one.name for one in legal)}."
+            f"name a dtype to round it nevertheless: {named(choice.name for choice in legal)}."
         )
         raise IllegalEdit(msg)
     if dtype not in legal:
-        choices = named(one.name for one in legal)
-        msg = f"{name} is {own.name} and cannot be narrowed to {dtype.name}; choose from {choices}."
+        choices = named(choice.name for choice in legal)
+        msg = f"{name} is {stored.name} and cannot be narrowed to {dtype.name}; choose from {choices}."
         raise IllegalEdit(msg)
     if tensor in fusion.outputs:
-        msg = f"{name} is an output of the fusion, which is stored as {own.name} in any case."
+        msg = f"{name} is an output of the fusion, which is stored as {stored.name} in any case."
         raise IllegalEdit(msg)
     if not is_computed(tensor, fusion):
         msg = f"{name} cannot be narrowed: it is a view of an input, or the result of a segment_set or of a library."
@@ -175,10 +175,12 @@ def error_of(
     elements = sum(tv.numel for tv in before.tensors.values())
     if len(inputs) != len(before.inputs) or elements > MEASURED_ELEMENTS or offsets_of(before):
         return NarrowingError(bound=bound, measured=float("nan"))
-    given = [one.materialize(place) if isinstance(one, TensorSpec) else one for place, one in enumerate(inputs)]
+    arrays = [
+        entry.materialize(place) if isinstance(entry, TensorSpec) else entry for place, entry in enumerate(inputs)
+    ]
     worst = 0.0
     with np.errstate(all="ignore"):
-        for old, new in zip(evaluate(before, given), evaluate(after, given), strict=True):
+        for old, new in zip(evaluate(before, arrays), evaluate(after, arrays), strict=True):
             worst = max(worst, _difference(old, new))
     return NarrowingError(bound=bound, measured=worst)
 

@@ -20,41 +20,41 @@ from fuser_lab.segmentation.contraction import bound, contracted
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.hints import has_hints, is_hint, refused_by_hint
-from fuser_lab.segmentation.ideals import Budget, Found, search
+from fuser_lab.segmentation.ideals import Budget, SearchResult, search
 from fuser_lab.segmentation.local_search import Partition, anneal, merges
-from fuser_lab.segmentation.making import (
+from fuser_lab.segmentation.missed import Missed, missed_merges
+from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
+from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.partition_attempts import (
     as_bottom_up_writes_it,
     attempts_of,
     in_order,
     needed_by,
     neighbours_apart,
 )
-from fuser_lab.segmentation.missed import Missed, missed_merges
-from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
-from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.privatization import without
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.top_down import top_down
 
 Parts = tuple[int, ...]
-STEPS = 6  # fraction by which a limit grows from one search to the next
+STEPS = 6  # a limit grows by one sixth from one search to the next
 STATES_PER_CHANGE = 20  # states of the budget per small change of a known plan
-CHANGES_PER_UNIT = 100
+CHANGES_PER_UNIT = 100  # small changes per unit at most
 MOST_BLOCKS = 60  # blocks up to which a search should finish; with more, it gets a tenth of the budget
 LEAST_GAIN = 1.01  # minimum gain of an unfinished search over the terms that need none
 
 
 def segment_costs(segmented: SegmentedFusion, model: CostModel) -> tuple[SegmentCost, ...]:
     """Return the cost of each segment of a plan."""
-    found = []
+    costs = []
     for group in segmented.groups:
         moved = traffic(segmented.fusion, group.exprs, segmented.recomputed)
         name = group.scheduler.value if group.scheduler else ""
         launch = model.launch_bytes if group.exprs else 0
-        found.append(
+        costs.append(
             SegmentCost(exprs=group.names, scheduler=name, read=moved.read, written=moved.written, launch=launch),
         )
-    return tuple(found)
+    return tuple(costs)
 
 
 def plan_cost(segmented: SegmentedFusion, model: CostModel) -> int:
@@ -74,7 +74,7 @@ def optimal(
     best = finder.best
     if options.privatize:
         # The search does not consider replicas, but its result must not be worse than a plan that has some.
-        best = min([best, *finder.others(options)], key=lambda known: known.cost)
+        best = min([best, *finder.others(options)], key=lambda plan: plan.cost)
     yield from best.attempts
     yield from neighbours_apart(best.segmented, oracle, options, "optimal")
 
@@ -116,9 +116,9 @@ def certify(
     if not obstacle:
         finder.add(segmented)
     proofs = finder.prove()
-    known = finder.best.cost
+    least_cost = finder.best.cost
     missed: tuple[Missed, ...] = ()
-    if not obstacle and known < plan_cost(segmented, model):
+    if not obstacle and least_cost < plan_cost(segmented, model):
         best = finder.best.segmented
         missed = missed_merges(segmented, best, model, log or DecisionLog(), oracle, chosen.segment_set)
     if segmented.replicas:
@@ -126,19 +126,19 @@ def certify(
         other = _Finder(whole, oracle, chosen, model, finder.budget)
         merged = tuple(sorted(segmented.replicas.items()))
         proofs += tuple(replace(proof, merged=merged) for proof in other.prove())
-        if other.best.cost < known:
-            known, missed = other.best.cost, ()
+        if other.best.cost < least_cost:
+            least_cost, missed = other.best.cost, ()
     ignoring = None
     if has_hints(segmented.fusion, chosen):
         plain = replace(chosen, segment_set=SegmentSetMeaning.IGNORE)
         others = _Finder(segmented.fusion, oracle, plain, model, finder.budget).others(plain)
-        cheapest = min((other.cost for other in others), default=known)
-        ignoring = cheapest if cheapest < known else None
+        cheapest = min((other.cost for other in others), default=least_cost)
+        ignoring = cheapest if cheapest < least_cost else None
     return Certificate(
         model=model,
         segment_set=chosen.segment_set,
         segments=segment_costs(segmented, model),
-        known=known,
+        known=least_cost,
         proofs=proofs,
         obstacle=obstacle,
         missed=missed,
@@ -148,7 +148,7 @@ def certify(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _PricedPlan:
     """A plan that is legal under the model, with its cost and the attempts that make it."""
 
     segmented: SegmentedFusion
@@ -156,11 +156,11 @@ class _Known:
     attempts: tuple[Attempt, ...] = ()
 
 
-def _unscheduled(segmented: SegmentedFusion) -> str:
+def _unscheduled_segment(segmented: SegmentedFusion) -> str:
     """Return which segment of several expressions no scheduler accepts, or nothing."""
     for index, group in enumerate(segmented.groups):
-        own = [expr for expr in group.exprs if expr.tensor_outputs]
-        if group.scheduler is None and len(own) > 1:
+        tensor_exprs = [expr for expr in group.exprs if expr.tensor_outputs]
+        if group.scheduler is None and len(tensor_exprs) > 1:
             return f"no scheduler accepts segment {index} ({', '.join(group.names)})"
     return ""
 
@@ -174,18 +174,18 @@ class _Finder:
     options: SegmenterOptions
     model: CostModel
     budget: Budget
-    known: list[_Known] = field(default_factory=list)
+    known: list[_PricedPlan] = field(default_factory=list)
     _seeded: bool = False
 
     @property
-    def best(self) -> _Known:
+    def best(self) -> _PricedPlan:
         """The cheapest plan so far; on a tie the first."""
         return min(self.known, key=lambda plan: plan.cost)
 
     def add(self, segmented: SegmentedFusion, attempts: Sequence[Attempt] = ()) -> None:
         """Add a plan."""
         self.known.append(
-            _Known(segmented=segmented, cost=plan_cost(segmented, self.model), attempts=tuple(attempts)),
+            _PricedPlan(segmented=segmented, cost=plan_cost(segmented, self.model), attempts=tuple(attempts)),
         )
 
     def seed(self) -> None:
@@ -193,20 +193,20 @@ class _Finder:
         self._seeded = True
         plain = replace(self.options, forward_inputs=False, forward_factories=frozenset())
         for options in (self.options, plain) if self.chains else (self.options,):
-            for known in self.others(options):
-                if not self.obstacle(known.segmented):
-                    self.known.append(known)
+            for plan in self.others(options):
+                if not self.obstacle(plan.segmented):
+                    self.known.append(plan)
 
-    def others(self, options: SegmenterOptions) -> Iterator[_Known]:
+    def others(self, options: SegmenterOptions) -> Iterator[_PricedPlan]:
         """Yield the plans of the other strategies that cut whole fusions, which are fast compared with a search."""
         for word, strategy in (("bottom-up", bottom_up), ("top-down", top_down)):
             attempts = tuple(
                 replace(attempt, phase=f"{word}: {attempt.phase}")
                 for attempt in strategy(self.fusion, self.oracle, options)
             )
-            segmented = _folded(self.fusion, attempts, self.oracle)
-            if not _unscheduled(segmented):
-                yield _Known(segmented=segmented, cost=plan_cost(segmented, self.model), attempts=attempts)
+            segmented = _plan_of(self.fusion, attempts, self.oracle)
+            if not _unscheduled_segment(segmented):
+                yield _PricedPlan(segmented=segmented, cost=plan_cost(segmented, self.model), attempts=attempts)
 
     @property
     def chains(self) -> tuple[Chain, ...]:
@@ -214,8 +214,8 @@ class _Finder:
         return tuple(forwarded_chains(self.fusion, self.options))
 
     def obstacle(self, segmented: SegmentedFusion) -> str:
-        """Return why a plan is not among those that the model compares, or an empty text."""
-        unscheduled = _unscheduled(segmented)
+        """Return why the model cannot compare a plan with others, or an empty text."""
+        unscheduled = _unscheduled_segment(segmented)
         if unscheduled:
             return unscheduled
         names = {name for chain in self.chains for name in chain.names}
@@ -232,12 +232,12 @@ class _Finder:
         spaces: dict[frozenset[str], tuple[Chain, ...]] = {frozenset(): ()}
         spaces[frozenset(name for chain in self.chains for name in chain.names)] = self.chains
         for plan in self.known:
-            own = plan.segmented.recomputed
-            spaces[own] = tuple(chain for chain in self.chains if own.issuperset(chain.names))
+            names = plan.segmented.recomputed
+            spaces[names] = tuple(chain for chain in self.chains if names.issuperset(chain.names))
         problems = []
         for chains in spaces.values():
             space = Space(self.fusion, self.oracle, self.options, self.model, chains)
-            conflicts = Conflicts(space, self._taken(space), self.budget.ended)
+            conflicts = Conflicts(space, self._accepted_sets(space), self.budget.ended)
             base = clique_bound(space, conflicts)
             problems.append((conflicts, base, _without_search(space, conflicts, base)))
         if not self._seeded and not (self.known and all(b.cost >= self.best.cost for *_, b in problems)):
@@ -246,7 +246,7 @@ class _Finder:
             if min(b.cost for *_, b in problems) < self.best.cost:
                 self._improve(conflicts, strong.cost)
         problems.sort(key=lambda problem: problem[2].cost)
-        found = []
+        proofs = []
         for conflicts, base, strong in problems:
             proof = Proof(recomputed=tuple(chain.names for chain in conflicts.space.chains), terms=strong.terms)
             if proof.bound < self.best.cost:
@@ -254,10 +254,10 @@ class _Finder:
                 # A checker has to repeat the search for a search term, so negligible terms are not worth adding.
                 if searched.bound >= self.best.cost or searched.bound > LEAST_GAIN * proof.bound:
                     proof = searched
-            found.append(proof)
-        return tuple(found)
+            proofs.append(proof)
+        return tuple(proofs)
 
-    def _taken(self, space: Space) -> list[int]:
+    def _accepted_sets(self, space: Space) -> list[int]:
         """Return the sets of a space that schedulers accept in known plans."""
         groups = [group for plan in self.known for group in plan.segmented.groups]
         return [space.mask(group.names) for group in groups if group.scheduler is not None]
@@ -305,11 +305,11 @@ class _Finder:
             return
         number = next(bits(open_chains))
         for where, cost in ((conflicts, space.stored_cost(number)), (conflicts.within(space.without_reads(number)), 0)):
-            _, found = self._solve(where, base, parts, paid + cost)
-            order = None if found is None else in_order(where.space, found)
-            if found is not None and order is not None:
+            _, segments = self._solve(where, base, parts, paid + cost)
+            order = None if segments is None else in_order(where.space, segments)
+            if segments is not None and order is not None:
                 self._realise(where.space, order)
-                self._store_or_copy(where, base, parts, found, decided | 1 << number, paid + cost)
+                self._store_or_copy(where, base, parts, segments, decided | 1 << number, paid + cost)
 
     def _solve(
         self, conflicts: Conflicts, base: Bound, parts: Sequence[int], more: int = 0,
@@ -322,11 +322,11 @@ class _Finder:
         floors = {part: part_share(space, base, part) for part in parts}
         plan: list[int] = []
         complete = True
-        seeds = [seed for known in self.known if (seed := self._seed_in(space, known)) is not None]
+        seeds = [seed for seed_plan in self.known if (seed := self._seed_in(space, seed_plan)) is not None]
         limits = {}
         for part in parts:
-            own = [(sum(cost for m, cost in seed.items() if m & part), seed) for seed in seeds]
-            limits[part] = min(own, key=lambda entry: entry[0], default=None)
+            costs = [(sum(cost for m, cost in seed.items() if m & part), seed) for seed in seeds]
+            limits[part] = min(costs, key=lambda entry: entry[0], default=None)
         for part in sorted(parts, key=int.bit_count):
             total = sum(floors.values()) + base.stored + more
             if total >= self.best.cost:
@@ -335,29 +335,29 @@ class _Finder:
             seeded = limits[part]
             if seeded is not None and seeded[0] <= limit:
                 limit = seeded[0]
-            found = _deepened(conflicts, part, limit, self.budget)
-            floors[part] = max(floors[part], found.bound)
-            if found.segments is not None:
-                plan.extend(found.segments)
-            elif found.bound >= limit and seeded is not None and seeded[0] == limit:
+            result = _deepen(conflicts, part, limit, self.budget)
+            floors[part] = max(floors[part], result.bound)
+            if result.segments is not None:
+                plan.extend(result.segments)
+            elif result.bound >= limit and seeded is not None and seeded[0] == limit:
                 plan.extend(m for m in seeded[1] if m & part)
             else:
                 complete = False
         return floors, tuple(plan) if complete else None
 
-    def _seed_in(self, space: Space, known: _Known) -> dict[int, int] | None:
+    def _seed_in(self, space: Space, plan: _PricedPlan) -> dict[int, int] | None:
         """Return a known plan's segments with their costs, if it belongs to a space."""
-        if known.segmented.recomputed != frozenset(n for chain in space.chains for n in chain.names):
+        if plan.segmented.recomputed != frozenset(n for chain in space.chains for n in chain.names):
             return None
-        found = {}
-        for group in known.segmented.groups:
+        costs = {}
+        for group in plan.segmented.groups:
             mask = space.mask(group.names)
             if mask:
                 way = next((w for w in space.ways(mask) if space.is_legal(mask, w[1])), None)
                 if way is None:
                     return None
-                found[mask] = space.price(mask) + way[0]
-        return found
+                costs[mask] = space.price(mask) + way[0]
+        return costs
 
     def _improve(self, conflicts: Conflicts, floor: int) -> None:
         """Look for better plans of a space by small changes, until one reaches the minimum possible cost.
@@ -365,17 +365,17 @@ class _Finder:
         It starts from the best known plan, and from the greedy merges of single expressions.
         """
         space = conflicts.space
-        seeds = [seed for known in self.known if (seed := self._seed_in(space, known)) is not None]
+        seeds = [seed for plan in self.known if (seed := self._seed_in(space, plan)) is not None]
         greedy = Partition.single(space)
         self._exhaust(merges(greedy))
-        found = min([*(Partition(space, dict(seed)) for seed in seeds), greedy], key=lambda each: each.cost)
-        self._exhaust(merges(found, conflicts.of))
-        if found.cost > floor:
+        best = min([*(Partition(space, dict(seed)) for seed in seeds), greedy], key=lambda each: each.cost)
+        self._exhaust(merges(best, conflicts.of))
+        if best.cost > floor:
             rounds = min(self.budget.states // STATES_PER_CHANGE, CHANGES_PER_UNIT * len(space.units))
-            found = anneal(found, conflicts.of, rounds, lambda: self.budget.is_late)
-            self._exhaust(merges(found, conflicts.of))
-        if all(found.cost < sum(seed.values()) for seed in seeds):
-            order = in_order(space, list(found.segments))
+            best = anneal(best, conflicts.of, rounds, lambda: self.budget.is_late)
+            self._exhaust(merges(best, conflicts.of))
+        if all(best.cost < sum(seed.values()) for seed in seeds):
+            order = in_order(space, list(best.segments))
             assert order is not None
             self._realise(space, order)
 
@@ -388,7 +388,7 @@ class _Finder:
         """Add the plan of these segments, if every chain can be provided."""
         attempts = attempts_of(space, segments, "optimal")
         if attempts is not None:
-            self.add(_folded(self.fusion, attempts, self.oracle), attempts)
+            self.add(_plan_of(self.fusion, attempts, self.oracle), attempts)
 
 
 def _without_search(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
@@ -396,23 +396,23 @@ def _without_search(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
     if not any(conflicts.of):
         return base  # nothing has to cross
     lifted = lifted_bound(space, conflicts, base)
-    found = [base, lifted, with_paths(space, conflicts, base), with_paths(space, conflicts, lifted)]
-    return max(found, key=lambda bound: bound.cost)
+    bounds = [base, lifted, with_paths(space, conflicts, base), with_paths(space, conflicts, lifted)]
+    return max(bounds, key=lambda bound: bound.cost)
 
 
 def part_share(space: Space, base: Bound, part: int) -> int:
     """Return the part of the clique bound that the segments of a part pay; with stored chains, all of it."""
     total = space.model.launch_bytes * max((base.launches & part).bit_count(), 1)
     for flow, clique in zip(space.flows, base.cliques, strict=True):
-        own = (clique & part).bit_count()
+        count = (clique & part).bit_count()
         if flow.producer & part:
-            total += flow.bytes * (own - 1 + (flow.kept or clique.bit_count() > 1))
+            total += flow.bytes * (count - 1 + (flow.kept or clique.bit_count() > 1))
         elif flow.readers & part:
-            total += flow.bytes * max(own, 1)
+            total += flow.bytes * max(count, 1)
     return total
 
 
-def _deepened(conflicts: Conflicts, part: int, limit: int, budget: Budget) -> Found:
+def _deepen(conflicts: Conflicts, part: int, limit: int, budget: Budget) -> SearchResult:
     """Return the result of searching a part, with increasing limits until one is enough.
 
     A low limit contracts more and leaves less to search; the last search takes much longer than the earlier ones.
@@ -423,10 +423,10 @@ def _deepened(conflicts: Conflicts, part: int, limit: int, budget: Budget) -> Fo
         return search(blocks, limit, budget.share(10))
     while True:
         here = min(limit, lowest + max(lowest // STEPS, 1))
-        found = search(contracted(conflicts, part, here), here, budget)
-        states += found.states
-        if found.segments is not None or found.bound < here or here == limit:
-            return Found(bound=max(found.bound, lowest), segments=found.segments, states=states)
+        result = search(contracted(conflicts, part, here), here, budget)
+        states += result.states
+        if result.segments is not None or result.bound < here or here == limit:
+            return SearchResult(bound=max(result.bound, lowest), segments=result.segments, states=states)
         lowest = here
 
 
@@ -441,7 +441,7 @@ def _search_term(space: Space, part: int, extra: int) -> Term:
 
 
 def _joined_parts(space: Space, parts: Sequence[int], segments: Sequence[int]) -> list[int]:
-    """Return parts; those whose segments wait for each other in a cycle are joined."""
+    """Return parts, joined where their segments wait for each other in a cycle."""
     left, done = list(segments), 0
     while ready := [m for m in left if not needed_by(space, m) & ~done]:
         left = [m for m in left if m not in ready]
@@ -451,7 +451,7 @@ def _joined_parts(space: Space, parts: Sequence[int], segments: Sequence[int]) -
     return [*(part for part in parts if not part & stuck), sum(inside)]
 
 
-def _folded(fusion: Fusion, attempts: Sequence[Attempt], oracle: SchedulerOracle) -> SegmentedFusion:
+def _plan_of(fusion: Fusion, attempts: Sequence[Attempt], oracle: SchedulerOracle) -> SegmentedFusion:
     fold = Fold(fusion)
     for attempt in attempts:
         fold.apply(attempt)

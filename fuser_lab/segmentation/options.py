@@ -62,17 +62,17 @@ _PASSES = {f"{p.nvfuser}Pass": p.name for p in PRESEGMENTATION.passes if p.nvfus
 
 
 
-def _names(*known: str, also: Kind | None = None) -> Kind:
+def _names(*names: str, also: Kind | None = None) -> Kind:
     """Return the kind of lists of some names."""
-    name = one_of(*sorted(known))
-    return listed(name if also is None else name | also, f"a list of names among {', '.join(sorted(known))}", lazy=True)
+    name = one_of(*sorted(names))
+    return listed(name if also is None else name | also, f"a list of names among {', '.join(sorted(names))}", lazy=True)
 
 
 _SCHEDULERS = tuple(scheduler.value for scheduler in SchedulerType)
 _FIELDS = {
     "segment_set": one_of(*(meaning.value for meaning in SegmentSetMeaning)) | instance(SegmentSetMeaning),
     "forward_factories": _names(*FACTORIES),
-    "disabled_passes": _names(*(one.name for one in PRESEGMENTATION.passes)),
+    "disabled_passes": _names(*(entry.name for entry in PRESEGMENTATION.passes)),
     "disabled_schedulers": _names(*_SCHEDULERS, also=instance(SchedulerType)),
     "least_capability": optional(CAPABILITY),
     "layout_mode": one_of(*LAYOUT_MODES),
@@ -183,7 +183,7 @@ class SegmenterOptions:
         take_fields(self, **switches, **_FIELDS)
         for name in ("forward_factories", "disabled_passes"):
             object.__setattr__(self, name, frozenset(getattr(self, name)))
-        disabled = frozenset(SchedulerType(given).value for given in self.disabled_schedulers)
+        disabled = frozenset(SchedulerType(entry).value for entry in self.disabled_schedulers)
         object.__setattr__(self, "disabled_schedulers", disabled)
         object.__setattr__(self, "segment_set", SegmentSetMeaning(self.segment_set))
 
@@ -196,7 +196,7 @@ class SegmenterOptions:
             raise InputError(msg)
 
     def for_strategy(self, strategy: object) -> "SegmenterOptions":
-        """Return the options with those switched off that the strategy does not accept."""
+        """Return the options without the options that the strategy does not accept."""
         if strategy == "top_down":
             return self
         return replace(self, cut_reshape_inputs=False, cut_resize_inputs=False, pieces_by_depth=False)
@@ -270,5 +270,5 @@ def rewritten(
 
 
 def _capability(text: str | None) -> tuple[int, int] | None:
-    found = re.search(r"compute capability (\d+)\.(\d+)", text or "")
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = re.search(r"compute capability (\d+)\.(\d+)", text or "")
+    return None if match is None else (int(match[1]), int(match[2]))

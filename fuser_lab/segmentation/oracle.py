@@ -62,23 +62,23 @@ class Candidate:
         Candidates of the same expressions share it, with what it remembers of its content, also if a rewriting made one
         of their fusions from the other.
         """
-        centered = self._centered()
+        centered = self._centered_sums()
         key = (tuple(map(id, self.exprs)), tuple(map(id, self.outputs)), tuple(map(id, centered)))
-        found = _NARROWED.get(key)
-        if found is None:
-            found = _NARROWED[key] = Fusion(
+        fusion = _NARROWED.get(key)
+        if fusion is None:
+            fusion = _NARROWED[key] = Fusion(
                 inputs=self.inputs, exprs=self.exprs, outputs=self.outputs, centered=centered,
             )
-        return found
+        return fusion
 
-    def _centered(self) -> tuple[TensorView, ...]:
+    def _centered_sums(self) -> tuple[TensorView, ...]:
         """Return the sums of squared deviations from a mean that is computed outside of the candidate."""
-        found = ((expr, squared_deviations(self.fusion, expr)) for expr in self.exprs)
-        return tuple(expr.out for expr, parts in found if parts is not None and parts.total.name not in self.key)
+        deviations = ((expr, squared_deviations(self.fusion, expr)) for expr in self.exprs)
+        return tuple(expr.out for expr, parts in deviations if parts is not None and parts.total.name not in self.key)
 
 
-LEAST_PART = 16  # expressions of a part with which a candidate may begin
-LEAST_RATIO = 8  # of the part's expressions to the others
+LEAST_PART = 16  # fewest expressions of a part whose facts begin those of a candidate
+LEAST_RATIO = 8  # fewest expressions of that part for each further expression of the candidate
 
 # A fusion holds the expressions whose ids are its key.
 _NARROWED: WeakValueDictionary[tuple[tuple[int, ...], ...], Fusion] = WeakValueDictionary()
@@ -145,21 +145,21 @@ def grown(part: Candidate, exprs: Iterable[Expr], recomputed: frozenset[str] = f
         for tensor in expr.tensor_outputs if expr.name not in recomputed else ():
             if fusion.needed_for[tensor.name] - key:
                 insort(outputs, tensor, key=lambda tensor: places[fusion.producers[tensor].name])
-    found = Candidate(fusion, tuple(ordered), part.inputs, tuple(outputs))
-    found.__dict__["key"] = key
-    return found
+    result = Candidate(fusion, tuple(ordered), part.inputs, tuple(outputs))
+    result.__dict__["key"] = key
+    return result
 
 
 def _scalar_chain(fusion: Fusion, exprs: Iterable[Expr]) -> set[Expr]:
     """Return the expressions that compute scalars read by ``exprs``: scalars cannot pass between segments."""
-    found: set[Expr] = set()
+    chain: set[Expr] = set()
     waiting = [v for expr in exprs for v in expr.inputs if isinstance(v, Scalar) and v in fusion.producers]
     while waiting:
         expr = fusion.producers[waiting.pop()]
-        if expr not in found:
-            found.add(expr)
+        if expr not in chain:
+            chain.add(expr)
             waiting.extend(v for v in expr.inputs if isinstance(v, Scalar) and v in fusion.producers)
-    return found
+    return chain
 
 
 class SchedulerOracle(Protocol):

@@ -40,29 +40,29 @@ def origins(
     passes
         The passes that ran.
     """
-    found: dict[str, str] = {}
+    makers: dict[str, str] = {}
 
-    def note(one: Pass, before: Fusion, after: Fusion, _seconds: float) -> None:
+    def note(step: Pass, before: Fusion, after: Fusion, _seconds: float) -> None:
         names = set(before.tensors)
         hints = {expr.name for expr in before.exprs if is_hint(expr)}
         made = (e.name for e in after.exprs if e.name not in names or (is_hint(e) and e.name not in hints))
-        found.update(dict.fromkeys(made, f"the pass {one.name}"))
+        makers.update(dict.fromkeys(made, f"the pass {step.name}"))
 
     cut = rewritten(bound, options, passes, note) if log.passes else bound
-    known = {expr.name for expr in cut.exprs}
-    added = [expr.name for expr in final.exprs if expr.name not in known]
+    names_before = {expr.name for expr in cut.exprs}
+    added = [expr.name for expr in final.exprs if expr.name not in names_before]
     for attempt in log:
         if not attempt.accepted:
             continue
         if attempt.kind is Kind.PRIVATIZE:
-            found.update((replica.name, "privatization") for replica in replicas_in(attempt))
+            makers.update((replica.name, "privatization") for replica in replicas_in(attempt))
         elif attempt.kind is Kind.RECOMPUTE:
-            found.update((name, "recomputation") for name in copies_in(attempt)[0].copies)
+            makers.update((name, "recomputation") for name in copies_in(attempt)[0].copies)
         elif attempt.kind in _RULES:
             maker, suffixes = _RULES[attempt.kind]
             starts = tuple(name + suffix for name in attempt.subjects[0] for suffix in suffixes)
-            found |= {name: maker for name in added if name.startswith(starts) and name not in found}
-    return found
+            makers |= {name: maker for name in added if name.startswith(starts) and name not in makers}
+    return makers
 
 
 def origins_text(texts: Iterable[str], made: Mapping[str, str]) -> str:

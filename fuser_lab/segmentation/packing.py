@@ -17,8 +17,8 @@ import numpy as np
 from fuser_lab.analysis.bit_masks import bits
 
 ROUNDS = 20  # rounds of adding paths; missing paths make the bound weaker, not wrong
-NEW_PATHS = 6  # per unit and round, the shortest
-SHORT = 1 - 1e-6
+NEW_PATHS = 6  # paths added per unit and round, the shortest
+SHORT = 1 - 1e-6  # price of a path below which it improves the bound: 1, less the error of the sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +76,11 @@ class _Packing:
                     self._add_from(start, ends, price)
             if len(self._found) == before:
                 break
-            shares, price = self._solved()
+            shares, price = self._solve()
         return tuple(self._whole(shares))
 
     def _add_from(self, start: int, ends: int, price: dict[int, float]) -> None:
-        """Add the shortest paths from a unit to later ones that it excludes (Dijkstra)."""
+        """Add the shortest paths from a unit to later units that it excludes (Dijkstra)."""
         distance, came = {start: 0.0}, dict[int, tuple[int, int]]()
         waiting, done, used = [(0.0, start)], set[int](), set[int]()
         arrived = 0
@@ -113,7 +113,7 @@ class _Packing:
             links.append(k)
         self._found.setdefault(frozenset(links), (tuple(units[::-1]), tuple(links[::-1])))
 
-    def _solved(self) -> tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", dict[int, float]]:
+    def _solve(self) -> tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", dict[int, float]]:
         """Return each path's share of the largest capacity, and the price of each link."""
         from scipy.optimize import linprog
         from scipy.sparse import coo_array

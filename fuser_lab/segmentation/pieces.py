@@ -33,13 +33,15 @@ def pieces(fusion: Fusion, options: SegmenterOptions) -> list[list[int]]:
     for place, piece in enumerate(label):
         members.setdefault(strong[piece], []).append(place)
     if not (options.pieces_by_depth or (options.segment_set is SegmentSetMeaning.CUT and has_hints(fusion, options))):
-        return _ordered(list(members.values()), edges)
+        return _in_order(list(members.values()), edges)
     inside: dict[int, list[tuple[int, int, bool]]] = {}
     for (a, b, _), cut in zip(edges, cuts, strict=True):
         if strong[label[a]] == strong[label[b]]:
             inside.setdefault(strong[label[a]], []).append((a, b, cut))
-    found = [piece for component, own in members.items() for piece in _refined(own, inside.get(component, ()))]
-    return _ordered(found, edges)
+    refined = [
+        piece for component, group in members.items() for piece in _pieces_by_depth(group, inside.get(component, ()))
+    ]
+    return _in_order(refined, edges)
 
 
 def _edges(fusion: Fusion) -> list[Edge]:
@@ -80,7 +82,7 @@ def _siblings(fusion: Fusion, options: SegmenterOptions) -> list[tuple[int, int]
     return pairs
 
 
-def _refined(members: list[int], edges: Sequence[tuple[int, int, bool]]) -> list[list[int]]:
+def _pieces_by_depth(members: list[int], edges: Sequence[tuple[int, int, bool]]) -> list[list[int]]:
     """Return one piece if that is legal, otherwise the pieces of equal depth, where a cut edge is one step down.
 
     A piece is illegal if it contains a cut edge, or if it forms a cycle with others (which are then passed together).
@@ -93,28 +95,28 @@ def _refined(members: list[int], edges: Sequence[tuple[int, int, bool]]) -> list
     for a, b, cut in sorted(edges, key=lambda edge: edge[1]):
         depth[b] = max(depth[b], depth[a] + cut)
     same = [(local[a], local[b]) for a, b, cut in edges if not cut and depth[a] == depth[b]]
-    found: dict[int, list[int]] = {}
+    by_component: dict[int, list[int]] = {}
     for member, piece in zip(members, components(len(members), same), strict=True):
-        found.setdefault(piece, []).append(member)
-    return list(found.values())
+        by_component.setdefault(piece, []).append(member)
+    return list(by_component.values())
 
 
-def _ordered(found: list[list[int]], edges: Iterable[Edge]) -> list[list[int]]:
-    """Return pieces, each after those that it reads from."""
-    home = {member: i for i, piece in enumerate(found) for member in piece}
-    after: list[set[int]] = [set() for _ in found]
+def _in_order(parts: list[list[int]], edges: Iterable[Edge]) -> list[list[int]]:
+    """Return pieces, each after the pieces that it reads from."""
+    home = {member: i for i, piece in enumerate(parts) for member in piece}
+    after: list[set[int]] = [set() for _ in parts]
     for a, b, _ in edges:
         if home[a] != home[b]:
             after[home[a]].add(home[b])
     waiting = Counter(b for readers in after for b in readers)
-    ready = [(piece[0], i) for i, piece in enumerate(found) if not waiting[i]]
+    ready = [(piece[0], i) for i, piece in enumerate(parts) if not waiting[i]]
     heapify(ready)
     ordered = []
     while ready:
         _, here = heappop(ready)
-        ordered.append(found[here])
+        ordered.append(parts[here])
         for reader in after[here]:
             waiting[reader] -= 1
             if not waiting[reader]:
-                heappush(ready, (found[reader][0], reader))
+                heappush(ready, (parts[reader][0], reader))
     return ordered

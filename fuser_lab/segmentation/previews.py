@@ -32,7 +32,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditPreview:
-    """What an edit of a plan would give.
+    """The predicted effect of an edit of a plan.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class EditPreview:
         if self.after is None:
             return "", "", ""
         segments = f"{self.before.segments} → {self.after.segments}"
-        return segments, _signed(self.moved, bytes_label), _signed(self.seconds, seconds_label)
+        return segments, _change_text(self.moved, bytes_label), _change_text(self.seconds, seconds_label)
 
     @property
     def change(self) -> str:
@@ -102,7 +102,7 @@ class EditPreview:
         return f"{segments} segments, {moved} moved, {seconds} predicted" if self.legal else ""
 
     def __str__(self) -> str:
-        """Return the edit, what it gives and why."""
+        """Return the edit, its effect and the reason."""
         head = f"{self.name}: {self.change} ({self.device})" if self.legal else f"{self.name}: refused"
         return "\n".join([head, *(f"  {text}" for text in (self.rule, *self.because))])
 
@@ -123,7 +123,7 @@ class Previews:
     oracle
         The schedulers.
     model
-        What bytes and launches cost.
+        The cost of bytes and launches.
     meaning
         The meaning of ``segment_set``.
     """
@@ -174,14 +174,14 @@ class Previews:
         ``seconds`` the rest is skipped.
         """
         end = monotonic() + seconds
-        found = []
-        for _, (kind, arguments) in sorted(self._promising(), key=lambda one: one[0]):
+        previews = []
+        for _, (kind, arguments) in sorted(self._promising(), key=lambda entry: entry[0]):
             preview = getattr(self, kind)(*arguments)
             if preview.legal and preview.seconds < 0:
-                found.append(preview)
+                previews.append(preview)
             if monotonic() > end:
                 break
-        return tuple(sorted(found, key=lambda one: (one.seconds, one.edit))[:most])
+        return tuple(sorted(previews, key=lambda preview: (preview.seconds, preview.edit))[:most])
 
     def _promising(self) -> Iterator[tuple[float, _Edit]]:
         """Yield glues and moves that save time if they are legal, each with the bytes that it saves, as a negative."""
@@ -205,15 +205,15 @@ class Previews:
         for index, group in enumerate(self._segmented.groups):
             for tensor in dict.fromkeys((*group.tensor_inputs, *group.outputs)):
                 there.setdefault(tensor, []).append(index)
-        found: dict[tuple[int, int], None] = {}
+        neighbours: dict[tuple[int, int], None] = {}
         for places in there.values():
             few = len(places) <= _MOST_READERS
             pairs = ((a, b) for n, a in enumerate(places) for b in places[n + 1 :]) if few else pairwise(places)
-            found.update(dict.fromkeys(pairs))
-        return list(found)
+            neighbours.update(dict.fromkeys(pairs))
+        return list(neighbours)
 
     def _movable(self) -> Iterator[tuple[Expr, int, int]]:
-        """Yield expressions beside a boundary, with their segment and the one on the other side."""
+        """Yield expressions beside a boundary, with their segment and the segment on the other side."""
         fusion, recomputed = self._segmented.fusion, self._segmented.recomputed
         seen: set[tuple[str, int]] = set()
         for tensor in self._segmented.crossing:
@@ -223,7 +223,7 @@ class Previews:
                 if expr.name in recomputed:
                     continue
                 home = self._segmented.home[expr.name][0]
-                for other in {place for one in near for place in self._segmented.home[one.name]} - {home}:
+                for other in {place for neighbour in near for place in self._segmented.home[neighbour.name]} - {home}:
                     if (expr.name, other) not in seen:
                         seen.add((expr.name, other))
                         yield expr, home, other
@@ -238,12 +238,12 @@ class Previews:
         return [e for e in self._segmented.groups[index].exprs if e.tensor_outputs]
 
     def _preview(self, edit: _Edit, groups: Callable[[DecisionLog], Regrouping]) -> EditPreview:
-        known = self._known.get(edit)
-        if known is None:
-            known = self._known[edit] = self._made(edit, groups)
-        return known
+        preview = self._known.get(edit)
+        if preview is None:
+            preview = self._known[edit] = self._make(edit, groups)
+        return preview
 
-    def _made(self, edit: _Edit, groups: Callable[[DecisionLog], Regrouping]) -> EditPreview:
+    def _make(self, edit: _Edit, groups: Callable[[DecisionLog], Regrouping]) -> EditPreview:
         log = DecisionLog()
         try:
             regrouping = groups(log)
@@ -263,7 +263,7 @@ class Previews:
     def _after(self, kind: str, regrouping: Regrouping, log: DecisionLog) -> Amount:
         if kind != "move" and self._is_plain(regrouping):  # only a move may close a cycle that was not checked
             groups = (candidate(self._segmented.fusion, part) for part in regrouping.parts)
-            parts = sum(_bytes(one.tensor_inputs, one.outputs) for one in groups)
+            parts = sum(_bytes(group.tensor_inputs, group.outputs) for group in groups)
             moved = self.before.moved - sum(self._moved[index] for index in regrouping.gone) + parts
             return self._amount(self.before.segments - len(regrouping.gone) + len(regrouping.parts), moved)
         made = edits.rebuilt(self._segmented, regrouping, self._oracle, log)
@@ -292,33 +292,34 @@ def explained(log: Iterable[Attempt]) -> Iterator[str]:
     refused = [n for n, a in enumerate(attempts) if a.phase in {edits.BEFORE_CUT, edits.BEHIND_CUT} and not a.accepted]
     for start in refused:
         end = next((n for n in range(start + 1, len(attempts)) if _ends(attempts[n])), len(attempts))
-        yield _split(attempts[start], [one for one in attempts[start + 1 : end] if one.phase == edits.CONNECTED])
-    for one in attempts:
-        if one.phase != edits.COPIES:
+        parts = [attempt for attempt in attempts[start + 1 : end] if attempt.phase == edits.CONNECTED]
+        yield _split_sentence(attempts[start], parts)
+    for attempt in attempts:
+        if attempt.phase != edits.COPIES:
             continue
-        match one.kind:
+        match attempt.kind:
             case Kind.STORE:
-                yield f"{_group(one)}, which its readers recomputed, gets a separate segment: {one.text}."
+                yield f"{_group(attempt)}, which its readers recomputed, gets a separate segment: {attempt.text}."
             case Kind.FORWARD:
-                yield f"The segment that stored {_group(one)} is no longer needed: {one.text}."
+                yield f"The segment that stored {_group(attempt)} is no longer needed: {attempt.text}."
             case _:
-                yield f"{_counted(len(one.subjects), 'op is', 'ops are')} no longer repeated: {one.text}."
+                yield f"{_count_text(len(attempt.subjects), 'op is', 'ops are')} no longer repeated: {attempt.text}."
 
 
-def _split(asked: Attempt, parts: Sequence[Attempt]) -> str:
+def _split_sentence(asked: Attempt, parts: Sequence[Attempt]) -> str:
     """Return why one side of a cut is several segments: ``parts`` are its connected parts, and how some were cut."""
-    what = f"The part {'before' if asked.phase == edits.BEFORE_CUT else 'after'} the cut, {_group(asked)},"
-    connected = [one for one in parts if one.kind is Kind.MERGE]
-    refused = [one for one in connected if not one.accepted]
-    pieces = sum(len(one.subjects) for one in parts if one.kind is Kind.PARTITION)
+    subject = f"The part {'before' if asked.phase == edits.BEFORE_CUT else 'after'} the cut, {_group(asked)},"
+    connected = [attempt for attempt in parts if attempt.kind is Kind.MERGE]
+    refused = [attempt for attempt in connected if not attempt.accepted]
+    pieces = sum(len(attempt.subjects) for attempt in parts if attempt.kind is Kind.PARTITION)
     apart = f"consists of {len(connected)} parts that do not share a tensor"
     if not refused:
-        return f"{what} {apart}."
+        return f"{subject} {apart}."
     how = f"segmented bottom-up into {pieces} segments"
     if len(connected) == 1:
-        return f"{what} cannot be one segment ({refused[0].text}); it is {how}."
-    those, verb = ("one of them", "is") if len(refused) == 1 else (f"{len(refused)} of them", "are")
-    return f"{what} {apart}; {those} cannot be one segment ({refused[0].text}) and {verb} {how}."
+        return f"{subject} cannot be one segment ({refused[0].text}); it is {how}."
+    refused_text, verb = ("one of them", "is") if len(refused) == 1 else (f"{len(refused)} of them", "are")
+    return f"{subject} {apart}; {refused_text} cannot be one segment ({refused[0].text}) and {verb} {how}."
 
 
 def _ends(attempt: Attempt) -> bool:
@@ -329,8 +330,8 @@ def _group(attempt: Attempt) -> str:
     return group_text(attempt.subjects[0])
 
 
-def _counted(count: int, one: str, more: str) -> str:
-    return f"{count} {one if count == 1 else more}"
+def _count_text(count: int, singular: str, more: str) -> str:
+    return f"{count} {singular if count == 1 else more}"
 
 
 def _rule(edit: _Edit, regrouping: Regrouping) -> str:
@@ -339,15 +340,15 @@ def _rule(edit: _Edit, regrouping: Regrouping) -> str:
     if kind == "cut":
         return f"{arguments[0]} is written to memory and read again; nothing is merged across a cut."
     takes = "" if answer is None or answer.chosen is None else answer.chosen.value
-    what = "both" if kind == "glue" else f"S{arguments[1]} with {arguments[0]}"
-    return f"The {takes} scheduler accepts {what}."
+    segments = "both" if kind == "glue" else f"S{arguments[1]} with {arguments[0]}"
+    return f"The {takes} scheduler accepts {segments}."
 
 
 def _bytes(read: Iterable[TensorView], written: Iterable[TensorView]) -> int:
     return sum(tv.nbytes for tv in read) + sum(tv.nbytes for tv in written)
 
 
-def _signed(amount: float, label: Callable[[float], str]) -> str:
+def _change_text(amount: float, label: Callable[[float], str]) -> str:
     """Return a change with its sign."""
     return f"{'+' if amount > 0 else '−' if amount < 0 else '±'}{label(abs(amount))}"
 

@@ -36,11 +36,11 @@ def replicas_of(fusion: Fusion, fixed: Iterable[Expr] = ()) -> list[Replica]:
     until nothing changes, since a replica has the operands of its original. Expressions in ``fixed`` are neither
     replicated nor given replicas to read.
     """
-    found: list[Replica] = []
+    replicas: list[Replica] = []
     readers = _Readers(fusion, {expr.name for expr in fixed})
     while some := list(readers.round()):
-        found += some
-    return found
+        replicas += some
+    return replicas
 
 
 class _Readers:
@@ -95,14 +95,14 @@ def attempts(replicas: Iterable[Replica]) -> Iterator[Attempt]:
     made: set[str] = set()
     for replica in replicas:
         if not made.isdisjoint((replica.original, replica.reader)):
-            yield from _privatized(by_original)
+            yield from _privatize(by_original)
             by_original, made = {}, set()
         by_original.setdefault(replica.original, []).append((replica.name, replica.reader))
         made.add(replica.name)
-    yield from _privatized(by_original)
+    yield from _privatize(by_original)
 
 
-def _privatized(by_original: Mapping[str, Sequence[Names]]) -> Iterator[Attempt]:
+def _privatize(by_original: Mapping[str, Sequence[Names]]) -> Iterator[Attempt]:
     for original, pairs in by_original.items():
         each = ", ".join(f"{reader} has {name}" for name, reader in pairs)
         yield Attempt(
@@ -116,10 +116,10 @@ def _privatized(by_original: Mapping[str, Sequence[Names]]) -> Iterator[Attempt]
 
 def originals_of(replicas: Iterable[Replica]) -> dict[str, str]:
     """Return, for each replica, the expression of the fusion without replicas that it repeats."""
-    found: dict[str, str] = {}
+    originals: dict[str, str] = {}
     for replica in replicas:
-        found[replica.name] = found.get(replica.original, replica.original)
-    return found
+        originals[replica.name] = originals.get(replica.original, replica.original)
+    return originals
 
 
 def replicas_in(attempt: Attempt) -> list[Replica]:
@@ -162,13 +162,13 @@ def without(fusion: Fusion, dropped: Mapping[str, str]) -> Fusion:
     """Return the fusion without some replicas; their readers read the expressions that they are mapped to."""
     if not dropped:
         return fusion
-    kept: dict[Val, Val] = {fusion.tensors[name]: fusion.tensors[into] for name, into in dropped.items()}
-    exprs = (reading(expr, kept) for expr in fusion.exprs if expr.name not in dropped)
+    instead: dict[Val, Val] = {fusion.tensors[name]: fusion.tensors[into] for name, into in dropped.items()}
+    exprs = (reading(expr, instead) for expr in fusion.exprs if expr.name not in dropped)
     return replace(fusion, exprs=tuple(exprs))
 
 
 def repeated(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, str]:
-    """Return the replicas among a segment's expressions that repeat another one there, each with that one.
+    """Return the replicas that repeat another expression of their segment, each with that expression.
 
     Parameters
     ----------
@@ -178,13 +178,13 @@ def repeated(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, s
         For each replica, the expression of the fusion without replicas that it repeats.
     """
     first: dict[tuple[str, tuple[str, ...]], str] = {}
-    found: dict[str, str] = {}
+    same: dict[str, str] = {}
     for expr in exprs:
-        reads = tuple(found.get(value.name, value.name) for value in expr.inputs)
-        kept = first.setdefault((originals.get(expr.name, expr.name), reads), expr.name)
-        if kept != expr.name:
-            found[expr.name] = kept
-    return found
+        reads = tuple(same.get(value.name, value.name) for value in expr.inputs)
+        stays = first.setdefault((originals.get(expr.name, expr.name), reads), expr.name)
+        if stays != expr.name:
+            same[expr.name] = stays
+    return same
 
 
 def read_together(exprs: Iterable[Expr], same: Mapping[str, str]) -> dict[str, list[str]]:
@@ -193,11 +193,11 @@ def read_together(exprs: Iterable[Expr], same: Mapping[str, str]) -> dict[str, l
     Schedulers may accept a segment that reads two replicas of x, but refuse ``x + x.T``.
     """
     read = {value.name for expr in exprs for value in expr.tensor_inputs}
-    found: dict[str, list[str]] = {}
+    together: dict[str, list[str]] = {}
     for name, into in same.items():
         if name in read:
-            found.setdefault(into, [into] if into in read else []).append(name)
-    return {into: names for into, names in found.items() if len(names) > 1}
+            together.setdefault(into, [into] if into in read else []).append(name)
+    return {into: names for into, names in together.items() if len(names) > 1}
 
 
 def again(expr: Expr, name: str, axes: Axes) -> Expr:

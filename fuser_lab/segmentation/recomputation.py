@@ -59,24 +59,24 @@ def chain_of(
     """
     fusion = segmented.fusion
     stored = segmented.written
-    found: dict[Expr, None] = {}
+    chain: dict[Expr, None] = {}
     waiting = [fusion.producers[tensor]]
     while waiting:
         expr = waiting.pop()
-        if expr in found:
+        if expr in chain:
             continue
         why = _refusal(expr, reductions=reductions)
         if why:
             msg = f"{tensor.name} cannot be recomputed: {expr.name} is computed by {expr.op.name}, {why}."
             raise IllegalEdit(msg)
-        found[expr] = None
+        chain[expr] = None
         for value in expr.tensor_inputs:
             maker = fusion.producers.get(value)
             if maker is None or value in stored or maker.name in segmented.recomputed:
                 continue
             if not (storing and maker.kind is OpKind.REDUCTION):
                 waiting.append(maker)
-    return tuple(sorted(found, key=lambda e: fusion.positions[e.name]))
+    return tuple(sorted(chain, key=lambda e: fusion.positions[e.name]))
 
 
 def share_read(tensor: TensorView, readers: Iterable[Expr]) -> float:
@@ -104,7 +104,7 @@ def _refusal(expr: Expr, *, reductions: bool) -> str:
 
 
 def unused_without(fusion: Fusion, chain: Sequence[Expr], readers: Iterable[str]) -> frozenset[str]:
-    """Return those expressions of a chain that nothing needs if some readers of its end read copies instead."""
+    """Return the expressions of a chain that nothing needs if some readers of its end read copies instead."""
     gone = set(readers)
     unused: set[str] = set()
     for expr in reversed(chain):
@@ -146,11 +146,11 @@ def with_copies(fusion: Fusion, copies: Copies) -> Fusion:
     ready = {value: place + 1 for place, expr in enumerate(fusion.exprs) for value in expr.outputs}
     made: dict[int, list[Expr]] = {}
     for original, name in zip(copies.originals, copies.copies, strict=True):
-        one = again(reading(by_name[original], instead), name, axes)
-        instead[by_name[original].out] = one.out
-        place = max([first, *(ready[value] for value in one.inputs if value in ready)])
-        ready[one.out] = place
-        made.setdefault(place, []).append(one)
+        copy = again(reading(by_name[original], instead), name, axes)
+        instead[by_name[original].out] = copy.out
+        place = max([first, *(ready[value] for value in copy.inputs if value in ready)])
+        ready[copy.out] = place
+        made.setdefault(place, []).append(copy)
     exprs: list[Expr] = []
     for place, expr in enumerate(fusion.exprs):
         exprs += made.get(place, ())

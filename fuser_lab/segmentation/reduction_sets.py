@@ -242,7 +242,7 @@ class Cores:
     """Sets of groups that no larger set may contain."""
 
     def __init__(self) -> None:
-        self._partners: dict[GroupId, int] = {}  # of sets of two
+        self._partners: dict[GroupId, int] = {}  # the other members of forbidden pairs, as a mask
         self._larger: set[int] = set()
 
     def add(self, core: int) -> None:

@@ -113,8 +113,8 @@ class Fold:
     def _privatize(self, replicas: Sequence[Replica]) -> None:
         self._new += replicas
         for replica in replicas:
-            known = {replica.original, replica.reader} <= self._groups.keys()
-            if not known or replica.name in self._groups:
+            is_possible = {replica.original, replica.reader} <= self._groups.keys()
+            if not is_possible or replica.name in self._groups:
                 msg = (
                     f"the log makes {replica.name} a replica of {replica.original} for {replica.reader}, which is not "
                     "possible."
@@ -124,15 +124,15 @@ class Fold:
             self._groups[replica.name] = frozenset({replica.name})
 
     def _revert(self, subjects: Iterable[Names]) -> None:
-        for kept, *dropped in subjects:
+        for stays, *dropped in subjects:
             gone = frozenset(dropped)
-            if not gone < self._groups.get(kept, frozenset()):
-                msg = f"the log merges {', '.join(dropped)} with {kept}, which is in another group."
+            if not gone < self._groups.get(stays, frozenset()):
+                msg = f"the log merges {', '.join(dropped)} with {stays}, which is in another group."
                 raise SegmentationError(msg)
-            left = self._groups[kept] - gone
+            left = self._groups[stays] - gone
             self._groups.update(dict.fromkeys(left, left))
             for name in dropped:
-                self._dropped[name] = kept
+                self._dropped[name] = stays
                 del self._groups[name], self._replicas[name]
 
     @property
@@ -161,16 +161,16 @@ class Fold:
     def groups(self) -> list[list[Expr]]:
         """Return the current groups, with their copies."""
         place = self.fusion.positions
-        found: list[set[str]] = [set(group) for group in dict.fromkeys(self._groups.values())]
+        groups: list[set[str]] = [set(group) for group in dict.fromkeys(self._groups.values())]
         for chain, reader in self._copies:
             ends = {value for name in chain for value in self.fusion.exprs[place[name]].outputs}
-            for group in found:
+            for group in groups:
                 # A recomputation may have moved the reader, or some expressions from beside it.
                 inside = group & set(reader)
                 if any(not ends.isdisjoint(self.fusion.exprs[place[name]].inputs) for name in inside):
                     group.update(chain)
-        found += [set(chain) for chain in self._stored]
-        return [[self.fusion.exprs[place[name]] for name in sorted(group, key=place.__getitem__)] for group in found]
+        groups += [set(chain) for chain in self._stored]
+        return [[self.fusion.exprs[place[name]] for name in sorted(group, key=place.__getitem__)] for group in groups]
 
 
 def replay(fusion: Fusion, attempts: Iterable[Attempt], oracle: SchedulerOracle) -> SegmentedFusion:

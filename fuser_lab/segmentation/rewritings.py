@@ -66,7 +66,7 @@ def recompute(
     storing
         Whether copies may read results of reductions that no segment stores yet.
     taken
-        Further names that copies must not have: those of earlier copies, which the log still creates.
+        Further names that copies must not have: the names of earlier copies, which the log still creates.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def recompute(
         added[target] = (*copies.copies, *moved)
         attempts.append(attempt_of(copies, moved, ""))
     log = DecisionLog()
-    now = _regrouped(segmented, fusion, added, home, unused, attempts, oracle, log)
+    now = _segments_with_copies(segmented, fusion, added, home, unused, attempts, oracle, log)
     for target in targets:
         refused = f"with {tensor} recomputed in segment {target}, no scheduler accepts it"
         check_accepted(now, (readers[target][0],), refused)
@@ -104,9 +104,9 @@ def recompute(
     saved = moved_bytes(segmented) - moved_bytes(now)
     operations = _operations(now) - _operations(segmented)
     text = f"{tensor} is recomputed in {_segments_text(targets)}: that {amounts_text(saved, operations)}"
-    recorded = tuple(attempt_of(*copies_in(one), text) for one in attempts)
+    recorded = tuple(attempt_of(*copies_in(attempt), text) for attempt in attempts)
     chains = tuple(_chains_copied(segmented, now, target, (*added[target], *readers[target])) for target in targets)
-    merged = tuple(one for one in log if one.kind is Kind.REVERT)
+    merged = tuple(attempt for attempt in log if attempt.kind is Kind.REVERT)
     return Rewritten(
         segmented=now, attempts=(*recorded, *filter(None, chains)), merged=merged, saved=saved, operations=operations,
     )
@@ -129,18 +129,18 @@ def _chains_copied(
     )
 
 
-def _regrouped(
+def _segments_with_copies(
     segmented: SegmentedFusion, fusion: Fusion, added: dict[int, tuple[str, ...]], home: int, unused: frozenset[str],
     attempts: Sequence[Attempt], oracle: SchedulerOracle, log: DecisionLog,
 ) -> SegmentedFusion:
     """Return the segments of a fusion that has copies; ``added`` names what each segment gets."""
     by_name = {expr.name: expr for expr in fusion.exprs}
-    copies = {name: original for one in attempts for name, original in copies_in(one)[0].pairs.items()}
+    copies = {name: original for attempt in attempts for name, original in copies_in(attempt)[0].pairs.items()}
     replicas = dict(segmented.replicas)
     replicas.update((name, replicas.get(original, original)) for name, original in copies.items())
     # Moved expressions read copies, which may read tensors that their segment stores, so they are removed from it
     # first.
-    moved = {name for one in attempts for name in copies_in(one)[1]}
+    moved = {name for attempt in attempts for name in copies_in(attempt)[1]}
     whole = [[by_name[e.name] for e in group.exprs if e.name not in moved] for group in segmented.groups]
     whole = [group for group in whole if any(expr.tensor_outputs for expr in group)]  # scalars are not a segment
     alone = [
@@ -153,10 +153,10 @@ def _regrouped(
     gone: set[int] = set()
     parts: list[tuple[Expr, ...]] = []
     for index in sorted({*added, home}):
-        own = [expr.name for expr in own_exprs(segmented, index)]
-        kept = [name for name in own if not (index == home and name in unused)]
-        names = (*added.get(index, ()), *kept)
-        gone.update(places[name] for name in (*names, *own))
+        before = [expr.name for expr in own_exprs(segmented, index)]
+        stays = [name for name in before if not (index == home and name in unused)]
+        names = (*added.get(index, ()), *stays)
+        gone.update(places[name] for name in (*names, *before))
         if names:
             parts.append(tuple(by_name[name] for name in sorted(names, key=fusion.positions.__getitem__)))
     return rebuilt(apart, Regrouping(gone=tuple(sorted(gone)), parts=tuple(parts)), oracle, log)
@@ -195,7 +195,7 @@ def crossing_tensor(segmented: SegmentedFusion, tensor: str, done: str) -> Tenso
 
 
 def _readers(segmented: SegmentedFusion, tensor: TensorView, segments: Sequence[int]) -> list[int]:
-    """Return the segments that read a tensor from memory, or those of them that are named."""
+    """Return the segments that read a tensor from memory, or the named segments among them."""
     there = [index for index, group in enumerate(segmented.groups) if tensor in group.tensor_inputs]
     for index in segments:
         if index not in there:
@@ -207,9 +207,8 @@ def _readers(segmented: SegmentedFusion, tensor: TensorView, segments: Sequence[
 
 def copied_names(log: Iterable[Attempt]) -> frozenset[str]:
     """Return the names of all copies that recomputations in a log have made."""
-    return frozenset(
-        name for one in log if one.accepted and one.kind is Kind.RECOMPUTE for name in copies_in(one)[0].copies
-    )
+    recomputations = (attempt for attempt in log if attempt.accepted and attempt.kind is Kind.RECOMPUTE)
+    return frozenset(name for attempt in recomputations for name in copies_in(attempt)[0].copies)
 
 
 def repeated_in(definition: Fusion, log: Iterable[Attempt], now: Fusion) -> Fusion:

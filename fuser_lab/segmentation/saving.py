@@ -12,19 +12,19 @@ from fuser_lab.cost.traffic import model_of
 from fuser_lab.cost.verdict import reason
 from fuser_lab.events import Attempt, Kind, Outcome
 from fuser_lab.ir import Fusion
-from fuser_lab.segmentation.asking import decisive_code, records
 from fuser_lab.segmentation.bounds import Space
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.local_search import Partition, merges
-from fuser_lab.segmentation.making import as_bottom_up_writes_it, attempts_of
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.partition_attempts import as_bottom_up_writes_it, attempts_of
+from fuser_lab.segmentation.scheduler_attempts import decisive_code, records
 
 PHASE = "saving"
 
 
 def saving(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions) -> Iterator[Attempt]:
-    """Yield merges, those that save most first, including refused ones; chains are copied into their readers."""
+    """Yield merges, accepted and refused, by falling savings; chains are copied into their readers."""
     fusion = yield from as_bottom_up_writes_it(fusion, oracle, options)
     space = Space(fusion, oracle, options, model_of(oracle), tuple(forwarded_chains(fusion, options)))
     if not space.units:

@@ -7,7 +7,7 @@ from typing import Any
 from fuser_lab.errors import ArgumentTypeError
 
 
-def check_called(what: str, function: Callable[..., Any], *arguments: str) -> None:
+def check_called(label: str, function: Callable[..., Any], *arguments: str) -> None:
     """Raise ArgumentTypeError if a function does not accept these arguments, given here by name, by position."""
     try:
         signature = inspect.signature(function)
@@ -17,5 +17,5 @@ def check_called(what: str, function: Callable[..., Any], *arguments: str) -> No
         signature.bind(*arguments)
     except TypeError:
         taken = ", ".join(map(str, signature.parameters.values())) or "no arguments"
-        msg = f"{what} is called with {' and '.join(arguments)}, but accepts {taken}."
+        msg = f"{label} is called with {' and '.join(arguments)}, but accepts {taken}."
         raise ArgumentTypeError(msg) from None

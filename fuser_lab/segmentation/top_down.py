@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from fuser_lab.events import Attempt
 from fuser_lab.ir import Fusion
-from fuser_lab.segmentation.asking import Asker
 from fuser_lab.segmentation.bottom_up import grown, whole_pieces
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.pieces import has_cuts, pieces
+from fuser_lab.segmentation.scheduler_attempts import Asker
 
 PHASE = "top-down"
 
@@ -27,16 +27,16 @@ def top_down(
     A fusion without any cut is one piece. If it is disconnected and no scheduler accepts all of it, its connected
     components are the pieces, so that without cuts there are never more segments than bottom-up gives.
     """
-    found = pieces(fusion, options)
+    parts = pieces(fusion, options)
     if not options.whole_fusion:
-        found = [piece for piece in found if len(piece) < len(fusion.tensor_exprs)]
-    elif len(found) > 1 and not has_cuts(fusion, options):
+        parts = [piece for piece in parts if len(piece) < len(fusion.tensor_exprs)]
+    elif len(parts) > 1 and not has_cuts(fusion, options):
         asker = Asker(fusion, oracle, options)
         whole, answer = asker.whole(PHASE, fusion.tensor_exprs)
         yield whole
         if whole.accepted:
             yield from asker.rewritten(PHASE, fusion.tensor_exprs, answer)
             return
-    fusion, accepted = yield from whole_pieces(fusion, oracle, options, found, PHASE)
+    fusion, accepted = yield from whole_pieces(fusion, oracle, options, parts, PHASE)
     if sum(map(len, accepted)) < len(fusion.tensor_exprs):
         yield from grown(fusion, oracle, options, accepted, final=True)

@@ -58,8 +58,8 @@ class Translation:
         pairs: list[tuple[Val, Val]] = [(self._input(tensor), tensor) for tensor in group.tensor_inputs]
         made: set[str] = set()
         for step in steps:
-            given = (s for s in self._leaves(step.expr) if s.name not in self._new and s.name not in made)
-            pairs.extend((self._scalar_input(scalar), scalar) for scalar in given)
+            scalars = (s for s in self._leaves(step.expr) if s.name not in self._new and s.name not in made)
+            pairs.extend((self._scalar_input(scalar), scalar) for scalar in scalars)
             made.update(e.name for _, extents in step.results for e in extents if isinstance(e, Scalar))
         for step in steps:
             self._emit(step.expr, step.results)
@@ -98,12 +98,12 @@ class Translation:
 
     def _input(self, tensor: TensorView) -> Val:
         """Define an input for a tensor that the segment reads."""
-        known = self._lifting.extents(tensor)
+        extents = self._lifting.extents(tensor)
         domain = tensor.domain
         shape: list[int] = []
-        for axis, extent in zip(domain.axes, known or tensor.extents, strict=True):
+        for axis, extent in zip(domain.axes, extents or tensor.extents, strict=True):
             plain_broadcast = axis.is_broadcast and axis.expanded is None
-            fixed = known is not None or not self._is_symbolic
+            fixed = extents is not None or not self._is_symbolic
             shape.append(1 if plain_broadcast else extent if fixed and isinstance(extent, int) else -1)
         order = domain.allocation_order
         if domain.contiguity is not None:
@@ -114,7 +114,7 @@ class Translation:
             shape=shape, contiguity=contiguity, dtype=tensor.dtype, is_cpu=tensor.is_cpu,
             stride_order=() if domain.allocation is None else stride_order_of(domain.allocation),
         )
-        self._learn(tensor.name, known or (), handle.val)
+        self._learn(tensor.name, extents or (), handle.val)
         return handle.val
 
     def _scalar_input(self, scalar: Scalar) -> Val:
@@ -131,9 +131,9 @@ class Translation:
 
     def _emit(self, expr: Expr, results: Sequence[tuple[str, tuple[Extent, ...]]]) -> None:
         attrs = {name: self._attribute(value) for name, value in expr.attrs}
-        found = self._target.emit(OPS[expr.op.name], [self._value(v) for v in expr.inputs], **attrs)
+        values = self._target.emit(OPS[expr.op.name], [self._value(v) for v in expr.inputs], **attrs)
         extents = dict(results)
-        for old, new in zip(expr.outputs, found, strict=True):
+        for old, new in zip(expr.outputs, values, strict=True):
             if isinstance(new, TensorView):
                 self._learn(old.name, extents.get(old.name, ()), new)
             else:
@@ -173,14 +173,14 @@ class Translation:
 
 def _makers(expr: Expr, producers: Mapping[Val, Expr]) -> list[Expr]:
     """Return the scalar arithmetic of an expression and the expression itself, in order."""
-    found: dict[Expr, None] = {}
+    makers: dict[Expr, None] = {}
     waiting = [expr]
     while waiting:
         here = waiting.pop()
-        found.pop(here, None)
-        found[here] = None
+        makers.pop(here, None)
+        makers[here] = None
         waiting += [producers[v] for v in here.inputs if isinstance(v, Scalar) and v in producers]
-    return list(found)[::-1]
+    return list(makers)[::-1]
 
 
 def _as_scalar(extent: Extent) -> Scalar:

@@ -113,7 +113,8 @@ class SegmentationState:
         chosen = options or SegmenterOptions()
         bound = bind(self._fusion, inputs).fusion
         log = DecisionLog()
-        segmented = _placed(segment(bound, oracle, strategy=strategy, options=chosen, log=log), bound, chosen, oracle)
+        plain = segment(bound, oracle, strategy=strategy, options=chosen, log=log)
+        segmented = _with_layouts(plain, bound, chosen, oracle)
         lifting = Lifting(
             definition=self._fusion, bound=bound, segmented=segmented, options=chosen, attempts=tuple(log),
         )
@@ -139,8 +140,8 @@ class SegmentationState:
             msg = "segment: the plan is of another definition; create it by fuser_lab.segment from this one."
             raise InputError(msg)
         named = zip(_names(lifting.definition), _names(self._fusion), strict=True)
-        own = self._state.fid_of
-        numbers = {theirs: own[ours] for theirs, ours in named if ours in own}
+        number_of = self._state.fid_of
+        numbers = {theirs: number_of[ours] for theirs, ours in named if ours in number_of}
         return self._begin(lifting, tuple(range(len(lifting.segmented.groups))), numbers)
 
     def _begin(self, lifting: Lifting, order: tuple[int, ...], numbers: Mapping[str, int]) -> int:
@@ -205,14 +206,14 @@ class SegmentationState:
         self._ready("finalize_segmentation")
         self._lifting, self._order, self._numbers = None, (), {}
 
-    def _free(self, what: str) -> None:
+    def _free(self, caller: str) -> None:
         if self._lifting is not None:
-            msg = f"{what}: segments are already set up; call finalize_segmentation first."
+            msg = f"{caller}: segments are already set up; call finalize_segmentation first."
             raise StateError(msg)
 
-    def _ready(self, what: str) -> Lifting:
+    def _ready(self, caller: str) -> Lifting:
         if self._lifting is None:
-            msg = f"{what}: no segments are set up; call setup_segmentation first."
+            msg = f"{caller}: no segments are set up; call setup_segmentation first."
             raise StateError(msg)
         return self._lifting
 
@@ -228,7 +229,7 @@ def _sizes(value: Val) -> list[str]:
     return [extent.name for extent in extents if isinstance(extent, Scalar)]
 
 
-def _placed(
+def _with_layouts(
     segmented: SegmentedFusion, bound: Fusion, options: SegmenterOptions, oracle: SchedulerOracle,
 ) -> SegmentedFusion:
     """Return segments with tensors laid out by ``layout_mode``; results are laid out as if the passes had run."""
@@ -248,15 +249,15 @@ def _orders(group: SegmentedGroup, lifting: Lifting) -> dict[str, tuple[int, ...
     """
     fusion = lifting.segmented.fusion
     asked = {tv.name: ranks for tv, ranks in fusion.stride_orders}
-    wanted = {tv.name: tv for tv in group.outputs if fusion.required_order(tv) is None}
+    free_outputs = {tv.name: tv for tv in group.outputs if fusion.required_order(tv) is None}
     alone = placed_in(group.candidate.narrowed, {})
     results = zip(alone.outputs, rewritten(alone, SegmenterOptions()).outputs, strict=True)
     by_itself = {tv.name: after for tv, after in results}
-    found = {
+    required = {
         name: stride_order_of(tv.domain.allocation_order)
-        for name, tv in wanted.items() if not lies_so(by_itself[name], tv.domain.allocation_order)
+        for name, tv in free_outputs.items() if not lies_so(by_itself[name], tv.domain.allocation_order)
     }
-    return found | {tv.name: asked[tv.name] for tv in group.outputs if tv.name in asked}
+    return required | {tv.name: asked[tv.name] for tv in group.outputs if tv.name in asked}
 
 
 def run_order(segmented: SegmentedFusion) -> tuple[int, ...]:

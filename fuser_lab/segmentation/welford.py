@@ -39,10 +39,10 @@ def rewrite_answer(group: Candidate, oracle: SchedulerOracle) -> Answer:
     depend on that. A count that is read is a constant that does not depend on the sums, so no scheduler that keeps rows
     accepts both, and such a Welford is not rewritten.
     """
-    own = welfords(group.exprs, group.fusion)
-    moments = (tv for expr in own for tv in expr.tensor_outputs[:2])
+    welford_exprs = welfords(group.exprs, group.fusion)
+    moments = (tv for expr in welford_exprs for tv in expr.tensor_outputs[:2])
     exposed = tuple(dict.fromkeys((*group.outputs, *moments)))
-    copy = written_out(Fusion(inputs=group.inputs, exprs=group.exprs, outputs=exposed), {e.name for e in own})
+    copy = written_out(Fusion(inputs=group.inputs, exprs=group.exprs, outputs=exposed), {e.name for e in welford_exprs})
     return oracle.ask(candidate(copy, copy.tensor_exprs))
 
 
@@ -66,7 +66,7 @@ def written_out(fusion: Fusion, names: Collection[str]) -> Fusion:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _UsedResults:
     """Which of a Welford's results are used."""
 
     avg: bool
@@ -110,10 +110,10 @@ class _Writer:
             msg = f"{op} of {name} is a scalar, but a tensor is required."
             raise VerificationError(msg)
         # Results keep their layout and stored axes, on which their readers rely.
-        kept, domain = self._results.get(name), result.domain
-        if kept is not None:
-            logical = kept.domain.logical if OPS[op].kind is OpKind.REDUCTION else kept.domain.axes
-            domain = TensorDomain(logical=logical, allocation=kept.domain.allocation)
+        earlier, domain = self._results.get(name), result.domain
+        if earlier is not None:
+            logical = earlier.domain.logical if OPS[op].kind is OpKind.REDUCTION else earlier.domain.axes
+            domain = TensorDomain(logical=logical, allocation=earlier.domain.allocation)
         out = TensorView(name=name, dtype=result.dtype, domain=domain)
         self._exprs.append(Expr(op=OPS[op], inputs=inputs, outputs=(out,), attrs=tuple(attrs.items())))
         return out
@@ -121,13 +121,13 @@ class _Writer:
     def _welford(self, expr: Expr, operand: Val) -> None:
         x, dims = self._tensor(operand), expr.ints("dims")
         avg, var, number = expr.outputs
-        wanted = _Wanted(*(_is_used(value, self._fusion) for value in expr.outputs))
+        used = _UsedResults(*(_is_used(value, self._fusion) for value in expr.outputs))
         self._results |= {tv.name: tv for tv in expr.tensor_outputs}
         base, dtype = expr.name, x.dtype
         elements = prod(x.shape[d] for d in dims)
-        if wanted.number:
+        if used.number:
             self._new[number] = self._number(number, elements)
-        if not (wanted.avg or wanted.var):
+        if not (used.avg or used.var):
             return
         if dtype.is_reduced_float:
             # One rounding per result: everything between is Float.
@@ -135,18 +135,18 @@ class _Writer:
         number_of = Scalar(name="", dtype=x.dtype, value=float(elements))
         narrow = x.dtype is not dtype
         total = self._emit(f"{base}_total", "sum", x, dims=dims)
-        mean = self._emit(f"{base}_mean" if narrow and wanted.avg else avg.name, "truediv", total, number_of)
-        if wanted.avg:
+        mean = self._emit(f"{base}_mean" if narrow and used.avg else avg.name, "truediv", total, number_of)
+        if used.avg:
             self._new[avg] = self._emit(avg.name, "cast", mean, dtype=dtype) if narrow else mean
-        if not wanted.var:
+        if not used.var:
             return
-        placed = self._placed(expr, mean, tuple(i in dims for i in range(x.ndim)))
+        placed = self._mean_at_elements(expr, mean, tuple(i in dims for i in range(x.ndim)))
         deviation = self._emit(f"{base}_deviation", "sub", x, placed)
         square = self._emit(f"{base}_square", "mul", deviation, deviation)
         squares = self._emit(f"{base}_squares" if narrow else var.name, "sum", square, dims=dims)
         self._new[var] = self._emit(var.name, "cast", squares, dtype=dtype) if narrow else squares
 
-    def _placed(self, welford: Expr, mean: TensorView, flags: tuple[bool, ...]) -> TensorView:
+    def _mean_at_elements(self, welford: Expr, mean: TensorView, flags: tuple[bool, ...]) -> TensorView:
         """Return the mean at each element: an existing broadcast, moved up, or a new one."""
         avg = welford.outputs[0]
         if self._new.get(avg) is mean:

@@ -97,8 +97,8 @@ def why(
     at = _nearest(segmented, homes_a, homes_b)
     first, second = sorted(at)
     now = _Reverted(log)
-    own = now.known_as(_names(segmented, a, homes_a)), now.known_as(_names(segmented, b, homes_b))
-    between = [log[seq] for seq in sorted(log.about(own[0]) & log.about(own[1])) if _joins(log[seq], *own)]
+    sides = now.known_as(_names(segmented, a, homes_a)), now.known_as(_names(segmented, b, homes_b))
+    between = [log[seq] for seq in sorted(log.about(sides[0]) & log.about(sides[1])) if _joins(log[seq], *sides)]
     attempts = tuple(t.seq for t in between)
     head = f"{names[0]} is in segment {at[0]}, {names[1]} in segment {at[1]}"
     if isinstance(a, int) and isinstance(b, int):
@@ -194,13 +194,13 @@ def _together(segmented: SegmentedFusion, names: tuple[str, str], index: int) ->
 
 
 class _Reverted:
-    """Other names by which a log refers to expressions: those of replicas that became one with them."""
+    """Other names by which a log refers to expressions: the names of replicas that were merged into them."""
 
     def __init__(self, log: DecisionLog) -> None:
         self._names: dict[str, tuple[str, ...]] = {}
         for attempt in log:
             if attempt.kind is Kind.REVERT and attempt.accepted:
-                self._names.update((kept, tuple(dropped)) for kept, *dropped in attempt.subjects)
+                self._names.update((stays, tuple(dropped)) for stays, *dropped in attempt.subjects)
 
     def known_as(self, names: frozenset[str]) -> frozenset[str]:
         """Return names with their earlier names."""

@@ -85,5 +85,5 @@ def holders() -> tuple[str, ...]:
 def labelled(label: str) -> Target:
     """Return the target of a device as tables name it: ``"CPU (2 threads)"``, or the name of a GPU."""
     host = next(target for target in _TARGETS.values() if target.on_host)
-    own = (target for target in _TARGETS.values() if not target.on_host)
-    return host if label.startswith(host.label) else next(own, host)
+    devices = (target for target in _TARGETS.values() if not target.on_host)
+    return host if label.startswith(host.label) else next(devices, host)

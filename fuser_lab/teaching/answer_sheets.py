@@ -135,8 +135,8 @@ def read_answers(paths: str | Path | Sequence[str | Path]) -> ClassAnswers:
     InputError
         If a file cannot be read or contains no answers; the message names it.
     """
-    given = [paths] if isinstance(paths, str | Path) else list(paths)
-    return ClassAnswers(sheets=tuple(_sheet(file) for path in map(Path, given) for file in _files(path)))
+    files = [paths] if isinstance(paths, str | Path) else list(paths)
+    return ClassAnswers(sheets=tuple(_sheet(file) for path in map(Path, files) for file in _files(path)))
 
 
 def _files(path: Path) -> list[Path]:
@@ -152,8 +152,8 @@ def _sheet(path: Path) -> AnswerSheet:
         raise InputError(msg) from None
     try:
         data = parsed(content)
-        known = (data["schema"], data["version"]) == (_SCHEMA, _VERSION)
-        answers = tuple(_answer(**one) for one in data["answers"]) if known else None
+        is_ours = (data["schema"], data["version"]) == (_SCHEMA, _VERSION)
+        answers = tuple(_answer(**answer) for answer in data["answers"]) if is_ours else None
     except (KeyError, TypeError, UnreadableError):
         answers = None
     if answers is None:

@@ -172,7 +172,7 @@ class Prediction(Shown):
         """Why the prediction is not one of the choices; empty if it is, or if there are no choices."""
         if self.choices is None or _nothing(self.given):
             return ""
-        if shown(self.given).strip().casefold() in {shown(one).casefold() for one in self.choices}:
+        if shown(self.given).strip().casefold() in {shown(choice).casefold() for choice in self.choices}:
             return ""
         return f"{shown(self.given)} is not one of the choices; choose from {', '.join(map(shown, self.choices))}."
 
@@ -199,20 +199,20 @@ class Prediction(Shown):
             What common wrong predictions overlook: ``{3: "The write counts as well."}``. For a question with parts,
             one such mapping for each part that has hints.
         """
-        unclear, right, given = self.unclear, None, self.given
-        if _nothing(self.predicted) and not _nothing(given):
-            given = _read(given, answer)
+        unclear, right, reply = self.unclear, None, self.given
+        if _nothing(self.predicted) and not _nothing(reply):
+            reply = _read(reply, answer)
         if not unclear:
             try:
-                right = _agrees(given, answer, within)
+                right = _agrees(reply, answer, within)
             except FuserLabError as error:
                 unclear = str(error)
         hint = ""
         if right is False:
-            notes = (_parts_graded(given, answer, within), _hint(given, hints or {}, within))
+            notes = (_parts_graded(reply, answer, within), _hint(reply, hints or {}, within))
             hint = " ".join(filter(None, notes))
         return Outcome(
-            question=self.question, predicted=given, answer=answer, because=because, right=right, hint=hint,
+            question=self.question, predicted=reply, answer=answer, because=because, right=right, hint=hint,
             unclear=unclear, skipped=self.reply.skipped, _reply=self.reply,
             _again=partial(self.reveal, answer, because=because, within=within, hints=hints),
         )
@@ -438,9 +438,9 @@ def _agrees(predicted: Any, answer: Any, within: float) -> bool | None:
         return None
     if isinstance(answer, Mapping):
         return _parts_agree(predicted, answer, within)
-    kind, given = _kind(answer), _kind(predicted)
-    if kind != given:
-        expected, actual = (_KINDS.get(one, f"a {one}") for one in (kind, given))
+    kind, kind_predicted = _kind(answer), _kind(predicted)
+    if kind != kind_predicted:
+        expected, actual = (_KINDS.get(either, f"a {either}") for either in (kind, kind_predicted))
         msg = f"The answer is {expected}; the prediction is {shown(predicted)}, {actual}."
         raise ArgumentTypeError(msg)
     if kind == "text":
@@ -484,13 +484,13 @@ def _parts_graded(predicted: Any, answer: Any, within: float) -> str:
     """Return which parts of a question are right, wrong, and not predicted; an empty text if all are wrong."""
     if not isinstance(answer, Mapping):
         return ""
-    found: dict[bool | None, list[str]] = {True: [], False: [], None: []}
+    names: dict[bool | None, list[str]] = {True: [], False: [], None: []}
     for name, part in answer.items():
-        found[_agrees(predicted.get(name), part, within)].append(str(name))
-    if not found[True] and not found[None]:
+        names[_agrees(predicted.get(name), part, within)].append(str(name))
+    if not names[True] and not names[None]:
         return ""
     words = {True: "right", False: "wrong", None: "not predicted"}
-    graded = "; ".join(f"{word}: {', '.join(found[state])}" for state, word in words.items() if found[state])
+    graded = "; ".join(f"{word}: {', '.join(names[state])}" for state, word in words.items() if names[state])
     return f"{graded[:1].upper()}{graded[1:]}."
 
 
@@ -500,13 +500,13 @@ def _mark(outcome: Outcome, *, nothing: str) -> str:
     return {None: nothing, True: "✓", False: "✗"}[outcome.right]
 
 
-def _read(given: Any, answer: Any) -> Any:
+def _read(reply: Any, answer: Any) -> Any:
     """Return what the reader typed as a value of the kind of the answer, or as text if it is not of that kind."""
-    if isinstance(given, Mapping) and isinstance(answer, Mapping):
-        return {name: _read(part, answer.get(name)) for name, part in given.items()}
-    if not isinstance(given, str):
-        return given
-    text = given.strip()
+    if isinstance(reply, Mapping) and isinstance(answer, Mapping):
+        return {name: _read(part, answer.get(name)) for name, part in reply.items()}
+    if not isinstance(reply, str):
+        return reply
+    text = reply.strip()
     if not text:
         return None
     match _kind(answer):
@@ -526,12 +526,12 @@ def _number(text: str) -> Any:
     plain = text.replace(",", "").replace("_", "")
     share = plain.endswith("%")
     try:
-        found = float(plain.removesuffix("%"))
+        number = float(plain.removesuffix("%"))
     except ValueError:
         return text
     if share:
-        return found / 100
-    return int(found) if found.is_integer() else found
+        return number / 100
+    return int(number) if number.is_integer() else number
 
 
 def _is_live() -> bool:
@@ -545,8 +545,8 @@ def _hint(predicted: Any, hints: Mapping[Any, Any], within: float) -> str:
     """Return the hints for this prediction, or for its parts."""
     if isinstance(predicted, Mapping):
         return " ".join(filter(None, (_hint(predicted.get(part), of, within) for part, of in hints.items())))
-    of_kind = (one for one in hints if _kind(one) == _kind(predicted))
-    return next((str(hints[one]) for one in of_kind if _agrees(predicted, one, within)), "")
+    of_kind = (expected for expected in hints if _kind(expected) == _kind(predicted))
+    return next((str(hints[expected]) for expected in of_kind if _agrees(predicted, expected, within)), "")
 
 
 def _nothing(predicted: Any) -> bool:

@@ -20,8 +20,8 @@ ALLOWED = {
         "fuser_lab.runtime.host",
     },
     "defaults of arguments": {
-        "fuser_lab.codegen.request", "fuser_lab.definition.spec", "fuser_lab.execution.accuracy",
-        "fuser_lab.nvfuser_direct.executors", "fuser_lab.plan.editable", "fuser_lab.plan.plan",
+        "fuser_lab.codegen.request", "fuser_lab.definition.spec", "fuser_lab.nvfuser_direct.executors",
+        "fuser_lab.plan.editable", "fuser_lab.plan.plan",
         "fuser_lab.plan.segment", "fuser_lab.plan.segment_edit", "fuser_lab.runtime.executor",
         "fuser_lab.runtime.timing", "fuser_lab.teaching.questions", "fuser_lab.lab.sweeps",
     },
@@ -35,7 +35,7 @@ ALLOWED = {
         "fuser_lab.definition.repro.layouts",
     },
     "measurements of this machine's processor, profiles by a GPU's counters, and a table for each": {
-        "fuser_lab.calibration", "fuser_lab.lab.profiling.profile", "fuser_lab.report.accuracy_page",
+        "fuser_lab.calibration", "fuser_lab.lab.profiling.profile",
         "fuser_lab.report.op_page",
     },
     "nvFuser's function that returns CUDA source": {"fuser_lab.execution.executors"},

@@ -53,7 +53,7 @@ ASSERTED: Mapping[str, Mapping[ReasonCode | None, str]] = {
     "schedule.expr_eval.ExprEval.can_schedule": {R.NOT_VIEWS: "reshape_only"},
     "schedule.no_op.NoOp.can_schedule": {R.CONCRETE_OUTPUT: "zero_dim_add"},
     "schedule.matmul.Matmul.can_schedule": {R.MATMUL_OFF: "matmul_sin_cast_fused"},
-    "schedule.reduction._kept": {R.PERSISTENT_BUFFER: "split_reshape_reduce_1_3"},
+    "schedule.reduction._kept_axes_refusal": {R.PERSISTENT_BUFFER: "split_reshape_reduce_1_3"},
     "schedule.reduction._widened_again": {R.BROADCAST_AFTER_REDUCTION: "sum_keepdim_add"},
     "schedule.reduction._new_input": {R.NEW_INPUT_AFTER_REDUCTION: "back_to_back_inner_sums"},
     "schedule.reduction.reshape_mixes": {R.RESHAPE_MIXES: "split_reshape_reduce_m1_m2_m3"},

@@ -405,7 +405,7 @@ fd.add_output(ops.neg(ops.permute(x, [2, 0, 1])))""": "transpose",
         },
     ),
     Rule(
-        of="greedy", ours="fuser_lab.schedule.greedy._merged",
+        of="greedy", ours="fuser_lab.schedule.greedy._merge_refusal",
         text="No reshape downstream merges the axis along which an op runs with another one.",
         shows={
             "fd.add_output(ops.neg(ops.cumsum(ops.neg(tensor(4, 64)), 1)))": "greedy",

@@ -210,7 +210,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
             "x = ops.reshape(ops.neg(tensor(___)), [4, 6, 8, 5])\n"
             "fd.add_output(ops.neg(ops.reshape(ops.sum(x, [1]), [4, 40])))", "24, 8, 5", "4, 6, 8, 5"),
     ),
-    "schedule.reduction._kept": (
+    "schedule.reduction._kept_axes_refusal": (
         _by(T.REDUCTION, R.PERSISTENT_BUFFER,
             "x = tensor(64, 32)\ns = ops.sum(x, [0], keepdim=True)\nfd.add_output(ops.mul(s, ___))",
             "x", "tensor(1, 32)"),
@@ -300,7 +300,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
         _by(T.INNER_OUTER_PERSISTENT, R.NOT_ENOUGH_BLOCKS,
             f"{_norm(1, '___, 8192')}fd.add_output(n)\nfd.add_output(ops.sum(x, [0]))", "15", "16"),
     ),
-    "schedule.inner_outer_persistent._interleaved": (
+    "schedule.inner_outer_persistent._interleaved_axes": (
         _by(T.INNER_OUTER_PERSISTENT, R.AXES_INTERLEAVED,
             "x = tensor(4, ___, 16, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, [2, 3], keepdim=True)))\n"
             "fd.add_output(ops.sum(x, [0, 1]))", "1", "2"),
@@ -333,7 +333,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
             f"{_norm(1)}scale = tensor(32)\nfd.add_output(ops.mul(n, ops.broadcast(scale, [True, False])))\n"
             "fd.add_output(ops.mul(ops.sum(x, [0]), ___))", "scale", "2.0"),
     ),
-    "schedule.inner_outer_persistent._widened": (
+    "schedule.inner_outer_persistent._widening_after": (
         _by(T.INNER_OUTER_PERSISTENT, R.BROADCAST_AFTER_REDUCTION,
             f"{_norm(1)}fd.add_output(n)\ns = ops.sum(x, [0], keepdim=True)\n"
             "fd.add_output(ops.add(s, tensor(___, 32)))", "2", "1"),
@@ -451,7 +451,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
         _by(T.GREEDY, R.GREEDY_SHARED_MEMORY,
             f"fd.add_output(ops.add(ops.argsort(tensor(4, ___, {HALF}), 1), 1))", "6145", "6144"),
     ),
-    "schedule.greedy._scattered": (
+    "schedule.greedy._scatter_refusal": (
         _by(T.GREEDY, R.SCATTER_INEXACT,
             f"out = ops.scatter(ops.neg(tensor(4, 64)), tensor(___, 8, {INT}), tensor(___, 8), 1)\n"
             "fd.add_output(ops.neg(out))", "3", "4"),
@@ -463,7 +463,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
         _by(T.GREEDY, R.RESIZED_BROADCAST, "fd.add_output(ops.neg(ops.pad(ops.cumsum(tensor(4, 64), 1), [0, ___])))",
             "-63", "-62"),
     ),
-    "schedule.greedy._permuted": (
+    "schedule.greedy._order_refusal": (
         _by(T.GREEDY, R.SCATTER_PERMUTED,
             "x = fd.define_tensor(shape=[4, 64], contiguity=True, stride_order=[___])\n"
             f"out = ops.scatter(x, tensor(4, 8, {INT}), tensor(4, 8), 1)\nfd.add_output(ops.neg(out))",
@@ -472,7 +472,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
     "schedule.greedy._other_axes": (
         _by(T.GREEDY, R.GREEDY_OTHER_AXES, "fd.add_output(ops.cumsum(ops.cumsum(tensor(4, 64), 1), ___))", "0", "1"),
     ),
-    "schedule.greedy._merged": (
+    "schedule.greedy._merge_refusal": (
         _by(T.GREEDY, R.GREEDY_MERGED,
             "x = ops.cumsum(tensor(4, 64), 1)\nfd.add_output(ops.neg(ops.reshape(x, [___])))",
             "256", "2, 2, 64"),
@@ -522,7 +522,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
         _log("level round 1", "a = ops.mul(tensor(64, 32), 2.0)\n___\n"
              "fd.add_output(ops.sum(ops.sum(a, [0]), [0]))", "", "fd.add_output(a)"),
     ),
-    "segmentation.level_rounds.LevelRound._preferred": (
+    "segmentation.level_rounds.LevelRound._preferred_pairs": (
         _log("", "x = ops.mul(tensor(4, 10), 2.0)\nfd.add_output(ops.sum(ops.___, [1]))", "pad(x, [0, 6])",
              "slice(x, [0, 1], [4, 10])", cut=("pointwise, reduction", "reduction, resize")),
     ),

@@ -10,7 +10,7 @@ import fuser_lab as fl
 from fuser_lab import cli
 from fuser_lab.cost.traffic import LAUNCH_SECONDS
 from fuser_lab.errors import InputError
-from fuser_lab.pricing.page import prices_markdown
+from tests.pages.prices import prices_markdown
 from tests.unit.schedule.test_open import arrays, defined, norm_with_rope, softmax_of_columns, tensor
 
 ROW = 6 * 32 * 4  # bytes of one tensor of norm_with_rope
@@ -60,7 +60,7 @@ def test_entries_of_the_corpus_are_added_up(capsys):
     assert prices.rows[0].example.name in {entry.name for entry in entries}
     page = prices_markdown(prices, "example/r*")
     assert all(row.rule in page for row in prices)
-    assert "price --corpus 'example/r*' --markdown" in page
+    assert "tests.pages.prices 'example/r*'" in page
     issues = re.findall(r"### (\w+)\n\n````markdown\n(.*?)````", page, re.DOTALL)
     assert [rule for rule, _ in issues] == [row.rule for row in prices if row.gaining]
     for rule, text in issues:

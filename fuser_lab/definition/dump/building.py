@@ -69,7 +69,7 @@ def built(dump: DumpText, sizes: Mapping[str, int]) -> Sized:
 class _Builder:
     """Records the statements of a dump; results keep their names."""
 
-    def __init__(self, dump: DumpText, given: Mapping[str, int]) -> None:
+    def __init__(self, dump: DumpText, sizes: Mapping[str, int]) -> None:
         self._dump = dump
         self._notes: list[str] = []
         self._axes = AxisNumbers()
@@ -77,7 +77,7 @@ class _Builder:
         self._shown: dict[str, tuple[Axis, ...]] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._exprs: list[Expr] = []
-        self._sizes = dict(given)
+        self._sizes = dict(sizes)
         self._chosen: list[str] = []
         self._made = 0
         self._own = _own_notes(dump.own)
@@ -94,16 +94,16 @@ class _Builder:
         inputs = self._inputs(math, statements)
         self._choose_sizes(inputs, statements)
         types = self._types(math, statements)
-        found: list[Val] = [self._input(value, types) for value in inputs]
-        scalars = {value.name for value in found if isinstance(value, Scalar)}
+        values: list[Val] = [self._input(value, types) for value in inputs]
+        scalars = {value.name for value in values if isinstance(value, Scalar)}
         for statement in statements:
             self._statement(statement)
-        found = [value for value in found if value.name not in scalars or value.name in self._values]
+        values = [value for value in values if value.name not in scalars or value.name in self._values]
         outputs = self._outputs(math)
         if not outputs:
             msg = "load_dump: the dump has no output that an expression computes."
             raise DefinitionError(msg)
-        fusion = self._fusion(tuple(found), outputs)
+        fusion = self._fusion(tuple(values), outputs)
         groups = self._groups({expr.name for expr in fusion.exprs})
         if self._chosen:
             shown = ", ".join(f"{name}={self._sizes[name]}" for name in self._chosen[:12])
@@ -197,10 +197,10 @@ class _Builder:
         most = 0
         made = {result.name for statement in statements for result in statement.results}
         for value in inputs:
-            own = [t.name for axis in (value.axes or () if isinstance(value, Value) else ())
+            names = [t.name for axis in (value.axes or () if isinstance(value, Value) else ())
                    for t in _symbols(axis.visible)]  # fmt: skip
-            symbols.update(dict.fromkeys(own))
-            most = max(most, len(own))
+            symbols.update(dict.fromkeys(names))
+            most = max(most, len(names))
         equal = equal_extents(statements, self._sizes)
         classes = equal.classes()
         for name in symbols:
@@ -219,21 +219,21 @@ class _Builder:
 
     def _types(self, math: MathText, statements: Sequence[Statement]) -> dict[str, DataType]:
         """Return dtypes of values in versions that do not print them, from lists and from casts."""
-        found: dict[str, DataType] = {}
+        dtypes: dict[str, DataType] = {}
         for group in self._dump.details:
             values = MathText(inputs=group.typed).values("inputs")
-            found.update({v.name: v.dtype for v in values if isinstance(v, Value) and v.dtype is not None})
+            dtypes.update({v.name: v.dtype for v in values if isinstance(v, Value) and v.dtype is not None})
         for value in (*math.values("outputs"), *math.values("inputs")):
             if isinstance(value, Value) and value.dtype is not None:
-                found[value.name] = value.dtype
+                dtypes[value.name] = value.dtype
         for statement in statements:
             term = statement.term
             if isinstance(term, Applied) and term.name.startswith("__") and len(term.operands) == 1:
                 source = _source_of_cast(term.name)
                 operand = term.operands[0]
                 if source is not None and isinstance(operand, Value):
-                    found.setdefault(operand.name, source)
-        return found
+                    dtypes.setdefault(operand.name, source)
+        return dtypes
 
     def _input(self, value: Value | Symbol, types: Mapping[str, DataType]) -> Val:
         if isinstance(value, Symbol):
@@ -243,7 +243,7 @@ class _Builder:
             self._values[value.name] = scalar
             return scalar
         axes = []
-        for axis in value.kept:
+        for axis in value.kept_axes:
             extent, seen = size_of(axis.extent, self._sizes), size_of(axis.visible, self._sizes)
             if extent is None or seen is None or not 0 <= seen < _MOST_SIZE:
                 msg = f"load_dump: an axis of {value.name} has an unknown size; pass it as sizes={{...}}."
@@ -256,18 +256,17 @@ class _Builder:
         contiguity = tuple(None if axis.is_broadcast else True for axis in axes)
         domain = TensorDomain(logical=tuple(axes), contiguity=contiguity)
         dtype = value.dtype or types.get(value.name, DataType.Float)
-        own = self._own.get(value.name, {})
-        tensor = TensorView(
-            name=value.name, dtype=dtype, domain=self._laid_out(value.name, domain), is_cpu=own.get("is_cpu") is True,
-        )
-        self._add(tensor, value.kept)
+        comment = self._own.get(value.name, {})
+        domain = self._laid_out(value.name, domain)
+        tensor = TensorView(name=value.name, dtype=dtype, domain=domain, is_cpu=comment.get("is_cpu") is True)
+        self._add(tensor, value.kept_axes)
         return tensor
 
     def _laid_out(self, name: str, domain: TensorDomain) -> TensorDomain:
         """Return axes with the layout that a comment of fuser_lab or a listed allocation domain says."""
-        own, listed = self._own.get(name, {}), self._domains.get(name, Domains())
-        if "allocation" in own or "contiguity" in own:
-            allocation, flags = own.get("allocation"), own.get("contiguity")
+        comment, listed = self._own.get(name, {}), self._domains.get(name, Domains())
+        if "allocation" in comment or "contiguity" in comment:
+            allocation, flags = comment.get("allocation"), comment.get("contiguity")
             return replace(
                 domain, allocation=None if allocation is None else tuple(allocation),
                 contiguity=None if flags is None else tuple(flags),
@@ -301,27 +300,27 @@ class _Builder:
     def _call(self, context: Context) -> Call:
         """Return the call of a statement; a comment of fuser_lab supplies what math text lacks."""
         statement = context.statement
-        own = self._own.get(statement.results[0].name, {})
-        if "op" not in own or "attrs" not in own:
+        comment = self._own.get(statement.results[0].name, {})
+        if "op" not in comment or "attrs" not in comment:
             return call_of(context)
         term = statement.term
         try:
             operands = call_of(context).operands
         except FuserLabError:
             operands = term.operands if isinstance(term, Applied) else (term,)
-        if own["op"] not in OPS and own["op"] not in _BY_PASSES:
-            msg = f"load_dump: line {statement.line}: unknown op {own['op']!r:.60}."
+        if comment["op"] not in OPS and comment["op"] not in _BY_PASSES:
+            msg = f"load_dump: line {statement.line}: unknown op {comment['op']!r:.60}."
             raise DefinitionError(msg)
         plain = tuple(v for v in operands if not isinstance(v, Listed) and not _is_attribute(v))
-        return Call(op=own["op"], operands=plain, attrs={key: _decoded(value) for key, value in own["attrs"]})
+        return Call(op=comment["op"], operands=plain, attrs={key: _decode(value) for key, value in comment["attrs"]})
 
     def _operand(self, term: Term, statement: Statement) -> Val:
         match term:
             case Value(name=name) | Symbol(name=name) if name in self._values:
                 return self._values[name]
-        found = constant(term, self._sizes)
-        if found is not None:
-            return found
+        value = constant(term, self._sizes)
+        if value is not None:
+            return value
         if isinstance(term, Applied):
             self._made += 1
             if self._made > MOST_EXPRESSIONS:
@@ -340,9 +339,9 @@ class _Builder:
     def _emit(self, statement: Statement, call: Call, operands: list[Val]) -> None:
         op = OPS[call.op]
         first = statement.results[0]
-        wanted = first.dtype if isinstance(first, Value) else None
+        dtype = first.dtype if isinstance(first, Value) else None
         results = op.infer(tuple(operands), call.attrs, self._axes)
-        if op.kind is OpKind.POINTWISE and _is_widened(results[0], wanted, operands):
+        if op.kind is OpKind.POINTWISE and _is_widened(results[0], dtype, operands):
             operands = [_as_tensors(value, operands) for value in operands]
             results = op.infer(tuple(operands), call.attrs, self._axes)
         if len(results) < len(statement.results):
@@ -366,7 +365,7 @@ class _Builder:
             return scalar
         dtype = shown.dtype if isinstance(shown, Value) and shown.dtype is not None else result.dtype
         tensor = TensorView(name=name, dtype=dtype, domain=self._laid_out(name, result.domain))
-        printed = shown.kept if isinstance(shown, Value) else ()
+        printed = shown.kept_axes if isinstance(shown, Value) else ()
         if printed and len(printed) != tensor.ndim:
             msg = f"load_dump: line {statement.line}: {name} has {len(printed)} axes, but should have {tensor.ndim}."
             raise DefinitionError(msg)
@@ -382,48 +381,48 @@ class _Builder:
     def _outputs(self, math: MathText) -> tuple[TensorView, ...]:
         made = {tv.name: tv for expr in self._exprs for tv in expr.tensor_outputs}
         listed = [value.name for value in math.values("outputs")]
-        found = [made[name] for name in listed if name in made]
+        outputs = [made[name] for name in listed if name in made]
         lost = [name for name in listed if name not in made]
         if lost:
             self._notes.append(f"outputs that no expression computes are omitted: {', '.join(lost[:8])}")
-        if found:
-            return tuple(found)
+        if outputs:
+            return tuple(outputs)
         read = {value for expr in self._exprs for value in expr.inputs}
         return tuple(tv for tv in made.values() if tv not in read)
 
     def _fusion(self, inputs: tuple[Val, ...], outputs: tuple[TensorView, ...]) -> Fusion:
         """Return the fusion of the expressions that outputs need."""
-        wanted: set[Val] = set(outputs)
+        needed: set[Val] = set(outputs)
         live = []
         for expr in reversed(self._exprs):
-            if not wanted.isdisjoint(expr.outputs):
+            if not needed.isdisjoint(expr.outputs):
                 live.append(expr)
-                wanted.update(expr.inputs)
+                needed.update(expr.inputs)
         dead = len(self._exprs) - len(live)
         if dead:
             self._notes.append(f"{dead} expressions that no output needs are omitted")
-        own = self._own.get("", {})
+        comment = self._own.get("", {})
         made = {tv.name: tv for expr in live for tv in expr.tensor_outputs} | {
             value.name: value for value in inputs if isinstance(value, TensorView)
         }
-        pairs = [(made[a], made[b]) for a, b in own.get("aliases", []) if a in made and b in made]
-        hidden = frozenset(made[name] for name in own.get("hidden", []) if name in made)
-        orders = tuple((made[name], tuple(ranks)) for name, ranks in own.get("stride_orders", []) if name in made)
+        pairs = [(made[a], made[b]) for a, b in comment.get("aliases", []) if a in made and b in made]
+        hidden = frozenset(made[name] for name in comment.get("hidden", []) if name in made)
+        orders = tuple((made[name], tuple(ranks)) for name, ranks in comment.get("stride_orders", []) if name in made)
         return Fusion(
             inputs=inputs, exprs=tuple(reversed(live)), outputs=outputs, aliases=tuple(pairs), hidden=hidden,
             stride_orders=orders,
         )
 
-    def _groups(self, known: set[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    def _groups(self, computed: set[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
         dump = self._dump
         if not dump.groups and not dump.details:
             return ()
-        named = {number: [n for n in names if n in known] for number, names in dump.named.items()}
+        named = {number: [n for n in names if n in computed] for number, names in dump.named.items()}
         source = dump.groups or dump.details
         schedulers = {frozenset(group.numbers): group.scheduler for group in dump.details}
         missing = {n for group in source for n in group.numbers} - named.keys()
         if missing:
-            by_order = self._by_order(missing, known)
+            by_order = self._by_order(missing, computed)
             if not by_order:
                 return ()
             named |= by_order
@@ -435,10 +434,10 @@ class _Builder:
                 groups.append((scheduler, names))
         return tuple(groups)
 
-    def _by_order(self, missing: Iterable[int], known: set[str]) -> dict[int, list[str]]:
+    def _by_order(self, missing: Iterable[int], computed: set[str]) -> dict[int, list[str]]:
         """Return the expressions of numbers without details: the rest in order, as far as the edges agree."""
         numbered = {name for names in self._dump.named.values() for name in names}
-        rest = [expr.name for expr in self._exprs if expr.name in known and expr.name not in numbered]
+        rest = [expr.name for expr in self._exprs if expr.name in computed and expr.name not in numbered]
         numbers = sorted(missing)
         if len(rest) != len(numbers) and not self._dump.details:
             self._notes.append("the list of groups is truncated, so that no segments are read")
@@ -449,9 +448,9 @@ class _Builder:
                 "expressions cannot be matched; paste the whole dump."
             )
             raise DefinitionError(msg)
-        found = {number: [name] for number, name in zip(numbers, rest, strict=True)}
+        names_of = {number: [name] for number, name in zip(numbers, rest, strict=True)}
         for source, _, tensor in self._dump.edges:
-            maker = next((n for n, names in found.items() if names == [tensor]), None)
+            maker = next((n for n, names in names_of.items() if names == [tensor]), None)
             if maker is not None and maker not in source:
                 msg = (
                     "load_dump: the details of the groups are truncated, and the edges show that the numbers are not "
@@ -459,7 +458,7 @@ class _Builder:
                 )
                 raise DefinitionError(msg)
         self._notes.append("details of groups are truncated; numbers are assigned in the order of the expressions")
-        return found
+        return names_of
 
 
 _BY_PASSES = ("fmax", "fmin", "scatter_add")
@@ -467,7 +466,7 @@ _BY_PASSES = ("fmax", "fmin", "scatter_add")
 
 def _own_notes(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return fuser_lab's comments on values, by name; ``""`` is the fusion's."""
-    found: dict[str, dict[str, Any]] = {}
+    comments: dict[str, dict[str, Any]] = {}
     for line in lines:
         name, _, text = line.partition(" ")
         try:
@@ -475,8 +474,8 @@ def _own_notes(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
         except UnreadableError:
             continue
         if isinstance(data, dict) and _is_well_formed(data):
-            found["" if name == "fusion" else name] = data
-    return found
+            comments["" if name == "fusion" else name] = data
+    return comments
 
 
 def _is_well_formed(data: Mapping[str, Any]) -> bool:
@@ -501,9 +500,9 @@ def _is_well_formed(data: Mapping[str, Any]) -> bool:
     return all(key in checks and checks[key](value) for key, value in data.items())
 
 
-def _decoded(value: Any) -> AttrValue:
+def _decode(value: Any) -> AttrValue:
     if isinstance(value, list):
-        return tuple(_decoded(entry) for entry in value)
+        return tuple(_decode(entry) for entry in value)
     if isinstance(value, dict):
         (name,) = value.values() if len(value) == 1 else ("Null",)
         return cast("AttrValue", DataType.__members__.get(str(name), DataType.Null))
@@ -531,10 +530,10 @@ def _is_attribute(term: Term) -> bool:
     return isinstance(term, Constant) and (term.value is None or isinstance(term.value, DataType | str))
 
 
-def _is_widened(result: Result, wanted: DataType | None, operands: Sequence[Val]) -> bool:
+def _is_widened(result: Result, dtype: DataType | None, operands: Sequence[Val]) -> bool:
     """Whether a constant would determine the dtype of a result that tensors must determine."""
-    if wanted is not None:
-        return result.dtype is not wanted
+    if dtype is not None:
+        return result.dtype is not dtype
     tensors = {value.dtype for value in operands if isinstance(value, TensorView)}
     return bool(tensors) and result.dtype is not DataType.Bool and result.dtype not in tensors
 
@@ -563,7 +562,7 @@ def _values(term: Term) -> list[Value]:
     if isinstance(term, Value):
         return [term]
     if isinstance(term, Applied):
-        return [v for inner in (*term.operands, *(given for _, given in term.options)) for v in _values(inner)]
+        return [v for inner in (*term.operands, *(option for _, option in term.options)) for v in _values(inner)]
     return []
 
 
@@ -581,17 +580,17 @@ def _names(term: Term) -> list[str]:
     if isinstance(term, Constant | Axis):
         return []
     inner = term.operands if isinstance(term, Applied) else term.entries
-    options = [given for _, given in term.options] if isinstance(term, Applied) else []
+    options = [option for _, option in term.options] if isinstance(term, Applied) else []
     return [name for each in (*inner, *options) for name in _names(each)]
 
 
 def _divisors(dump: DumpText) -> dict[str, int]:
     """Return the divisors of each symbol in the text."""
-    found: dict[str, int] = {}
+    divisors: dict[str, int] = {}
     for math in (dump.rewritten, dump.original):
         for _, text in math.exprs if math is not None else ():
             for name, number in _DIVIDED.findall(text):
-                by = lcm(found.get(name, 1), max(int(number), 1))
+                by = lcm(divisors.get(name, 1), max(int(number), 1))
                 if by <= 1 << 24:
-                    found[name] = by
-    return found
+                    divisors[name] = by
+    return divisors

@@ -64,49 +64,49 @@ class Context:
     shapes: Mapping[str, tuple[int, ...]]
     domains: Mapping[str, Domains] = field(default_factory=dict)
 
-    def refuse(self, what: str) -> DefinitionError:
+    def refuse(self, problem: str) -> DefinitionError:
         """Return the error for a statement that cannot be read."""
-        return DefinitionError(f"load_dump: line {self.statement.line}: {what}.")
+        return DefinitionError(f"load_dump: line {self.statement.line}: {problem}.")
 
     @property
     def result(self) -> Value:
         """The first result, which must be a tensor."""
-        found = self.statement.results[0]
-        if not isinstance(found, Value):
-            msg = f"{found.name} is a scalar, but the expression computes a tensor"
+        value = self.statement.results[0]
+        if not isinstance(value, Value):
+            msg = f"{value.name} is a scalar, but the expression computes a tensor"
             raise self.refuse(msg)
-        return found
+        return value
 
-    def kept(self, what: str) -> tuple[Axis, ...]:
+    def kept_axes(self, op: str) -> tuple[Axis, ...]:
         """Return the axes of the result, or raise if the text does not show them."""
         if self.result.axes is None:
-            msg = f"{what}: the axes of {self.result.name} are not printed"
+            msg = f"{op}: the axes of {self.result.name} are not printed"
             raise self.refuse(msg)
-        return self.result.kept
+        return self.result.kept_axes
 
-    def size(self, term: Term, what: str) -> int:
+    def size(self, term: Term, op: str) -> int:
         """Return a size, or raise if it is not known."""
-        found = size_of(term, self.sizes)
-        if found is None:
+        size = size_of(term, self.sizes)
+        if size is None:
             shown = term.name if isinstance(term, Symbol) else "an expression"
-            msg = f"{what}: the size {shown} is unknown; pass it as sizes={{'{shown}': ...}}"
+            msg = f"{op}: the size {shown} is unknown; pass it as sizes={{'{shown}': ...}}"
             raise self.refuse(msg)
-        return found
+        return size
 
-    def shape(self, what: str, count: int | None = None) -> tuple[int, ...]:
+    def shape(self, op: str, count: int | None = None) -> tuple[int, ...]:
         """Return the sizes of the result; an unknown one follows from the number of elements."""
-        found = [size_of(axis.visible, self.sizes) for axis in self.kept(what)]
-        unknown = [place for place, size in enumerate(found) if size is None]
+        sizes = [size_of(axis.visible, self.sizes) for axis in self.kept_axes(op)]
+        unknown = [place for place, size in enumerate(sizes) if size is None]
         if len(unknown) == 1 and count is not None:
-            known = 1
-            for size in found:
-                known *= 1 if size is None else size
-            if known and count % known == 0:
-                found[unknown[0]] = count // known
-        for place, size in enumerate(found):
+            product = 1
+            for size in sizes:
+                product *= 1 if size is None else size
+            if product and count % product == 0:
+                sizes[unknown[0]] = count // product
+        for place, size in enumerate(sizes):
             if size is None:
-                self.size(self.kept(what)[place].visible, what)
-        return tuple(size for size in found if size is not None)
+                self.size(self.kept_axes(op)[place].visible, op)
+        return tuple(size for size in sizes if size is not None)
 
 
 def call_of(context: Context) -> Call:
@@ -136,32 +136,32 @@ def call_of(context: Context) -> Call:
         return _reduction(context, term)
     if name in _INFIX:
         return Call(op=_INFIX[name], operands=term.operands)
-    known = _FUNCTIONS.get(name, name)
-    if known in _BUILT:
-        return _BUILT[known](context, term)
-    if known not in OPS and known.endswith("f") and known[:-1] in OPS:
-        known = known[:-1]
+    op = _FUNCTIONS.get(name, name)
+    if op in _BUILT:
+        return _BUILT[op](context, term)
+    if op not in OPS and op.endswith("f") and op[:-1] in OPS:
+        op = op[:-1]
     try:
-        OPS[known]
+        OPS[op]
     except KeyError:
         msg = f"load_dump: line {context.statement.line}: unknown op {name[:60]}."
         raise UnsupportedError(msg) from None
-    return _plain(context, known, term)
+    return _plain(context, op, term)
 
 
 def _plain(context: Context, op: str, term: Applied) -> Call:
     """Return a call whose options are operands if they are tensors, and attributes otherwise."""
     operands, attrs = list(term.operands), dict[str, AttrValue]()
-    for key, given in term.options:
-        if isinstance(given, Value):
-            operands.append(given)
-        elif isinstance(given, Axis):
-            attrs["dim"] = _place(context, term, given)
+    for key, value in term.options:
+        if isinstance(value, Value):
+            operands.append(value)
+        elif isinstance(value, Axis):
+            attrs["dim"] = _place(context, term, value)
         elif key == "index" and op == "select":
-            operands.append(given)
+            operands.append(value)
         else:
             try:
-                attrs[key] = attribute(given, context.sizes)
+                attrs[key] = attribute(value, context.sizes)
             except ValueError:
                 msg = f"{op}: the option {key} is not a plain value"
                 raise context.refuse(msg) from None
@@ -196,10 +196,10 @@ def _operand(context: Context, term: Applied) -> Value:
 
 
 def _option(term: Applied, name: str) -> Term | None:
-    return next((given for key, given in term.options if key == name), None)
+    return next((value for key, value in term.options if key == name), None)
 
 
-def _reduced(context: Context, term: Applied) -> tuple[int, ...]:
+def _reduced_axes(context: Context, term: Applied) -> tuple[int, ...]:
     operand = _operand(context, term)
     axes = context.result.axes
     if axes is None or len(axes) != len(context.shapes[operand.name]):
@@ -214,27 +214,27 @@ def _reduction(context: Context, term: Applied) -> Call:
     if name not in _FOLDS:
         msg = f"load_dump: line {context.statement.line}: unknown reduction {name[:40] or 'without a name'}."
         raise UnsupportedError(msg)
-    return Call(op=_FOLDS[name], operands=(_operand(context, term),), attrs={"dims": _reduced(context, term)})
+    return Call(op=_FOLDS[name], operands=(_operand(context, term),), attrs={"dims": _reduced_axes(context, term)})
 
 
 def _welford(context: Context, term: Applied) -> Call:
-    return Call(op="welford", operands=(_operand(context, term),), attrs={"dims": _reduced(context, term)})
+    return Call(op="welford", operands=(_operand(context, term),), attrs={"dims": _reduced_axes(context, term)})
 
 
 def _flags(context: Context, term: Applied) -> tuple[bool, ...] | None:
-    given = _option(term, "flags") or _option(term, "is_broadcast_dim")
-    if not isinstance(given, Listed):
+    option = _option(term, "flags") or _option(term, "is_broadcast_dim")
+    if not isinstance(option, Listed):
         return None
-    found = []
-    for entry in given.entries:
+    flags = []
+    for entry in option.entries:
         if not isinstance(entry, Constant) or not isinstance(entry.value, bool):
             msg = "flags must be true or false"
             raise context.refuse(msg)
-        found.append(entry.value)
-    return tuple(found)
+        flags.append(entry.value)
+    return tuple(flags)
 
 
-def _added(context: Context, wide: Sequence[Axis], narrow: Sequence[Axis], what: str) -> tuple[bool, ...]:
+def _added_axes(context: Context, wide: Sequence[Axis], narrow: Sequence[Axis], op: str) -> tuple[bool, ...]:
     """Return which broadcast axes of ``wide`` are not in ``narrow``, by the order of their kinds."""
     flags: list[bool] = []
     left = [axis.kind for axis in narrow]
@@ -244,7 +244,7 @@ def _added(context: Context, wide: Sequence[Axis], narrow: Sequence[Axis], what:
         if not is_added and left:
             left.pop(0)
     if left or sum(flags) != len(wide) - len(narrow):
-        msg = f"{what}: flags are missing and cannot be determined from the axes"
+        msg = f"{op}: flags are missing and cannot be determined from the axes"
         raise context.refuse(msg)
     return tuple(flags)
 
@@ -254,7 +254,7 @@ def _broadcast(context: Context, term: Applied) -> Call:
     if flags is None:
         # Versions before 2023 print none.
         operand = _operand(context, term)
-        flags = _added(context, context.kept("broadcast"), context.axes[operand.name], "broadcast")
+        flags = _added_axes(context, context.kept_axes("broadcast"), context.axes[operand.name], "broadcast")
     return Call(op="broadcast", operands=(_operand(context, term),), attrs={"is_broadcast_dim": flags})
 
 
@@ -262,7 +262,7 @@ def _squeeze(context: Context, term: Applied) -> Call:
     flags = _flags(context, term)
     if flags is None:
         operand = _operand(context, term)
-        flags = _added(context, context.axes[operand.name], context.kept("squeeze"), "squeeze")
+        flags = _added_axes(context, context.axes[operand.name], context.kept_axes("squeeze"), "squeeze")
     dims = tuple(place for place, gone in enumerate(flags) if gone)
     return Call(
         op="squeeze", operands=(_operand(context, term),), attrs={"dims": dims, "squeeze_expanded": False},
@@ -285,10 +285,10 @@ def _permute(context: Context, term: Applied) -> Call:
     """Return a permutation that the extents allow; the text does not distinguish axes with the same extent."""
     operand = _operand(context, term)
     before = [axis for axis in context.axes.get(operand.name, ()) if axis.kind != "r"]
-    after = context.kept("permute")
-    given = _option(term, "dims")
-    if isinstance(given, Listed):
-        listed = tuple(context.size(entry, "permute") for entry in given.entries)
+    after = context.kept_axes("permute")
+    option = _option(term, "dims")
+    if isinstance(option, Listed):
+        listed = tuple(context.size(entry, "permute") for entry in option.entries)
         return Call(op="permute", operands=(operand,), attrs={"dims": listed})
     if len(before) != len(after):
         msg = f"permute: {operand.name} has {len(before)} axes and {context.result.name} {len(after)}"
@@ -309,18 +309,18 @@ def _permute(context: Context, term: Applied) -> Call:
         dims.append(alike[0])
         left.remove(alike[0])
     if dims == sorted(dims):
-        dims = _moved(context, before, dims)
+        dims = _other_order(context, before, dims)
     return Call(op="permute", operands=(operand,), attrs={"dims": tuple(dims)})
 
 
-def _moved(context: Context, axes: Sequence[Axis], dims: list[int]) -> list[int]:
+def _other_order(context: Context, axes: Sequence[Axis], dims: list[int]) -> list[int]:
     """Return an order other than the identity, because a permutation that moves nothing is not printed as one."""
     for second in reversed(range(len(axes))):
         for first in reversed(range(second)):
             if _same_size(context, axes[first], axes[second]):
-                found = list(dims)
-                found[first], found[second] = found[second], found[first]
-                return found
+                swapped = list(dims)
+                swapped[first], swapped[second] = swapped[second], swapped[first]
+                return swapped
     return dims
 
 
@@ -363,12 +363,12 @@ def _pad(context: Context, term: Applied) -> Call:
     if not isinstance(operand, Value) or not isinstance(widths, Listed) or len(widths.entries) % 2:
         msg = "pad: the widths are missing"
         raise context.refuse(msg)
-    found = [context.size(width, "pad") for width in widths.entries]
-    if len(found) != 2 * len(context.shapes.get(operand.name, ())):
-        msg = f"pad: {len(found)} widths for a tensor with {len(context.shapes.get(operand.name, ()))} axes"
+    numbers = [context.size(width, "pad") for width in widths.entries]
+    if len(numbers) != 2 * len(context.shapes.get(operand.name, ())):
+        msg = f"pad: {len(numbers)} widths for a tensor with {len(context.shapes.get(operand.name, ()))} axes"
         raise context.refuse(msg)
     # The innermost axis comes first in the attribute, and last in the text.
-    inner = [width for place in reversed(range(0, len(found), 2)) for width in found[place : place + 2]]
+    inner = [width for place in reversed(range(0, len(numbers), 2)) for width in numbers[place : place + 2]]
     value: Term = rest[1] if len(rest) > 1 else Constant(value=0)
     return Call(op="pad", operands=(operand, value), attrs={"pad_widths": tuple(inner)})
 
@@ -384,7 +384,7 @@ def _cat(context: Context, term: Applied) -> Call:
     return Call(op="cat", operands=tensors, attrs={"dim": context.size(dim, "cat")})
 
 
-def _filled(op: str) -> Callable[[Context, Applied], Call]:
+def _fill(op: str) -> Callable[[Context, Applied], Call]:
     def made(context: Context, term: Applied) -> Call:
         operands = [v for v in term.operands if not isinstance(v, Listed) and not _is_type(v)]
         if op == "iota":
@@ -419,5 +419,5 @@ _BUILT: Mapping[str, Callable[[Context, Applied], Call]] = {
     "cat": _cat,
     "set": _copy("set"),
     "segment_set": _copy("segment_set"),
-    **{op: _filled(op) for op in ("full", "iota", "uniform", "normal")},
+    **{op: _fill(op) for op in ("full", "iota", "uniform", "normal")},
 }

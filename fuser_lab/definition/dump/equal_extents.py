@@ -49,7 +49,7 @@ def equal_extents(statements: Sequence[Statement], sizes: Mapping[str, int]) -> 
     """Return which symbols of extents are equal, and to which constants; ``sizes`` are sizes of symbols."""
     equal = EqualExtents(sizes=dict(sizes))
     for statement in statements:
-        for axes in _aligned(statement):
+        for axes in _aligned_axes(statement):
             extents = [axis.visible for axis in axes if axis.kind != "b" or axis.expanded is not None]
             equal.join(
                 [extent.name for extent in extents if isinstance(extent, Symbol)],
@@ -58,7 +58,7 @@ def equal_extents(statements: Sequence[Statement], sizes: Mapping[str, int]) -> 
     return equal
 
 
-def _aligned(statement: Statement) -> Iterator[tuple[Axis, ...]]:
+def _aligned_axes(statement: Statement) -> Iterator[tuple[Axis, ...]]:
     """Yield the axes at each position of the operands and results of an expression that computes element by element."""
     try:
         call = call_of(Context(statement=statement, sizes={}, axes={}, shapes={}))
@@ -67,6 +67,6 @@ def _aligned(statement: Statement) -> Iterator[tuple[Axis, ...]]:
     if call.op not in OPS or OPS[call.op].kind is not OpKind.POINTWISE:
         return
     values = [v for v in (*statement.results, *call.operands) if isinstance(v, Value) and v.axes is not None]
-    ranks = {len(value.kept) for value in values}
+    ranks = {len(value.kept_axes) for value in values}
     if len(ranks) == 1:
-        yield from zip(*(value.kept for value in values), strict=True)
+        yield from zip(*(value.kept_axes for value in values), strict=True)

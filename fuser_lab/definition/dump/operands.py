@@ -11,12 +11,12 @@ from fuser_lab.ir import AttrValue, Scalar
 _MOST = 1 << 62
 
 
-def _divided(a: int, b: int) -> int:
+def _divide(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) is (b < 0) else -1) if b else _MOST
 
 
 _SIZES: Mapping[str, Callable[[int, int], int]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divide,
     "%": lambda a, b: a % b if b else _MOST, "ceilDiv": lambda a, b: -(-a // b) if b else _MOST,
     "max": max, "min": min, "fmax": max, "fmin": min, "gcd": math.gcd,
 }  # fmt: skip
@@ -34,14 +34,14 @@ def size_of(term: Term, sizes: Mapping[str, int]) -> int | None:
         case Axis():
             return size_of(term.visible, sizes)
         case Applied(name="neg", operands=(only,)):
-            found = size_of(only, sizes)
-            return None if found is None else -found
+            size = size_of(only, sizes)
+            return None if size is None else -size
         case Applied(name=name, operands=(only,)) if name.startswith("(") or name in {"abs", "nvfuser_index_t"}:
             return size_of(only, sizes)
         case Applied(name=name, operands=(first, second)) if name in _SIZES:
             a, b = size_of(first, sizes), size_of(second, sizes)
-            found = None if a is None or b is None else _SIZES[name](a, b)
-            return found if found is not None and abs(found) < _MOST else None
+            size = None if a is None or b is None else _SIZES[name](a, b)
+            return size if size is not None and abs(size) < _MOST else None
     return None
 
 

@@ -62,24 +62,24 @@ class MathText:
 
     def statements(self, notes: list[str]) -> list[Statement]:
         """Return the expressions, without a truncated one at the end of the text."""
-        found = []
+        statements = []
         for place, (line, text) in enumerate(self.exprs):
             is_last = not self.is_complete and place == len(self.exprs) - 1
             if is_last and not text.rstrip().endswith((";", ")")):
                 notes.append(f"the text ends inside the expression on line {line}, which is omitted")
                 continue
             try:
-                found.append(statement(text, line))
+                statements.append(statement(text, line))
             except DefinitionError:
                 if not is_last:
                     raise
                 notes.append(f"the text ends inside the expression on line {line}, which is omitted")
-        return found
+        return statements
 
     def values(self, which: str) -> list[Value | Symbol]:
         """Return the values listed as ``inputs`` or ``outputs``."""
         lines = self.inputs if which == "inputs" else self.outputs
-        found = []
+        values = []
         for place, (line, text) in enumerate(lines):
             try:
                 value = listed_value(text, line)
@@ -88,8 +88,8 @@ class MathText:
                     raise
                 break  # the text ends inside this value
             if value is not None:
-                found.append(value)
-        return found
+                values.append(value)
+        return values
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,14 +139,14 @@ def dumps_in(text: str) -> list[DumpText]:
     if len(text) > _MOST_CHARACTERS:
         msg = f"load_dump: the text has {len(text)} characters; at most {_MOST_CHARACTERS} are read."
         raise DefinitionError(msg)
-    found = [dump for dump in _Sections().read(text) if dump.has_fusion]
-    if not found:
+    dumps = [dump for dump in _Sections().read(text) if dump.has_fusion]
+    if not dumps:
         msg = (
             "load_dump: the text contains no dump; NVFUSER_DUMP=segmented_fusion prints one, with the lines "
             "'Segmented_Fusion Dump: -- Re-written complete fusion:{' and '%kernel_math {'."
         )
         raise DefinitionError(msg)
-    return found
+    return dumps
 
 
 class _Statements:
@@ -274,16 +274,16 @@ class _Sections:
             if not self._statements.add(number, line):
                 self._dump.skipped += 1
             return
-        if self._marks(number, line) or self._logged(line):
+        if self._marks(number, line) or self._take_log(line):
             return
-        own = _OWN.match(line)
-        if own is not None:
+        comment = _OWN.match(line)
+        if comment is not None:
             if len(self._dump.own) < 4 * MOST_EXPRESSIONS:
-                self._dump.own.append(own["what"])
+                self._dump.own.append(comment["what"])
         elif self._state == "groups":
-            self._grouped(line)
+            self._read_group(line)
         elif self._state == "details":
-            self._detailed(number, line)
+            self._read_detail(number, line)
         elif not self._in_math(number, line):
             self._dump.skipped += 1
 
@@ -322,52 +322,52 @@ class _Sections:
             return False
         return True
 
-    def _logged(self, line: str) -> bool:
+    def _take_log(self, line: str) -> bool:
         if self._waiting is not None:
-            self._refused(self._waiting, line)
+            self._note_refusal(self._waiting, line)
             self._waiting = None
             return True
-        found = _REFUSED.match(line)
-        if found is None:
+        match = _REFUSED.match(line)
+        if match is None:
             return _ACCEPTED.match(line) is not None
-        if found["why"].strip():
-            self._refused(found["scheduler"], found["why"].strip())
+        if match["why"].strip():
+            self._note_refusal(match["scheduler"], match["why"].strip())
         else:
-            self._waiting = found["scheduler"]
+            self._waiting = match["scheduler"]
         return True
 
-    def _refused(self, scheduler: str, why: str) -> None:
+    def _note_refusal(self, scheduler: str, why: str) -> None:
         if self._considered is not None and self._about is None:
             if self._math is self._considered:
                 self._end_math()
                 self._state = ""
-            found = [names[0] for _, text in self._considered.exprs if (names := tensor_names(text[:200]))]
-            self._about = tuple(dict.fromkeys(found))
+            tensors = [names[0] for _, text in self._considered.exprs if (names := tensor_names(text[:200]))]
+            self._about = tuple(dict.fromkeys(tensors))
         if len(self._dump.refusals) < _MOST_REFUSALS:
             self._dump.refusals.append(Refusal(scheduler=scheduler, text=why, about=self._about or ()))
 
-    def _grouped(self, line: str) -> None:
+    def _read_group(self, line: str) -> None:
         edge = _EDGE.match(line)
         if edge is not None:
             source, target = (frozenset(_numbers(edge[end])) for end in ("source", "target"))
             self._dump.edges += [(source, target, name) for name in tensor_names(edge["tensor"])[:1]]
             return
-        found = _GROUP.match(line)
-        if found is None:
+        match = _GROUP.match(line)
+        if match is None:
             self._dump.skipped += 1
-        elif not found["merged"] and len(self._dump.groups) < _MOST_GROUPS:
+        elif not match["merged"] and len(self._dump.groups) < _MOST_GROUPS:
             self._dump.groups.append(
-                DumpedGroup(scheduler=_scheduler(found["scheduler"]), numbers=_numbers(found["numbers"])),
+                DumpedGroup(scheduler=_scheduler(match["scheduler"]), numbers=_numbers(match["numbers"])),
             )
 
-    def _detailed(self, number: int, line: str) -> None:
-        found = _DETAIL.match(line)
-        if found is not None:
+    def _read_detail(self, number: int, line: str) -> None:
+        match = _DETAIL.match(line)
+        if match is not None:
             self._end_math()
             if len(self._dump.details) >= _MOST_GROUPS:
                 msg = f"load_dump: line {number}: there are more than {_MOST_GROUPS} groups."
                 raise DefinitionError(msg)
-            self._group = DumpedGroup(scheduler=_scheduler(found["scheduler"] or ""))
+            self._group = DumpedGroup(scheduler=_scheduler(match["scheduler"] or ""))
             self._dump.details.append(self._group)
             self._list = ""
         elif self._group is None or line.startswith("group id:"):

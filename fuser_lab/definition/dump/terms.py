@@ -70,7 +70,7 @@ class Value:
     memory: str = ""
 
     @property
-    def kept(self) -> tuple[Axis, ...]:
+    def kept_axes(self) -> tuple[Axis, ...]:
         """Axes that are not reduced."""
         return tuple(axis for axis in self.axes or () if axis.kind != "r")
 
@@ -128,8 +128,8 @@ class _Parser:
     depth: int = 0
     operators: int = 0
 
-    def refuse(self, what: str) -> NoReturn:
-        msg = f"load_dump: line {self.line}: {what}."
+    def refuse(self, problem: str) -> NoReturn:
+        msg = f"load_dump: line {self.line}: {problem}."
         raise DefinitionError(msg)
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
@@ -147,8 +147,8 @@ class _Parser:
 
     def need(self, mark: str) -> None:
         if not self.take(mark):
-            found = self.peek()[1] or "the end of the expression"
-            self.refuse(f"expected {mark!r}, found {found[:40]!r}")
+            text = self.peek()[1] or "the end of the expression"
+            self.refuse(f"expected {mark!r}, found {text[:40]!r}")
 
     def term(self, level: int = 0) -> Term:
         left = self.unary()
@@ -175,13 +175,13 @@ class _Parser:
             self.at += 1
             if len(marks) > _DEEPEST:
                 self.refuse(f"more than {_DEEPEST} consecutive signs")
-        found = self.primary()
+        term = self.primary()
         for mark in reversed(marks):
-            if mark == "-" and isinstance(found, Constant) and isinstance(found.value, int | float | complex):
-                found = Constant(value=-found.value, dtype=found.dtype)
+            if mark == "-" and isinstance(term, Constant) and isinstance(term.value, int | float | complex):
+                term = Constant(value=-term.value, dtype=term.dtype)
             else:
-                found = Applied(name={"-": "neg"}.get(mark, mark), operands=(found,))
-        return found
+                term = Applied(name={"-": "neg"}.get(mark, mark), operands=(term,))
+        return term
 
     def primary(self) -> Term:
         kind, text = self.peek()
@@ -246,9 +246,9 @@ class _Parser:
                 operands.append(self.term())
         self.depth -= 1
         if name in IR_TYPES and not options and all(isinstance(v, Constant) for v in operands):
-            found = _typed(IR_TYPES[name], [v.value for v in operands if isinstance(v, Constant)])
-            if found is not None:
-                return found
+            literal = _typed_constant(IR_TYPES[name], [v.value for v in operands if isinstance(v, Constant)])
+            if literal is not None:
+                return literal
         return Applied(name=name, operands=tuple(operands), options=tuple(options))
 
     def key(self) -> str:
@@ -263,10 +263,10 @@ class _Parser:
         return " ".join(words)
 
     def value(self, text: str) -> Value:
-        found = _plain_value(text)
-        if found is None:
+        value = _plain_value(text)
+        if value is None:
             self.refuse(f"{text[:40]!r} is not a value")
-        axes = None if found.axes is None else list(found.axes)
+        axes = None if value.axes is None else list(value.axes)
         if axes is None and self.take("["):
             axes = []
             while not self.take("]"):
@@ -275,14 +275,14 @@ class _Parser:
         # (Avg), (Var) and (Count) mark the parts of a Welford.
         if self.is_mark("(") and self.peek(1)[0] == "name" and self.is_mark(")", 2):
             self.at += 3
-        return found if axes is None or found.axes is not None else replace(found, axes=tuple(axes))
+        return value if axes is None or value.axes is not None else replace(value, axes=tuple(axes))
 
     def axis(self, kind: str) -> Axis:
         sort, text = self.peek()
-        found = _AXIS.match(f"i{text}" if kind == "?" or sort == "number" else text)
+        match = _AXIS.match(f"i{text}" if kind == "?" or sort == "number" else text)
         if sort not in {"name", "number"}:
-            found = None
-        if found is None:
+            match = None
+        if match is None:
             self.refuse(f"expected an axis, found {text[:40] or 'the end of the expression'!r}")
         self.at += 1
         self.need("{")
@@ -295,9 +295,9 @@ class _Parser:
         self.need("}")
         if self.peek()[0] == "name" and _SUFFIX.match(self.peek()[1]):
             self.at += 1
-        letter = kind or found[1]
+        letter = kind or match[1]
         return Axis(
-            kind=letter if letter in "rb?" else "i", number=int(found[3][-18:]), extent=extent, expanded=expanded,
+            kind=letter if letter in "rb?" else "i", number=int(match[3][-18:]), extent=extent, expanded=expanded,
         )
 
 
@@ -365,17 +365,17 @@ def with_listed(domains: Domains, line: str) -> Domains:
 def tensor_names(text: str) -> tuple[str, ...]:
     """Return the names of the tensors in a text, in order, each once."""
     words = re.findall(r"(?<![\w.])T\d+(?:_[\w:<>]+)?", text)
-    return tuple(dict.fromkeys(found[1] for word in words if (found := _TENSOR.match(word))))
+    return tuple(dict.fromkeys(match[1] for word in words if (match := _TENSOR.match(word))))
 
 
 @lru_cache(maxsize=4096)
 def _plain_value(text: str) -> Value | None:
     """Return a value by its token, cached, because it is read again wherever it is an operand."""
     head, bracket, rest = text.partition("[")
-    found = _TENSOR.match(head.rstrip())
-    if found is None:
+    match = _TENSOR.match(head.rstrip())
+    if match is None:
         return None
-    name, memory, dtype = found.groups()
+    name, memory, dtype = match.groups()
     return Value(
         name=name, dtype=None if dtype is None else IR_TYPES[dtype], memory=memory or "",
         axes=tuple(_plain_axis(axis) for axis in _PLAIN_AXIS.findall(rest)) if bracket else None,
@@ -398,11 +398,11 @@ def number(text: str) -> int | float:
     """Return a number as it is written; one without a point or an exponent is an int."""
     if not text.isdecimal():
         return float(text)
-    found = int(text) if len(text) <= 20 else 1 << _MOST_BITS
-    return found if found.bit_length() <= _MOST_BITS else float(found)
+    whole = int(text) if len(text) <= 20 else 1 << _MOST_BITS
+    return whole if whole.bit_length() <= _MOST_BITS else float(whole)
 
 
-def _typed(dtype: DataType, values: list[object]) -> Constant | None:
+def _typed_constant(dtype: DataType, values: list[object]) -> Constant | None:
     numbers = [v for v in values if isinstance(v, bool | int | float | complex)]
     if len(numbers) != len(values):
         return None
@@ -424,7 +424,7 @@ def _tokens(text: str, line: int) -> list[tuple[str, str]]:
     if len(text) > _LONGEST:
         msg = f"load_dump: line {line}: an expression has {len(text)} characters; at most {_LONGEST} are read."
         raise DefinitionError(msg)
-    found = []
+    tokens = []
     at, end = 0, len(text.rstrip())
     while at < end:
         match = _TOKEN.match(text, at)
@@ -432,9 +432,9 @@ def _tokens(text: str, line: int) -> list[tuple[str, str]]:
             msg = f"load_dump: line {line}: {text[at : at + 30].strip()!r} is not read."
             raise DefinitionError(msg)
         kind = match.lastgroup or ""
-        found.append((kind, match[kind]))
+        tokens.append((kind, match[kind]))
         at = match.end()
-    return found
+    return tokens
 
 
 def statement(text: str, line: int) -> Statement:
@@ -475,9 +475,9 @@ def listed_value(text: str, line: int) -> Value | Symbol | None:
         return Symbol(name=word)
     if kind not in {"whole", "tensor"}:
         return None
-    found = parser.value(word)
+    value = parser.value(word)
     parser.take(",")
     kind, word = parser.peek()
-    if found.dtype is None and word in IR_TYPES:
-        return Value(name=found.name, dtype=IR_TYPES[word], axes=found.axes, memory=found.memory)
-    return found
+    if value.dtype is None and word in IR_TYPES:
+        return Value(name=value.name, dtype=IR_TYPES[word], axes=value.axes, memory=value.memory)
+    return value

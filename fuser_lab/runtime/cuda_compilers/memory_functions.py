@@ -6,7 +6,7 @@ from typing import Any
 from fuser_lab.runtime.cuda_compilers.building import BITS, Builder, Call, Kind, Operand, Rule
 from fuser_lab.runtime.cuda_compilers.language import Library
 
-_WORD_BYTES = 4
+_WORD_BYTES = 4  # bytes of a word: wider accesses are vectors of words
 _ALIKE: dict[str, Kind] = {"float32": "f32", "float64": "f64", "complex64": "f32", "complex128": "f64"}
 _INTEGERS: dict[int, Kind] = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}  # by number of bytes
 _STREAMED = "L2::evict_first", ".L1::no_allocate"

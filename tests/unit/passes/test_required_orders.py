@@ -9,7 +9,7 @@ import pytest
 from fuser_lab.errors import InputError, VerificationError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.passes import PRESEGMENTATION, AllocationDomain, PassPipeline
-from fuser_lab.passes.page import example_of
+from tests.pages.passes import example_of
 
 PASSES = {p.name: p for p in PRESEGMENTATION.passes}
 EVERYWHERE = PassPipeline(

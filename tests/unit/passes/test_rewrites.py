@@ -11,7 +11,7 @@ import fuser_lab as fl
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.passes import PRESEGMENTATION, text_digest
-from fuser_lab.passes.page import example_of, fusion_lines, pass_markdown
+from tests.pages.passes import example_of, fusion_lines
 from tests.unit.builders import record
 
 PASSES = {p.name: p for p in PRESEGMENTATION.passes}
@@ -53,11 +53,6 @@ def test_every_pass_has_an_example_and_changes_it(step):
     assert step.run(changed) is changed, f"{step.name} changes its own result"
     if not step.adds_scalars:
         same_meaning(fusion, changed)
-
-
-def test_the_page_is_not_stale(repository):
-    page = (repository / "docs" / "passes.md").read_text()
-    assert page == pass_markdown(), "docs/passes.md is stale: python -m fuser_lab.passes.page > docs/passes.md"
 
 
 # remove_empty

@@ -8,7 +8,8 @@ from fuser_lab import cli
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ops import COMPOSITES, OPS
 from fuser_lab.report import op_page
-from fuser_lab.report.op_page import FAMILIES, op_markdown, op_rows, unsupported_rows
+from fuser_lab.report.op_page import FAMILIES, op_rows, unsupported_rows
+from tests.pages import ops
 from tests.unit.builders import record
 
 
@@ -29,9 +30,9 @@ def rows(found):
 
 
 def test_the_page_is_not_stale(repository):
-    wanted = op_markdown()
+    wanted = ops.page()
     assert (repository / "docs" / "ops.md").read_text(encoding="utf-8") == wanted, (
-        "docs/ops.md is stale: python -m fuser_lab ops --markdown > docs/ops.md"
+        f"docs/ops.md is stale: {ops.COMMAND}"
     )
 
 

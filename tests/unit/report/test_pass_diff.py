@@ -11,9 +11,9 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, with_segment_set
-from fuser_lab.passes.page import example_of
 from fuser_lab.report.pass_diff import Mark, rewrite_of
 from fuser_lab.report.pass_picture import rewrite_svg
+from tests.pages.passes import example_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -11,7 +11,7 @@ from fuser_lab.cost.device import host_device
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import OpKind
 from fuser_lab.segmentation import replay, segment
-from fuser_lab.segmentation.fastest import _Known, _Search, _TimedSpace, fastest, time_model_of
+from fuser_lab.segmentation.fastest import _Search, _TimedPlan, _TimedSpace, fastest, time_model_of
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.replay import Fold
 from tests.benchmarks.optimal import irregular
@@ -169,7 +169,7 @@ def test_a_plan_that_moves_more_bytes_has_to_save_more_than_the_error_of_any_oth
     made = (plan.cut("T1"), plan, plan.cut("T1").cut("T2"))
     clock = ByParts(one=100e-6, two=150e-6, three=three)
     search = _Search(plan.fusion, plan.oracle, FEW, time_model_of(plan.oracle), Budget(states=1, seconds=60), clock)
-    search.known = [_Known(segmented=one.segmented, times=(), attempts=()) for one in made]
+    search.known = [_TimedPlan(segmented=one.segmented, times=(), attempts=()) for one in made]
     assert len(search.checked().segmented.groups) == chosen
 
 

@@ -21,8 +21,8 @@ from fuser_lab.segmentation import certify, replay, segment, verify
 from fuser_lab.segmentation.bounds import Conflicts, Space
 from fuser_lab.segmentation.certificate import TermKind
 from fuser_lab.segmentation.local_search import Partition, anneal, merges
-from fuser_lab.segmentation.making import in_order
 from fuser_lab.segmentation.optimal import plan_cost
+from fuser_lab.segmentation.partition_attempts import in_order
 from tests.benchmarks.optimal import irregular
 from tests.unit.segmentation.exhaustive import PLAIN, least_cost
 from tests.unit.segmentation.toy import chance, everything, random_dag

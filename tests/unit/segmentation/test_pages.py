@@ -1,9 +1,9 @@
-"""The pages of reasons and of known answers are up to date."""
+"""The pages of reasons, of known answers and of passes are up to date."""
 
 import pytest
 
 from fuser_lab.cost.reasons import ReasonCode
-from tests.pages import agreement, known_answers, reasons
+from tests.pages import agreement, known_answers, passes, reasons
 from tests.pages.rules import RULES
 from tests.unit.segmentation.test_known_answers import CASES, GALLERY
 
@@ -23,7 +23,8 @@ def test_every_reason_is_given_in_its_example(code):
 
 
 @pytest.mark.parametrize(
-    ("name", "page"), [("reasons", reasons), ("known_answers", known_answers), ("agreement", agreement)],
+    ("name", "page"),
+    [("reasons", reasons), ("known_answers", known_answers), ("agreement", agreement), ("passes", passes)],
 )
 def test_the_page_is_not_stale(name, page, repository):
     assert (repository / "docs" / f"{name}.md").read_text(encoding="utf-8") == page.page(), (

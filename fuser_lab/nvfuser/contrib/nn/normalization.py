@@ -74,8 +74,8 @@ class InstanceNormNVFuserFunction(torch.autograd.Function):  # type: ignore[misc
         has_affine = len(tensors) == 5
         with FusionDefinition() as fd:
             _backward(fd, tensors, has_affine)
-        found = fd.execute(tensors)
-        return (*found, None) if has_affine else (*found, None, None, None)
+        gradients = fd.execute(tensors)
+        return (*gradients, None) if has_affine else (*gradients, None, None, None)
 
 
 class _Fused:

@@ -4,8 +4,8 @@ Compiled kernels are measured. One kernel contains all ops that accept a dtype, 
 of the dtype: random bit patterns, numbers of moderate size, neighbours of zeros and poles, and special values (zeros of
 both signs, infinities, NaN, subnormal, smallest and largest numbers). The reference is the interpreter in float64 for
 floats of up to 32 bits, NumPy's long double for Double, and mpmath, if it is installed, for functions that NumPy lacks.
-``python -m fuser_lab ops --accuracy`` prints the table; with ``--write`` it replaces the numbers that `docs/ops.md`
-shows, for CUDA on a machine with a GPU only.
+``python -m tests.op_accuracy`` prints the table; with ``--write`` it replaces the numbers that `docs/ops.md` shows, for
+CUDA on a machine with a GPU only.
 """
 
 import contextlib
@@ -29,11 +29,11 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.ops import COMPOSITES, OPS
 from fuser_lab.ops.registry import Array
-from fuser_lab.report.accuracy_page import WITHOUT_FMA, Stated
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
 from fuser_lab.runtime.cpu_kernels import cpu_has
 from fuser_lab.runtime.executor import prepare
 from fuser_lab.targets import CPU, is_on_host, names, target_of
+from tests.op_accuracy.tables import WITHOUT_FMA, Stated
 
 DTYPES = (
     DataType.Float, DataType.Double, DataType.Half, DataType.BFloat16, DataType.ComplexFloat, DataType.ComplexDouble,

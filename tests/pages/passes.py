@@ -1,7 +1,4 @@
-"""The page of all pre-segmentation passes: what each does, shown by running it on a small fusion.
-
-``python -m fuser_lab.passes.page > docs/passes.md`` writes it.
-"""
+"""The page of all pre-segmentation passes, each run on a small fusion: ``python -m tests.pages.passes``."""
 
 import sys
 from collections.abc import Iterator
@@ -15,6 +12,8 @@ from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.passes import PRESEGMENTATION, Pass
 
+COMMAND = "python -m tests.pages.passes > docs/passes.md"
+
 
 def example_of(shown: Pass) -> Fusion:
     """Return the fusion on which a pass is shown, or raise UnsupportedError if the pass has no example."""
@@ -22,7 +21,7 @@ def example_of(shown: Pass) -> Fusion:
         msg = f"pass {shown.name!r} has no example: statements that record a fusion, for docs/passes.md."
         raise UnsupportedError(msg)
     with FusionBuilder() as fd:
-        exec(dedent(shown.example), {"fd": fd, "DataType": DataType})  # noqa: S102 - the text beside the pass
+        exec(dedent(shown.example), {"fd": fd, "DataType": DataType})
     return bind(fd.fusion, default_inputs(fd.fusion)).fusion
 
 
@@ -50,12 +49,12 @@ def _type(value: object) -> str:
     return f"{dtype.name} scalar" if shape is None else f"{dtype.name} {list(shape)}{order}"
 
 
-def pass_markdown() -> str:
+def page() -> str:
     """Return the page as Markdown."""
     lines = [
         "# Passes before the cut",
         "",
-        "<!-- Made by `python -m fuser_lab.passes.page > docs/passes.md`; a test fails when it is stale. -->",
+        f"<!-- Made by `{COMMAND}`; a test fails when it is stale. -->",
         "",
         "These passes rewrite a fusion before it is segmented, in this order, which is nvFuser's. All sizes are known",
         "at that point. Each pass can be disabled, `SegmenterOptions(disabled_passes=['move_gather'])`, also by",
@@ -95,4 +94,4 @@ _LEFT_OUT = (
 
 
 if __name__ == "__main__":
-    sys.stdout.write(pass_markdown())
+    sys.stdout.write(page())

@@ -66,7 +66,7 @@ class Asker:
             union = grown(part, others, self._recomputed)
         if union is None:
             union = candidate(self._fusion, chain.from_iterable(groups), self._recomputed)
-        attempt, answer = self._answered(phase, Kind.MERGE, subjects, union, start)
+        attempt, answer = self._attempt_of(phase, Kind.MERGE, subjects, union, start)
         if attempt.accepted and union.may_begin(len(union.exprs)):
             for group in groups:
                 self._accepted.pop(group, None)
@@ -78,9 +78,9 @@ class Asker:
     ) -> tuple[Attempt, Answer]:
         """Return the schedulers' answer about expressions as one group, and the attempt that records it."""
         start = perf_counter()
-        return self._answered(phase, kind, subjects, candidate(self._fusion, exprs, self._recomputed), start)
+        return self._attempt_of(phase, kind, subjects, candidate(self._fusion, exprs, self._recomputed), start)
 
-    def _answered(
+    def _attempt_of(
         self, phase: str, kind: Kind, subjects: tuple[Names, ...], group: Candidate, start: float,
     ) -> tuple[Attempt, Answer]:
         answer = refused_by_hint(group, self._options) or self._oracle.ask(group)
@@ -105,21 +105,21 @@ class Asker:
         """Return whether Welfords among expressions become sums, as an attempt: where their rows stay on chip."""
         start = perf_counter()
         group = candidate(self._fusion, exprs, self._recomputed)
-        own = welfords(group.exprs, self._fusion)
+        welford_exprs = welfords(group.exprs, self._fusion)
         answer = rewrite_answer(group, self._oracle)
         outcome = Outcome.ACCEPTED if keeps_rows(answer) else Outcome.REFUSED
         names = tuple(expr.name for expr in group.exprs if expr.tensor_outputs)
         # The other schedulers do not keep rows on chip.
         about = Answer(tuple(v for v in answer.decisive if v.scheduler in PERSISTENT) or answer.decisive)
-        kept = outcome is Outcome.ACCEPTED or answer.chosen is None
-        text = about.text if kept else f"{about.text}, which does not keep rows within a block"
+        is_complete = outcome is Outcome.ACCEPTED or answer.chosen is None
+        text = about.text if is_complete else f"{about.text}, which does not keep rows within a block"
         return Attempt(
             phase=phase,
             kind=Kind.REWRITE,
             subjects=(names,),
             outcome=outcome,
             code=decisive_code(about),
-            text=f"{', '.join(expr.name for expr in own)} as sums: {text}",
+            text=f"{', '.join(expr.name for expr in welford_exprs)} as sums: {text}",
             verdicts=LaterRecords(partial(records, answer)),
             seconds=perf_counter() - start,
         )
@@ -129,11 +129,11 @@ class Asker:
     ) -> Generator[Attempt, None, tuple[Fusion, tuple[Expr, ...]]]:
         """Yield the attempts to rewrite the Welfords of an accepted group; return the resulting fusion and group."""
         before = self._fusion, tuple(exprs)
-        own = welfords(exprs, self._fusion) if self._options.welford and answer.chosen in PERSISTENT else ()
-        if not own:
+        welford_exprs = welfords(exprs, self._fusion) if self._options.welford and answer.chosen in PERSISTENT else ()
+        if not welford_exprs:
             return before
         attempt = self.rewrite(f"{phase}: welford", exprs)
-        fusion = written_out(self._fusion, {expr.name for expr in own})
+        fusion = written_out(self._fusion, {expr.name for expr in welford_exprs})
         names = {expr.name for expr in exprs} | (fusion.positions.keys() - self._fusion.positions.keys())
         group = tuple(expr for expr in fusion.tensor_exprs if expr.name in names)
         asker = Asker(fusion, self._oracle, self._options, self._recomputed)

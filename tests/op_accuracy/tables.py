@@ -1,8 +1,8 @@
-"""The stated accuracy of ops as tables: numbers that `fuser_lab.execution.accuracy` measured, kept beside this file."""
+"""The stated accuracy of ops as tables: numbers that `tests.op_accuracy.measuring` measured, kept beside this file."""
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,14 +10,11 @@ from fuser_lab.json_text import json_text
 from fuser_lab.targets import CPU, CUDA
 
 FILE = Path(__file__).with_name("accuracy.json")
-TARGETS = (CPU.name, CUDA.name)
 WITHOUT_FMA = f"{CPU.name}_without_fma"  # CPU kernels for processors that round a product before they add to it
-_TITLES = {
+TITLES = {
     **{target.name: f"{target.label} kernels" for target in (CPU, CUDA)},
     WITHOUT_FMA: f"{CPU.label} kernels without fused multiply-add",
 }
-ROUNDED = 0.5  # units in the last place: the exact result, rounded once
-_SLIGHT = 0.1
 _PLAIN = 10.0  # below it errors are printed to tenths
 
 Errors = Mapping[str, Mapping[str, float]]
@@ -66,50 +63,21 @@ def _stored(ulps: float) -> float | None:
     return round(math.ceil(ulps / step - 1e-9) * step, 2)
 
 
-def accuracy_lines(tables: Mapping[str, Stated]) -> Iterator[str]:
-    """Yield the tables as Markdown; ops that round once, or not at all, are named in a sentence."""
-    for target in TARGETS:
-        part = tables.get(target)
-        if part is None:
-            yield from (f"### {_TITLES[target]}", "", "Not measured on a GPU yet.", "")
-            continue
-        dtypes = list(dict.fromkeys(d for row in part.ulps.values() for d in row))
-        exact = sorted(op for op, row in part.ulps.items() if max(row.values()) <= ROUNDED)
-        yield from (f"### {_TITLES[target]}", "", f"Measured on {part.device}.", "")
-        yield from ("| op | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|")
-        for op in sorted(set(part.ulps) - set(exact)):
-            yield f"| `{op}` | " + " | ".join(_shown(part.ulps[op].get(dtype)) for dtype in dtypes) + " |"
-        yield from ("", f"At most {ROUNDED} in every dtype: {', '.join(f'`{op}`' for op in exact)}.", "")
-        if target == CPU.name and WITHOUT_FMA in tables:
-            less = "; ".join(_less_exact(tables[WITHOUT_FMA], part)) or "none"
-            where = "Less exact on processors without fused multiply-add (`NUMBA_CPU_NAME=generic`)"
-            yield from (f"{where}: {less}. No other error is larger by more than {_SLIGHT}.", "")
-
-
-def _less_exact(part: Stated, base: Stated) -> Iterator[str]:
-    """Yield the ops for which one table has larger errors than another, with both errors."""
-    for op, row in sorted(part.ulps.items()):
-        base_errors = base.ulps.get(op, {})
-        worse = {dtype: ulps for dtype, ulps in row.items() if ulps > base_errors.get(dtype, ulps) + _SLIGHT}
-        if worse:
-            listed = ", ".join(f"{_shown(x)} instead of {_shown(base_errors[d])} in {d}" for d, x in worse.items())
-            yield f"`{op}` {listed}"
-
-
 def accuracy_text(tables: Mapping[str, Stated]) -> str:
     """Return the tables as plain text, one line for each op."""
     lines = []
     for part in tables.values():
         dtypes = list(dict.fromkeys(d for row in part.ulps.values() for d in row))
-        lines += [f"{_TITLES[part.target]}, measured on {part.device}: largest error in units in the last place", ""]
+        lines += [f"{TITLES[part.target]}, measured on {part.device}: largest error in units in the last place", ""]
         lines.append(f"{'op':<12}" + "".join(f"{dtype:>15}" for dtype in dtypes))
         for op, row in sorted(part.ulps.items()):
-            lines.append(f"{op:<12}" + "".join(f"{_shown(row.get(dtype)):>15}" for dtype in dtypes))
+            lines.append(f"{op:<12}" + "".join(f"{ulps_text(row.get(dtype)):>15}" for dtype in dtypes))
         lines.append("")
     return "\n".join(lines).rstrip()
 
 
-def _shown(ulps: float | None) -> str:
+def ulps_text(ulps: float | None) -> str:
+    """Return an error as text; an infinite error is a NaN in the wrong place."""
     if ulps is None:
         return ""
     if math.isinf(ulps):

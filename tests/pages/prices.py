@@ -1,12 +1,14 @@
-"""The page of prices: what each rule of nvFuser costs over the corpus, as Markdown."""
+"""The page of the prices of nvFuser's rules over the corpus: ``python -m tests.pages.prices [PATTERN]``."""
 
 import shlex
+import sys
 import textwrap
 
+import fuser_lab as fl
 from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.pricing.prices import Prices, RulePrice
 
-COMMAND = "python -m fuser_lab price --corpus{pattern} --markdown > docs/prices.md"
+COMMAND = "python -m tests.pages.prices{pattern} > docs/prices.md"
 _WIDTH = 120
 
 
@@ -86,3 +88,8 @@ def _row(row: RulePrice) -> str:
         f"| {name} | {row.fusions} | {row.gaining} | {row.refusals:,} | {sign}{bytes_label(abs(row.bytes))} | "
         f"{slower}{seconds_label(abs(row.seconds))} | {most} |"
     )
+
+
+if __name__ == "__main__":
+    chosen = sys.argv[1] if len(sys.argv) > 1 else "*"
+    sys.stdout.write(prices_markdown(fl.price(fl.corpus(chosen)), chosen))

@@ -7,7 +7,6 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import reason
 from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Fusion
-from fuser_lab.segmentation.asking import Asker, decisive_code, records
 from fuser_lab.segmentation.bottom_up import lone_welfords
 from fuser_lab.segmentation.bounds import Space
 from fuser_lab.segmentation.edits import with_recomputed
@@ -15,6 +14,7 @@ from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import has_hints, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.scheduler_attempts import Asker, decisive_code, records
 from fuser_lab.segmentation.welford import welfords
 
 
@@ -43,29 +43,29 @@ def as_bottom_up_writes_it(
 
 
 def in_order(space: Space, segments: Sequence[int]) -> list[int] | None:
-    """Return segments, each after those that it reads from; None if they form a cycle."""
-    left, done, found = sorted(segments, key=lambda m: m & -m), 0, []
+    """Return segments, each after the segments that it reads from; None if they form a cycle."""
+    left, done, ordered = sorted(segments, key=lambda m: m & -m), 0, []
     while left:
         ready = next((m for m in left if not needed_by(space, m) & ~done), None)
         if ready is None:
             return None
         left.remove(ready)
         done |= ready
-        found.append(ready)
-    return found
+        ordered.append(ready)
+    return ordered
 
 
 def needed_by(space: Space, segment: int) -> int:
     """Return the units outside a segment that it depends on."""
-    found = 0
+    needed = 0
     for i in bits(segment):
-        found |= space.above[i]
-    return found & ~segment
+        needed |= space.above[i]
+    return needed & ~segment
 
 
 def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Attempt, ...] | None:
     """Return the attempts that create a plan from segments; None if some chain cannot be provided."""
-    found = [
+    attempts = [
         Attempt(
             phase=f"{phase}: forward",
             kind=Kind.FORWARD,
@@ -77,19 +77,19 @@ def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Atte
     ]
     copied: list[tuple[int, Names]] = []
     stored = (1 << len(space.chains)) - 1
-    kept = space.kept_chains
+    in_memory = space.kept_chains
     for mask in segments:
-        found_way = space.legal_way(mask)
-        if found_way is None:
+        provided = space.legal_way(mask)
+        if provided is None:
             return None
-        way = found_way[1]
+        way = provided[1]
         stored &= ~way
-        kept |= space.copies(mask) & ~way
+        in_memory |= space.copies(mask) & ~way
         names = space.names(mask)
         copied += [(number, names) for number in bits(way)]
         answer = space.ask(mask, way)
         if len(names) > 1:
-            found.append(
+            attempts.append(
                 Attempt(
                     phase=phase,
                     kind=Kind.MERGE,
@@ -100,7 +100,7 @@ def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Atte
                     verdicts=records(answer),
                 ),
             )
-    found += [
+    attempts += [
         Attempt(
             phase=f"{phase}: chains",
             kind=Kind.REPLICATE,
@@ -109,12 +109,12 @@ def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Atte
         )
         for number, names in copied
     ]
-    for number in bits(stored | kept):
+    for number in bits(stored | in_memory):
         chain = space.chains[number]
         whole = space.takes(chain.exprs)
         subjects = (chain.names,) if whole else tuple((name,) for name in chain.names)
-        found.append(Attempt(phase=f"{phase}: chains", kind=Kind.STORE, subjects=subjects, outcome=Outcome.ACCEPTED))
-    return tuple(found)
+        attempts.append(Attempt(phase=f"{phase}: chains", kind=Kind.STORE, subjects=subjects, outcome=Outcome.ACCEPTED))
+    return tuple(attempts)
 
 
 def neighbours_apart(

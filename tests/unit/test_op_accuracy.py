@@ -6,12 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from fuser_lab import cli
 from fuser_lab.dtypes import DataType
-from fuser_lab.execution import accuracy
-from fuser_lab.execution.accuracy import DTYPES, Accuracy, samples, stated_from, ulps
-from fuser_lab.report import accuracy_page
-from fuser_lab.report.accuracy_page import Stated, accuracy_lines, accuracy_text, save, stated
+from tests.op_accuracy import __main__ as command
+from tests.op_accuracy import measuring, tables
+from tests.op_accuracy.measuring import DTYPES, Accuracy, samples, stated_from, ulps
+from tests.op_accuracy.tables import Stated, accuracy_text, save, stated
+from tests.pages.ops import accuracy_lines
 
 D = DataType
 
@@ -60,7 +60,7 @@ def test_samples_are_of_the_whole_range_and_always_the_same(dtype):
 
 
 def test_what_is_measured_is_kept_rounded_up_and_other_targets_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr(accuracy_page, "FILE", tmp_path / "accuracy.json")
+    monkeypatch.setattr(tables, "FILE", tmp_path / "accuracy.json")
     rows = [("exp", D.Float, 0.861), ("exp", D.Double, 1234.5), ("log", D.Float, math.inf), ("add", D.Float, 0.5)]
     found = [Accuracy(op=op, dtype=d, target="cpu", ulps=x, operands=("1",)) for op, d, x in rows]
     save({"cpu": stated_from(found, "cpu", "a processor")})
@@ -69,7 +69,7 @@ def test_what_is_measured_is_kept_rounded_up_and_other_targets_stay(tmp_path, mo
     assert known["cpu"].ulps == {"exp": {"Float": 0.87, "Double": 1300.0}, "log": {"Float": math.inf},
                                  "add": {"Float": 0.5}}
     assert known["cuda"].device == "a GPU"
-    json.loads(accuracy_page.FILE.read_text(), parse_constant=pytest.fail)
+    json.loads(tables.FILE.read_text(), parse_constant=pytest.fail)
     text = "\n".join(accuracy_lines(known))
     assert "| `exp` | 0.9 | 1.3e+03 |" in text
     assert "| `log` | NaN |  |" in text
@@ -86,17 +86,17 @@ def test_what_is_less_exact_without_fused_multiply_add_is_named():
     def table(target, **ulps):
         return Stated(target=target, device="a processor", ulps={op: {"Float": one} for op, one in ulps.items()})
 
-    without = table(accuracy_page.WITHOUT_FMA, exp=1.05, tanh=3.51, erf=math.inf)
+    without = table(tables.WITHOUT_FMA, exp=1.05, tanh=3.51, erf=math.inf)
     text = "\n".join(accuracy_lines({"cpu": table("cpu", exp=1.0, tanh=2.5, erf=1.0), without.target: without}))
     assert "(`NUMBA_CPU_NAME=generic`): `erf` NaN instead of 1 in Float; `tanh` 3.6 instead of 2.5 in Float. No" in text
 
 
 def test_the_command_prints_what_it_measures_and_writes_it_only_when_told_to(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(accuracy_page, "FILE", tmp_path / "accuracy.json")
+    monkeypatch.setattr(tables, "FILE", tmp_path / "accuracy.json")
     found = Accuracy(op="exp", dtype=D.Float, target="cpu", ulps=0.9, operands=("1",))
-    monkeypatch.setattr(accuracy, "measured", lambda target: (found,))
-    assert cli.main(["ops", "--accuracy"]) == 0
+    monkeypatch.setattr(measuring, "measured", lambda target: (found,))
+    command.main([])
     assert "exp                     0.9" in capsys.readouterr().out
-    assert not accuracy_page.FILE.exists()
-    assert cli.main(["ops", "--accuracy", "--write"]) == 0
-    assert stated()[accuracy.cpu_table()].ulps == {"exp": {"Float": 0.9}}
+    assert not tables.FILE.exists()
+    command.main(["--write"])
+    assert stated()[measuring.cpu_table()].ulps == {"exp": {"Float": 0.9}}
