@@ -3,7 +3,9 @@
 Every form of the corpus is generated, compiled (to PTX, or to machine code of the CPU) and evaluated in lock step, and
 the share of branches that its kernels take is printed, by module, with the branches that nothing takes and the lines
 that they begin at. Branches that only forms take which are refused, with an error that says so, are counted apart, and
-so are the branches of errors: those that lead to one only, and those of code that writes its text.
+so are the branches of errors: those that lead to one only, and those of code that writes its text. Of the rest,
+`tests.forms.untaken` lists those that no form takes, with reasons; they do not count as taken. A listed branch that a
+kernel takes, or that does not exist, is a failure.
 
 ``--directed`` tries the forms of `tests.forms.directed`, ``--from FILE`` those of a file, ``--grow SECONDS`` draws and
 changes forms, and all three add those that take new branches; ``--reduce`` keeps what is needed to take all of them.
@@ -21,7 +23,8 @@ from pathlib import Path
 from tests.forms.corpus import CORPUS, Covered, Result, endless, grown, minimal, numbered, read, write
 from tests.forms.directed import directed
 from tests.forms.form import Form
-from tests.forms.trace import ROOT, Tracer, branches, errors, missing
+from tests.forms.trace import Tracer, branches, errors, missing
+from tests.forms.untaken import UNTAKEN, Source, reasons, stale
 from tests.processes import chunks, one_thread_each, results
 
 _CHUNK = 4  # forms
@@ -65,12 +68,17 @@ def table(covered: Covered) -> str:
     packages = sorted({module.partition("/")[0] for module in every})
     lines += [line(package, [m for m in every if m.startswith(f"{package}/")]) for package in packages]
     lines += [line("all", list(every)), "", "branches that no kernel takes, by the lines that they lead from and to:"]
+    unexplained = 0
     for module in sorted(every):
-        text = (ROOT / f"{module}.py").read_text().splitlines()
+        source = Source.of(module)
         for a, b in sorted(every[module] & by_kernels[module]):
-            to = text[b - 1].strip() if b > 0 else "the end"
-            by = "" if (a, b) in by_all[module] else " (by refused forms only)"
-            lines.append(f"  {module}.py:{a} -> {abs(b)}: {text[a - 1].strip()[:70]} -> {to[:60]}{by}")
+            why = ("only refused forms take it",) if (a, b) not in by_all[module] else reasons(source, a, b)
+            unexplained += not why
+            lines.append(f"  {module}.py:{a} -> {abs(b)}: {source.line(a)[:70]} -> {source.line(b)[:60] or 'the end'}")
+            lines += [f"      because {reason}" for reason in why]
+    count = sum(map(len, every.values()))
+    share = 100 * (count - unexplained) / max(count, 1)
+    lines.append(f"{share:.1f} % are taken by kernels or have a reason why they are not, which leaves {unexplained}")
     return "\n".join(lines)
 
 
@@ -119,7 +127,10 @@ def main() -> int:
         write([result.form for result in kept], arguments.corpus)
         say(f"{len(kept)} of {len(forms)} forms are needed, {sum(result.seconds for result in kept):.0f} s")
     say(table(covered))
-    failures = len(done) - len(right) + len(found)
+    outdated = stale(UNTAKEN, covered.evaluated)
+    for text in outdated:
+        say(f"--- tests/forms/untaken.py: {text}")
+    failures = len(done) - len(right) + len(found) + len(outdated)
     say(f"{len(forms)} forms in {time.perf_counter() - start:.0f} s: {failures or 'no'} failures")
     return int(failures > 0)
 
