@@ -8,7 +8,8 @@ so are the branches of errors: those that lead to one only, and those of code th
 kernel takes, or that does not exist, is a failure.
 
 ``--directed`` tries the forms of `tests.forms.directed`, ``--from FILE`` those of a file, ``--grow SECONDS`` draws and
-changes forms, and all three add those that take new branches; ``--reduce`` keeps what is needed to take all of them.
+changes forms, and all three add those whose generation takes new branches, or with ``--evaluated``, which takes longer,
+those whose evaluation does; ``--reduce`` keeps what is needed to take all of them.
 ``--index N`` repeats one form and prints it.
 """
 
@@ -97,7 +98,8 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, default=CORPUS)
     parser.add_argument("--index", type=int, help="only this form")
     parser.add_argument("--grow", type=float, default=0.0, metavar="SECONDS")
-    parser.add_argument("--directed", action="store_true")
+    parser.add_argument("--directed", nargs="?", const="", metavar="GROUP", help="by default all groups of them")
+    parser.add_argument("--evaluated", action="store_true", help="compile and evaluate the forms that are tried")
     parser.add_argument("--from", type=Path, dest="file", metavar="FILE", help="forms as lines of JSON")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--reduce", action="store_true")
@@ -107,15 +109,17 @@ def main() -> int:
     if arguments.index is not None:
         return one(arguments.corpus, arguments.index)
     start, forms = time.perf_counter(), read(arguments.corpus)
-    is_verified = not (arguments.grow or arguments.directed or arguments.file or arguments.unverified)
+    is_grown = arguments.grow or arguments.directed is not None or arguments.file
+    is_verified = arguments.evaluated or not (is_grown or arguments.unverified)
     done = run(arguments.corpus, len(forms), arguments.workers, is_verified=is_verified)
     covered, right = Covered(), [result for result in done if not result.failure]
     for result in right:
         covered.add(result)
     found: list[Result] = []
-    written = chain(directed() if arguments.directed else (), read(arguments.file) if arguments.file else ())
+    groups = () if arguments.directed is None else directed(arguments.directed)
+    written = chain(groups, read(arguments.file) if arguments.file else ())
     candidates = chain(written, endless(forms, arguments.seed, arguments.grow))
-    for form in grown(candidates, covered, Tracer(), found):
+    for form in grown(candidates, covered, Tracer(), found, is_verified=arguments.evaluated):
         forms.append(form)
         write(forms, arguments.corpus)
         if len(forms) % 25 == 0:
