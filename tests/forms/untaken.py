@@ -78,6 +78,26 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
             ("if _loads(position) or not (names - {around.loop.var}).isdisjoint(arou", "return None"),
         ],
     },
+    "Rounding an integer is a copy, so no kernel rounds one.": {
+        "codegen/emitter": [
+            ('if fn in {"floor", "ceil", "round", "trunc"}:', "return self._strong(args[0])"),
+        ],
+    },
+    "Conditions under which a tensor without elements would be read never hold.": {
+        "codegen/kernel_eval": [
+            ("if not len(stored):", "return np.zeros(self._mask.shape"),
+        ],
+    },
+    "Results are combined among at least two lanes.": {
+        "codegen/numba_cuda": [
+            ("if lanes == 1:", "return"),
+        ],
+    },
+    "Branches in loops over vectors contain only values, stores and branches.": {
+        "codegen/vectorize": [
+            ("case Let(value=value) | Store(value=value):", "case _:"),
+        ],
+    },
 }
 
 
