@@ -131,7 +131,7 @@ def main() -> int:
         write([result.form for result in kept], arguments.corpus)
         say(f"{len(kept)} of {len(forms)} forms are needed, {sum(result.seconds for result in kept):.0f} s")
     say(table(covered))
-    outdated = stale(UNTAKEN, covered.evaluated)
+    outdated = list(stale(UNTAKEN, covered.evaluated))
     for text in outdated:
         say(f"--- tests/forms/untaken.py: {text}")
     failures = len(done) - len(right) + len(found) + len(outdated)
