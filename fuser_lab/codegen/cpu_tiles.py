@@ -154,10 +154,8 @@ class CpuTiles(TransposingNest):
         tiles should be adjacent, so that the processor prefetches them.
         """
         steps = {tv: self._steps_of(tiled, tv) for tv in (*tiled.outputs, *self._nest.full, *tiled.inputs)}
-        known = {tv: strides for tv, strides in steps.items() if strides is not None}
-        if not known:
-            return tiled.others
-        shortest = min(known.values(), key=lambda strides: self._run(tiled, strides))
+        known = [strides for strides in steps.values() if strides is not None]  # at least those of the tiled tensors
+        shortest = min(known, key=lambda strides: self._run(tiled, strides))
         return tuple(sorted(tiled.others, key=lambda axis: -shortest[axis]))
 
     def _steps_of(self, tiled: TiledAxes, tensor: TensorView) -> dict[Axis, int] | None:

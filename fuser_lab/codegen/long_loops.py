@@ -477,13 +477,12 @@ def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
             return replace(statement, name=names.get(name, name), value=_renamed_term(value, names))
         case Store(position=position, value=value):
             return replace(statement, position=_renamed_term(position, names), value=_renamed_term(value, names))
-        case If(condition=condition, then=then, otherwise=otherwise):
-            return replace(
-                statement, condition=_renamed_term(condition, names), then=tuple(_renamed(s, names) for s in then),
-                otherwise=tuple(_renamed(s, names) for s in otherwise),
-            )
-        case _:
-            return statement
+    assert isinstance(statement, If)  # bodies that are split have no others
+    return replace(
+        statement, condition=_renamed_term(statement.condition, names),
+        then=tuple(_renamed(s, names) for s in statement.then),
+        otherwise=tuple(_renamed(s, names) for s in statement.otherwise),
+    )
 
 
 def _renamed_term(term: Term, names: Mapping[str, str]) -> Term:

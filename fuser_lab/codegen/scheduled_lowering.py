@@ -9,6 +9,7 @@ array is refused.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import NoReturn
 
 from fuser_lab.codegen.index_map import ZERO, Read, ReadScalar, element_term, operand_index
 from fuser_lab.codegen.index_math import is_index, linear, simplify, substitute, variables
@@ -558,7 +559,7 @@ class _Lowering:
             advice = "" if kind.is_block else "; shared memory would allow that"
             self._refuse(name, position, reader, f"which reads a value computed by {who}{advice}")
 
-    def _refuse(self, name: str, position: int, reader: Expr, why: str) -> None:
+    def _refuse(self, name: str, position: int, reader: Expr, why: str) -> NoReturn:
         axis = self._scheduled.tensors[name].loop[position]
         kind = self._loops.kind((name, position))
         msg = f"loop {position} of {name} ({axis}, {kind.name}) does not fit {reader.out.name}, {why}."

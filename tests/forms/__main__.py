@@ -3,10 +3,13 @@
 Every form of the corpus is generated, compiled (to PTX, or to machine code of the CPU) and evaluated in lock step, and
 the share of branches that its kernels take is printed, by module, with the branches that nothing takes and the lines
 that they begin at. Branches that only forms take which are refused, with an error that says so, are counted apart, and
-so are the branches of errors: those that lead to one only, and those of code that writes its text.
+so are the branches of errors: those that lead to one only, and those of code that writes its text. Of the rest,
+`tests.forms.untaken` lists those that no form takes, with reasons; they do not count as taken. A listed branch that a
+kernel takes, or that does not exist, is a failure.
 
 ``--directed`` tries the forms of `tests.forms.directed`, ``--from FILE`` those of a file, ``--grow SECONDS`` draws and
-changes forms, and all three add those that take new branches; ``--reduce`` keeps what is needed to take all of them.
+changes forms, and all three add those whose generation takes new branches, or with ``--evaluated``, which takes longer,
+those whose evaluation does; ``--reduce`` keeps what is needed to take all of them.
 ``--index N`` repeats one form and prints it.
 """
 
@@ -21,7 +24,8 @@ from pathlib import Path
 from tests.forms.corpus import CORPUS, Covered, Result, endless, grown, minimal, numbered, read, write
 from tests.forms.directed import directed
 from tests.forms.form import Form
-from tests.forms.trace import ROOT, Tracer, branches, errors, missing
+from tests.forms.trace import Tracer, branches, errors, missing
+from tests.forms.untaken import UNTAKEN, Source, reasons, stale
 from tests.processes import chunks, one_thread_each, results
 
 _CHUNK = 4  # forms
@@ -65,12 +69,17 @@ def table(covered: Covered) -> str:
     packages = sorted({module.partition("/")[0] for module in every})
     lines += [line(package, [m for m in every if m.startswith(f"{package}/")]) for package in packages]
     lines += [line("all", list(every)), "", "branches that no kernel takes, by the lines that they lead from and to:"]
+    unexplained = 0
     for module in sorted(every):
-        text = (ROOT / f"{module}.py").read_text().splitlines()
+        source = Source.of(module)
         for a, b in sorted(every[module] & by_kernels[module]):
-            to = text[b - 1].strip() if b > 0 else "the end"
-            by = "" if (a, b) in by_all[module] else " (by refused forms only)"
-            lines.append(f"  {module}.py:{a} -> {abs(b)}: {text[a - 1].strip()[:70]} -> {to[:60]}{by}")
+            why = ("only refused forms take it",) if (a, b) not in by_all[module] else reasons(source, a, b)
+            unexplained += not why
+            lines.append(f"  {module}.py:{a} -> {abs(b)}: {source.line(a)[:70]} -> {source.line(b)[:60] or 'the end'}")
+            lines += [f"      because {reason}" for reason in why]
+    count = sum(map(len, every.values()))
+    share = 100 * (count - unexplained) / max(count, 1)
+    lines.append(f"{share:.1f} % are taken by kernels or have a reason why they are not, which leaves {unexplained}")
     return "\n".join(lines)
 
 
@@ -89,7 +98,8 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, default=CORPUS)
     parser.add_argument("--index", type=int, help="only this form")
     parser.add_argument("--grow", type=float, default=0.0, metavar="SECONDS")
-    parser.add_argument("--directed", action="store_true")
+    parser.add_argument("--directed", nargs="?", const="", metavar="GROUP", help="by default all groups of them")
+    parser.add_argument("--evaluated", action="store_true", help="compile and evaluate the forms that are tried")
     parser.add_argument("--from", type=Path, dest="file", metavar="FILE", help="forms as lines of JSON")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--reduce", action="store_true")
@@ -99,15 +109,17 @@ def main() -> int:
     if arguments.index is not None:
         return one(arguments.corpus, arguments.index)
     start, forms = time.perf_counter(), read(arguments.corpus)
-    is_verified = not (arguments.grow or arguments.directed or arguments.file or arguments.unverified)
+    is_grown = arguments.grow or arguments.directed is not None or arguments.file
+    is_verified = arguments.evaluated or not (is_grown or arguments.unverified)
     done = run(arguments.corpus, len(forms), arguments.workers, is_verified=is_verified)
     covered, right = Covered(), [result for result in done if not result.failure]
     for result in right:
         covered.add(result)
     found: list[Result] = []
-    written = chain(directed() if arguments.directed else (), read(arguments.file) if arguments.file else ())
+    groups = () if arguments.directed is None else directed(arguments.directed)
+    written = chain(groups, read(arguments.file) if arguments.file else ())
     candidates = chain(written, endless(forms, arguments.seed, arguments.grow))
-    for form in grown(candidates, covered, Tracer(), found):
+    for form in grown(candidates, covered, Tracer(), found, is_verified=arguments.evaluated):
         forms.append(form)
         write(forms, arguments.corpus)
         if len(forms) % 25 == 0:
@@ -119,7 +131,10 @@ def main() -> int:
         write([result.form for result in kept], arguments.corpus)
         say(f"{len(kept)} of {len(forms)} forms are needed, {sum(result.seconds for result in kept):.0f} s")
     say(table(covered))
-    failures = len(done) - len(right) + len(found)
+    outdated = list(stale(UNTAKEN, covered.evaluated))
+    for text in outdated:
+        say(f"--- tests/forms/untaken.py: {text}")
+    failures = len(done) - len(right) + len(found) + len(outdated)
     say(f"{len(forms)} forms in {time.perf_counter() - start:.0f} s: {failures or 'no'} failures")
     return int(failures > 0)
 

@@ -16,7 +16,7 @@ from numpy.exceptions import ComplexWarning
 
 from fuser_lab.errors import FuserLabError
 from tests.campaign import kind_of
-from tests.forms.check import Made, Refused, made, verify
+from tests.forms.check import Refused, made, verify
 from tests.forms.draw import changed, drawn, with_actions
 from tests.forms.form import Form, form_of
 from tests.forms.trace import Arc, Tracer
@@ -59,10 +59,9 @@ class Covered:
         """Add a result."""
         (self.refused if result.refused else self.evaluated).update(result.arcs)
 
-    def lacks(self, found: Made) -> bool:
-        """Whether a form takes branches that none before took."""
-        known = self.evaluated | self.refused if found.refusal else self.evaluated
-        return not found.arcs <= known
+    def lacks(self, arcs: frozenset[Arc] | set[Arc], *, refused: bool) -> bool:
+        """Whether a form, which may be refused, takes branches that none before took."""
+        return not arcs <= (self.evaluated | self.refused if refused else self.evaluated)
 
 
 def read(path: Path = CORPUS) -> list[Form]:
@@ -108,7 +107,7 @@ def _result_of(form: Form, tracer: Tracer, covered: Covered | None, *, is_verifi
     result, found = Result(form=form), None
     try:
         found = made(form, tracer)
-        if covered is not None and not covered.lacks(found):
+        if covered is not None and not covered.lacks(found.arcs, refused=bool(found.refusal)):
             return None
         result.refused = bool(found.refusal)
         result.form = replace(form, refusal=found.refusal.partition(":")[0])
@@ -155,19 +154,21 @@ def endless(known: Sequence[Form], seed: int, seconds: float) -> Iterator[Form]:
         yield _next(known, rng)
 
 
-def grown(candidates: Iterable[Form], covered: Covered, tracer: Tracer, failures: list[Result]) -> Iterator[Form]:
-    """Yield the forms among the candidates whose generation takes new branches.
+def grown(
+    candidates: Iterable[Form], covered: Covered, tracer: Tracer, failures: list[Result], *, is_verified: bool = False,
+) -> Iterator[Form]:
+    """Yield the forms among the candidates whose generation takes new branches, or their evaluation if that is asked.
 
     Failures are added to a list, the first of each kind.
     """
     kinds, failed = {one.kind for one in failures}, Counter[Arc]()
     for form in candidates:
         try:
-            with limited(MOST_SECONDS):
-                result = result_of(form, tracer, covered, is_verified=False)
+            with limited(MOST_VERIFIED_SECONDS if is_verified else MOST_SECONDS):
+                result = result_of(form, tracer, None if is_verified else covered, is_verified=is_verified)
         except TooLong:
             continue
-        if result is None:
+        if result is None or (not result.failure and not covered.lacks(result.arcs, refused=result.refused)):
             continue
         if result.failure:
             # Branches that only fail are not tried in every other form.

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from tests.forms.form import Change, Form, Given
+from tests.forms.form import Change, Form, Given, Number
 
 Call = str | tuple[tuple[str, ...], str]
 
@@ -14,7 +14,7 @@ def _t(name: str, *shape: int, dtype: str = "Float", **layout: Any) -> Given:
     return Given(name=name, shape=shape, dtype=dtype, **layout)
 
 
-def _form(inputs: Sequence[Given], calls: Sequence[Call], outputs: Sequence[str], **choices: Any) -> Form:
+def _form(inputs: Sequence[Given | Number], calls: Sequence[Call], outputs: Sequence[str], **choices: Any) -> Form:
     """Return a form whose calls without names have the names t1, t2, ... in order, after those of the inputs."""
     named: list[tuple[tuple[str, ...], str]] = []
     for number, call in enumerate(calls, len(inputs)):
@@ -811,17 +811,231 @@ def _refused_by_schedulers() -> Iterator[Form]:
         yield _form([_t("t0", 4, 6), _t("t1", 4, 5, 6)], added, [f"t{len(added) + 1}"])
 
 
-def directed() -> Iterator[Form]:
-    """Yield all of these forms, the most different ones first."""
-    for group in (
-        _products,
-        _precise,
-        _across_blocks,
-        _refused_by_schedulers,
-        _large,
-        _asked,
-        _edited,
-        _limits,
-        _parameters,
-    ):
-        yield from group()
+def _evaluated() -> Iterator[Form]:
+    """Yield forms for branches that the drawn forms lack, many of them of the evaluation of kernels."""
+    alone = (("sms", 1),)
+    # Rows that a cluster shares, alone or with the maximum and the sum of exponentials in one exchange.
+    yield _with(replace(softmax(2, 20000), limits=alone), cluster=2)
+    yield _with(centred(2, 2048), cluster=2, threads=(32, 1))
+    # Rows in shared memory without vectors, and weights that begin elsewhere in an access than the rows.
+    yield _with(replace(softmax(2, 30000), limits=alone), vector=1)
+    yield _form(
+        [_t("t0", 40, 1001), _t("t1", 1001)],
+        ["fd.ops.sum(t0, [1], True)", "fd.ops.sub(t0, t2)", "fd.ops.mul(t3, t1)"],
+        ["t4"],
+    )
+    # Columns of Half with sums of Double, which take much shared memory, and columns without vectors.
+    wide = _form(
+        [_t("t0", 300, 512, dtype="Half")],
+        ["fd.ops.cast(t0, dtype=DataType.Double)", "fd.ops.sum(t1, [0], True)", "fd.ops.sub(t1, t2)"],
+        ["t3"],
+        limits=alone,
+    )
+    yield wide
+    yield _with(wide, threads=(32, 32))
+    yield _with(wide, threads=(32, 16))
+    yield _with(replace(centred(40, 512, dim=0), limits=(("sms", 16),)), threads=(32, 8), vector=1)
+    # Slow scalars at a real size, a search without open schedulers, look-ups by conditions, distant parts of an input.
+    yield _form(
+        [_t("t0", 64), Number(name="t1", value=0.5, dtype="Double")],
+        ["fd.ops.pow(t1, 2.5)", "fd.ops.mul(t0, t2)"],
+        ["t3"],
+        real=((1 << 26,),),
+    )
+    yield replace(centred(16, 64), strategy="fastest", questions=("proposed",))
+    yield _form(
+        [_t("t0", 30, 40)],
+        [
+            "fd.ops.iota(40, 0, 1, dtype=DataType.Int)",
+            "fd.ops.where(fd.ops.lt(t1, 20), t1, fd.ops.sub(39, t1))",
+            "fd.ops.index_select(t0, t2, 1)",
+            "fd.ops.exp(t3)",
+        ],
+        ["t4"],
+        target="cpu",
+        questions=("host",),
+    )
+    yield _form(
+        [_t("t0", 20000)],
+        ["fd.ops.slice(t0, [0], [900])", "fd.ops.slice(t0, [12000], [12900])", "fd.ops.add(t1, t2)"],
+        ["t3"],
+        target="cpu",
+        questions=("host",),
+    )
+    yield replace(elements(9, 9), questions=("links",))
+    yield _form([_t("t0", 5)], [], ["t0"], questions=("reversed",))
+    # Conversions, and a branch inside the opposite one.
+    yield _form([_t("t0", 300, dtype="ComplexFloat")], ["fd.ops.cast(t0, dtype=DataType.Float)"], ["t1"])
+    yield _form([_t("t0", 300)], ["fd.ops.cast(t0, dtype=DataType.Float8_e4m3fn)"], ["t1"])
+    yield _form(
+        [_t("t0", 5, 30), _t("t1", 7, 30), _t("t2", 5, 30)],
+        [
+            "fd.ops.cat([t0, t1], 0)",
+            "fd.ops.slice(t3, [5, 0], [12, 30])",
+            "fd.ops.cat([t2, t4], 0)",
+            "fd.ops.exp(t5)",
+            "fd.ops.mul(t6, t3)",
+        ],
+        ["t7"],
+    )
+    # Many values of columns, an input that blocks of looked-up rows share, one that is repeated, one read transposed.
+    factors = [_t(f"w{n}", 64, dtype="Double") for n in range(9)]
+    products = [((f"p{n}",), f"fd.ops.mul({f'p{n - 1}' if n else 't0'}, w{n})") for n in range(9)]
+    yield _form([_t("t0", 600, 64, dtype="Double"), *factors], [*products, (("t1",), "fd.ops.sum(p8, [0])")], ["t1"])
+    yield _form(
+        [_t("t0", 4, 32768), _t("t1", 8, dtype="Int", below=4), _t("t2", 32768, dtype="Double")],
+        ["fd.ops.index_select(t0, t1, 0)", "fd.ops.mul(t3, t2)"],
+        ["t4"],
+    )
+    yield _form(
+        [_t("t0", 10), _t("t1", 40)],
+        [
+            "fd.ops.broadcast_in_dim(t0, [10, 4], [0])",
+            "fd.ops.reshape(t2, [40])",
+            "fd.ops.add(t3, t1)",
+            "fd.ops.sum(t4, [0])",
+            "fd.ops.exp(t0)",
+        ],
+        ["t5", "t6"],
+    )
+    yield _form(
+        [_t("t0", 64, 64)],
+        ["fd.ops.exp(t0)", "fd.ops.permute(t1, [1, 0])", "fd.ops.add(t0, t2)", "fd.ops.sum(t3, [1])"],
+        ["t4"],
+        is_open=True,
+    )
+    # Rows in shared memory of an input without accesses of several elements, and a chain that begins with a known part.
+    yield replace(softmax(2, 30000), inputs=(_t("t0", 2, 30000, step=2),), limits=alone)
+    scaled = [f"fd.ops.mul(t{n}, 1.01)" for n in range(38)]
+    yield _form([_t("t0", 16, 16)], scaled[:28], ["t28"], strategy="fastest")
+    yield _form([_t("t0", 16, 64)], ["fd.ops.sum(t0, [1])", *scaled[1:]], ["t38"], strategy="fastest")
+    # So many random numbers that a loop of a CPU kernel is divided into functions, one of them with a branch.
+    numbers = [
+        call
+        for n in range(36)
+        for call in (
+            ((f"r{n}",), "fd.ops.rand_like(t0)"),
+            ((f"m{n}",), f"fd.ops.mul({f'a{n - 1}' if n else 't3'}, 1.5)"),
+            ((f"a{n}",), f"fd.ops.add(m{n}, r{n})"),
+        )
+    ]
+    padded = (("t2",), "fd.ops.pad(t1, [1, 1])"), (("t3",), "fd.ops.add(t0, t2)")
+    yield _form([_t("t0", 200), _t("t1", 198)], [*padded, *numbers], ["a35"], target="cpu", questions=("links",))
+    # Rows of Double that a CPU reads in bands, and rows that one block computes in turn with two reductions.
+    yield _form(
+        [_t("t0", 64, 512, dtype="Double", order=(1, 0)), _t("t1", 64, 512, dtype="Double")],
+        ["fd.ops.add(t0, t1)", "fd.ops.sum(t2, [1])"],
+        ["t3"],
+        target="cpu",
+    )
+    small = (("registers", 4096), ("shared_per_block", 0), ("sms", 1))
+    yield replace(softmax(2, 40000), is_open=True, limits=small)
+    # Axes that are broadcast twice, rows that are loaded ahead of their turn, many inputs that are transposed alike.
+    meeting = (
+        "fd.ops.broadcast(t0, [False, True])",
+        "fd.ops.mul(t2, fd.ops.broadcast(t1, [True, False]))",
+        "fd.ops.broadcast(t0, [False, True])",
+        "fd.ops.add(t4, fd.ops.broadcast(t1, [True, False]))",
+    )
+    yield _form([_t("t0", 8), _t("t1", 16)], meeting, ["t3", "t5"])
+    ahead = backward(300, 64)
+    yield _with(replace(ahead, inputs=(_t("t0", 300, 64, step=2), *ahead.inputs[1:])), unroll=2)
+    turned = [((f"p{n}",), f"fd.ops.permute(t{n}, [1, 0])") for n in range(6)]
+    terms = [*(f"p{n}" for n in range(6)), *(f"t{n}" for n in range(6, 12))]
+    added = [((f"a{n}",), f"fd.ops.add({f'a{n - 1}' if n > 1 else terms[0]}, {terms[n]})") for n in range(1, 12)]
+    matrices = [_t(f"t{n}", 64, 64) for n in range(12)]
+    yield _form(matrices, [*turned, *added, (("s",), "fd.ops.sum(a11, [1])")], ["s"])
+    # Positions that are data: values behind them that are expensive or constant, and loads along windows.
+    table, places = _t("t0", 8, 40), _t("t1", 8, 3, dtype="Int", below=40)
+    calls = ["fd.ops.exp(t0)", "fd.ops.pad(t2, [2, 1])", "fd.ops.exp(t3)", "fd.ops.take_along_axis(t4, t1, 1)"]
+    yield _form([table, places], calls, ["t5"], is_open=True)
+    yield _form(
+        [table, replace(places, shape=(8, 1))],
+        [
+            "fd.ops.full([8, 40], 2.0, DataType.Float)",
+            "fd.ops.take_along_axis(t2, t1, 1)",
+            "fd.ops.sum(t0, [1], True)",
+            "fd.ops.add(t3, t4)",
+            "fd.ops.sub(t0, t5)",
+        ],
+        ["t6"],
+    )
+    yield _form(
+        [_t("t0", 64, 40), _t("t1", 64, 40, dtype="Int", below=40)],
+        ["fd.ops.gather(t0, t1, 1)", "fd.ops.pad(t1, [3, 2])", "fd.ops.pad(t2, [3, 2])", "fd.ops.add(t3, t4)"],
+        ["t5"],
+        is_open=True,
+    )
+    yield from _scheduled_by_hand()
+
+
+def _scheduled_by_hand() -> Iterator[Form]:
+    """Yield forms with schedules by hand: sums in shared memory, repeated sums, reads of other elements."""
+    rows = (
+        "tensors[1].parallelize(0, ParallelType.grid_x)",
+        "tensors[1].parallelize(1, ParallelType.block_x)",
+        "tensors[2].parallelize(0, ParallelType.grid_x)",
+        "tensors[3].parallelize(0, ParallelType.grid_x)",
+        "tensors[3].parallelize(1, ParallelType.block_x)",
+    )
+    yield replace(centred(8, 96), actions=(*rows, "tensors[1].set_memory_type(MemoryType.shared)"))
+    yield replace(centred(8, 96), actions=(rows[1], rows[4], "fd.sched.inline_most()"))
+    yield replace(
+        _form([_t("t0", 8, 96)], ["fd.ops.sum(t0, [1])"], ["t1"]),
+        actions=(
+            "tensors[1].split(1, 32)",
+            "tensors.append(tensors[1].rfactor([1]))",
+            "tensors[2].set_memory_type(MemoryType.shared)",
+            "tensors[2].parallelize(1, ParallelType.block_x)",
+            "tensors[1].parallelize(1, ParallelType.block_x)",
+        ),
+    )
+    yield replace(
+        _form([_t("t0", 4, 6)], ["fd.ops.exp(t0)", "fd.ops.permute(t1, [1, 0])"], ["t2"]),
+        actions=(
+            "tensors[1].merge(0)",
+            "tensors[2].merge(0)",
+            "tensors[1].parallelize(0, ParallelType.block_x)",
+            "tensors[2].parallelize(0, ParallelType.block_x)",
+            "tensors[1].set_memory_type(MemoryType.shared)",
+        ),
+    )
+    yield replace(
+        _form([_t("t0", 8, 4, 6)], ["fd.ops.sum(t0, [1, 2])", "fd.ops.pad(t1, [1, 1])"], ["t2"]),
+        actions=(
+            "tensors[1].merge(1)",
+            "tensors[1].split(1, 4)",
+            "tensors[1].parallelize(0, ParallelType.block_x)",
+            "tensors[2].parallelize(0, ParallelType.block_x)",
+            "tensors[1].set_memory_type(MemoryType.shared)",
+        ),
+    )
+    yield replace(
+        _form(
+            [_t("t0", 5, 1)],
+            ["fd.ops.exp(t0)", "fd.ops.pad(t1, [1, 1])", "fd.ops.slice(t2, [0, 1], [5, 2])", "fd.ops.neg(t3)"],
+            ["t4"],
+        ),
+        actions=("fd.sched.inline_most()",),
+    )
+
+
+_GROUPS = (
+    _products,
+    _precise,
+    _across_blocks,
+    _refused_by_schedulers,
+    _large,
+    _asked,
+    _edited,
+    _limits,
+    _parameters,
+    _evaluated,
+)
+
+
+def directed(group: str = "") -> Iterator[Form]:
+    """Yield the forms of a group, or of all groups, the most different ones first."""
+    for forms in _GROUPS:
+        if group in {"", forms.__name__.removeprefix("_")}:
+            yield from forms()

@@ -8,12 +8,14 @@ from random import Random
 import pytest
 
 from fuser_lab.codegen import kernel_eval
+from tests.forms import untaken
 from tests.forms.check import loops_of, made
 from tests.forms.corpus import Covered, Result, minimal, numbered, read, result_of, write
 from tests.forms.directed import backward
 from tests.forms.draw import changed, drawn
 from tests.forms.form import Change, Form, Given, form_of
 from tests.forms.trace import ROOT, Tracer, Untraced, branches, errors, missing
+from tests.forms.untaken import UNTAKEN, Source, reasons, stale
 
 SUM = Form(
     inputs=(Given(name="t0", shape=(3, 5), dtype="Float", order=(1, 0)),), outputs=("t2",),
@@ -116,3 +118,32 @@ def test_the_smallest_corpus_takes_every_arc() -> None:
     arcs = [frozenset({("m", 1, 2), ("m", 2, 3)}), frozenset({("m", 2, 3)}), frozenset({("m", 3, 4)})]
     results = [Result(form=SUM, number=n, arcs=some) for n, some in enumerate(arcs)]
     assert [one.number for one in minimal(results)] == [0, 2]
+
+
+def test_untaken_branches_are_between_lines_that_exist() -> None:
+    for modules in UNTAKEN.values():
+        for module, pairs in modules.items():
+            text = "\n".join(["", *Source.of(module).lines])
+            assert [start for pair in pairs for start in pair if f"\n{start}" not in text] == []
+
+
+def test_a_listed_branch_that_a_kernel_takes_or_that_does_not_exist_is_stale() -> None:
+    module = "codegen/cache_lines"
+    source, (first, then) = Source.of(module), min(branches(module)[module])
+    pair = source.line(first), source.line(then)
+    listed = {"a reason": {module: [pair]}}
+    assert list(stale(listed, ())) == []
+    (taken,) = stale(listed, {(module, first, then)})
+    assert taken.endswith("is taken by a kernel.")
+    (gone,) = stale({"a reason": {module: [(pair[1], pair[0])]}}, ())
+    assert gone.endswith("does not exist.")
+    (missing_module,) = stale({"a reason": {"codegen/no_module": [pair]}}, ())
+    assert missing_module == "there is no module codegen/no_module."
+
+
+def test_reasons_are_those_of_the_listed_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(module="codegen/some", lines=("if a:", "return b", "return c"))
+    monkeypatch.setattr(untaken, "UNTAKEN", {"a is true": {"codegen/some": [("if a:", "return c"), ("return c", "")]}})
+    assert reasons(source, 1, 3) == ("a is true",)
+    assert reasons(source, 3, -1) == ("a is true",)
+    assert reasons(source, 1, 2) == ()

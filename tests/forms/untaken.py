@@ -1,0 +1,149 @@
+"""Branches of code generation and scheduling that no kernel form takes, with the reasons."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.forms.trace import ROOT, Arc, branches
+
+# By reason and module: how the line begins that a branch leads from, and the line that it leads to, which is empty at
+# the end of a function. Texts remain when lines are inserted elsewhere.
+UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
+    "Sets of schedulers register when their module is imported, before any form.": {
+        "schedule/sets": [
+            ("if any(chosen.name == known.name or chosen.schedulers == known.schedul", "_SETS.append(chosen)"),
+        ],
+    },
+    "Only for a target that somebody registers beside those of the package.": {
+        "schedule/templates": [
+            ("if choice.target != _DEFAULTS[kind]:", 'args.append(("target", choice.ta'),
+        ],
+    },
+    "nvFuser has this rule, but vectors divide the columns, so that the next configuration always needs more rounds.": {
+        "schedule/outer_launch": [
+            ("if adjusted is not None:", "for place, (wide, across) in enu"),
+            ("if _quotient(groups, following) <= _quotient(groups, wide):", "return None"),
+        ],
+    },
+    "nvFuser has this rule, but a launch that exists fills at least half of the multiprocessors.": {
+        "schedule/outer_persistent": [
+            ("if used < least:", "return no("),
+        ],
+    },
+    "A segment that no scheduler accepts is an error before its kernel is asked for.": {
+        "codegen/generate": [
+            ("if scheduler is None:", 'return "no scheduler accepts it"'),
+        ],
+    },
+    "InnerOuterPersistent accepts only segments with elements and with reductions of both kinds.": {
+        "codegen/gpu_backward": [
+            ("if not columns or len(columns) == len(reductions):", "return None"),
+            ("if not nest.kept or not nest.reduced or prod(a.extent for a in nest.ax", "return None"),
+        ],
+    },
+    "Outputs without elements have no nest, so phases store something, and loops over blocks have iterations.": {
+        "codegen/emitter": [
+            ("if not phase.body:", 'self._line("pass")'),
+        ],
+        "codegen/kernel_eval": [
+            ("if count:", "self._env, self._mask, self._wid"),
+        ],
+    },
+    "Sizes are constants while indices are simplified; only the printed kernel takes them as arguments.": {
+        "codegen/index_math": [
+            ("if not right.parts:", "return Linear(0, ((term, 1),))"),
+        ],
+    },
+    "The values at one point of a nest have no loops.": {
+        "codegen/nests": [
+            ("if isinstance(statement, Loop):", "return True"),
+        ],
+    },
+    "Writers give a loop the same bounds in all threads of a block; the verifier allows for others.": {
+        "codegen/kernel_verifier": [
+            ("if self._varies(loop.start) or self._varies(loop.stop):", "self._divides = loop"),
+        ],
+    },
+    "Conditions that always hold are left out before.": {
+        "codegen/scheduled_lowering": [
+            ("if not isinstance(part, Const) or not part.value:", "for part in dict.fromkeys(simpli"),
+        ],
+    },
+    "Bounds of loops are not read from memory.": {
+        "codegen/kernel_steps": [
+            ("if value is None:", "return 0"),
+        ],
+    },
+    "Outputs are stored at positions that follow from the loops, not at positions in memory.": {
+        "codegen/vectorize": [
+            ("if _loads(position) or not (names - {around.loop.var}).isdisjoint(arou", "return None"),
+        ],
+    },
+    "Rounding an integer is a copy, so no kernel rounds one.": {
+        "codegen/emitter": [
+            ('if fn in {"floor", "ceil", "round", "trunc"}:', "return self._strong(args[0])"),
+        ],
+    },
+    "Conditions under which a tensor without elements would be read never hold.": {
+        "codegen/kernel_eval": [
+            ("if not len(stored):", "return np.zeros(self._mask.shape"),
+        ],
+    },
+    "Results are combined among at least two lanes.": {
+        "codegen/numba_cuda": [
+            ("if lanes == 1:", "return"),
+        ],
+    },
+    "Branches in loops over vectors contain only values, stores and branches.": {
+        "codegen/vectorize": [
+            ("case Let(value=value) | Store(value=value):", "case _:"),
+        ],
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The lines of a module, without indentation."""
+
+    module: str
+    lines: tuple[str, ...]
+
+    @classmethod
+    def of(cls, module: str) -> "Source":
+        """Return a module's lines."""
+        text = (ROOT / f"{module}.py").read_text()
+        return cls(module=module, lines=tuple(line.strip() for line in text.splitlines()))
+
+    def line(self, number: int) -> str:
+        """Return a line; a number below 1 is the end of a function, which has no text."""
+        return self.lines[number - 1] if number > 0 else ""
+
+
+def reasons(source: Source, first: int, then: int) -> tuple[str, ...]:
+    """Return the listed reasons why no kernel takes a branch between two lines."""
+    return tuple(
+        reason for reason, modules in UNTAKEN.items()
+        if any(_leads(pair, source, first, then) for pair in modules.get(source.module, ()))
+    )
+
+
+def stale(
+    listed: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]], taken: Collection[Arc],
+) -> Iterator[str]:
+    """Yield which listed branches do not exist, or are taken by kernels wherever these texts occur."""
+    for module in sorted({module for modules in listed.values() for module in modules}):
+        if not (ROOT / f"{module}.py").exists():
+            yield f"there is no module {module}."
+            continue
+        source, every = Source.of(module), branches(module)[module]
+        for pair in (pair for modules in listed.values() for pair in modules.get(module, ())):
+            matching = [(module, first, then) for first, then in every if _leads(pair, source, first, then)]
+            if all(branch in taken for branch in matching):
+                why = "is taken by a kernel" if matching else "does not exist"
+                yield f"the branch of {module} from {pair[0]!r} to {pair[1]!r} {why}."
+
+
+def _leads(pair: tuple[str, str], source: Source, first: int, then: int) -> bool:
+    """Whether a branch leads from a line that begins like the first of two texts to one that begins like the second."""
+    a, b = source.line(first), source.line(then)
+    return a.startswith(pair[0]) and (b.startswith(pair[1]) if pair[1] else not b)
