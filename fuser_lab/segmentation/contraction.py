@@ -6,7 +6,7 @@ nothing about the schedulers, unlike rules that merge a producer because schedul
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser_lab.segmentation.bounds import Conflicts, Flow, Space, bits
 from fuser_lab.segmentation.packing import Link, packed_paths
@@ -167,7 +167,7 @@ def _flows(space: Space, home: dict[int, int]) -> Iterator[Flow]:
             readers |= 1 << home[i]
         readers &= ~at
         if readers or kept:
-            yield Flow(name=flow.name, bytes=flow.bytes, producer=at, readers=readers, kept=kept)
+            yield replace(flow, producer=at, readers=readers, kept=kept, parts=())
 
 
 def _clique(blocks: Blocks, among: int, start: int) -> int:

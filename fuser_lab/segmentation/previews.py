@@ -6,7 +6,7 @@ from itertools import pairwise
 from time import monotonic
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label
-from fuser_lab.cost.traffic import CostModel, traffic
+from fuser_lab.cost.traffic import CostModel, traffic, traffic_of
 from fuser_lab.cost.verdict import Verdict
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import Attempt, DecisionLog, Kind, group_text
@@ -263,7 +263,7 @@ class Previews:
     def _after(self, kind: str, regrouping: Regrouping, log: DecisionLog) -> Amount:
         if kind != "move" and self._is_plain(regrouping):  # only a move may close a cycle that was not checked
             groups = (candidate(self._segmented.fusion, part) for part in regrouping.parts)
-            parts = sum(_bytes(one.tensor_inputs, one.outputs) for one in groups)
+            parts = sum(traffic_of(one.exprs, one.tensor_inputs, one.outputs).total for one in groups)
             moved = self.before.moved - sum(self._moved[index] for index in regrouping.gone) + parts
             return self._amount(self.before.segments - len(regrouping.gone) + len(regrouping.parts), moved)
         made = edits.rebuilt(self._segmented, regrouping, self._oracle, log)
@@ -341,10 +341,6 @@ def _rule(edit: _Edit, regrouping: Regrouping) -> str:
     takes = "" if answer is None or answer.chosen is None else answer.chosen.value
     what = "both" if kind == "glue" else f"S{arguments[1]} with {arguments[0]}"
     return f"The {takes} scheduler accepts {what}."
-
-
-def _bytes(read: Iterable[TensorView], written: Iterable[TensorView]) -> int:
-    return sum(tv.nbytes for tv in read) + sum(tv.nbytes for tv in written)
 
 
 def _signed(amount: float, label: Callable[[float], str]) -> str:
