@@ -1,8 +1,8 @@
 """Which elements of its operands a segment reads: of a look-up's table only the rows, of a slice's operand the slice.
 
 Parts are followed from the results of a segment back to what it reads. A part is a box of positions and a bound on the
-number of elements, which is smaller than the box for look-ups at positions that are data. Both bound from above: several
-parts of a tensor are joined to the box around them, and two look-ups may read the same row.
+number of elements, which is smaller than the box for look-ups at positions that are data. Both bound from above:
+several parts of a tensor are joined to the box around them, and two look-ups may read the same row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ Reads = Mapping[TensorView, Mapping[str, Part]]
 
 def chooses(exprs: Iterable[Expr]) -> bool:
     """Return whether some expression may read only a part of an operand; otherwise every operand is read completely."""
-    return any([expr.kind in _CHOOSING for expr in exprs])
+    return any(expr.kind in _CHOOSING for expr in exprs)
 
 
 def parts_read(exprs: Sequence[Expr], results: Iterable[TensorView]) -> Reads:
@@ -112,7 +112,7 @@ def _summed(tensor: TensorView, out: TensorView, part: Part) -> Part:
 
 
 def _looked_up(expr: Expr, part: Part) -> list[tuple[TensorView, Part]]:
-    """Return what a look-up reads: an element of each operand for each element of its result, in the axes they share."""
+    """Return what a look-up reads: an element of each operand for each element of its result, in the shared axes."""
     rule = OPS[expr.op.name].axes
     assert rule is not None
     parts = []

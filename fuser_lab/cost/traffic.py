@@ -1,8 +1,8 @@
 """The cost of segments: the bytes that each reads and writes at a device's bandwidth, plus its launch.
 
 Costs are whole numbers of bytes (a launch counts as the bytes that memory moves in that time), so sums are exact and
-comparisons need no tolerance. Each segment is charged once for each element that it reads and for each that it writes: a
-tensor read by three segments costs one write and three reads, however many edges lead to them. Of a tensor that a
+comparisons need no tolerance. Each segment is charged once for each element that it reads and for each that it writes:
+a tensor read by three segments costs one write and three reads, however many edges lead to them. Of a tensor that a
 segment only slices, or looks up at some positions, it reads only these elements (`fuser_lab.analysis.parts_read`).
 """
 
@@ -69,7 +69,7 @@ def bytes_read(
 ) -> dict[TensorView, int]:
     """Return the bytes of each input that expressions, in order, read as one segment, each element once.
 
-    For look-ups at positions that are data it is the most that they may read: an element for each element of the result.
+    Look-ups at positions that are data count as the most that they may read: an element for each of their results.
     """
     if not chooses(exprs):
         return {tensor: tensor.nbytes for tensor in inputs}

@@ -80,7 +80,7 @@ class PlanBase:
 
     @cached_property
     def idle(self) -> frozenset[int]:
-        """Numbers of the segments that only make views, or results in the memory of other tensors: nothing is launched."""
+        """Numbers of the segments that launch nothing: they make views, or results in the memory of other tensors."""
         from fuser_lab.plan.clock import given_strides, layouts_and_idle
 
         return layouts_and_idle(self.segmented, given_strides(self.inputs))[1]

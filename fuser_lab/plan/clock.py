@@ -30,6 +30,7 @@ from fuser_lab.runtime.aliased_buffers import input_views
 from fuser_lab.runtime.parts import parts_of
 from fuser_lab.runtime.storage import Lifetime, plan_storage
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
+from fuser_lab.segmentation.previews import Amount
 from fuser_lab.targets import on_this_cpu, with_blocks
 
 MOST_LOWERED = 2000  # expressions of a fusion up to which its kernels are lowered for a plan's time: about 3 s
@@ -176,9 +177,20 @@ class ScheduledClock:
             source=", ".join(dict.fromkeys(part.source for part in parts if part.seconds)),
         )
 
+    def amount(self, segmented: SegmentedFusion) -> Amount:
+        """Return the segments of a plan, the bytes that they move, and their predicted time."""
+        layouts, idle = found_layouts(segmented, self._given)
+        moved = sum(group.moved for number, group in enumerate(segmented.groups) if number not in idle)
+        seconds = sum(part.seconds for part in self._parts(segmented, layouts, idle))
+        return Amount(segments=len(segmented.groups), moved=moved, seconds=seconds)
+
     def parts(self, segmented: SegmentedFusion) -> tuple[Prediction, ...]:
         """Return the predicted time of each segment in its plan."""
-        layouts, idle = found_layouts(segmented, self._given)
+        return self._parts(segmented, *found_layouts(segmented, self._given))
+
+    def _parts(
+        self, segmented: SegmentedFusion, layouts: Mapping[str, Layout], idle: frozenset[int],
+    ) -> tuple[Prediction, ...]:
         if len(segmented.fusion.tensor_exprs) > MOST_LOWERED:
             return tuple(
                 _IDLE if number in idle else self._by_bytes(group) for number, group in enumerate(segmented.groups)
@@ -234,9 +246,8 @@ class ScheduledClock:
         """Return the seconds of each segment in its plan: of kernels from their features, of others as predicted."""
         of_kernels = [part if isinstance(part, Features) else None for part in known]
         kernels, rates = kernels_in_plan(segmented, idle, of_kernels), self._device.host
-        seconds = iter(
-            (plan_seconds(kernels, kernel_model(self._device)) if rates is None else host_seconds(kernels, rates)).tolist(),
-        )
+        predicted = host_seconds(kernels, rates) if rates else plan_seconds(kernels, kernel_model(self._device))
+        seconds = iter(predicted.tolist())
         times: list[float | None] = []
         for number, part in enumerate(known):
             in_plan = 0.0 if number in idle else next(seconds)
@@ -248,10 +259,11 @@ class ScheduledClock:
     ) -> tuple[frozenset[int], list[Features | Prediction | None]]:
         """Return which segments are idle, and what is known of each kernel; None for those beyond the limit."""
         layouts, idle = found_layouts(segmented, self._given)
-        return idle, [
-            _IDLE if number in idle else self._kernel(group, layouts) if self._may_ask(group, layouts, limited) else None
-            for number, group in enumerate(segmented.groups)
-        ]
+        known: list[Features | Prediction | None] = []
+        for number, group in enumerate(segmented.groups):
+            is_asked = number not in idle and self._may_ask(group, layouts, limited)
+            known.append(_IDLE if number in idle else self._kernel(group, layouts) if is_asked else None)
+        return idle, known
 
     def _may_ask(self, group: SegmentedGroup, layouts: Mapping[str, Layout], limited: bool) -> bool:
         """Count the expressions of a kernel that a search has not asked for; return False beyond the limit."""

@@ -155,10 +155,11 @@ class ExplainedPlan(PlanBase):
         return ShownCertificate(**values | {"made": tuple(self._origins.items())})
 
     def time_bound(self) -> TimeBound:
-        """Return the plan's predicted time, a lower bound on the predicted time of any plan, and its assumptions.
+        """Return the plan's time by bytes and arithmetic, a lower bound on that of any plan, and its assumptions.
 
         A kernel's time is a launch plus the longer of its bytes at the target's bandwidth and its arithmetic at the
-        target's rates, both from the data sheet. The bound holds for any cut, with or without recomputation.
+        target's rates, both from the data sheet. The bound holds for any cut, with or without recomputation. How
+        kernels are scheduled does not count; it does in `predicted_time`.
         """
         model = time_model_of(self.oracle)
         once = without(self.fusion, self.segmented.replicas)

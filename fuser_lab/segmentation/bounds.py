@@ -36,8 +36,8 @@ class Flow:
     """A tensor between expressions: its bytes, its producer's mask (0: in memory already) and its readers' mask.
 
     ``kept`` says that it must be written in any case, because it is a fusion output. ``bytes`` are those that every
-    segment with a reader reads at least, ``stored`` those that its producer writes. ``parts`` has what each reader reads
-    at least, by its number, if that is not always everything.
+    segment with a reader reads at least, ``stored`` those that its producer writes. ``parts`` has what each reader, by
+    its number, reads at least, if that is not always everything.
     """
 
     name: str
