@@ -5,7 +5,7 @@ number of elements, which is smaller than the box for look-ups at positions that
 several parts of a tensor are joined to the box around them, and two look-ups may read the same row.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -129,19 +129,52 @@ def _moved(expr: Expr, part: Part) -> list[tuple[TensorView, Part]]:
     rule = OPS[expr.op.name].element
     assert rule is not None
     names = [f"i{axis}" for axis in range(len(part.box))]
-    ranges = {name: (low, high - 1) for name, (low, high) in zip(names, part.box, strict=True)}
-    parts: list[tuple[TensorView, Part]] = []
+    whole = {name: (low, high - 1) for name, (low, high) in zip(names, part.box, strict=True)}
+    reads: dict[str, tuple[TensorView, tuple[Term, ...]]] = {}
 
     def read(position: int, at: tuple[Term, ...]) -> Term:
-        value = expr.inputs[position]
+        value, name = expr.inputs[position], f"operand {len(reads)}"
         if isinstance(value, TensorView):
-            box = tuple([_clipped(term, ranges, size) for term, size in zip(at, value.shape, strict=True)])
-            parts.append((value, Part(box, part.elements)))
-        return Var(DataType.Int if value.dtype is DataType.Index else value.dtype, f"operand {position}")
+            reads[name] = value, at
+        return Var(DataType.Int if value.dtype is DataType.Index else value.dtype, name)
 
     index = tuple([Var(DataType.Index, name) for name in names])
-    rule(Element(index=index, read=read, inputs=expr.inputs, out=expr.out, attrs=dict(expr.attrs)))
+    element = rule(Element(index=index, read=read, inputs=expr.inputs, out=expr.out, attrs=dict(expr.attrs)))
+    parts: list[tuple[TensorView, Part]] = []
+    for name, ranges in _reached(element, whole):
+        tensor, at = reads.get(name, (None, ()))
+        if tensor is not None:
+            box = tuple([_clipped(term, ranges, size) for term, size in zip(at, tensor.shape, strict=True)])
+            parts.append((tensor, Part(box, part.elements)))
     return parts
+
+
+def _reached(term: Term, ranges: Mapping[str, Interval]) -> Iterator[tuple[str, Mapping[str, Interval]]]:
+    """Yield the variables of a term, each with the ranges of indices in which it counts."""
+    if any(low > high for low, high in ranges.values()):
+        return
+    match term:
+        case Var(name=name):
+            yield name, ranges
+        case Apply(fn="select", args=(condition, first, second)):
+            yield from _reached(condition, ranges)
+            yield from _reached(first, _narrowed(condition, ranges))
+            yield from _reached(second, _narrowed(condition, ranges, holds=False))
+        case _:
+            for child in term.children:
+                yield from _reached(child, ranges)
+
+
+def _narrowed(condition: Term, ranges: Mapping[str, Interval], *, holds: bool = True) -> Mapping[str, Interval]:
+    """Return the ranges of indices in which a condition holds, or does not."""
+    match condition:
+        case Apply(fn="and", args=(first, second)) if holds:
+            return _narrowed(second, _narrowed(first, ranges))
+        case Apply(fn="lt" | "ge", args=(Var(name=name), Const() as limit)) if name in ranges:
+            (low, high), bound = ranges[name], int(limit.value.real)
+            is_below = (condition.fn == "lt") == holds
+            return {**ranges, name: (low, min(high, bound - 1)) if is_below else (max(low, bound), high)}
+    return ranges
 
 
 def _clipped(term: Term, ranges: Mapping[str, Interval], size: int) -> Interval:

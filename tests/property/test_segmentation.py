@@ -138,8 +138,8 @@ def test_previews_are_what_edits_give(fusion, oracle, anew, data):
     model = CostModel()
 
     def amount(some):
-        moved = sum(group.moved for group in some.groups)
-        return Amount(segments=len(some.groups), moved=moved, seconds=model.seconds(moved) + len(some.groups) * model.launch)
+        moved, count = sum(group.moved for group in some.groups), len(some.groups)
+        return Amount(segments=count, moved=moved, seconds=model.seconds(moved) + count * model.launch)
 
     previews = Previews(segmented, oracle, model, amount)
     last = len(segmented.groups) - 1
