@@ -37,4 +37,7 @@ def test_views_move_nothing():
         fd.add_output(fd.ops.permute(x, [1, 0]))
         fd.add_output(fd.ops.exp(x))
     plan = fl.segment(fd)
-    assert sorted((s.is_view, s.bytes) for s in plan.segments) == [(False, 2 * 4 * 64 * 32), (True, 0)]
+    views = [segment for segment in plan.segments if segment.is_view]
+    assert views
+    assert sum(segment.bytes for segment in views) == 0
+    assert sum(segment.bytes for segment in plan.segments) == 2 * 4 * 64 * 32
