@@ -62,17 +62,17 @@ def chooses(exprs: Iterable[Expr]) -> bool:
 
 def parts_read(exprs: Sequence[Expr], results: Iterable[TensorView]) -> Reads:
     """Return the parts of tensors that expressions, in order, read to compute results: by tensor, then by reader."""
-    wanted: dict[TensorView, Part] = {tensor: Part.of(tensor) for tensor in results}
+    needed: dict[TensorView, Part] = {tensor: Part.of(tensor) for tensor in results}
     reads: dict[TensorView, dict[str, Part]] = {}
     for expr in reversed(exprs):
-        parts = [wanted[tensor] for tensor in expr.tensor_outputs if tensor in wanted]
+        parts = [needed[tensor] for tensor in expr.tensor_outputs if tensor in needed]
         if not parts:
             continue
         part = parts[0] if len(expr.tensor_outputs) == 1 else None
         for tensor, read in _operands(expr, part):
             by_reader = reads.setdefault(tensor, {})
             by_reader[expr.name] = by_reader[expr.name].joined(read) if expr.name in by_reader else read
-            wanted[tensor] = wanted[tensor].joined(read) if tensor in wanted else read
+            needed[tensor] = needed[tensor].joined(read) if tensor in needed else read
     return reads
 
 
@@ -101,13 +101,13 @@ def _fitting(tensor: TensorView, part: Part) -> Part:
 
 def _summed(tensor: TensorView, out: TensorView, part: Part) -> Part:
     """Return the elements that a reduction reads for a part of its result."""
-    kept = [n for n, axis in enumerate(out.domain.logical) if not axis.is_reduction]
-    if len(kept) != len(part.box) or len(out.domain.logical) != tensor.ndim:
+    places = [n for n, axis in enumerate(out.domain.logical) if not axis.is_reduction]
+    if len(places) != len(part.box) or len(out.domain.logical) != tensor.ndim:
         return Part.of(tensor)
     box = [(0, size) for size in tensor.shape]
-    for place, axis in enumerate(kept):
+    for place, axis in enumerate(places):
         box[axis] = part.box[place]
-    each = prod([size for axis, size in enumerate(tensor.shape) if axis not in kept])
+    each = prod([size for axis, size in enumerate(tensor.shape) if axis not in places])
     return Part(tuple(box), part.most * each)
 
 

@@ -289,15 +289,15 @@ class ScheduledClock:
 
     def _kernel(self, group: SegmentedGroup, layouts: Mapping[str, Layout]) -> Features | Prediction:
         request = self._asked_for(group, layouts)
-        known = None if request is None else _lowered(request)
-        if request is None or known is None:
+        lowered = None if request is None else _lowered(request)
+        if request is None or lowered is None:
             return self._evaluated(group)
-        if known.features is None:
+        if lowered.features is None:
             return Prediction(seconds=0.0, low=0.0, high=0.0, source="tensors without elements, which need no kernel")
-        if isinstance(known.features, KernelFeatures):
-            return known.features
-        names = zip(known.names, _names(request.fusion), strict=True)
-        return known.features.over({before: name for before, name in names if before != name})
+        if isinstance(lowered.features, KernelFeatures):
+            return lowered.features
+        names = zip(lowered.names, _names(request.fusion), strict=True)
+        return lowered.features.over({before: name for before, name in names if before != name})
 
     def _evaluated(self, group: SegmentedGroup) -> Prediction:
         """Return the time of a segment that the array library computes, from its bytes and arithmetic.

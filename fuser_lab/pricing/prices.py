@@ -411,8 +411,7 @@ correctness does not need the rule.{smaller}{over}
 {script.strip()}
 ```
 
-Found by fuser_lab {__version__}: `fl.price(fd, inputs).issue({row.rule!r})`. Times are predicted from bytes and
-launches.
+Found by fuser_lab {__version__}: `fl.price(fd, inputs).issue({row.rule!r})`. Times are predicted, not measured.
 """
 
 
