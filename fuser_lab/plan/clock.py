@@ -195,13 +195,13 @@ class ScheduledClock:
             return tuple(
                 _IDLE if number in idle else self._by_bytes(group) for number, group in enumerate(segmented.groups)
             )
-        known = [
+        answers = [
             _IDLE if number in idle else self._kernel(group, layouts) for number, group in enumerate(segmented.groups)
         ]
-        times = self._times(segmented, idle, known)
+        times = self._times(segmented, idle, answers)
         return tuple(
             part if isinstance(part, Prediction) else prediction_of(part, self._device, seconds)
-            for part, seconds in zip(known, times, strict=True)
+            for part, seconds in zip(answers, times, strict=True)
         )
 
     def alone(self, segmented: SegmentedFusion, number: int) -> Prediction:
@@ -216,8 +216,8 @@ class ScheduledClock:
 
     def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
         """Return the predicted seconds of each segment in its plan; None for segments beyond the limit."""
-        idle, known = self._known(segmented, limited=limited)
-        return self._times(segmented, idle, known)
+        idle, answers = self._known(segmented, limited=limited)
+        return self._times(segmented, idle, answers)
 
     def is_sure(self, faster: SegmentedFusion, slower: SegmentedFusion) -> bool:
         """Return whether one plan is predicted to be faster than another with each rate halved and doubled.
@@ -234,22 +234,22 @@ class ScheduledClock:
 
     def _summed(self, segmented: SegmentedFusion) -> Callable[[HostRates], float]:
         """Return the function that predicts the seconds of a plan from rates of a CPU."""
-        idle, known = self._known(segmented, limited=False)
-        others = sum(part.seconds for part in known if isinstance(part, Prediction))
-        of_kernels = [part if isinstance(part, Features) else None for part in known]
+        idle, answers = self._known(segmented, limited=False)
+        others = sum(part.seconds for part in answers if isinstance(part, Prediction))
+        of_kernels = [part if isinstance(part, Features) else None for part in answers]
         kernels = kernels_in_plan(segmented, idle, of_kernels)
         return lambda rates: others + float(np.nansum(host_seconds(kernels, rates)))
 
     def _times(
-        self, segmented: SegmentedFusion, idle: frozenset[int], known: Sequence[Features | Prediction | None],
+        self, segmented: SegmentedFusion, idle: frozenset[int], answers: Sequence[Features | Prediction | None],
     ) -> list[float | None]:
         """Return the seconds of each segment in its plan: of kernels from their features, of others as predicted."""
-        of_kernels = [part if isinstance(part, Features) else None for part in known]
+        of_kernels = [part if isinstance(part, Features) else None for part in answers]
         kernels, rates = kernels_in_plan(segmented, idle, of_kernels), self._device.host
         predicted = host_seconds(kernels, rates) if rates else plan_seconds(kernels, kernel_model(self._device))
         seconds = iter(predicted.tolist())
         times: list[float | None] = []
-        for number, part in enumerate(known):
+        for number, part in enumerate(answers):
             in_plan = 0.0 if number in idle else next(seconds)
             times.append(in_plan if isinstance(part, Features) else None if part is None else part.seconds)
         return times
@@ -259,11 +259,11 @@ class ScheduledClock:
     ) -> tuple[frozenset[int], list[Features | Prediction | None]]:
         """Return which segments are idle, and what is known of each kernel; None for those beyond the limit."""
         layouts, idle = found_layouts(segmented, self._given)
-        known: list[Features | Prediction | None] = []
+        answers: list[Features | Prediction | None] = []
         for number, group in enumerate(segmented.groups):
             is_asked = number not in idle and self._may_ask(group, layouts, limited)
-            known.append(_IDLE if number in idle else self._kernel(group, layouts) if is_asked else None)
-        return idle, known
+            answers.append(_IDLE if number in idle else self._kernel(group, layouts) if is_asked else None)
+        return idle, answers
 
     def _may_ask(self, group: SegmentedGroup, layouts: Mapping[str, Layout], limited: bool) -> bool:
         """Count the expressions of a kernel that a search has not asked for; return False beyond the limit."""
