@@ -266,7 +266,7 @@ def _header(plan: PlanLike, drawing: Drawing, title: str | None) -> Header:
     ends = {t.name: t for t in fusion.tensor_inputs if t in fusion.users}
     ends |= {t.name: t for t in fusion.outputs if t in fusion.producers}
     read: dict[Any, int] = {}
-    if chooses(fusion.tensor_exprs) and not any(tensor.domain.sizes is None for tensor in fusion.tensors.values()):
+    if hasattr(plan, "segmented") and chooses(fusion.tensor_exprs):  # a plan's sizes are known, a picture's need not be
         read = bytes_read(fusion.tensor_exprs, fusion.tensor_inputs, fusion.outputs)
     passed = {edge.tensor: edge.bytes for edge, _ in crossing(drawing.edges) if edge.kind == "boundary"}
     return Header(
