@@ -11,7 +11,7 @@ import numpy as np
 
 from fuser_lab.api import FusionDefinition, segment
 from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
-from fuser_lab.codegen.kernel_eval import evaluate_kernel
+from fuser_lab.codegen.kernel_eval import Lanes, evaluate_kernel
 from fuser_lab.codegen.layout import dense_strides, layout_of
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType, from_numpy, number_of
@@ -110,11 +110,12 @@ def kernel_of(part: Any, strides: Strides, target: str) -> GeneratedKernel:
 def lock_step(
     plan: Plan, inputs: Sequence[Any], target: str,
     kernel: Callable[[Any, Strides, str], GeneratedKernel] = kernel_of,
+    threads: Callable[[Any], Callable[..., Lanes] | None] = lambda _: None,
 ) -> list[np.ndarray]:
     """The outputs of a plan whose kernels for a target NumPy runs; each output element must be written exactly once.
 
     All elements of an expanded axis are one element of memory, which may be written once per element. ``kernel``
-    returns the kernel of a segment for strides of its inputs and a target.
+    returns the kernel of a segment for strides of its inputs and a target, ``threads`` what runs its phases.
     """
     fusion = plan.fusion
     known: dict[str, Any] = dict(zip((v.name for v in fusion.inputs), seeded(fusion, inputs), strict=True))
@@ -129,13 +130,16 @@ def lock_step(
                 near(known[tv.name], results[tv.name], 0.0, f"{tv.name} as it is stored")
         else:
             strides = {n: s for n, s in given.items() if n in part.fusion.tensors}
-            _run_kernel(part, known, strides, target, kernel(part, strides, target))
+            _run_kernel(part, known, strides, target, kernel(part, strides, target), threads(part))
     # An input that is both overwritten and returned is returned with its new values.
     written = {target: source for source, target in fusion.aliases}
     return [np.asarray(known[written.get(tv, tv).name]) for tv in fusion.outputs]
 
 
-def _run_kernel(part: Any, known: dict[str, Any], strides: Strides, target: str, made: GeneratedKernel) -> None:
+def _run_kernel(
+    part: Any, known: dict[str, Any], strides: Strides, target: str, made: GeneratedKernel,
+    threads: Callable[..., Lanes] | None,
+) -> None:
     fusion, kernel = part.fusion, made.kernel_ir
     memory: dict[str, Any] = {}
     for value in fusion.inputs:
@@ -151,7 +155,7 @@ def _run_kernel(part: Any, known: dict[str, Any], strides: Strides, target: str,
     computed = [tv for tv in dict.fromkeys(fusion.outputs) if tv not in fusion.inputs]
     for tv in computed:
         memory[tv.name] = np.full(layout_of(tv).size, 77).astype(storage_dtype(tv.dtype))
-    writes = evaluate_kernel(kernel, memory).writes
+    writes = evaluate_kernel(kernel, memory, threads).writes
     for tv in computed:
         expanded = any(axis.expanded is not None for axis in tv.domain.axes)
         if not (writes[tv.name] >= 1 if expanded else writes[tv.name] == 1).all():

@@ -7,12 +7,11 @@ a warp access together are known; values that depend on data are not evaluated. 
 multiplied by the number of warps of the phase.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
@@ -28,7 +27,6 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Scan,
     Scope,
-    Send,
     Statement,
     Store,
     Uniforms,
@@ -37,10 +35,11 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
+from fuser_lab.codegen.samples import GLOBAL, Known, Samples, Value, Whole, from_memory
 from fuser_lab.cost.device import WARP
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Const, Term, Var
+from fuser_lab.ir.term import Apply, Const, Term
 from fuser_lab.ir.transform import ParallelType
 
 SECTOR = 32  # bytes of the smallest memory transaction of a GPU
@@ -51,7 +50,6 @@ _WARPS = 7  # sampled warps per block
 _WALKS = 4  # iterations, over nested loops, up to which short loops are walked completely
 _SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}
 _MEETING = {Scope.BLOCK, Scope.CLUSTER}
-_GLOBAL = {Role.INPUT, Role.OUTPUT, Role.WORKSPACE}
 _PRODUCT = 3  # instructions of a division by a constant: a product, a shift, a correction
 _DIVISION = 20  # instructions of a division by a variable
 _SOFTWARE = 40  # instructions of a conversion to or from eight bits
@@ -69,12 +67,8 @@ _SHIFTED = 8  # instructions per word of a shifted access, which combines two ac
 _SHUFFLES = 5  # per reduction over a warp
 _GOLDEN = (5**0.5 - 1) / 2
 _STEPS = (_GOLDEN, 0.7548776662466927, 0.5698402909980532)  # for nested loops; no ratio is near a simple fraction
-_RANDOM = 2654435761  # Knuth's multiplicative hash
 _UNROLLED = 64  # iterations up to which a compiler unrolls a loop
 _PARTLY = 4  # unroll factor of a longer loop
-_TABLE = 1 << 12  # assumed bound of an integer from memory
-Whole = npt.NDArray[np.int64]
-Known = Whole | None  # by sampled warp, lane and element of a lane; None for data-dependent values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +144,6 @@ def kernel_profile(kernel: Kernel, main: int) -> Profile:
     return Profile(**total, **longest, read=read, written=written)
 
 
-class Found(NamedTuple):
-    """A value, how often a warp computes it (loop-invariant values are hoisted), and whether it depends on data."""
-
-    value: Known
-    times: float
-    gathered: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Touch:
     """The sectors of each sampled warp in one access, -1 for none, and the number of accesses; ``used`` are bytes."""
@@ -168,7 +154,7 @@ class _Touch:
     gathered: bool
 
 
-class _Walk:
+class _Walk(Samples):
     """The sampled warps of a phase; arrays have axes for warps, lanes, and adjacent elements of a lane."""
 
     def __init__(self, phase: Phase) -> None:
@@ -185,7 +171,7 @@ class _Walk:
         self._places = {
             ParallelType.grid_x: block, ParallelType.block_x: thread % x, ParallelType.block_y: thread // x,
         }
-        self._mask: npt.NDArray[np.bool_] = (thread < self._threads) & (block >= 0)
+        super().__init__(phase, (1, 1, 1), (thread < self._threads) & (block >= 0))
         self._times = 1.0  # number of times that a warp that reaches the current statement executes it
         self._turns = 1.0  # iterations of enclosing loops that the compiler unrolls, with hoisted loads
         self._walks = 1  # of the current statement
@@ -193,13 +179,6 @@ class _Walk:
         self._neighbours = 1  # elements of a lane in a VECTORIZE loop
         self._reaching: tuple[Any, float] = (None, 0.0)  # a mask, and the share of all warps that it leaves
         self._waits: dict[int, bool] = {}  # by the id of a statement of the phase, which is walked repeatedly
-        self._env: dict[str, Found] = {}
-        for size in phase.sizes:
-            whole = None if size.dtype.is_float else np.full((1, 1, 1), int(size.value))
-            self._env[size.name] = Found(whole, 0.0)
-        for scalar in phase.scalars:
-            self._env[scalar.name] = Found(None, 0.0)
-        self._seen: dict[Term, Found] = {}
         self._all_warps = float(phase.launch.blocks * per_block)
         self.counts: dict[str, float] = dict.fromkeys((*_SUMMED, *_LONGEST), 0.0)
         self.touched = {"fetched": 0.0, "stored": 0.0}
@@ -222,6 +201,10 @@ class _Walk:
         for name in _SUMMED:
             self.counts[name] *= self._all_warps
         self.counts["warps"] = self._all_warps
+
+    @property
+    def _inside(self) -> float:
+        return self._times
 
     def _count(self, name: str, times: float) -> None:
         self.counts[name] += times
@@ -249,9 +232,9 @@ class _Walk:
         if isinstance(statement, If):
             return not statement.otherwise and self._only_loads(statement.then)
         if isinstance(statement, VectorLoad):
-            return statement.buffer.role in _GLOBAL
+            return statement.buffer.role in GLOBAL
         return any(
-            isinstance(term, Load) and term.buffer.role in _GLOBAL
+            isinstance(term, Load) and term.buffer.role in GLOBAL
             for root in terms_of(statement) for term in root.walk()
         )
 
@@ -274,36 +257,17 @@ class _Walk:
     def _average(self, of_warps: Any) -> float:
         return float((of_warps * self._weights).sum())
 
-    def _statement(self, statement: Statement) -> None:
+    def _other(self, statement: Statement) -> None:
         match statement:
-            case Loop():
-                self._loop(statement)
-            case If():
-                self._if(statement)
-            case Let(name=name, value=value):
-                if name in self._env:
-                    self._seen.clear()
-                found = self._term(value)
-                self._env[name] = Found(None, self._times) if statement.update else found
-            case VectorLoad(buffer=buffer, position=position, count=count, width=width):
+            case VectorLoad(count=count, width=width):
                 self._count("moves", self._reached() * (count // width) * (_SHIFTED if statement.shifted else 1))
-                self._access(buffer, self._term(position), count, width, "fetched")
-            case VectorStore(buffer=buffer, position=position, count=count, width=width):
+            case VectorStore(count=count, width=width):
                 self._count("moves", self._reached() * (count // width))
-                self._access(buffer, self._term(position), count, width, "stored")
-            case Store(buffer=buffer, position=position, value=value) | Send(
-                buffer=buffer, position=position, value=value,
-            ):
-                self._term(value)
-                self._access(buffer, self._term(position), 1, 1, "stored")
-            case Reduce(value=value, scope=scope):
-                self._term(value)
-                self._env[statement.name] = Found(None, self._times)
+            case Reduce(scope=scope):
                 self._count("simple", 2 * _SHUFFLES * self._reached())
                 if scope in _MEETING:
                     self._count("meetings", self._reached())
             case Scan(parts=parts, each=each, scope=scope):
-                self._env[statement.carry.name] = Found(None, self._times)
                 self._count("simple", parts * (2 * each + 2 * _SHUFFLES) * self._reached())
                 if scope in _MEETING:
                     self._count("meetings", self._reached())
@@ -356,7 +320,7 @@ class _Walk:
         return np.asarray((turns * parts.reshape(-1, 1, 1)).astype(np.int64))
 
     def _round(self, loop: Loop, place: Whole, times: float) -> None:
-        self._env[loop.var] = Found(place, times)
+        self._env[loop.var] = Value(place, times)
         self._seen.clear()
         if self._times and self._mask.any():
             self._block(loop.body)
@@ -375,69 +339,34 @@ class _Walk:
         self._mask, self._turns = outer, turns
 
     def _value(self, term: Term) -> Known:
-        return self._term(term).value
+        return self._term(term).numbers
 
-    def _term(self, term: Term) -> Found:
-        match term:
-            case Const():
-                whole = term.dtype.is_integral or term.dtype is DataType.Bool
-                return Found(np.full((1, 1, 1), int(term.value.real)) if whole else None, 0.0)
-            case Var():
-                return self._env.get(term.name, Found(None, self._times))
-        known = self._seen.get(term)
-        if known is None:
-            known = self._seen[term] = self._loaded(term) if isinstance(term, Load) else self._applied(term)
-        return known
-
-    def _loaded(self, load: Load) -> Found:
-        place = self._term(load.position)
-        self._access(load.buffer, place, 1, 1, "fetched")
+    def _loaded(self, load: Load) -> Value:
+        place = self._access(load.buffer, load.position, 1, 1, stored=False)
         if load.buffer.dtype.is_float and load.buffer.dtype.itemsize == 1:
             self._count("simple", _SOFTWARE * self._reached())
-        if place.value is None or not load.dtype.is_integral:
-            return Found(None, self._times)
-        return Found(from_memory(place.value), self._times, load.buffer.role in _GLOBAL)
+        if place.numbers is None or not load.dtype.is_integral:
+            return Value(None, self._times)
+        return Value(from_memory(place.numbers), self._times, load.buffer.role in GLOBAL)
 
-    def _applied(self, term: Term) -> Found:
-        assert isinstance(term, Apply)
-        if term.fn == "select":
-            return self._select(term)
-        parts = [self._term(arg) for arg in term.args]
-        times = max((part.times for part in parts), default=0.0)
+    def _computed(self, term: Apply, inside: float) -> None:
         name, cost = _cost(term)
-        self._count(name, cost * min(times, self._times) * self._active())
-        values = [part.value for part in parts]
-        made = None if any(value is None for value in values) else whole_value(term, values)
-        return Found(made, times, any(part.gathered for part in parts))
+        self._count(name, cost * min(inside, self._times) * self._active())
 
-    def _select(self, term: Apply) -> Found:
-        condition = self._term(term.args[0])
-        holds = None if condition.value is None else condition.value.astype(bool)
-        outer, found, reached = self._mask, list[Found](), list[bool]()
-        for side, arg in enumerate(term.args[1:]):
-            if holds is not None:
-                self._mask = outer & (holds if side == 0 else ~holds)
-            reached.append(bool(self._mask.any()))
-            found.append(self._term(arg) if reached[-1] else Found(None, 0.0))
-            self._mask = outer
-        self._count("simple", min(condition.times, self._times))
-        a, b = found
-        value = a.value if not reached[1] else b.value if not reached[0] else None
-        if all(reached) and holds is not None and a.value is not None and b.value is not None:
-            value = np.where(holds, a.value, b.value)
-        return Found(value, max(condition.times, a.times, b.times), a.gathered or b.gathered)
+    def _chose(self, term: Apply, condition: Value, chosen: Value) -> None:
+        self._count("simple", min(condition.inside, self._times))
 
-    def _access(self, buffer: Buffer, place: Found, count: int, width: int, name: str) -> None:
+    def _access(self, buffer: Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
         """Count an access of the active lanes to ``count`` elements from a position, ``width`` at a time."""
+        place = self._term(position)
         reached = self._reached() * (count // width)
-        if buffer.role not in _GLOBAL:
+        if buffer.role not in GLOBAL:
             self._count("shared_accesses" if buffer.role is Role.SHARED else "moves", reached)
-            return
+            return place
         size, times = buffer.dtype.itemsize, self._times / self._neighbours
-        position = place.value
-        if position is None:  # each lane accesses a different sector
-            position = np.arange(WARP).reshape(1, -1, 1) * LINE
-        starts = np.broadcast_to(position * size, np.broadcast_shapes(position.shape, self._mask.shape))
+        # Without a known position, each lane accesses a different sector.
+        first = np.arange(WARP).reshape(1, -1, 1) * LINE if place.numbers is None else place.numbers
+        starts = np.broadcast_to(first * size, np.broadcast_shapes(first.shape, self._mask.shape))
         mask = np.broadcast_to(self._mask, starts.shape)
         nbytes = count * size
         steps = np.arange(0, nbytes, min(SECTOR, nbytes)).reshape(1, 1, 1, -1)
@@ -446,8 +375,9 @@ class _Walk:
         lines = np.diff(sectors // (LINE // SECTOR), axis=1, prepend=-1) != 0
         self._count("lines", self._average(lines.sum(axis=1)) * times)
         used = self._average(mask.sum(axis=(1, 2))) * nbytes * times
-        touch = _Touch(sectors=sectors, times=times, used=used, gathered=place.gathered or place.value is None)
-        self._sectors.setdefault((name, buffer), []).append(touch)
+        touch = _Touch(sectors=sectors, times=times, used=used, gathered=place.gathered or place.numbers is None)
+        self._sectors.setdefault(("stored" if stored else "fetched", buffer), []).append(touch)
+        return place
 
 
 def _scattered(count: int, most: int) -> list[int]:
@@ -471,7 +401,7 @@ def _distinct(touches: list[_Touch]) -> Iterator[tuple[float, Whole]]:
 
 def _stores(statements: tuple[Statement, ...]) -> bool:
     """Whether any of the statements writes to global memory."""
-    return any(isinstance(one, Store | VectorStore) and one.buffer.role in _GLOBAL for one in walk(statements))
+    return any(isinstance(one, Store | VectorStore) and one.buffer.role in GLOBAL for one in walk(statements))
 
 
 def _cost(term: Apply) -> tuple[str, float]:
@@ -497,29 +427,3 @@ def _cost(term: Apply) -> tuple[str, float]:
     if any(arg.dtype in {DataType.Int, DataType.UInt64} for arg in term.args):
         return of_class, _WIDE
     return of_class, _LONG.get(term.fn, 1)
-
-
-def from_memory(position: Whole) -> Whole:
-    """Return unknown integers at positions: scattered, and equal for equal positions."""
-    return np.asarray((position * _RANDOM >> 8) % _TABLE)
-
-
-def whole_value(term: Apply, values: list[Any]) -> Known:
-    """Return the integer value of a term for values of its arguments; None for other types and functions."""
-    if not (term.dtype.is_integral or term.dtype is DataType.Bool):
-        return None
-    make = _MEANINGS.get(term.fn)
-    if make is None:
-        return None
-    with np.errstate(all="ignore"):
-        return np.asarray(make(*values)).astype(np.int64)
-
-
-_MEANINGS: Mapping[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative,
-    "floordiv": lambda a, b: a // np.where(b == 0, 1, b), "mod": lambda a, b: a % np.where(b == 0, 1, b),
-    "min": np.minimum, "max": np.maximum, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "cast": lambda a: a,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": lambda a: a == 0,
-    "shl": lambda a, b: a << (b & 63), "shr": lambda a, b: a >> (b & 63),
-}

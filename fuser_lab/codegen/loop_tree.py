@@ -14,7 +14,6 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fuser_lab.codegen.kernel_ir import (
     Buffer,
@@ -25,10 +24,9 @@ from fuser_lab.codegen.kernel_ir import (
     Phase,
     Scan,
     Statement,
-    Store,
     Transpose,
 )
-from fuser_lab.codegen.kernel_profile import from_memory, whole_value
+from fuser_lab.codegen.samples import Samples, Value, Whole, from_memory, whole_value
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -49,8 +47,6 @@ _WIDENING: Final = {DataType.BFloat16: 1, DataType.Float8_e4m3fn: 15, DataType.F
 _DIVISION: Final = 5.0  # divisions by a constant that take as long as one by another number
 _COMPLEX: Final = 4.0  # operations of a complex one
 
-Whole = npt.NDArray[np.int64]
-Known = Whole | None  # one number for each sample; None depends on data
 Steps = tuple[tuple[int, int], ...]  # for each digit of a loop, fast ones first: elements apart, and turns
 STILL: Final[Steps] = ((0, 1),)
 
@@ -139,13 +135,6 @@ def loop_tree(phase: Phase) -> Rounds:
     return _Walk(phase).root
 
 
-class _Found(NamedTuple):
-    """A value, and the depth of the innermost loop that it depends on."""
-
-    value: Known
-    depth: int
-
-
 class _Turning(NamedTuple):
     """A loop around the current statement: where it starts, how far from there each sample is, turns, and depth."""
 
@@ -155,21 +144,16 @@ class _Turning(NamedTuple):
     depth: int
 
 
-class _Walk:
+class _Walk(Samples):
     """The samples while a phase is evaluated."""
 
     def __init__(self, phase: Phase) -> None:
         self.root = Rounds(depth=0)
         self._stack = [self.root]
-        self._mask: npt.NDArray[np.bool_] = np.ones(_SAMPLES, bool)
+        super().__init__(phase, (_SAMPLES,), np.ones(_SAMPLES, bool))
         self._loops: dict[str, _Turning] = {}
         self._lets: dict[str, Term] = {}
         self._chosen: list[int] = []  # depths that the conditions around the current statement depend on
-        self._env: dict[str, _Found] = {
-            **{size.name: _Found(None if size.dtype.is_float else _all(int(size.value)), 0) for size in phase.sizes},
-            **{scalar.name: _Found(None, 0) for scalar in phase.scalars},
-        }
-        self._seen: dict[Term, _Found] = {}
         self._moved: dict[tuple[str, int], dict[Term, Whole]] = {}
         self._block(phase.body)
 
@@ -177,44 +161,33 @@ class _Walk:
     def _depth(self) -> int:
         return len(self._stack) - 1
 
+    @property
+    def _inside(self) -> int:
+        return self._depth
+
     def _forget(self) -> None:
-        self._seen.clear()
+        super()._forget()
         self._moved.clear()
 
-    def _block(self, statements: tuple[Statement, ...]) -> None:
-        for statement in statements:
-            self._statement(statement)
+    def _assign(self, statement: Let) -> None:
+        super()._assign(statement)
+        self._stack[-1].accumulates |= statement.update
+        if statement.value.dtype.is_integral and not statement.update:
+            self._lets[statement.name] = statement.value
 
-    def _statement(self, statement: Statement) -> None:
+    def _other(self, statement: Statement) -> None:
         match statement:
-            case Loop():
-                self._loop(statement)
-            case If(condition=condition, then=then, otherwise=otherwise):
-                self._if(self._term(condition), then, otherwise)
-            case Let(name=name, value=value, update=update):
-                if name in self._env:
-                    self._forget()
-                found = self._term(value)
-                self._env[name] = _Found(None, self._depth) if update else found
-                self._stack[-1].accumulates |= update
-                if value.dtype.is_integral and not update:
-                    self._lets[name] = value
-            case Store(buffer=buffer, position=position, value=value):
-                self._term(value)
-                self._access(buffer, position, stored=True)
-                self._convert(buffer.dtype, self._depth)
             case Transpose(rows=rows, columns=columns, source=source):
                 self._count("turned", rows * columns, source.dtype.itemsize, self._depth)
-            case Scan(parts=parts, each=each, buffer=buffer, carry=carry):
+            case Scan(parts=parts, each=each, buffer=buffer):
                 self._count("scanned", parts * each, buffer.dtype.itemsize, self._depth)
-                self._env[carry.name] = _Found(None, self._depth)
             case _:
                 pass
 
     def _loop(self, loop: Loop) -> None:
-        start, stop = self._term(loop.start).value, self._term(loop.stop).value
-        first = _all(0) if start is None else start
-        turns = _all(1) if stop is None else np.maximum(stop - first, 0)
+        start, stop = self._term(loop.start).numbers, self._term(loop.stop).numbers
+        first = self._all(0) if start is None else start
+        turns = self._all(1) if stop is None else np.maximum(stop - first, 0)
         live = turns[self._mask]
         mean, share = float(live.mean()) if live.size else 0.0, self._share
         outside = self._stack[-1]
@@ -231,7 +204,7 @@ class _Walk:
         place = (turns * ((np.arange(_SAMPLES) * spread + 0.5) % 1)).astype(np.int64)
         saved = dict(self._env), self._mask, dict(self._loops)
         self._stack.append(rounds)
-        self._env[loop.var] = _Found(first + place, self._depth)
+        self._env[loop.var] = Value(first + place, self._depth)
         self._loops[loop.var] = _Turning(loop.start, place, turns, self._depth)
         self._mask = self._mask & (turns > 0)
         self._forget()
@@ -240,13 +213,14 @@ class _Walk:
         self._env, self._mask, self._loops = saved
         self._forget()
 
-    def _if(self, condition: _Found, then: tuple[Statement, ...], otherwise: tuple[Statement, ...]) -> None:
+    def _if(self, statement: If) -> None:
         """Walk both sides; what either of them names depends on the condition afterwards."""
-        before, after = dict(self._env), list[dict[str, _Found]]()
-        for side, body in ((True, then), (False, otherwise)):
+        condition = self._term(statement.condition)
+        before, after = dict(self._env), list[dict[str, Value]]()
+        for side, body in ((True, statement.then), (False, statement.otherwise)):
             self._env = dict(before)
             self._forget()
-            with self._where(condition, side) as any_left:
+            with self._where(condition, holds=side) as any_left:
                 if body and any_left:
                     self._block(body)
             after.append(self._env)
@@ -261,13 +235,9 @@ class _Walk:
                 self._env[name] = self._chosen_of(condition, one, other)
         self._forget()
 
-    @staticmethod
-    def _chosen_of(condition: _Found, one: _Found, other: _Found) -> _Found:
-        """Return the first value where a condition is fulfilled, and the second where it is not."""
-        depth = max(condition.depth, one.depth, other.depth)
-        if condition.value is None or one.value is None or other.value is None:
-            return _Found(None, depth)
-        return _Found(np.where(condition.value.astype(bool), one.value, other.value), depth)
+    def _chosen_of(self, condition: Value, first: Value | None, second: Value | None) -> Value:
+        """Return the chosen value; it is not known if no sample takes one of the sides."""
+        return super()._chosen_of(condition, first or Value(None, 0), second or Value(None, 0))
 
     @property
     def _share(self) -> float:
@@ -275,22 +245,16 @@ class _Walk:
         return float(self._mask.mean())
 
     @contextmanager
-    def _where(self, condition: _Found, side: bool) -> Iterator[bool]:
-        """Return a context in which a condition is fulfilled, or is not; and whether some sample is left there.
-
-        One that depends on data is both.
-        """
+    def _where(self, condition: Value, *, holds: bool) -> Iterator[bool]:
         outer = self._mask
-        if condition.value is not None:
-            self._mask = outer & (condition.value.astype(bool) == side)
-        is_certain = condition.value is not None and bool((self._mask == outer).all())
-        self._chosen.append(0 if is_certain else condition.depth)
-        yield bool(self._mask.any())
-        self._chosen.pop()
-        self._mask = outer
+        with super()._where(condition, holds=holds) as any_left:
+            is_certain = condition.numbers is not None and bool((self._mask == outer).all())
+            self._chosen.append(0 if is_certain else int(condition.inside))
+            yield any_left
+            self._chosen.pop()
 
-    def _count(self, name: str, amount: float, size: int, depth: int) -> None:
-        rounds = self._stack[min(depth, self._depth)]
+    def _count(self, name: str, amount: float, size: int, depth: float) -> None:
+        rounds = self._stack[min(int(depth), self._depth)]
         operation = Operation(name, size)
         part = min(self._share / max(rounds.share, 1e-9), 1.0)
         found = rounds.work.setdefault(operation, Amount())
@@ -301,59 +265,25 @@ class _Walk:
         """Whether a condition on the variable of the loop at a depth decides if the current statement is executed."""
         return depth > 0 and any(one >= depth for one in self._chosen)
 
-    def _convert(self, dtype: DataType, depth: int) -> None:
-        """Count the conversion of an element between its dtype in memory and that of arithmetic."""
-        if dtype is DataType.Half:
-            self._count("converted", 1, 4, depth)
-        elif dtype in _WIDENING:
-            self._count("simple", _WIDENING[dtype], 4, depth)
+    def _converted(self, buffer: Buffer, inside: float) -> None:
+        if buffer.dtype is DataType.Half:
+            self._count("converted", 1, 4, inside)
+        elif buffer.dtype in _WIDENING:
+            self._count("simple", _WIDENING[buffer.dtype], 4, inside)
 
-    def _term(self, term: Term) -> _Found:
-        match term:
-            case Const():
-                whole = term.dtype.is_integral or term.dtype is DataType.Bool
-                return _Found(_all(int(term.value.real)) if whole else None, 0)
-            case Var():
-                return self._env.get(term.name, _Found(None, self._depth))
-        known = self._seen.get(term)
-        if known is None:
-            known = self._seen[term] = self._loaded(term) if isinstance(term, Load) else self._applied(term)
-        return known
-
-    def _loaded(self, load: Load) -> _Found:
-        found = self._access(load.buffer, load.position, stored=False)
-        self._convert(load.buffer.dtype, found.depth)
-        if found.value is None or not load.dtype.is_integral:
-            return _Found(None, found.depth)
-        return _Found(from_memory(found.value), found.depth)
-
-    def _applied(self, term: Term) -> _Found:
-        assert isinstance(term, Apply)
-        if term.fn == "select":
-            return self._selected(term)
-        parts = [self._term(arg) for arg in term.args]
-        depth = max((part.depth for part in parts), default=0)
+    def _computed(self, term: Apply, inside: float) -> None:
         operation, amount = _operation(term)
         if amount:
-            self._count(operation.name, amount, operation.size, depth)
+            self._count(operation.name, amount, operation.size, inside)
         if operation.name == "function":
-            self._count("functions", 1.0, operation.size, depth)
-        values = [part.value for part in parts]
-        return _Found(None if any(value is None for value in values) else whole_value(term, values), depth)
+            self._count("functions", 1.0, operation.size, inside)
 
-    def _selected(self, term: Apply) -> _Found:
-        condition = self._term(term.args[0])
-        sides = []
-        for side, arg in ((True, term.args[1]), (False, term.args[2])):
-            with self._where(condition, side) as any_left:
-                sides.append(self._term(arg) if any_left else _Found(None, 0))
-        found = self._chosen_of(condition, *sides)
-        self._count("simple", 1, term.args[1].dtype.compute.itemsize, found.depth)
-        return found
+    def _chose(self, term: Apply, condition: Value, chosen: Value) -> None:
+        self._count("simple", 1, term.args[1].dtype.compute.itemsize, chosen.inside)
 
-    def _access(self, buffer: Buffer, position: Term, *, stored: bool) -> _Found:
+    def _access(self, buffer: Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
         """Note an access; a load stands in the innermost loop with which its position moves."""
-        value = self._term(position).value
+        numbers = self._term(position).numbers
         steps = {
             turning.depth: self._steps(position, name, turning) for name, turning in self._loops.items()
         }
@@ -365,7 +295,7 @@ class _Walk:
             chosen=self._is_chosen(depth),
             place=int(self._at(position, _ALL_LOOPS, 0)[int(np.argmax(self._mask))]),
         ))
-        return _Found(value, depth)
+        return Value(numbers, depth)
 
     def _steps(self, position: Term, name: str, turning: _Turning) -> Steps:
         """Return how a position moves with a loop, digit by digit."""
@@ -419,7 +349,7 @@ class _Walk:
     def _evaluated(self, term: Term, name: str, turn: int) -> Whole:
         match term:
             case Const():
-                return _all(int(term.value.real))
+                return self._all(int(term.value.real))
             case Var(name=variable) if variable in self._loops:
                 loop = self._loops[variable]
                 return self._at(loop.start, name, turn) + (turn if name in {variable, _ALL_LOOPS} else loop.place)
@@ -432,13 +362,9 @@ class _Walk:
                 if fn == "select":
                     return np.where(values[0].astype(bool), values[1], values[2])
                 made = whole_value(term, values)
-                return _all(0) if made is None else made
-        found = self._env[term.name].value if isinstance(term, Var) and term.name in self._env else None
-        return _all(0) if found is None else found
-
-
-def _all(value: int) -> Whole:
-    return np.full(_SAMPLES, value, np.int64)
+                return self._all(0) if made is None else made
+        found = self._env[term.name].numbers if isinstance(term, Var) and term.name in self._env else None
+        return self._all(0) if found is None else found
 
 
 def _walked(term: Term, known: Mapping[str, Term]) -> Iterator[Term]:

@@ -11,7 +11,7 @@ from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.host_time import HostRates
 from fuser_lab.cost.kernel_time import Prediction
-from fuser_lab.cost.traffic import LAUNCH_SECONDS
+from fuser_lab.cost.traffic import LAUNCH_SECONDS, bytes_read
 from fuser_lab.cost.work import Work, product_flops, repeated_work, work_of
 from fuser_lab.ir import Expr, Fusion, OpKind
 
@@ -121,9 +121,10 @@ class TimeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBound:
-    """The predicted time of a plan beside a lower bound for all plans, with the assumptions of the bound.
+    """The time of a plan by bytes and arithmetic beside a lower bound for all plans, with the assumptions of the bound.
 
-    ``terms`` pairs the seconds that every plan pays with a sentence; they add up to ``bound``.
+    ``seconds`` is the longer of both for each kernel, and a launch; `Plan.predicted_time` also depends on how kernels
+    are scheduled. ``terms`` pairs the seconds that every plan pays with a sentence; they add up to ``bound``.
     """
 
     model: TimeModel
@@ -141,8 +142,8 @@ class TimeBound:
         """Return the certificate as text."""
         lines = [
             f"within {100 * self.gap:.3g} % of the bound",
-            f"predicted  {seconds_label(self.seconds)} on {self.model.device}",
-            f"bound      {seconds_label(self.bound)}: no plan is predicted to take less",
+            f"this plan  {seconds_label(self.seconds)} by bytes and arithmetic on {self.model.device}",
+            f"bound      {seconds_label(self.bound)}: no plan takes less by bytes and arithmetic",
             "every plan pays",
             *(f"  {seconds_label(seconds):>10}  {text}" for seconds, text in self.terms),
             "the bound assumes",
@@ -154,21 +155,22 @@ class TimeBound:
 
 
 def time_bound(fusion: Fusion, model: TimeModel, seconds: float) -> TimeBound:
-    """Return the predicted time of a plan of a fusion beside a bound for all plans, recomputation included.
+    """Return the time of a plan by bytes and arithmetic beside a bound for all plans, recomputation included.
 
     The bound assumes one launch in which each input is read once and each output is written once, or every expression
     is computed once, whichever takes longer. A matrix product is a separate launch that reads its operands and writes
     its result, unless it is fused.
     """
     products = [expr for expr in fusion.tensor_exprs if _is_product(expr)]
-    alone = sum(model.kernel([expr], _touched_bytes([expr])) for expr in products)
+    alone = sum(model.kernel([expr], _touched_bytes(expr)) for expr in products)
     rest = [expr for expr in fusion.tensor_exprs if not _is_product(expr)]
     results = {expr.out for expr in products}
     outputs = {*fusion.outputs, *(v for expr in products for v in expr.tensor_inputs)}
     read = {v for expr in rest for v in expr.tensor_inputs if v in results or v not in fusion.producers}
     written = {v for expr in rest for v in expr.tensor_outputs if v in outputs}
     fast = max(model.bandwidth, model.cache_bandwidth, model.fastest)
-    memory = sum(tensor.nbytes for tensor in read | written) / fast
+    least = bytes_read(fusion.tensor_exprs, read, fusion.outputs)
+    memory = (sum(least.values()) + sum(tensor.nbytes for tensor in written)) / fast
     arithmetic = model.arithmetic(work_of(rest))
     terms: list[tuple[float, str]] = []
     if products:
@@ -195,6 +197,6 @@ def _is_product(expr: Expr) -> bool:
     return expr.kind is OpKind.MATMUL
 
 
-def _touched_bytes(exprs: Iterable[Expr]) -> int:
-    return sum(tv.nbytes for expr in exprs for tv in dict.fromkeys((*expr.tensor_inputs, *expr.tensor_outputs)))
+def _touched_bytes(expr: Expr) -> int:
+    return sum(tensor.nbytes for tensor in {*expr.tensor_inputs, *expr.tensor_outputs})
 

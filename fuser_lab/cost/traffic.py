@@ -1,15 +1,18 @@
 """The cost of segments: the bytes that each reads and writes at a device's bandwidth, plus its launch.
 
 Costs are whole numbers of bytes (a launch counts as the bytes that memory moves in that time), so sums are exact and
-comparisons need no tolerance. Each segment is charged once for each tensor that it reads and for each that it writes: a
-tensor read by three segments costs one write and three reads, however many edges lead to them.
+comparisons need no tolerance. Each segment is charged once for each element that it reads and for each that it writes:
+a tensor read by three segments costs one write and three reads, however many edges lead to them. Of a tensor that a
+segment only slices, or looks up at some positions, it reads only these elements (`fuser_lab.analysis.parts_read`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
+from fuser_lab.analysis.parts_read import Part, chooses, parts_read
 from fuser_lab.cost.device import DEFAULT, Device
-from fuser_lab.ir import Expr, Fusion
+from fuser_lab.ir import Expr, Fusion, TensorView
 
 LAUNCH_SECONDS = 4e-6  # per kernel, in sequence on a stream without CUDA graphs
 
@@ -61,6 +64,51 @@ class Traffic:
         return self.read + self.written
 
 
+def bytes_read(
+    exprs: Sequence[Expr], inputs: Iterable[TensorView], outputs: Iterable[TensorView],
+) -> dict[TensorView, int]:
+    """Return the bytes of each input that expressions, in order, read as one segment, each element once.
+
+    Look-ups at positions that are data count as the most that they may read: an element for each of their results.
+    """
+    if not chooses(exprs):
+        return {tensor: tensor.nbytes for tensor in inputs}
+    reads = parts_read(exprs, outputs)
+    return {tensor: part_bytes(tensor, reads.get(tensor, {}).values()) for tensor in inputs}
+
+
+def bytes_written(outputs: Iterable[TensorView]) -> int:
+    """Return the bytes that a segment with these outputs writes."""
+    return sum([tensor.nbytes for tensor in outputs])
+
+
+def traffic_of(exprs: Sequence[Expr], inputs: Iterable[TensorView], outputs: Iterable[TensorView]) -> Traffic:
+    """Return the bytes that expressions, in order, read and write as one segment with these inputs and outputs."""
+    results = list(outputs)
+    return Traffic(read=sum(bytes_read(exprs, inputs, results).values()), written=bytes_written(results))
+
+
+def part_bytes(tensor: TensorView, parts: Iterable[Part]) -> int:
+    """Return the most bytes that parts of a tensor have together."""
+    several = list(parts)
+    return reduce(Part.joined, several).stored(tensor) if several else 0
+
+
+def least_reads(fusion: Fusion) -> Mapping[TensorView, Mapping[str, Part]]:
+    """Return the parts of tensors that every segment with some reader reads at least, by tensor and reader.
+
+    It has the tensors that some reader does not read completely. A segment reads no less for a reader than the whole
+    fusion in one segment does, because what leaves the segment is computed completely.
+    """
+    if not chooses(fusion.tensor_exprs):
+        return {}
+    reads = parts_read(fusion.tensor_exprs, fusion.outputs)
+    return {
+        tensor: by_reader for tensor, by_reader in reads.items()
+        if any(part_bytes(tensor, [part]) < tensor.nbytes for part in by_reader.values())
+    }
+
+
 def traffic(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = frozenset()) -> Traffic:
     """Return the bytes that expressions of a fusion, as one segment, read and write.
 
@@ -73,13 +121,12 @@ def traffic(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = 
     made = {tensor for expr in chosen for tensor in expr.tensor_outputs}
     read = {tensor for expr in chosen for tensor in expr.tensor_inputs} - made
     results = set(fusion.outputs)
-    written = 0
-    for expr in chosen:
-        for tensor in expr.tensor_outputs:
-            leaves = tensor in results or any(user not in chosen for user in fusion.users.get(tensor, ()))
-            if leaves and expr.name not in recomputed:
-                written += tensor.nbytes
-    return Traffic(read=sum(tensor.nbytes for tensor in read), written=written)
+    written = [
+        tensor for expr in chosen if expr.name not in recomputed for tensor in expr.tensor_outputs
+        if tensor in results or any(user not in chosen for user in fusion.users.get(tensor, ()))
+    ]
+    ordered = sorted(chosen, key=lambda expr: fusion.positions[expr.name]) if chooses(chosen) else list(chosen)
+    return traffic_of(ordered, read, written)
 
 
 def model_of(oracle: object) -> CostModel:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.cost.device import DEVICES
+from fuser_lab.cost.traffic import traffic_of
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.runtime.by_hand import ScheduledKernel
 from fuser_lab.runtime.executor import PreparedPlan
@@ -123,11 +124,12 @@ def measured_kernel(
         importlib.import_module("torch").cuda.synchronize()
     seconds = time.perf_counter() - begin
     fusion, generated = kernel.scheduled.fusion, kernel.generated.kernel_ir
-    read, written = (sum(tv.nbytes for tv in part) for part in (fusion.tensor_inputs, fusion.outputs))
-    rate = _rate(read + written, seconds)
+    moved = traffic_of(fusion.tensor_exprs, fusion.tensor_inputs, fusion.outputs)
+    rate = _rate(moved.total, seconds)
     profile = KernelProfile(
         name=generated.name, segment_id=0, device=_current_device() if on_gpu else CPU, device_name=kernel.device_label,
-        scheduler=USER, time_ms=seconds * 1e3, input_bytes=read, output_bytes=written, effective_bandwidth_gbs=rate,
+        scheduler=USER, time_ms=seconds * 1e3, input_bytes=moved.read, output_bytes=moved.written,
+        effective_bandwidth_gbs=rate,
         percentage_peak_bandwidth=_share(rate, kernel.device_label), grid_str=_shape(generated, "grid"),
         block_str=_shape(generated, "block"),
     )

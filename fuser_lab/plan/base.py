@@ -78,6 +78,13 @@ class PlanBase:
         """Segments in run order."""
         return tuple(Segment(index=index, plan=self) for index in range(len(self.segmented.groups)))
 
+    @cached_property
+    def idle(self) -> frozenset[int]:
+        """Numbers of the segments that launch nothing: they make views, or results in the memory of other tensors."""
+        from fuser_lab.plan.clock import given_strides, layouts_and_idle
+
+        return layouts_and_idle(self.segmented, given_strides(self.inputs))[1]
+
     @property
     def bytes_crossing(self) -> int:
         """Bytes of the tensors that pass between segments, each counted once."""

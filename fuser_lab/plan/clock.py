@@ -1,7 +1,7 @@
 """Predicted times of a plan's kernels as scheduled, and which of its segments launch no kernel."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -17,19 +17,23 @@ from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.host_plan import host_seconds
 from fuser_lab.cost.host_time import UNSURE, HostFeatures, HostRates
-from fuser_lab.cost.kernel_time import KernelFeatures, Prediction, kernel_model
+from fuser_lab.cost.kernel_time import DATA_SHEET, KernelFeatures, Prediction, kernel_model
 from fuser_lab.cost.plan_time import KernelInPlan, plan_seconds
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.work import product_flops
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion, OpKind, TensorView
+from fuser_lab.plan.requests import group_request
+from fuser_lab.plan.segment_edit import SegmentsPlan
 from fuser_lab.runtime.aliased_buffers import input_views
 from fuser_lab.runtime.parts import parts_of
 from fuser_lab.runtime.storage import Lifetime, plan_storage
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
+from fuser_lab.segmentation.previews import Amount
 from fuser_lab.targets import on_this_cpu, with_blocks
 
+MOST_LOWERED = 2000  # expressions of a fusion up to which its kernels are lowered for a plan's time: about 3 s
 Features = KernelFeatures | HostFeatures
 Given = tuple[tuple[int, ...], ...]  # strides in elements of each tensor among the inputs, to which no pass adds one
 
@@ -98,8 +102,8 @@ def kernels_in_plan(
     kernels = list[KernelInPlan]()
     for number, group in enumerate(segmented.groups):
         read, written = (
-            tuple((base.get(tensor.name, tensor.name), tensor.nbytes) for tensor in tensors)
-            for tensors in (group.tensor_inputs, group.outputs)
+            tuple((base.get(tensor.name, tensor.name), nbytes) for tensor, nbytes in touched.items())
+            for touched in (group.bytes_read, {tensor: tensor.nbytes for tensor in group.outputs})
         )
         if number not in idle:
             segment_features = features[number]
@@ -130,37 +134,90 @@ def _blocks(kernels: Sequence[KernelInPlan], in_place: Collection[str]) -> dict[
     return {name: f"block {block}" for name, block in plan_storage(list(lives.values())).block_of.items()}
 
 
-def times_in_plan(
-    segmented: SegmentedFusion, idle: frozenset[int], features: Sequence[Features | float | None], device: Device,
-) -> list[float | None]:
-    """Return the seconds of each segment in its plan: for kernels from their features, for others as given."""
-    kernels = kernels_in_plan(segmented, idle, [value if isinstance(value, Features) else None for value in features])
-    rates = device.host
-    predictions = plan_seconds(kernels, kernel_model(device)) if rates is None else host_seconds(kernels, rates)
-    seconds = iter(predictions.tolist())
-    times: list[float | None] = []
-    for number, value in enumerate(features):
-        predicted = 0.0 if number in idle else next(seconds)
-        times.append(predicted if isinstance(value, Features) else value)
-    return times
-
-
 class ScheduledClock:
-    """Predicts the time of each segment of a plan by lowering its kernel for a device.
+    """Answers how long the kernels of plans take as scheduled, one after another on a device.
 
-    Equal segments are lowered once. ``exprs`` limits the total number of expressions that are lowered; ``given`` are
-    the strides of the fusion's tensor inputs.
+    Everything that shows a predicted time asks it: a plan for the sum over its segments (`predict`), a segment for its
+    kernel in isolation (`alone`), and a search for the segments of the plans that it compares (`seconds`). Kernels are
+    lowered, not compiled, and equal ones once.
+
+    Parameters
+    ----------
+    device
+        The device, with the rates of its model.
+    exprs
+        Total number of expressions that a search may lower.
+    given
+        Strides of the fusion's tensor inputs.
+    request
+        The request for a group's kernel, for a target; by default that of the heuristics' kernel.
     """
 
-    def __init__(self, device: Device, exprs: int, given: Given) -> None:
+    def __init__(
+        self, device: Device, exprs: int, given: Given,
+        request: Callable[[SegmentedGroup, str], KernelRequest] | None = None,
+    ) -> None:
         self._device = device
         self._given = given
         self._left = exprs
-        self._known: dict[tuple[object, ...], Features | float] = {}
+        self._request = request or self._by_heuristics
+        self._asked: set[tuple[object, ...]] = set()
+
+    def _by_heuristics(self, group: SegmentedGroup, target: str) -> KernelRequest:
+        return KernelRequest(
+            fusion=group.candidate.narrowed, scheduler=group.scheduler, target=target, device=self._device,
+        )
+
+    def predict(self, segmented: SegmentedFusion) -> Prediction:
+        """Return the predicted time of a plan: the sum over its segments, with launches and gaps."""
+        parts = self.parts(segmented)
+        return Prediction(
+            seconds=sum(part.seconds for part in parts), low=sum(part.low for part in parts),
+            high=sum(part.high for part in parts),
+            source=", ".join(dict.fromkeys(part.source for part in parts if part.seconds)),
+        )
+
+    def amount(self, segmented: SegmentedFusion) -> Amount:
+        """Return the segments of a plan, the bytes that they move, and their predicted time."""
+        layouts, idle = found_layouts(segmented, self._given)
+        moved = sum(group.moved for number, group in enumerate(segmented.groups) if number not in idle)
+        seconds = sum(part.seconds for part in self._parts(segmented, layouts, idle))
+        return Amount(segments=len(segmented.groups), moved=moved, seconds=seconds)
+
+    def parts(self, segmented: SegmentedFusion) -> tuple[Prediction, ...]:
+        """Return the predicted time of each segment in its plan."""
+        return self._parts(segmented, *found_layouts(segmented, self._given))
+
+    def _parts(
+        self, segmented: SegmentedFusion, layouts: Mapping[str, Layout], idle: frozenset[int],
+    ) -> tuple[Prediction, ...]:
+        if len(segmented.fusion.tensor_exprs) > MOST_LOWERED:
+            return tuple(
+                _IDLE if number in idle else self._by_bytes(group) for number, group in enumerate(segmented.groups)
+            )
+        answers = [
+            _IDLE if number in idle else self._kernel(group, layouts) for number, group in enumerate(segmented.groups)
+        ]
+        times = self._times(segmented, idle, answers)
+        return tuple(
+            part if isinstance(part, Prediction) else prediction_of(part, self._device, seconds)
+            for part, seconds in zip(answers, times, strict=True)
+        )
+
+    def alone(self, segmented: SegmentedFusion, number: int) -> Prediction:
+        """Return the predicted time of a segment's kernel in isolation."""
+        part = self.features(segmented, number)
+        return part if isinstance(part, Prediction) else prediction_of(part, self._device)
+
+    def features(self, segmented: SegmentedFusion, number: int) -> Features | Prediction:
+        """Return the features of a segment's kernel, or the predicted time if there is no kernel."""
+        layouts, idle = layouts_and_idle(segmented, self._given)
+        return _IDLE if number in idle else self._kernel(segmented.groups[number], layouts)
 
     def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
-        """Return the predicted seconds of each segment; None for segments beyond the limit."""
-        return times_in_plan(segmented, *self._found(segmented, limited), self._device)
+        """Return the predicted seconds of each segment in its plan; None for segments beyond the limit."""
+        idle, answers = self._known(segmented, limited=limited)
+        return self._times(segmented, idle, answers)
 
     def is_sure(self, faster: SegmentedFusion, slower: SegmentedFusion) -> bool:
         """Return whether one plan is predicted to be faster than another with each rate halved and doubled.
@@ -177,61 +234,125 @@ class ScheduledClock:
 
     def _summed(self, segmented: SegmentedFusion) -> Callable[[HostRates], float]:
         """Return the function that predicts the seconds of a plan from rates of a CPU."""
-        idle, features = self._found(segmented, limited=False)
-        others = sum(value for value in features if isinstance(value, float))
-        of_kernels = [value if isinstance(value, Features) else None for value in features]
+        idle, answers = self._known(segmented, limited=False)
+        others = sum(part.seconds for part in answers if isinstance(part, Prediction))
+        of_kernels = [part if isinstance(part, Features) else None for part in answers]
         kernels = kernels_in_plan(segmented, idle, of_kernels)
         return lambda rates: others + float(np.nansum(host_seconds(kernels, rates)))
 
-    def _found(
-        self, segmented: SegmentedFusion, limited: bool,
-    ) -> tuple[frozenset[int], list[Features | float | None]]:
-        """Return which segments are idle, and the features of each kernel, or seconds for what the library computes."""
+    def _times(
+        self, segmented: SegmentedFusion, idle: frozenset[int], answers: Sequence[Features | Prediction | None],
+    ) -> list[float | None]:
+        """Return the seconds of each segment in its plan: of kernels from their features, of others as predicted."""
+        of_kernels = [part if isinstance(part, Features) else None for part in answers]
+        kernels, rates = kernels_in_plan(segmented, idle, of_kernels), self._device.host
+        predicted = host_seconds(kernels, rates) if rates else plan_seconds(kernels, kernel_model(self._device))
+        seconds = iter(predicted.tolist())
+        times: list[float | None] = []
+        for number, part in enumerate(answers):
+            in_plan = 0.0 if number in idle else next(seconds)
+            times.append(in_plan if isinstance(part, Features) else None if part is None else part.seconds)
+        return times
+
+    def _known(
+        self, segmented: SegmentedFusion, *, limited: bool,
+    ) -> tuple[frozenset[int], list[Features | Prediction | None]]:
+        """Return which segments are idle, and what is known of each kernel; None for those beyond the limit."""
         layouts, idle = found_layouts(segmented, self._given)
-        return idle, [
-            0.0 if number in idle else self._kernel(group, layouts, limited)
-            for number, group in enumerate(segmented.groups)
-        ]
+        answers: list[Features | Prediction | None] = []
+        for number, group in enumerate(segmented.groups):
+            is_asked = number not in idle and self._may_ask(group, layouts, limited)
+            answers.append(_IDLE if number in idle else self._kernel(group, layouts) if is_asked else None)
+        return idle, answers
 
-    def _kernel(
-        self, group: SegmentedGroup, layouts: Mapping[str, Layout], limited: bool,
-    ) -> Features | float | None:
-        scheduler, fusion = group.scheduler, group.candidate.narrowed
-        if scheduler is None or evaluated_because(fusion, scheduler):
+    def _may_ask(self, group: SegmentedGroup, layouts: Mapping[str, Layout], limited: bool) -> bool:
+        """Count the expressions of a kernel that a search has not asked for; return False beyond the limit."""
+        request = self._asked_for(group, layouts)
+        if request is None or request.key in self._asked:
+            return True
+        exprs = len(request.fusion.tensor_exprs)
+        if limited and self._left < exprs:
+            return False
+        self._left -= exprs
+        self._asked.add(request.key)
+        return True
+
+    def _asked_for(self, group: SegmentedGroup, layouts: Mapping[str, Layout]) -> KernelRequest | None:
+        """Return the request for a group's kernel, None if the array library evaluates it."""
+        fusion = group.candidate.narrowed
+        if group.scheduler is None or evaluated_because(fusion, group.scheduler):
+            return None
+        request = self._request(group, target_for(self._device))
+        if request.loops and self._device.host is not None:
+            return None  # such a schedule is for targets with blocks
+        return replace(request, strides=read_layouts(fusion.tensor_inputs, layouts))
+
+    def _kernel(self, group: SegmentedGroup, layouts: Mapping[str, Layout]) -> Features | Prediction:
+        request = self._asked_for(group, layouts)
+        lowered = None if request is None else _lowered(request)
+        if request is None or lowered is None:
             return self._evaluated(group)
-        strides = read_layouts(fusion.tensor_inputs, layouts)
-        request = KernelRequest(
-            fusion=fusion, scheduler=scheduler, target=target_for(self._device), strides=strides, device=self._device,
-        )
-        key = request.key
-        if key not in self._known:
-            if limited and self._left < len(fusion.tensor_exprs):
-                return None
-            self._left -= len(fusion.tensor_exprs)
-            try:
-                kernel = lower(request)
-            except CodegenError:
-                self._known[key] = self._evaluated(group)
-            else:
-                # A kernel of tensors without elements has no phase: nothing is launched.
-                self._known[key] = features_of(fusion, kernel, self._device) if kernel.phases else 0.0
-        return self._known[key]
+        if lowered.features is None:
+            return Prediction(seconds=0.0, low=0.0, high=0.0, source="tensors without elements, which need no kernel")
+        if isinstance(lowered.features, KernelFeatures):
+            return lowered.features
+        names = zip(lowered.names, _names(request.fusion), strict=True)
+        return lowered.features.over({before: name for before, name in names if before != name})
 
-    def _evaluated(self, group: SegmentedGroup) -> float:
+    def _evaluated(self, group: SegmentedGroup) -> Prediction:
         """Return the time of a segment that the array library computes, from its bytes and arithmetic.
 
         On a CPU, the library uses one core unless it multiplies matrices, and finds indexed elements one by one.
         """
-        moved = sum(tensor.nbytes for tensor in (*group.tensor_inputs, *group.outputs))
-        seconds, rates = TimeModel.of(self._device).kernel(group.exprs, moved), self._device.host
+        by_bytes, rates = self._by_bytes(group), self._device.host
         if rates is None or product_flops(group.exprs):
-            return seconds
+            return by_bytes
         indexed = (expr for expr in group.exprs if expr.kind in {OpKind.INDEXING, OpKind.SCATTER})
         elements = sum(prod(tensor.shape) for expr in indexed for tensor in expr.tensor_outputs)
-        return max(seconds, rates.loaded * moved) + rates.jump * elements
+        seconds = max(by_bytes.seconds, rates.loaded * group.moved) + rates.jump * elements
+        return replace(by_bytes, seconds=seconds, low=rates.low * seconds, high=rates.high * seconds)
+
+    def _by_bytes(self, group: SegmentedGroup) -> Prediction:
+        """Return the time of a segment from its bytes and arithmetic."""
+        rates = self._device.host
+        source = DATA_SHEET if rates is None else rates.source
+        return TimeModel.of(self._device).predict(group.exprs, group.moved, source)
+
+
+_IDLE = Prediction(seconds=0.0, low=0.0, high=0.0, source="views, which need no kernel")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lowered:
+    """The features of a lowered kernel, None if it has no phase, and the names of its tensors."""
+
+    features: Features | None
+    names: tuple[str, ...]
+
+
+@lru_cache(maxsize=1 << 10)  # kernels of the plans that are looked at; features are small, their fusions are shared
+def _lowered(request: KernelRequest) -> _Lowered | None:
+    """Return the features of a requested kernel, None if it cannot be lowered."""
+    try:
+        kernel = lower(request)
+    except CodegenError:
+        return None
+    features = features_of(request.fusion, kernel, request.device) if kernel.phases else None
+    return _Lowered(features=features, names=_names(request.fusion))
+
+
+def _names(fusion: Fusion) -> tuple[str, ...]:
+    return tuple(tensor.name for tensor in (*fusion.tensor_inputs, *fusion.outputs))
+
+
+def clock_of(plan: SegmentsPlan) -> ScheduledClock:
+    """Return the clock of a plan and of its edits, with the schedules that the plan sets."""
+    return ScheduledClock(
+        plan.oracle.device, 0, given_strides(plan.inputs), lambda group, target: group_request(plan, group, target),
+    )
 
 
 __all__ = [
-    "Features", "ScheduledClock", "features_of", "given_strides", "kernels_in_plan", "layouts_and_idle",
-    "prediction_of", "read_layouts", "target_for", "times_in_plan",
+    "Features", "ScheduledClock", "clock_of", "features_of", "given_strides", "kernels_in_plan", "layouts_and_idle",
+    "prediction_of", "read_layouts", "target_for",
 ]

@@ -26,7 +26,7 @@ from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, Strategy, 
 from fuser_lab.segmentation.layouts import negotiate
 from fuser_lab.segmentation.narrowing import narrow
 from fuser_lab.segmentation.origins import source_lines
-from fuser_lab.segmentation.previews import EditPreview, Previews
+from fuser_lab.segmentation.previews import Amount, EditPreview, Previews
 from fuser_lab.segmentation.rewritings import Rewritten
 from fuser_lab.targets import CUDA, with_blocks
 
@@ -451,8 +451,8 @@ class EditablePlan(ExplainedPlan):
     def best_edits(self, most: int = 5, *, seconds: float = 10.0) -> tuple[EditPreview, ...]:
         """Return the legal glues and moves that save predicted time, best first.
 
-        `with_edit` applies one of them. Cuts are not among them: under the cost model, which charges bytes and
-        launches, a cut alone saves nothing.
+        `with_edit` applies one of them. Times are those of `predicted_time`. Cuts are not among them: a cut alone adds
+        bytes and a launch.
 
         Parameters
         ----------
@@ -479,7 +479,15 @@ class EditablePlan(ExplainedPlan):
 
     @cached_property
     def _previews(self) -> Previews:
-        return Previews(self.segmented, self.oracle, model_of(self.oracle), self.options.segment_set)
+        from fuser_lab.plan.clock import clock_of
+
+        clock = clock_of(self)
+
+        def amount(segmented: SegmentedFusion) -> Amount:
+            is_edited = segmented is not self.segmented and self.options.layout_mode == "negotiate"
+            return clock.amount(negotiate(segmented, self.oracle)[0] if is_edited else segmented)
+
+        return Previews(self.segmented, self.oracle, model_of(self.oracle), amount, self.options.segment_set)
 
     @contextmanager
     def _with_source_lines(self) -> Iterator[None]:

@@ -155,10 +155,11 @@ class ExplainedPlan(PlanBase):
         return ShownCertificate(**values | {"made": tuple(self._origins.items())})
 
     def time_bound(self) -> TimeBound:
-        """Return the plan's predicted time, a lower bound on the predicted time of any plan, and its assumptions.
+        """Return the plan's time by bytes and arithmetic, a lower bound on that of any plan, and its assumptions.
 
         A kernel's time is a launch plus the longer of its bytes at the target's bandwidth and its arithmetic at the
-        target's rates, both from the data sheet. The bound holds for any cut, with or without recomputation.
+        target's rates, both from the data sheet. The bound holds for any cut, with or without recomputation. How
+        kernels are scheduled does not count; it does in `predicted_time`.
         """
         model = time_model_of(self.oracle)
         once = without(self.fusion, self.segmented.replicas)
@@ -170,23 +171,23 @@ class ExplainedPlan(PlanBase):
         Unlike `time_bound`, it depends on how each kernel is scheduled; see `Segment.predicted_time`. It is not the sum
         of the times of the kernels in isolation: on a GPU launches overlap, and a kernel may find data of earlier
         kernels in the caches; see `fuser_lab.cost.plan_time` and, for this CPU, `fuser_lab.cost.host_plan`. The
-        interval is the sum of the kernels' intervals, which assumes fully correlated errors.
+        interval is the sum of the kernels' intervals, which assumes fully correlated errors. The kernels of a fusion
+        with more than 2,000 expressions are not lowered: their times are those of their bytes and arithmetic.
         """
-        from fuser_lab.plan.clock import given_strides, layouts_and_idle, prediction_of, times_in_plan
+        return self._predicted_time
 
-        features = [segment.features for segment in self.segments]
-        device = self.oracle.device
-        _, idle = layouts_and_idle(self.segmented, given_strides(self.inputs))
-        times = [part.seconds if isinstance(part, Prediction) else part for part in features]
-        parts = [
-            part if isinstance(part, Prediction) else prediction_of(part, device, seconds)
-            for part, seconds in zip(features, times_in_plan(self.segmented, idle, times, device), strict=True)
-        ]
-        return Prediction(
-            seconds=sum(part.seconds for part in parts), low=sum(part.low for part in parts),
-            high=sum(part.high for part in parts),
-            source=", ".join(dict.fromkeys(part.source for part in parts if part.seconds)),
-        )
+    @cached_property
+    def _predicted_time(self) -> Prediction:
+        from fuser_lab.plan.clock import clock_of
+
+        return clock_of(self).predict(self.segmented)
+
+    @cached_property
+    def segment_times(self) -> tuple[Prediction, ...]:
+        """The predicted time of each segment in the plan, of which `predicted_time` is the sum."""
+        from fuser_lab.plan.clock import clock_of
+
+        return clock_of(self).parts(self.segmented)
 
     @takes(form=one_of(*FORMS))
     def to_python(self, form: str = "fuser_lab") -> str:

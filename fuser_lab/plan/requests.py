@@ -1,7 +1,22 @@
 """The requests for the kernels of a plan's segments."""
 
 from fuser_lab.codegen.request import KernelRequest
-from fuser_lab.plan.segment_edit import ScheduledSegment
+from fuser_lab.plan.segment_edit import ScheduledSegment, SegmentsPlan
+from fuser_lab.segmentation import SegmentedGroup
+
+
+def group_request(plan: SegmentsPlan, group: SegmentedGroup, target: str) -> KernelRequest:
+    """Return the request for the kernel that a group would have in a plan: with the schedule that the plan sets for it.
+
+    The group may be one of the plan or of an edit of it, because schedules are found by the names of expressions.
+    """
+    oracle, scheduler, names = plan.oracle, group.scheduler, tuple(sorted(group.names))
+    edit = next((edit for edit in plan.schedules if edit.exprs == names), None)
+    return KernelRequest(
+        fusion=group.candidate.narrowed, scheduler=scheduler, target=target, device=oracle.device,
+        changes=() if edit is None else edit.changes, loops=() if edit is None else edit.loops,
+        propose=None if scheduler is None else oracle.proposer(scheduler), kept=oracle.kept,
+    )
 
 
 def request_of(segment: ScheduledSegment, target: str) -> KernelRequest:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuser_lab import targets
 from fuser_lab.arguments import PATH, takes, whole
-from fuser_lab.cost.kernel_time import DATA_SHEET, Prediction
-from fuser_lab.cost.predicted_times import TimeModel
+from fuser_lab.cost.kernel_time import Prediction
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, TensorView
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
 class Segment(Shown):
     """One segment of a plan, which becomes one kernel.
 
-    ``bytes_in`` and ``bytes_out`` count each tensor once; ``bytes_crossing`` is the part of both that passes between
-    segments.
+    ``bytes_in`` and ``bytes_out`` count each element once, and 0 for views; ``bytes_crossing`` has the tensors of both
+    that pass between segments.
     """
 
     index: int
@@ -86,18 +85,23 @@ class Segment(Shown):
 
     @property
     def bytes_in(self) -> int:
-        """Bytes read."""
-        return sum(map(tensor_bytes, self.inputs))
+        """Bytes read, each element once; of the table of a look-up, at most an element for each of its results."""
+        return 0 if self.is_view else self.group.traffic.read
 
     @property
     def bytes_out(self) -> int:
         """Bytes written."""
-        return sum(map(tensor_bytes, self.outputs))
+        return 0 if self.is_view else self.group.traffic.written
 
     @property
     def bytes(self) -> int:
         """Bytes read and written."""
         return self.bytes_in + self.bytes_out
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it only makes views, or results in the memory of other tensors: then nothing is launched or moved."""
+        return self.index in self.plan.idle
 
     @property
     def bytes_crossing(self) -> int:
@@ -143,30 +147,16 @@ class Segment(Shown):
         data sheet. A segment of views takes no time if nothing has to be copied; kernels read such a view in the memory
         of its base.
         """
-        from fuser_lab.plan.clock import prediction_of
+        from fuser_lab.plan.clock import clock_of
 
-        features = self.features
-        return features if isinstance(features, Prediction) else prediction_of(features, self.plan.oracle.device)
+        return clock_of(self.plan).alone(self.plan.segmented, self.index)
 
     @property
     def features(self) -> "Features | Prediction":
         """The features of the segment's kernel on the plan's target, or the predicted time if there is no kernel."""
-        from fuser_lab.codegen.generate import generate
-        from fuser_lab.plan.clock import features_of, given_strides, layouts_and_idle, read_layouts, target_for
+        from fuser_lab.plan.clock import clock_of
 
-        device = self.plan.oracle.device
-        layouts, idle = layouts_and_idle(self.plan.segmented, given_strides(self.plan.inputs))
-        if self.index in idle:
-            return Prediction(seconds=0.0, low=0.0, high=0.0, source="views, which need no kernel")
-        strides = read_layouts(self.inputs, layouts)
-        try:
-            kernel = generate(replace(self._request(target_for(device)), strides=strides))
-        except CodegenError:
-            source = DATA_SHEET if device.host is None else device.host.source
-            return TimeModel.of(device).predict(self.group.exprs, self.bytes, source)
-        if not kernel.kernel_ir.phases:
-            return Prediction(seconds=0.0, low=0.0, high=0.0, source="tensors without elements, which need no kernel")
-        return features_of(self.fusion, kernel.kernel_ir, device)
+        return clock_of(self.plan).features(self.plan.segmented, self.index)
 
     def _request(self, target: str) -> "KernelRequest":
         """Return the request for the segment's kernel."""

@@ -47,6 +47,10 @@ class SegmentsPlan(PlanLike, Protocol):
         """The inputs as they were described."""
 
     @property
+    def idle(self) -> frozenset[int]:
+        """Numbers of the segments that only make views, for which nothing is launched."""
+
+    @property
     def schedules(self) -> tuple[SegmentEdit, ...]:
         """The schedules set by hand."""
 

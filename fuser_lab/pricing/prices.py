@@ -76,7 +76,7 @@ class RulePrice:
     bytes
         Bytes that the plans without it save; negative if they move more.
     seconds
-        Predicted seconds that they save, by the model of bytes and launches.
+        Predicted seconds that they save.
     example
         The fusion that gains most; None if none does.
     measured
@@ -188,7 +188,7 @@ class Prices(View):
         """The model behind the predictions."""
         return (
             f"{plural(self.fusions, 'fusion')}, predicted at {seconds_label(self.seconds)} under nvFuser's rules. The "
-            f"model of bytes and launches predicts the gain of lifting one rule alone, for {self.target}."
+            f"gain of lifting one rule alone is predicted for {self.target}."
         )
 
     def _table(self) -> Table:
@@ -412,8 +412,7 @@ correctness does not need the rule.{smaller}{over}
 {script.strip()}
 ```
 
-Found by fuser_lab {__version__}: `fl.price(fd, inputs).issue({row.rule!r})`. Times are predicted from bytes and
-launches.
+Found by fuser_lab {__version__}: `fl.price(fd, inputs).issue({row.rule!r})`. Times are predicted, not measured.
 """
 
 

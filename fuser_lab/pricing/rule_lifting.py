@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuser_lab.codegen.one_kernel import with_lifted
-from fuser_lab.cost.traffic import model_of
 from fuser_lab.errors import InputError
 from fuser_lab.plan import Plan
 from fuser_lab.schedule import open as open_rules
@@ -52,6 +51,5 @@ def moved_bytes(plan: Plan) -> int:
 
 
 def predicted_seconds(plan: Plan) -> float:
-    """Return the predicted seconds of a plan on its target, by the model of bytes and launches."""
-    model = model_of(plan.oracle)
-    return model.seconds(moved_bytes(plan)) + len(plan.segments) * model.launch
+    """Return the predicted seconds of a plan on its target."""
+    return plan.predicted_time().seconds

@@ -390,4 +390,5 @@ def _elements(tensor: TensorView) -> int:
 
 
 def _bytes(segment: SegmentLike) -> int:
-    return sum(bytes_of(t) for t in (*segment.inputs, *segment.outputs))
+    moved: int | None = getattr(segment, "bytes", None)
+    return sum(bytes_of(t) for t in (*segment.inputs, *segment.outputs)) if moved is None else moved

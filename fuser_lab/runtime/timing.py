@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fuser_lab.cost.measured_times import TimingRow, Timings
+from fuser_lab.cost.traffic import traffic_of
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
@@ -295,10 +296,10 @@ class _Measurement(Measurement):
     def _add_peer(self, name: str, peer: Peer, plan: TimedPlan) -> None:
         """Call a peer, compare its results, and add its row; the row's note reports failures."""
         prepared = plan.prepared(self._target)
+        moved = traffic_of(plan.fusion.tensor_exprs, plan.fusion.tensor_inputs, plan.fusion.outputs)
         row = TimingRow(
             plan=name, segment=None, scheduler="", ops=0, bytes_crossing=0, device=prepared.memory.label(),
-            bytes_in=sum(tv.nbytes for tv in plan.fusion.tensor_inputs),
-            bytes_out=sum(tv.nbytes for tv in plan.fusion.outputs),
+            bytes_in=moved.read, bytes_out=moved.written,
         )
         try:
             call, results, clock = self._peer_call(peer, prepared)

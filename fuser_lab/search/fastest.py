@@ -25,7 +25,6 @@ from fuser_lab.segmentation import SegmenterOptions
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_KERNELS = 60  # kernels of all compared plans, up to which they are predicted as scheduled
 STRATEGIES = ("fastest", "optimal", "saving", "top_down", "bottom_up")
 
 
@@ -130,7 +129,7 @@ def fastest(
     The plans are those of the strategies "fastest", "optimal", "saving", "top_down" and "bottom_up", under nvFuser's
     rules and without them (`OPEN_SCHEDULERS`). The name of a plan is its strategy, with the rules of nvFuser that it
     breaks, if any. Predictions are for the target, measurements are made on this machine.
-    Plans with up to 60 kernels together are compared by `Plan.predicted_time`, larger ones by bytes and arithmetic.
+    Plans are compared by `Plan.predicted_time`.
 
     Parameters
     ----------
@@ -164,12 +163,8 @@ def fastest(
     if not plans:
         msg = "fastest: no scheduler accepts some expression of the fusion, so no plan of it can run."
         raise InputError(msg)
-    schedules = sum(len(plan.segments) for plan in plans.values()) <= MOST_KERNELS
-    predicted = {
-        key: plan.predicted_time().seconds if schedules else plan.time_bound().seconds for key, plan in plans.items()
-    }
-    rows = sorted((Choice(plan=plan, predicted=predicted[key]) for key, plan in plans.items()),
-                  key=lambda choice: choice.predicted)
+    choices = [Choice(plan=plan, predicted=plan.predicted_time().seconds) for plan in plans.values()]
+    rows = sorted(choices, key=lambda choice: choice.predicted)
     if not measure:
         return Fastest(plan=rows[0].plan, plans=tuple(rows))
     return _measured(rows, list(rows[0].plan.inputs) if arrays is None else arrays, measure, seconds)

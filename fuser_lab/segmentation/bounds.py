@@ -16,8 +16,9 @@ from itertools import combinations
 from operator import add, itemgetter, or_, sub
 
 from fuser_lab.analysis.bit_masks import bits
+from fuser_lab.analysis.parts_read import Part
 from fuser_lab.cost.amounts import bytes_label
-from fuser_lab.cost.traffic import CostModel, traffic
+from fuser_lab.cost.traffic import CostModel, least_reads, part_bytes, traffic
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.certificate import Term, TermKind
@@ -28,13 +29,16 @@ from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
 from fuser_lab.segmentation.packing import Link, Path, packed_paths
 
 MOST_WAYS = 16  # maximum number of ways to copy or read chains; after these, a set of expressions is presumed legal
+_NOTHING = Part((), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
     """A tensor between expressions: its bytes, its producer's mask (0: in memory already) and its readers' mask.
 
-    ``kept`` says that it must be written in any case, because it is a fusion output.
+    ``kept`` says that it must be written in any case, because it is a fusion output. ``bytes`` are those that every
+    segment with a reader reads at least, ``stored`` those that its producer writes. ``parts`` has what each reader, by
+    its number, reads at least, if that is not always everything.
     """
 
     name: str
@@ -42,11 +46,18 @@ class Flow:
     producer: int
     readers: int
     kept: bool
+    stored: int
+    parts: tuple[tuple[int, Part], ...] = ()
 
     @property
     def parting(self) -> int:
         """Bytes moved, beyond those that every plan moves, if two units that touch it are in different segments."""
-        return self.bytes * (1 if self.kept or not self.producer else 2)
+        return self.bytes + (0 if self.kept or not self.producer else self.stored)
+
+    @property
+    def unread(self) -> int:
+        """Bytes that are written, and that not every segment which reads the tensor reads."""
+        return self.stored - self.bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +102,13 @@ class Space:
         self._answers: dict[tuple[int, int], Answer] = {}
         self._connect()
 
+    def least_read(self, tensor: TensorView) -> int:
+        """Return the bytes of a tensor that every segment which reads it reads at least."""
+        parts = self._least.get(tensor)
+        return tensor.nbytes if parts is None else min(part_bytes(tensor, [part]) for part in parts.values())
+
     def _connect(self) -> None:
+        self._least = least_reads(self.fusion)
         place = {expr: i for i, expr in enumerate(self.units)}
         self.above = [0] * len(self.units)
         self.below = [0] * len(self.units)
@@ -118,11 +135,15 @@ class Space:
             readers = sum(1 << place[user] for user in users if user in place)
             producer = 1 << place[maker] if maker in place else 0
             is_written = bool(producer) and (tensor in outputs or any(user not in place for user in users))
-            size = min(self._ways(self._ends[tensor])) if tensor in self._ends else tensor.nbytes
+            is_end = tensor in self._ends
+            size = min(self._ways(self._ends[tensor])) if is_end else self.least_read(tensor)
+            parts = {} if is_end else self._least.get(tensor, {})
             if readers or is_written:
-                flows.append(
-                    Flow(name=tensor.name, bytes=size, producer=producer, readers=readers, kept=is_written),
-                )
+                flows.append(Flow(
+                    name=tensor.name, bytes=size, producer=producer, readers=readers, kept=is_written,
+                    stored=size if is_end else tensor.nbytes,
+                    parts=tuple([(i, parts.get(self.units[i].name, _NOTHING)) for i in bits(readers if parts else 0)]),
+                ))
         self.flows = tuple(flows)
         self.touching = tuple(flow.producer | flow.readers for flow in flows)
         self._amounts: Sequence[tuple[int, ...]] = [()] * len(self.units)
@@ -148,7 +169,7 @@ class Space:
     def _ways(self, number: int) -> tuple[int, int]:
         """Return the bytes that a reader of a chain's end reads if it has a copy of the chain, and if not."""
         chain = self.chains[number]
-        return sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs), chain.end.nbytes
+        return sum(map(self.least_read, chain.exprs[0].tensor_inputs)), self.least_read(chain.end)
 
     def without_reads(self, number: int) -> "Space":
         """Return the space of the partitions in which no segment reads the end of a chain from memory."""
@@ -294,7 +315,11 @@ class Space:
     def _moved_bytes(self, number: int, mask: int) -> int:
         """Return the bytes of a flow that a set moves, which touches it."""
         flow = self.flows[number]
-        return flow.bytes if not flow.producer & mask or flow.kept or flow.readers & ~mask else 0
+        if flow.producer & mask:
+            return flow.stored if flow.kept or flow.readers & ~mask else 0
+        if not flow.parts:
+            return flow.bytes
+        return part_bytes(self.fusion.tensors[flow.name], [part for i, part in flow.parts if mask >> i & 1])
 
     def joined(self, a: int, b: int) -> Sums:
         """Return the totals of the union of two disjoint sets, computed from the totals of both."""
@@ -614,7 +639,7 @@ def _stored_terms(space: Space) -> Iterator[Term]:
             if space.never_copies(i, number):
                 unit, answer = space.units[i], space.ask(1 << i, 1 << number)
                 cost = space.model.launch_bytes + chain.end.nbytes
-                cost += sum(tensor.nbytes for tensor in chain.exprs[0].tensor_inputs)
+                cost += sum(map(space.least_read, chain.exprs[0].tensor_inputs))
                 condition = space.while_kept if is_by_hint(answer) else ""
                 text = (
                     f"{chain.end.name} ({bytes_label(chain.end.nbytes)}) must be stored by a separate segment: "
@@ -627,7 +652,7 @@ def _stored_terms(space: Space) -> Iterator[Term]:
 
 
 def _flow_term(space: Space, conflicts: Conflicts, flow: Flow, clique: int) -> Term:
-    size, members = bytes_label(flow.bytes), list(bits(clique))
+    size, members = bytes_label(flow.stored if flow.producer else flow.bytes), list(bits(clique))
     count = len(members)
     label = _label(space.fusion.tensors[flow.name], space)
     if not flow.producer:
@@ -637,7 +662,7 @@ def _flow_term(space: Space, conflicts: Conflicts, flow: Flow, clique: int) -> T
             text = f"{label} ({size}) is read {count} times: {conflicts.text(members[0], members[1], clique)}"
         return Term(kind=TermKind.INPUT, subject=flow.name, members=space.names(clique), cost=cost, text=text)
     if count < 2:
-        cost = flow.bytes if flow.kept else 0
+        cost = flow.stored if flow.kept else 0
         text = f"{label} ({size}) is written once"
         return Term(kind=TermKind.OUTPUT, subject=flow.name, members=space.names(clique), cost=cost, text=text)
     maker = next(bits(flow.producer))
@@ -647,9 +672,8 @@ def _flow_term(space: Space, conflicts: Conflicts, flow: Flow, clique: int) -> T
         f"{label} ({size}) must go through memory, written once and read {times}: "
         f"{conflicts.text(maker, other, clique)}"
     )
-    return Term(
-        kind=TermKind.MEMORY, subject=flow.name, members=space.names(clique), cost=flow.bytes * count, text=text,
-    )
+    cost = flow.bytes * count + flow.unread
+    return Term(kind=TermKind.MEMORY, subject=flow.name, members=space.names(clique), cost=cost, text=text)
 
 
 def _launch_term(space: Space, conflicts: Conflicts, clique: int) -> Term:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import combinations, pairwise
 
-from fuser_lab.cost.traffic import traffic
+from fuser_lab.cost.traffic import least_reads, part_bytes, traffic
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.certificate import Certificate, Proof, Term, TermKind
@@ -140,6 +140,7 @@ class _Checker:
         self.copied = frozenset(name for chain in proof.recomputed for name in chain)
         self.exprs: dict[str, Expr] = {e.name: e for e in fusion.tensor_exprs if e.name not in self.copied}
         self.ends: dict[TensorView, tuple[Expr, ...]] = {}
+        self.parts = least_reads(fusion)
         self._read_chains()
         self.behind: dict[str, set[str]] = {}
         for name in reversed(list(self.exprs)):
@@ -174,8 +175,17 @@ class _Checker:
         """Minimum bytes that a reader reads for a tensor; for the end of a chain, the end or the chain's operands."""
         chain = self.ends.get(tensor)
         if chain is None or not self.copies(tensor):
-            return tensor.nbytes
-        return min(tensor.nbytes, sum(source.nbytes for source in chain[0].tensor_inputs))
+            return self.least(tensor)
+        return min(self.least(tensor), sum(map(self.least, chain[0].tensor_inputs)))
+
+    def least(self, tensor: TensorView) -> int:
+        """Minimum bytes of a tensor in memory that a segment which reads it reads."""
+        parts = self.parts.get(tensor)
+        return tensor.nbytes if parts is None else min(part_bytes(tensor, [part]) for part in parts.values())
+
+    def stored(self, tensor: TensorView) -> int:
+        """Bytes that the producer of a tensor writes; for the end of a chain, those that a reader reads for it."""
+        return self.bytes(tensor) if tensor in self.ends and self.copies(tensor) else tensor.nbytes
 
     def copies(self, end: TensorView) -> bool:
         """Whether some reader of a chain may hold a copy of it."""
@@ -287,7 +297,7 @@ class _Checker:
                 continue  # already reported
             maker, near = self.maker(tensor), set(self.users(tensor))
             made_here = maker is None and tensor in self.fusion.producers and tensor not in self.ends
-            room = self.bytes(tensor) * (1 if maker is None or self.is_written(tensor) else 2)
+            room = self.bytes(tensor) + (0 if maker is None or self.is_written(tensor) else self.stored(tensor))
             if name in several or made_here or searched & {*near, *([maker] if maker else [])}:
                 room = 0
             if amount > room:
@@ -311,8 +321,8 @@ class _Checker:
             is_read = (tensor not in self.fusion.producers or tensor in self.ends) and users
             return self.bytes(tensor) * max(count, 1) if is_read else 0
         if maker not in term.members:
-            return self.bytes(tensor) if self.is_written(tensor) else 0
-        return self.bytes(tensor) * (count - 1 + (count > 1 or self.is_written(tensor)))
+            return self.stored(tensor) if self.is_written(tensor) else 0
+        return self.bytes(tensor) * (count - 1) + self.stored(tensor) * (count > 1 or self.is_written(tensor))
 
     def _worth_through(self, term: Term, tensor: TensorView) -> int:
         """Return the cost of a tensor whose readers pass their results on to the members of a clique."""
@@ -337,13 +347,13 @@ class _Checker:
                 if self.is_written(value) or value.name in self._claimed_tensors:
                     return 0
                 self._claimed_tensors.add(value.name)
-                smallest = min(smallest, 2 * value.nbytes)
+                smallest = min(smallest, 2 * self.bytes(value))
             least.append(smallest)
         if maker is None:
             return size + sum(least) - max(least, default=0)
         if self.is_written(tensor):
             return size + sum(least)
-        inside = [2 * min((self.exprs[n].out.nbytes for n in steps), default=size) for steps in term.through]
+        inside = [2 * min((self.bytes(self.exprs[n].out) for n in steps), default=size) for steps in term.through]
         if all(term.through):
             return min(sum(inside), size + sum(least))
         return size + sum(least)
@@ -356,7 +366,7 @@ class _Checker:
             return 0
         if not self._never_copies(term.members[0], end):
             return 0
-        return self.launch + end.nbytes + sum(tensor.nbytes for tensor in self.ends[end][0].tensor_inputs)
+        return self.launch + end.nbytes + sum(map(self.least, self.ends[end][0].tensor_inputs))
 
     def _check_searches(self, end: float) -> None:
         covered: set[str] = set()
@@ -390,7 +400,8 @@ class _Checker:
         tensor = self.fusion.tensors[term.subject]
         maker = self.maker(tensor)
         if maker in part:
-            return self.bytes(tensor) * (len(inside) - 1 + (len(term.members) > 1 or self.is_written(tensor)))
+            is_written = len(term.members) > 1 or self.is_written(tensor)
+            return self.bytes(tensor) * (len(inside) - 1) + self.stored(tensor) * is_written
         return self.bytes(tensor) * max(len(inside), 1) if part.intersection(self.users(tensor)) else 0
 
 
@@ -410,6 +421,7 @@ class _Repeat:
                     self._before[place[other]] |= 1 << place[name]
         # Per tensor: bytes, maker's bit, readers' bits, whether it must be written.
         self._tensors: list[tuple[int, int, int, bool]] = []
+        self._views: list[TensorView] = []
         for tensor in checker.fusion.tensors.values():
             maker = checker.maker(tensor)
             users = checker.users(tensor)
@@ -418,6 +430,7 @@ class _Repeat:
             must_write = bool(made) and (checker.is_written(tensor) or any(user not in place for user in users))
             if read or must_write:
                 self._tensors.append((checker.bytes(tensor), made, read, must_write))
+                self._views.append(tensor)
 
     def run(self) -> int | None:
         """Return the minimum cost, or any cost that is not below the claimed one; None if time runs out."""
@@ -483,11 +496,13 @@ class _Repeat:
 
     def _price(self, segment: int) -> int:
         total = self._checker.launch
-        for size, made, read, must_write in self._tensors:
+        for tensor, (size, made, read, must_write) in zip(self._views, self._tensors, strict=True):
             if made & segment:
-                total += size if must_write or read & ~segment else 0
+                total += self._checker.stored(tensor) if must_write or read & ~segment else 0
             elif read & segment:
-                total += size
+                parts = self._checker.parts.get(tensor, {}) if tensor not in self._checker.ends else {}
+                inside = [parts[name] for n, name in enumerate(self._names) if segment >> n & 1 and name in parts]
+                total += part_bytes(tensor, inside) if parts else size
         return total
 
     def _legal(self, segment: int, left: int) -> int | None:
@@ -514,6 +529,6 @@ class _Repeat:
 
 def _cost_of(checker: _Checker, end: TensorView, *, copy: bool) -> int:
     if not copy:
-        return end.nbytes
-    return sum(tensor.nbytes for tensor in checker.ends[end][0].tensor_inputs)
+        return checker.least(end)
+    return sum(map(checker.least, checker.ends[end][0].tensor_inputs))
 

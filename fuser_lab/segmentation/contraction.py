@@ -6,7 +6,7 @@ nothing about the schedulers, unlike rules that merge a producer because schedul
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.segmentation.bounds import Conflicts, Flow, Space
@@ -168,7 +168,7 @@ def _flows(space: Space, home: dict[int, int]) -> Iterator[Flow]:
             readers |= 1 << home[i]
         readers &= ~at
         if readers or is_written:
-            yield Flow(name=flow.name, bytes=flow.bytes, producer=at, readers=readers, kept=is_written)
+            yield replace(flow, producer=at, readers=readers, kept=is_written, parts=())
 
 
 def _clique(blocks: Blocks, among: int, start: int) -> int:

@@ -452,7 +452,7 @@ class _Search:
                     continue
                 share = share_read(tensor, reading)
                 moved = group.moved
-                more = sum(tv.nbytes for tv in sources if tv not in group.tensor_inputs) - tensor.nbytes
+                more = sum(tv.nbytes for tv in sources if tv not in group.tensor_inputs) - group.bytes_read[tensor]
                 work = _work(group, self.model)
                 flops = product_flops(group.exprs)
                 gain = (

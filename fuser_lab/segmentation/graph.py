@@ -5,6 +5,7 @@ from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 
+from fuser_lab.cost.traffic import Traffic, bytes_read, bytes_written
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict
 from fuser_lab.cost.work import Work, work_of
 from fuser_lab.errors import VerificationError
@@ -50,9 +51,19 @@ class SegmentedGroup:
         return self.answer.verdicts
 
     @cached_property
-    def moved(self) -> int:
+    def bytes_read(self) -> Mapping[TensorView, int]:
+        """Bytes of each tensor input that it reads, each element once."""
+        return bytes_read(self.exprs, self.tensor_inputs, self.outputs)
+
+    @cached_property
+    def traffic(self) -> Traffic:
         """Bytes that it reads and writes."""
-        return sum(tv.nbytes for tv in (*self.tensor_inputs, *self.outputs))
+        return Traffic(read=sum(self.bytes_read.values()), written=bytes_written(self.outputs))
+
+    @property
+    def moved(self) -> int:
+        """Bytes that it reads and writes, together."""
+        return self.traffic.total
 
     @cached_property
     def work(self) -> Work:

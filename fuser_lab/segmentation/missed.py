@@ -67,8 +67,9 @@ def _tensors(
     meaning: SegmentSetMeaning,
 ) -> Iterator[Missed]:
     ours, theirs = _accesses(segmented), _accesses(cheaper)
+    moved_here, moved_there = _moved(segmented), _moved(cheaper)
     for tensor in segmented.fusion.tensors.values():
-        saved = (ours[tensor] - theirs[tensor]) * tensor.nbytes
+        saved = moved_here[tensor] - moved_there[tensor]
         if not saved:
             continue
         times = f"{tensor.name} is read or written {_times(ours[tensor])} here and {_times(theirs[tensor])} there"
@@ -85,6 +86,15 @@ def _tensors(
 
 def _times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _moved(segmented: SegmentedFusion) -> Counter[TensorView]:
+    """Return the bytes of each tensor that segments read and write."""
+    moved: Counter[TensorView] = Counter()
+    for group in segmented.groups:
+        moved.update(group.bytes_read)
+        moved.update({tensor: tensor.nbytes for tensor in group.outputs})
+    return moved
 
 
 def _accesses(segmented: SegmentedFusion) -> Counter[TensorView]:

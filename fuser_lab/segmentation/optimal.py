@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.analysis.bit_masks import bits
-from fuser_lab.cost.traffic import CostModel, model_of, traffic
+from fuser_lab.cost.traffic import CostModel, model_of
 from fuser_lab.events import Attempt, DecisionLog
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import bottom_up
@@ -48,7 +48,7 @@ def segment_costs(segmented: SegmentedFusion, model: CostModel) -> tuple[Segment
     """Return the cost of each segment of a plan."""
     costs = []
     for group in segmented.groups:
-        moved = traffic(segmented.fusion, group.exprs, segmented.recomputed)
+        moved = group.traffic
         name = group.scheduler.value if group.scheduler else ""
         launch = model.launch_bytes if group.exprs else 0
         costs.append(
@@ -406,7 +406,7 @@ def part_share(space: Space, base: Bound, part: int) -> int:
     for flow, clique in zip(space.flows, base.cliques, strict=True):
         count = (clique & part).bit_count()
         if flow.producer & part:
-            total += flow.bytes * (count - 1 + (flow.kept or clique.bit_count() > 1))
+            total += flow.bytes * (count - 1) + flow.stored * (flow.kept or clique.bit_count() > 1)
         elif flow.readers & part:
             total += flow.bytes * max(count, 1)
     return total

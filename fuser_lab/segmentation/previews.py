@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from time import monotonic
 
@@ -15,7 +16,7 @@ from fuser_lab.segmentation import edits
 from fuser_lab.segmentation.edits import Regrouping
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.options import SegmentSetMeaning
-from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+from fuser_lab.segmentation.oracle import SchedulerOracle
 
 _MOST_READERS = 8  # maximum number of readers of one tensor whose pairs are all examined
 _Edit = tuple[str, tuple[str | int, ...]]
@@ -41,7 +42,7 @@ class EditPreview:
     before, after
         Segments, bytes and seconds of the plan and of the edited one; ``after`` is None if the edit is refused.
     device
-        Name of the device whose bandwidth and launch time predict the seconds.
+        Name of the device that the seconds are predicted for.
     rule
         Why the edit is legal or refused, as a sentence.
     because
@@ -114,8 +115,6 @@ class EditPreview:
 class Previews:
     """Previews of the edits of one partition, each computed when it is first requested.
 
-    Segments without recomputed or repeated expressions are compared directly, without building the edited plan.
-
     Parameters
     ----------
     segmented
@@ -123,22 +122,29 @@ class Previews:
     oracle
         The schedulers.
     model
-        The cost of bytes and launches.
+        What bytes and launches cost, by which edits are chosen that may save time.
+    amount
+        Returns the amounts of a partition, with its predicted time.
     meaning
         The meaning of ``segment_set``.
     """
 
     def __init__(
         self, segmented: SegmentedFusion, oracle: SchedulerOracle, model: CostModel,
-        meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
+        amount: Callable[[SegmentedFusion], Amount], meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
     ) -> None:
         self._segmented = segmented
         self._oracle = oracle
         self._model = model
+        self._amount = amount
         self._meaning = meaning
         self._moved = [group.moved for group in segmented.groups]
         self._known: dict[_Edit, EditPreview] = {}
-        self.before = self._amount(len(segmented.groups), sum(self._moved))
+
+    @cached_property
+    def before(self) -> Amount:
+        """The amounts of the partition before an edit."""
+        return self._amount(self._segmented)
 
     def cut(self, tensor: str, consumer: str | None = None) -> EditPreview:
         """Return the preview of a cut after a tensor, or only before one of its readers."""
@@ -169,9 +175,8 @@ class Previews:
     def best(self, most: int, seconds: float) -> tuple[EditPreview, ...]:
         """Return the legal glues and moves with which the plan is predicted to be faster, the fastest first.
 
-        A cut alone is never faster under the cost model: the stored tensor is written and read, and a launch is added.
-        Edits are first filtered by bytes, so schedulers are asked only about those that could pay off; after
-        ``seconds`` the rest is skipped.
+        Cuts are left out: the stored tensor is written and read, and a launch is added. Edits are first filtered by
+        bytes, so schedulers are asked only about those that could pay off; after ``seconds`` the rest is skipped.
         """
         end = monotonic() + seconds
         previews = []
@@ -247,7 +252,7 @@ class Previews:
         log = DecisionLog()
         try:
             regrouping = groups(log)
-            after = self._after(edit[0], regrouping, log)
+            after = self._amount(edits.rebuilt(self._segmented, regrouping, self._oracle, log))
         except IllegalEdit as error:
             verdicts = getattr(error, "verdicts", ())
             return EditPreview(
@@ -259,31 +264,6 @@ class Previews:
             edit=edit, before=self.before, after=after, device=self._model.device, rule=_rule(edit, regrouping),
             because=tuple(explained(log)), verdicts=() if answer is None else answer.verdicts, log=tuple(log),
         )
-
-    def _after(self, kind: str, regrouping: Regrouping, log: DecisionLog) -> Amount:
-        if kind != "move" and self._is_plain(regrouping):  # only a move may close a cycle that was not checked
-            groups = (candidate(self._segmented.fusion, part) for part in regrouping.parts)
-            parts = sum(_bytes(group.tensor_inputs, group.outputs) for group in groups)
-            moved = self.before.moved - sum(self._moved[index] for index in regrouping.gone) + parts
-            return self._amount(self.before.segments - len(regrouping.gone) + len(regrouping.parts), moved)
-        made = edits.rebuilt(self._segmented, regrouping, self._oracle, log)
-        return self._amount(len(made.groups), sum(group.moved for group in made.groups))
-
-    def _is_plain(self, regrouping: Regrouping) -> bool:
-        """Whether the edit leaves alone what segments recompute or repeat."""
-        segmented = self._segmented
-        if segmented.replicas:
-            return False
-        if not segmented.recomputed:
-            return True
-        makers = segmented.fusion.producers
-        touched = {e for index in regrouping.gone for e in segmented.groups[index].exprs}
-        touched |= {makers[tensor] for e in tuple(touched) for tensor in e.tensor_inputs if tensor in makers}
-        return segmented.recomputed.isdisjoint(e.name for e in touched)
-
-    def _amount(self, segments: int, moved: int) -> Amount:
-        seconds = self._model.seconds(moved) + segments * self._model.launch
-        return Amount(segments=segments, moved=moved, seconds=seconds)
 
 
 def explained(log: Iterable[Attempt]) -> Iterator[str]:
@@ -342,10 +322,6 @@ def _rule(edit: _Edit, regrouping: Regrouping) -> str:
     takes = "" if answer is None or answer.chosen is None else answer.chosen.value
     segments = "both" if kind == "glue" else f"S{arguments[1]} with {arguments[0]}"
     return f"The {takes} scheduler accepts {segments}."
-
-
-def _bytes(read: Iterable[TensorView], written: Iterable[TensorView]) -> int:
-    return sum(tv.nbytes for tv in read) + sum(tv.nbytes for tv in written)
 
 
 def _change_text(amount: float, label: Callable[[float], str]) -> str:

@@ -26,7 +26,7 @@ def prices_markdown(prices: Prices, pattern: str = "*") -> str:
     over = (
         f"The table covers {prices.fusions} fusions of the [corpus](corpus.md){matching} at real sizes, cut bottom-up "
         f"for the {prices.target}: predicted at {seconds_label(prices.seconds)} under nvFuser's rules. Times are "
-        "predicted from bytes, at the bandwidth of the data sheet, and launches; nothing on this page is measured. A "
+        "predicted for the kernels as scheduled (`plan.predicted_time()`); nothing on this page is measured. A "
         "rule *gains* in a fusion if the plan without it is predicted to be faster. The segmenter is greedy, so "
         "lifting a rule can also make a plan slower, which counts against the rule. Lifting all rules together gains "
         f"in {prices.together.gaining} fusions. This row is not the sum of the others, because one merge can need two "

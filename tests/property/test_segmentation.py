@@ -22,7 +22,7 @@ from fuser_lab.segmentation import Fold, SegmentedFusion, SegmenterOptions, repl
 from fuser_lab.segmentation.edits import cut, glue, move
 from fuser_lab.segmentation.graph import SegmentedGroup, verify
 from fuser_lab.segmentation.oracle import candidate
-from fuser_lab.segmentation.previews import Previews
+from fuser_lab.segmentation.previews import Amount, Previews
 from fuser_lab.segmentation.rewritings import recompute
 from tests.benchmarks.optimal import irregular
 from tests.fuzz_segmentation import case_of, check
@@ -135,7 +135,13 @@ def total(segmented):
 @given(DAGS, ORACLES, st.booleans(), st.data())
 def test_previews_are_what_edits_give(fusion, oracle, anew, data):
     segmented = segment(fusion, oracle, options=SegmenterOptions(forward_factory_outputs=anew))
-    previews = Previews(segmented, oracle, CostModel())
+    model = CostModel()
+
+    def amount(some):
+        moved, count = sum(group.moved for group in some.groups), len(some.groups)
+        return Amount(segments=count, moved=moved, seconds=model.seconds(moved) + count * model.launch)
+
+    previews = Previews(segmented, oracle, model, amount)
     last = len(segmented.groups) - 1
     for kind, edit in (("cut", cut), ("glue", glue), ("move", move)):
         tensor = data.draw(st.sampled_from(sorted(fusion.tensors)))

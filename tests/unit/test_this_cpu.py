@@ -126,10 +126,7 @@ def test_plans_for_this_cpu_are_predicted_by_its_rates(kept):
     assert "target='this CPU'" in plan.to_python()
     prices = fl.price(fd, target="this CPU")
     assert prices.target == "this CPU"
-    unfused = sum(segment.bytes for segment in before.segments) / PLANTED.bandwidth
-    assert fl.price(fd, target="this CPU", strategy="unfused").seconds == pytest.approx(
-        unfused + len(before.segments) * PLANTED.call,
-    )
+    assert fl.price(fd, target="this CPU", strategy="unfused").seconds == before.predicted_time().seconds
 
 
 def test_what_the_array_library_computes_for_this_cpu_has_an_interval(kept):

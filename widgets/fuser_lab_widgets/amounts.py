@@ -1,4 +1,4 @@
-"""Costs of plans for comparison: predicted for the target and for the device that ran, and measured."""
+"""Times of plans for comparison: predicted for the target, by bytes on the device that ran, and measured."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fuser_lab.report.units import bytes_label, seconds_label
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fuser_lab.cost.kernel_time import Prediction
     from fuser_lab.cost.measured_times import TimingRow
     from fuser_lab.cost.traffic import CostModel
     from fuser_lab.report.view_model import Header
@@ -23,36 +24,32 @@ def place(device: str) -> str:
     return f"this {_CPU}" if device.startswith(_CPU) else device
 
 
-def predicted(header: Header, model: CostModel) -> float:
-    """Return the seconds that a cost model predicts for a plan: its bytes at the bandwidth, and its launches."""
+def by_bytes(header: Header, model: CostModel) -> float:
+    """Return the seconds that a plan takes on a device by its bytes at the bandwidth, and its launches."""
     return header.bytes_moved / model.bandwidth + header.segments * model.launch
 
 
-def target_model(plan: Any) -> CostModel | None:
-    """Return the cost model of a plan's target; None for a plan without one."""
-    oracle = getattr(plan, "oracle", None)
-    if oracle is None:
-        return None
-    from fuser_lab.cost.traffic import model_of
-
-    return model_of(oracle)
+def target_name(plan: Any) -> str:
+    """Return the name of the device that a plan's times are predicted for; empty for a plan without one."""
+    return str(plan.target) if hasattr(plan, "predicted_time") else ""
 
 
 def model_text(model: CostModel) -> str:
-    """Return the assumptions of a prediction as text."""
+    """Return what a device's time by bytes assumes."""
     rate = f"{model.bandwidth / 1e9:.0f} GB/s"
     return f"{model.device}: bytes at {rate}, and {seconds_label(model.launch)} for each launch"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Amounts:
-    """Cost models of the target and of the device that ran, measurements of whole plans, and their conditions.
+    """Predicted times of plans, a cost model of the device that ran, measurements of whole plans, and their conditions.
 
-    ``measured`` has rows by the plan's hash, ``peers`` the rows of peers, ``certificates`` the certificates by the
-    plan's hash.
+    ``target`` is the device that times are predicted for, empty if there is none; ``plans`` are by their hash, which
+    measurements (``measured``) and certificates are by, too. ``peers`` are the rows of peers.
     """
 
-    target: CostModel | None = None
+    target: str = ""
+    plans: Mapping[str, Any] = field(default_factory=dict)
     machine: CostModel | None = None
     measured: Mapping[str, TimingRow] = field(default_factory=dict)
     peers: Sequence[TimingRow] = ()
@@ -60,16 +57,24 @@ class Amounts:
     certificates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
-    def models(self) -> list[CostModel]:
-        """The models without duplicates, because the device that ran may be the target."""
-        both = [model for model in (self.target, self.machine) if model is not None]
-        return both[:1] if len({model.device for model in both}) == 1 else both
+    def others(self) -> list[CostModel]:
+        """The model of the device that ran, unless that is the target."""
+        return [] if self.machine is None or self.machine.device == self.target else [self.machine]
+
+    def predicted(self, header: Header) -> Prediction | None:
+        """Return the predicted time of a plan, None for one that is not there."""
+        plan = self.plans.get(header.hash) if self.target else None
+        return None if plan is None else plan.predicted_time()
 
     def facts(self, header: Header) -> list[list[str]]:
-        """Return the predicted times of a plan as numbers of the header: value, name, and meaning."""
-        return [
-            [seconds_label(predicted(header, model)), f"predicted ({model.device})", model_text(model)]
-            for model in self.models
+        """Return the times of a plan as numbers of the header: value, name, and meaning."""
+        prediction = self.predicted(header)
+        at_target = [] if prediction is None else [
+            [seconds_label(prediction.seconds), f"predicted ({self.target})", f"kernels as scheduled: {prediction}"],
+        ]
+        return at_target + [
+            [seconds_label(by_bytes(header, model)), f"by bytes ({model.device})", model_text(model)]
+            for model in self.others
         ]
 
     @property
@@ -78,18 +83,21 @@ class Amounts:
         rows = [*self.measured.values(), *self.peers]
         devices = dict.fromkeys(place(row.device) for row in rows if row.device)
         headings = [f"measured ({' / '.join(devices)})" if devices else "measured", "± IQR"] if rows else []
-        return (*(f"predicted ({model.device})" for model in self.models), *headings)
+        at_target = [f"predicted ({self.target})"] if self.target else []
+        return (*at_target, *(f"by bytes ({model.device})" for model in self.others), *headings)
 
     def cells(self, header: Header | None) -> tuple[str, ...]:
         """Return the cells of a plan's times; empty ones for a plan that was not made."""
         if header is None:
             return ("",) * len(self.columns)
-        times = tuple(seconds_label(predicted(header, model)) for model in self.models)
-        return (*times, *self._measured_cells(self.measured.get(header.hash)))
+        prediction = self.predicted(header)
+        at_target = [("" if prediction is None else seconds_label(prediction.seconds))] if self.target else []
+        times = [seconds_label(by_bytes(header, model)) for model in self.others]
+        return (*at_target, *times, *self._measured_cells(self.measured.get(header.hash)))
 
     def peer_cells(self, row: TimingRow) -> tuple[str, ...]:
         """Return the cells of a peer's times."""
-        return (*("" for _ in self.models), *self._measured_cells(row))
+        return (*([""] if self.target else []), *("" for _ in self.others), *self._measured_cells(row))
 
     def _measured_cells(self, row: TimingRow | None) -> tuple[str, ...]:
         if not (self.measured or self.peers):
@@ -100,8 +108,8 @@ class Amounts:
 
     def sentences(self, plans: Sequence[tuple[str, Header]]) -> list[str]:
         """Return notes on the numbers: the assumptions of predictions, the conditions of measurements, and proofs."""
-        assumed = "; ".join(map(model_text, self.models))
-        notes = [f"Predicted for {assumed}. Arithmetic is not counted."] if assumed else []
+        notes = [f"Predicted for {self.target} is the time of the kernels as scheduled."] if self.target else []
+        notes += [f"By bytes: {model_text(model)}; arithmetic is not counted." for model in self.others]
         notes += [self.note] if self.note else []
         return notes + [text for words, header in plans if (text := self._proved(words, header, plans))]
 

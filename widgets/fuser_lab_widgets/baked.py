@@ -11,7 +11,7 @@ from fuser_lab.report.repeats import blocks
 from fuser_lab.report.timing_table import timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
 from fuser_lab_widgets import answers, lines, profiles, scenes, sources, tabs
-from fuser_lab_widgets.amounts import Amounts, target_model
+from fuser_lab_widgets.amounts import Amounts, target_name
 from fuser_lab_widgets.heat import heat
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def baked(
     rows = () if timings is None else tuple(timings.rows)
     totals = {row.plan_hash: row for row in rows if row.segment is None and row.plan_hash}
     note = "" if timings is None else timing_note(timings)
-    amounts = Amounts(target=target_model(plans[0]), machine=machine, measured=totals, note=note)
+    by_hash = {view.header.hash: plan for view, plan in zip(views, plans, strict=True)}
+    amounts = Amounts(target=target_name(plans[0]), plans=by_hash, machine=machine, measured=totals, note=note)
     timed: dict[str, Any] = {"running": False, "done": 0, "total": 0, "note": _UNTIMED}
     if timings is not None:
         timed |= {"table": timing_table(timings).to_dict(), "note": note, "plans": [row.plan_hash for row in rows]}

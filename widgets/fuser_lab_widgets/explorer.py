@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakValueDictionary
 
 import anywidget
 import traitlets
@@ -48,7 +49,7 @@ from fuser_lab_widgets import (
     tabs,
     unfolding,
 )
-from fuser_lab_widgets.amounts import Amounts, place, target_model
+from fuser_lab_widgets.amounts import Amounts, place, target_name
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.canvas import Canvas
 from fuser_lab_widgets.controls import controls, described, words
@@ -233,6 +234,7 @@ class Explorer(anywidget.AnyWidget):
         self._totals: dict[str, Any] = {}  # rows of whole plans, by hash: what was measured last
         self._peers: tuple[Any, ...] = ()  # rows of peers
         self._machine: Any = None  # the cost model of the device that ran
+        self._plans = WeakValueDictionary[str, Any]()  # those on show and beside it, by hash
         self._key = secrets.token_hex(6)
         self._kept: tuple[EditablePlan, Any, Any] | None = None  # the saved plan, timings and profile, once displayed
         self._compiler = Background()
@@ -946,10 +948,13 @@ class Explorer(anywidget.AnyWidget):
         return self._other(self._compared) if self._compared in dict(self._others()) else None
 
     def _other_views(self) -> list[tuple[str, str, ViewModel | None]]:
-        return [
-            (key, words, None if plan is None else view_plan(plan, decisions=False))
-            for key, words, plan in self._beside_it()
-        ]
+        views: list[tuple[str, str, ViewModel | None]] = []
+        for key, label, plan in self._beside_it():
+            view = None if plan is None else view_plan(plan, decisions=False)
+            if view is not None:
+                self._plans[view.header.hash] = plan
+            views.append((key, label, view))
+        return views
 
     def _beside_it(self) -> list[tuple[str, str, EditablePlan | None]]:
         """Return the plans to compare with: None for one that needs a search, or a large one that is not made yet."""
@@ -964,8 +969,8 @@ class Explorer(anywidget.AnyWidget):
     def _amounts(self) -> Amounts:
         plan, timings = self._session.plan, self._measured_last
         return Amounts(
-            target=target_model(plan), machine=self._machine, measured=self._totals, peers=self._peers,
-            note="" if timings is None else timing_note(timings), certificates=self._certificates,
+            target=target_name(plan), plans=self._plans, machine=self._machine, measured=self._totals,
+            peers=self._peers, note="" if timings is None else timing_note(timings), certificates=self._certificates,
         )
 
     def _undo(self, _event: Message) -> None:
@@ -1173,6 +1178,7 @@ class Explorer(anywidget.AnyWidget):
         if self._view is None or self._drawn is not self._session.plan:
             self._drawn = self._session.plan
             self._view = view_plan(self._session.plan, title=self._title, decisions=False, drawn=self._drawn_last)
+            self._plans[self._view.header.hash] = self._session.plan
             self._number += 1
         return self._view
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.cost.traffic import model_of
 from fuser_lab.report.roofline_plot import device_of, least_seconds, loads, measured_seconds
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
 
@@ -19,21 +18,19 @@ if TYPE_CHECKING:
 def heat(plan: EditablePlan, view: ViewModel, rows: Iterable[Any]) -> dict[str, Any]:
     """Return, for each colouring, each segment's value as a fraction of the largest, and the meaning of the colours.
 
-    Times are measured if there is one for each segment, otherwise those of the cost model; the distance from the roof
-    is the time of a segment, by the cost model or measured on the target, divided by the minimum time that the target's
-    data sheet allows.
+    Times are measured if there is one for each segment, otherwise predicted; the distance from the roof is the time of
+    a segment, predicted or measured on the target, divided by the minimum time that the target's data sheet allows.
     """
     taken = list(rows)
     moved = {s.index: s.bytes_in + s.bytes_out for s in view.segments}
     scales = {"bytes": _scale(moved, bytes_label, "bytes read and written")}
-    oracle = getattr(plan, "oracle", None)
-    if oracle is None:
+    if not hasattr(plan, "segment_times"):
         return scales
-    model, device = model_of(oracle), device_of(plan)
-    times = {index: count / model.bandwidth + model.launch for index, count in moved.items()}
+    device = device_of(plan)
+    times = {index: part.seconds for index, part in enumerate(plan.segment_times) if index in moved}
     measured = measured_seconds(plan, taken)
     on_target = {row.device for row in taken} == {device.name}
-    by = f"predicted for {model.device}"
+    by = f"predicted for {device.name}"
     if set(measured) == set(times):
         scales["time"] = _scale(measured, seconds_label, f"measured on {', '.join(sorted({r.device for r in taken}))}")
         if on_target:

@@ -116,8 +116,8 @@ def best_html(best: tuple[EditPreview, ...] | None, number: int) -> str:
         return to_html(element("p", "Searching for edits that save time …", css="fx-empty"))
     if not best:
         text = (
-            "Under the cost model, no single glue or move makes this plan faster. A cut never does, because it adds "
-            "bytes."
+            "No single glue or move is predicted to make this plan faster. Cuts are not listed, because each adds "
+            "bytes and a launch."
         )
         return to_html(element("p", text, css="fx-note"))
     columns = ("", "edit", "segments", "moved", "predicted", "rule")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from fuser_lab.arguments import instance, takes, whole
-from fuser_lab.cost.traffic import model_of
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.plan import Plan
 from fuser_lab.presegmentation import bytes_moved
@@ -85,7 +84,7 @@ class OrderSensitivity(View):
             )
             for n, row in enumerate(self.rows)
         )
-        columns = ("plan", "orders", "segments", "schedulers", "moved", "bytes and launches", "")
+        columns = ("plan", "orders", "segments", "schedulers", "moved", "predicted", "")
         strong = frozenset(n for n, row in enumerate(self.rows) if row.is_given)
         return Table(columns=columns, rows=rows, numeric=frozenset({*columns[1:3], *columns[4:6]}), strong=strong)
 
@@ -128,8 +127,7 @@ def order_sensitivity(plan: Plan, count: int = 50, *, seed: int = 0) -> OrderSen
     rows = []
     for key, count_of in counts.items():
         first_plan, moved = first[key], bytes_moved(first[key])
-        model = model_of(first_plan.oracle)
-        seconds = model.seconds(moved + model.launch_bytes * len(first_plan.segments))
+        seconds = first_plan.predicted_time().seconds
         rows.append(
             OrderedPlan(plan=first_plan, orders=count_of, moved=moved, seconds=seconds, is_given=key == keys[0]),
         )

@@ -11,6 +11,7 @@ from fuser_lab_widgets.amounts import Amounts
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
+from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.report.view_model import view_plan
@@ -41,17 +42,19 @@ def test_the_table_of_all_plans_has_times_by_device_and_says_what_they_assume():
     view, other = view_plan(one), view_plan(two)
     found = {"hash": one.hash, "status": "within 20.7 % of the bound", "costs": [["5 µs", ""], ["4 µs", ""]]}
     amounts = Amounts(
-        target=CostModel(), machine=CPU, measured={one.hash: row(one)}, peers=[row(one, median=2e-3)],
-        note="Warm.", certificates={one.hash: found},
+        target="H200", plans={plan.hash: plan for plan in (one, two)}, machine=CPU, measured={one.hash: row(one)},
+        peers=[row(one, median=2e-3)], note="Warm.", certificates={one.hash: found},
     )
     html = panels.comparison([("unfused", "the unfused plan", other)], "", None, view, amounts)
-    assert columns_of(html)[4:8] == ["predicted (H200)", "predicted (this CPU)", "measured (this CPU)", "± IQR"]
+    assert columns_of(html)[4:8] == ["predicted (H200)", "by bytes (this CPU)", "measured (this CPU)", "± IQR"]
+    assert all(seconds_label(plan.predicted_time().seconds) in html for plan in (one, two))
     assert "900 µs" in html
     assert "not yet" in html
     assert "2.00 ms" in html
     assert "this CPU: bytes at 10 GB/s, and 1.00 µs for each launch" in html
     assert "This plan is within 20.7 % of the bound. It costs 5 µs; no plan costs less than 4 µs." in html
-    assert [name for _, name, _ in amounts.facts(view.header)] == ["predicted (H200)", "predicted (this CPU)"]
+    assert [name for _, name, _ in amounts.facts(view.header)] == ["predicted (H200)", "by bytes (this CPU)"]
+    assert amounts.predicted(view.header) == one.predicted_time()
     assert amounts.facts(view.header)[1][0] == "401 µs"  # 4.004 MB at 10 GB/s, and one launch
 
 
@@ -59,7 +62,7 @@ def test_a_plan_with_several_names_is_one_row():
     one, two = plans()
     view, other = view_plan(one), view_plan(two)
     named = [("start", "the plan before the edits", view), ("optimal", "the optimal plan", None)]
-    html = panels.comparison([*named, ("unfused", "b", other)], "", None, view, Amounts(target=CostModel()))
+    html = panels.comparison([*named, ("unfused", "b", other)], "", None, view, Amounts(target="H200"))
     body = html[html.index("<tbody") :]
     assert re.findall(r"<tr[^>]*><td[^>]*>([^<]*)</td>", body) == [
         "this plan (also the plan before the edits)", "the optimal plan", "b",
@@ -67,8 +70,9 @@ def test_a_plan_with_several_names_is_one_row():
 
 
 def test_the_target_that_ran_has_one_prediction():
-    amounts = Amounts(target=CostModel(), machine=CostModel())
-    assert [name for _, name, _ in amounts.facts(view_plan(plans()[0]).header)] == ["predicted (H200)"]
+    one, _ = plans()
+    amounts = Amounts(target="H200", plans={one.hash: one}, machine=CostModel())
+    assert [name for _, name, _ in amounts.facts(view_plan(one).header)] == ["predicted (H200)"]
 
 
 def test_a_plan_that_moves_as_many_bytes_as_another_says_so():

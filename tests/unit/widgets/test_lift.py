@@ -8,6 +8,7 @@ from unit.widgets import drawn
 from unit.widgets.events import send
 
 import fuser_lab as fl
+from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.errors import InputError
 from fuser_lab.pricing.rule_lifting import liftable, predicted_seconds, without_rule
 from tests.browser.sizes import joined_sums
@@ -39,7 +40,7 @@ def test_a_rule_is_lifted_and_undone_like_an_edit(explorer, plan):
     said = send(explorer, "lift", rule=RULE)
     saved = predicted_seconds(plan) - predicted_seconds(expected)
     assert saved > 0
-    assert said.startswith(f"Without the rule {RULE}: 2 → 1 segment, −67.1 MB moved, −{saved * 1e6:.1f} µs predicted")
+    assert said.startswith(f"Without the rule {RULE}: 2 → 1 segment, −67.1 MB moved, −{seconds_label(saved)} predicted")
     assert explorer.plan == expected
     assert explorer.history["liftable"] == ()
     assert explorer.scene["marks"]["moved"]  # compared with the plan that has the rule

@@ -1,0 +1,228 @@
+"""A walk over Kernel IR at sampled indices: what is known of each value, and which samples reach each statement.
+
+A few samples go through the statements of a phase side by side, as an array with one number per sample. Index
+arithmetic is evaluated, and values that depend on data are not: integers from memory count as scattered numbers.
+Nothing is run. A subclass decides how samples are spread over the iterations of loops, and records what it counts: a
+GPU's warps and their sectors (`kernel_profile`), a CPU's loops as a tree (`loop_tree`), or the bytes of each statement
+(`statement_traffic`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fuser_lab.codegen.kernel_ir import (
+    Buffer,
+    If,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Role,
+    Scan,
+    Send,
+    Statement,
+    Store,
+    VectorLoad,
+    VectorStore,
+)
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.term import Apply, Const, Term, Var
+
+GLOBAL: Final = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})  # memory that outlives a phase
+Whole = npt.NDArray[np.int64]
+Known = Whole | None  # one number per sample; None for values that depend on data
+_RANDOM: Final = 2654435761  # Knuth's multiplicative hash
+_TABLE: Final = 1 << 12  # assumed bound of an integer from memory
+
+
+class Value(NamedTuple):
+    """What is known of a value.
+
+    ``inside`` is the place of the innermost loop that it depends on, in the unit of the walk: the depth of the loop, or
+    how often its body is executed. ``gathered`` says that it depends on integers from memory.
+    """
+
+    numbers: Known
+    inside: float
+    gathered: bool = False
+
+
+class Samples:
+    """The samples of one phase during a walk."""
+
+    def __init__(self, phase: Phase, shape: tuple[int, ...], mask: npt.NDArray[np.bool_]) -> None:
+        self._shape = shape  # of a number that is the same for all samples
+        self._mask = mask  # of the samples that reach the current statement
+        self._seen: dict[Term, Value] = {}  # values of terms, until a variable changes
+        self._env: dict[str, Value] = {
+            size.name: Value(None if size.dtype.is_float else self._all(int(size.value)), 0) for size in phase.sizes
+        }
+        self._env |= {scalar.name: Value(None, 0) for scalar in phase.scalars}
+
+    @property
+    def _inside(self) -> float:
+        """The place of the current statement, in the unit of the walk."""
+        raise NotImplementedError
+
+    def _loop(self, loop: Loop) -> None:
+        """Walk a loop."""
+        raise NotImplementedError
+
+    def _if(self, statement: If) -> None:
+        """Walk the sides of a condition."""
+        raise NotImplementedError
+
+    def _access(self, buffer: Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
+        """Record an access to ``count`` elements, ``width`` at a time, and return the position."""
+        raise NotImplementedError
+
+    def _computed(self, term: Apply, inside: float) -> None:
+        """Record an operation."""
+
+    def _chose(self, term: Apply, condition: Value, chosen: Value) -> None:
+        """Record the choice between two values by a condition."""
+
+    def _other(self, statement: Statement) -> None:
+        """Record a statement that neither computes values nor accesses elements in memory one by one."""
+
+    def _converted(self, buffer: Buffer, inside: float) -> None:
+        """Record the conversion of an element between its dtype in memory and that of arithmetic."""
+
+    def _all(self, value: int) -> Whole:
+        return np.full(self._shape, value, np.int64)
+
+    def _block(self, statements: tuple[Statement, ...]) -> None:
+        for statement in statements:
+            self._statement(statement)
+
+    def _statement(self, statement: Statement) -> None:
+        match statement:
+            case Loop():
+                self._loop(statement)
+            case If():
+                self._if(statement)
+            case Let():
+                self._assign(statement)
+            case VectorLoad(buffer=buffer, position=position, count=count, width=width):
+                self._other(statement)
+                self._access(buffer, position, count, width, stored=False)
+            case VectorStore(buffer=buffer, position=position, count=count, width=width):
+                self._other(statement)
+                self._access(buffer, position, count, width, stored=True)
+            case Store(buffer=buffer, position=position, value=value) | Send(
+                buffer=buffer, position=position, value=value,
+            ):
+                self._term(value)
+                self._access(buffer, position, 1, 1, stored=True)
+                self._converted(buffer, self._inside)
+            case Reduce(name=name, value=value):
+                self._term(value)
+                self._env[name] = Value(None, self._inside)
+                self._other(statement)
+            case Scan(carry=carry):
+                self._env[carry.name] = Value(None, self._inside)
+                self._other(statement)
+            case _:
+                self._other(statement)
+
+    def _assign(self, statement: Let) -> None:
+        if statement.name in self._env:
+            self._forget()
+        value = self._term(statement.value)
+        self._env[statement.name] = Value(None, self._inside) if statement.update else value
+
+    def _forget(self) -> None:
+        """Forget the values of terms, because a variable has another value."""
+        self._seen.clear()
+
+    def _term(self, term: Term) -> Value:
+        match term:
+            case Const():
+                whole = term.dtype.is_integral or term.dtype is DataType.Bool
+                return Value(self._all(int(term.value.real)) if whole else None, 0)
+            case Var():
+                return self._env.get(term.name, Value(None, self._inside))
+        known = self._seen.get(term)
+        if known is None:
+            known = self._seen[term] = self._loaded(term) if isinstance(term, Load) else self._applied(term)
+        return known
+
+    def _loaded(self, load: Load) -> Value:
+        place = self._access(load.buffer, load.position, 1, 1, stored=False)
+        self._converted(load.buffer, place.inside)
+        if place.numbers is None or not load.dtype.is_integral:
+            return Value(None, place.inside)
+        return Value(from_memory(place.numbers), place.inside, load.buffer.role in GLOBAL)
+
+    def _applied(self, term: Term) -> Value:
+        assert isinstance(term, Apply)
+        if term.fn == "select":
+            return self._selected(term)
+        parts = [self._term(arg) for arg in term.args]
+        inside = max((part.inside for part in parts), default=0)
+        self._computed(term, inside)
+        numbers = [part.numbers for part in parts]
+        made = None if any(value is None for value in numbers) else whole_value(term, numbers)
+        return Value(made, inside, any(part.gathered for part in parts))
+
+    def _selected(self, term: Apply) -> Value:
+        condition = self._term(term.args[0])
+        sides: list[Value | None] = []  # None for a side that no sample takes
+        for holds, arg in ((True, term.args[1]), (False, term.args[2])):
+            with self._where(condition, holds=holds) as any_left:
+                sides.append(self._term(arg) if any_left else None)
+        chosen = self._chosen_of(condition, *sides)
+        self._chose(term, condition, chosen)
+        return chosen
+
+    @contextmanager
+    def _where(self, condition: Value, *, holds: bool) -> Iterator[bool]:
+        """Return a context for the samples in which a condition is fulfilled, or is not; and whether there are any.
+
+        One that depends on data is both.
+        """
+        outer = self._mask
+        if condition.numbers is not None:
+            self._mask = outer & (condition.numbers.astype(bool) == holds)
+        yield bool(self._mask.any())
+        self._mask = outer
+
+    def _chosen_of(self, condition: Value, first: Value | None, second: Value | None) -> Value:
+        """Return the first value where a condition is fulfilled, and the second where it is not."""
+        a, b = first or Value(None, 0), second or Value(None, 0)
+        numbers = a.numbers if second is None else b.numbers if first is None else None
+        both = first is not None and second is not None
+        if both and condition.numbers is not None and a.numbers is not None and b.numbers is not None:
+            numbers = np.where(condition.numbers.astype(bool), a.numbers, b.numbers)
+        return Value(numbers, max(condition.inside, a.inside, b.inside), a.gathered or b.gathered)
+
+
+def from_memory(position: Whole) -> Whole:
+    """Return unknown integers at positions: scattered, and equal for equal positions."""
+    return np.asarray((position * _RANDOM >> 8) % _TABLE)
+
+
+def whole_value(term: Apply, values: list[Any]) -> Known:
+    """Return the integer value of a term for values of its arguments; None for other types and functions."""
+    if not (term.dtype.is_integral or term.dtype is DataType.Bool):
+        return None
+    make = _MEANINGS.get(term.fn)
+    if make is None:
+        return None
+    with np.errstate(all="ignore"):
+        return np.asarray(make(*values)).astype(np.int64)
+
+
+_MEANINGS: Mapping[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative,
+    "floordiv": lambda a, b: a // np.where(b == 0, 1, b), "mod": lambda a, b: a % np.where(b == 0, 1, b),
+    "min": np.minimum, "max": np.maximum, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "cast": lambda a: a,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": lambda a: a == 0,
+    "shl": lambda a, b: a << (b & 63), "shr": lambda a, b: a >> (b & 63),
+}
