@@ -18,6 +18,7 @@ from fuser_lab.cost.device import DEVICES, THIS_CPU
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.corpus import corpus
@@ -27,12 +28,17 @@ from fuser_lab.reading import UnreadableError, text_of
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
+from fuser_lab.user_file import INPUTS_HELP, UserFunction, advice_for, explained, place_of
 
 _FEWEST_COMPARED = 2
 _PIPE_CLOSED = 141  # the exit status that a shell reports for a program ended by SIGPIPE
 _SKIP = 125  # the exit status that tells `git bisect run` that a commit cannot be tested
 _INTERRUPTED = 130  # the exit status that a shell reports for a program ended by SIGINT
 _AGAIN: dict[str | None, bool | str] = {None: False, "all": True, "failed": "failed"}
+_EXPLAIN = (
+    "FILE is read and never executed. FILE:NAME is different: a model has to run to be captured, so the file is imported "
+    "in a child process; it prints what each region and op costs, and writes a report."
+)
 _TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE, THIS_CPU)
 
 
@@ -111,7 +117,14 @@ def _ops(arguments: argparse.Namespace) -> int:
 def _explain(arguments: argparse.Namespace) -> int:
     from fuser_lab.report.explain import explain_data, explain_text
 
-    fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
+    place = place_of(arguments.file)
+    if place is not None:
+        return explained(UserFunction(
+            file=place[0], name=place[1], inputs=arguments.inputs, init=arguments.init, device=arguments.device,
+            backward=arguments.backward, measure=arguments.measure, target=arguments.target, output=arguments.output,
+            as_json=arguments.json,
+        ))
+    fd, inputs = _script(arguments.file, arguments.name)
     options = replace(_options(arguments), search_states=arguments.states, search_seconds=arguments.seconds)
     plan = segment(fd, inputs, strategy=arguments.strategy, target=arguments.target, options=options)
     if arguments.json:
@@ -136,7 +149,7 @@ def _price(arguments: argparse.Namespace) -> int:
     if arguments.corpus is not None:
         fd, inputs = corpus(arguments.corpus), None
     else:
-        fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
+        fd, inputs = _script(arguments.file, arguments.name)
     prices = price(fd, inputs, measure=arguments.measure, strategy=arguments.strategy, target=arguments.target)
     if arguments.issue is not None:
         print(prices.issue(arguments.issue))
@@ -257,7 +270,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """Return the plans of a script's fusion, one per named strategy."""
-    fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
+    fd, inputs = _script(arguments.file, arguments.name)
     options = _options(arguments)
     if "top_down" not in arguments.strategies:
         options.check_strategy(arguments.strategies[0])
@@ -303,6 +316,22 @@ def printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def _script(file: str, name: str | None) -> tuple[FusionDefinition, list[TensorSpec | Number]]:
+    """Return the definition in a script; an error for a file with torch names the command that captures it."""
+    if (place := place_of(file)) is not None:
+        msg = f"{printable(file)} is a function of a file, which only explain captures: python -m fuser_lab explain {place[0]}:{place[1]}"
+        raise InputError(msg)
+    text = _read(file)
+    try:
+        return load_repro(text, name=name)
+    except FuserLabError as error:
+        advice = advice_for(file, text)
+        if not advice:
+            raise
+        msg = f"{error} A function or module of torch in this file is captured by: {advice}"
+        raise InputError(msg) from None
+
+
 def _read(file: str) -> str:
     if file == "-":
         return sys.stdin.read()
@@ -331,8 +360,11 @@ def _parser() -> argparse.ArgumentParser:
     text = "with --accuracy: store the measured errors as the figures of docs/ops.md"
     ops.add_argument("--write", action="store_true", help=text)
     ops.set_defaults(call=_ops)
-    explain = commands.add_parser("explain", help="cut the fusion of a repro script; say why its segments are separate")
-    explain.add_argument("file", metavar="FILE", help="a repro script, or an issue that contains one; - for stdin")
+    text = "say why the segments of a repro script's fusion are separate, or what a model of torch costs (FILE:NAME)"
+    explain = commands.add_parser("explain", help=text, description=_EXPLAIN)
+    text = "a repro script, or an issue that contains one (- for stdin); or model.py:NAME, a function or class of torch"
+    explain.add_argument("file", metavar="FILE", help=text)
+    _add_model_options(explain)
     explain.add_argument("--name", help="selects one of several definitions by its function, class or variable")
     explain.add_argument("--strategy", default="bottom_up", type=_strategy, help=f"one of {', '.join(STRATEGIES)}")
     explain.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
@@ -408,6 +440,19 @@ def _parser() -> argparse.ArgumentParser:
         _add_switches(command)
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
+
+
+def _add_model_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``explain FILE:NAME``."""
+    model = command.add_argument_group("FILE:NAME")
+    model.add_argument("--inputs", metavar="ARGUMENTS", help=INPUTS_HELP)
+    text = "arguments of a class, such as '512, bias=False'; by default what get_init_inputs() in the file returns"
+    model.add_argument("--init", metavar="ARGUMENTS", help=text)
+    model.add_argument("--device", default="cpu", help="device of the model and its inputs: cpu, cuda or meta")
+    model.add_argument("--backward", action="store_true", help="capture the gradients as well")
+    model.add_argument("--measure", action="store_true", help="also measure each region and op")
+    text = "path of the report; report.html by default"
+    model.add_argument("-o", "--output", default="report.html", metavar="OUT", help=text)
 
 
 def _add_switches(command: argparse.ArgumentParser) -> None:
