@@ -274,7 +274,10 @@ def report(
     if chosen.captured is None:
         return save.written("a report", target, _page_of_plans(chosen.plans, times, title))
     if isinstance(times, measured.Timings):
-        msg = "report: times of a model are what explain returns: report(captured, times=fl.explain(captured, measure=True))."
+        msg = (
+            "report: times of a model are what explain returns: "
+            "fl.report(captured, times=fl.explain(captured, measure=True))."
+        )
         raise InputError(msg)
     return save.written("a report", target, model_page(chosen.captured, times, title))
 

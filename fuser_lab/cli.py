@@ -36,8 +36,8 @@ _SKIP = 125  # the exit status that tells `git bisect run` that a commit cannot 
 _INTERRUPTED = 130  # the exit status that a shell reports for a program ended by SIGINT
 _AGAIN: dict[str | None, bool | str] = {None: False, "all": True, "failed": "failed"}
 _EXPLAIN = (
-    "FILE is read and never executed. FILE:NAME is different: a model has to run to be captured, so the file is imported "
-    "in a child process; it prints what each region and op costs, and writes a report."
+    "FILE is read and never executed. FILE:NAME is different: a model has to run to be captured, so the file is "
+    "imported in a child process; it prints what each region and op costs, and writes a report."
 )
 _TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE, THIS_CPU)
 
@@ -318,8 +318,9 @@ def printable(text: str) -> str:
 
 def _script(file: str, name: str | None) -> tuple[FusionDefinition, list[TensorSpec | Number]]:
     """Return the definition in a script; an error for a file with torch names the command that captures it."""
-    if (place := place_of(file)) is not None:
-        msg = f"{printable(file)} is a function of a file, which only explain captures: python -m fuser_lab explain {place[0]}:{place[1]}"
+    if place_of(file) is not None:
+        command = f"python -m fuser_lab explain {printable(file)}"
+        msg = f"{printable(file)} is a function of a file, which only explain captures: {command}"
         raise InputError(msg)
     text = _read(file)
     try:

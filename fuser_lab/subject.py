@@ -19,6 +19,8 @@ from fuser_lab.ir import Fusion, Number
 from fuser_lab.lab.corpus import Corpus, CorpusEntry
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import definition_of, flattened, segment
+from fuser_lab.runtime.this_gpu import THIS_MACHINE
+from fuser_lab.targets import has_own_memory
 
 ACCEPTED = (
     "a function or module of torch or JAX with its inputs, a captured model, a plan or a list of plans, or a definition"
@@ -107,7 +109,7 @@ class Subject:
 def subject_of(
     caller: str, value: object, inputs: Sequence[Any] = (), options: Mapping[str, Any] | None = None,
 ) -> Subject:
-    """Return what a value is: a function is captured, and a captured model, plans or a definition are taken as they are.
+    """Return what a value is: a function is captured, and a captured model, plans or a definition stay as they are.
 
     Parameters
     ----------
@@ -146,8 +148,8 @@ def subject_of(
         return _of_model(caller, _captured(value, passed, named), None)
     if isinstance(value, str | bytes) or hasattr(value, "__fspath__"):
         msg = (
-            f"{caller}: the subject is {shown(value)}, a text; fl.load_repro(text) reads the definition in a script, and "
-            "'python -m fuser_lab explain FILE:NAME' captures a function of a file."
+            f"{caller}: the subject is {shown(value)}, a text; fl.load_repro(text) reads the definition in a script, "
+            "and 'python -m fuser_lab explain FILE:NAME' captures a function of a file."
         )
         raise ArgumentTypeError(msg)
     if not isinstance(value, Fusion | FusionBuilder) and not isinstance(getattr(value, "definition", None), Fusion):
@@ -230,6 +232,8 @@ def _captured(function: Any, inputs: Sequence[Any], named: Mapping[str, Any]) ->
     options = {name: value for name, value in named.items() if name in known and name not in own}
     keywords = {name: value for name, value in named.items() if name not in options}
     keywords |= options.pop("keywords", None) or {}
+    if options.get("target") is None and any(_is_on_gpu(leaf) for leaf in _leaves((tuple(inputs), keywords))):
+        options["target"] = THIS_MACHINE
     return capture(function, *inputs, keywords=keywords, **options)
 
 
@@ -245,6 +249,10 @@ def _parameters(function: Any) -> frozenset[str]:
 
 def _is_of_jax(value: object) -> bool:
     return type(value).__module__.partition(".")[0] in {"jax", "jaxlib"}
+
+
+def _is_on_gpu(value: object) -> bool:
+    return has_own_memory(getattr(getattr(value, "device", None), "type", ""))
 
 
 def _leaves(value: object) -> Iterator[object]:

@@ -36,8 +36,9 @@ _DTYPES = {
 }
 _EXAMPLE = '--inputs "f32[64,512]"'
 INPUTS_HELP = (
-    'arguments, such as "f32[64,512], i64[4,16]<50257, mask=bool[4,16], 0.5": dtype[sizes] is a random tensor (integers '
-    "from 0, below 2 or the number after <), everything else a number; by default what get_inputs() in the file returns"
+    'arguments, such as "f32[64,512], i64[4,16]<50257, mask=bool[4,16], 0.5": dtype[sizes] is a random tensor '
+    "(integers from 0, below 2 or the number after <), everything else a number; by default what get_inputs() in the "
+    "file returns"
 )
 _CRASHED = "the process that imported {file} ended without a result (exit status {status})"
 
@@ -86,7 +87,9 @@ def advice_for(file: str, text: str) -> str:
 def explained(request: UserFunction) -> int:
     """Return the exit status of a child process that imports the file, prints the table and writes the report."""
     command = [sys.executable, "-m", "fuser_lab.user_file"]
-    child = subprocess.run(command, input=json.dumps(asdict(request)), text=True, check=False)
+    child = subprocess.run(  # noqa: S603 - this interpreter, with this module
+        command, input=json.dumps(asdict(request)), text=True, check=False,
+    )
     if child.returncode < 0 or child.returncode > 2:
         msg = f"explain: {_CRASHED.format(file=request.file, status=child.returncode)}."
         raise InputError(msg)
@@ -103,12 +106,11 @@ def main() -> int:
         with contextlib.redirect_stdout(sys.stderr):  # stdout has the table alone, which may be JSON
             costs, path = _explained_here(request)
     except FuserLabError as error:
-        print(f"fuser_lab: {error}", file=sys.stderr)
+        sys.stderr.write(f"fuser_lab: {error}\n")
         return 2
-    if request.as_json:
-        print(json_text({**costs.to_dict(), "report": str(path)}, indent=1), file=printed)
-    else:
-        print(f"{costs}\nreport: {path}", file=printed)
+    table = {**costs.to_dict(), "report": str(path)}
+    printed.write(json_text(table, indent=1) if request.as_json else f"{costs}\nreport: {path}")
+    printed.write("\n")
     return 0
 
 
@@ -125,7 +127,7 @@ def _explained_here(request: UserFunction) -> tuple[StepCosts, Path]:
     with _as_errors(request), torch.device(request.device):
         if isinstance(model, type):
             arguments, keywords = read.arguments(request.init, "init", values.get("get_init_inputs"))
-            _check_count(request, model.__init__, arguments, keywords, "init", skipped=1)
+            _check_count(request, model, arguments, keywords, "init")
             model = model(*arguments, **keywords)
         arguments, keywords = read.arguments(request.inputs, "inputs", values.get("get_inputs"))
         _check_count(request, model, arguments, keywords, "inputs")
@@ -148,7 +150,7 @@ def _as_errors(request: UserFunction) -> Iterator[None]:
     except SystemExit as ended:
         msg = f"explain: {request.file} ends the process when it is imported (exit status {ended.code})."
         raise InputError(msg) from None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the user's code raises anything
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == request.file]
         where = f"{request.file}:{frames[-1].lineno}" if frames else request.file
         msg = f"explain: {where}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -159,10 +161,9 @@ def _as_errors(request: UserFunction) -> Iterator[None]:
 
 def _check_count(
     request: UserFunction, function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], option: str,
-    *, skipped: int = 0,
 ) -> None:
     """Raise if required arguments are missing; the message names the command with some."""
-    names = [name for name in required_names(function)[skipped:] if name not in keywords]
+    names = [name for name in required_names(function) if name not in keywords]
     if len(arguments) >= len(names):
         return
     example = ", ".join(["f32[64,512]" if option == "inputs" else "512"] * len(names))

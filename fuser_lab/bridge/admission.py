@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fuser_lab.arguments import shown
-from fuser_lab.bridge.example_inputs import example_inputs
-from fuser_lab.bridge.model_step import leaves
+from fuser_lab.bridge.example_inputs import example_inputs, required_names
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 
 
@@ -33,24 +32,16 @@ def callable_of(torch: Any, function: Any, inputs: Sequence[Any], keywords: Mapp
         raise ArgumentTypeError(msg)
     if isinstance(function, type):
         name = function.__name__
-        made = f"{name}({_required(function)})"
+        made = f"{name}({', '.join(required_names(function))})"
         msg = (
-            f"from_torch: function must not be a class; give an instance of {name}, as in fl.from_torch({made}, *inputs)."
+            f"from_torch: function must not be a class; give an instance of {name}, as in "
+            f"fl.from_torch({made}, *inputs)."
         )
         raise ArgumentTypeError(msg)
     if isinstance(function, torch.jit.ScriptModule):
         return _exported(function, inputs, keywords)
     _check_call(torch, function, inputs, keywords)
     return function
-
-
-def _required(function: Any) -> str:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return "..."
-    needed = [p for p in parameters if p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
-    return ", ".join(p.name for p in needed)
 
 
 def _check_call(torch: Any, function: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> None:

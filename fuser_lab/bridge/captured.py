@@ -31,6 +31,7 @@ class Captured(ABC):
 
     library: ClassVar[str]
     made_by: ClassVar[str]  # the function that returns it
+    latest_step: StepCosts | None = None  # the last result of `step`, which the map of the explorer shows
 
     @property
     @abstractmethod
@@ -70,7 +71,9 @@ class Captured(ABC):
         seconds
             Maximum time for the measured steps, and again for those in which each unit is timed.
         """
-        return step_costs(self.graphs, self.graph_breaks, self.measured(inputs or None, seconds) if measure else None)
+        measured = self.measured(inputs or None, seconds) if measure else None
+        self.latest_step = step_costs(self.graphs, self.graph_breaks, measured)
+        return self.latest_step
 
     @abstractmethod
     def measured(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:

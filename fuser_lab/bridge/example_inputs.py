@@ -19,9 +19,10 @@ def example_inputs(function: Any) -> str:
 
 
 def required_names(function: Any) -> tuple[str, ...]:
-    """Return the names of the parameters that a call of a function or module must pass; none without a signature."""
+    """Return the names of the arguments that a call of a function, module or class needs; none without a signature."""
     try:
-        parameters = inspect.signature(getattr(function, "forward", function)).parameters.values()
+        called = function if isinstance(function, type) else getattr(function, "forward", function)
+        parameters = inspect.signature(called).parameters.values()
     except (TypeError, ValueError):
         return ()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

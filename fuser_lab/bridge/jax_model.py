@@ -37,8 +37,11 @@ class CapturedFunction(Captured):
     library: ClassVar[str] = "JAX"
     made_by: ClassVar[str] = "from_jax"
 
-    def __init__(self, graph: CapturedGraph, signature: "_Signature", inputs: Sequence[Any], keywords: Mapping[str, Any]) -> None:
-        self._graph, self._signature, self._inputs, self._keywords = graph, signature, tuple(inputs), dict(keywords)
+    def __init__(
+        self, graph: CapturedGraph, signature: "_Signature", inputs: Sequence[Any], keywords: Mapping[str, Any],
+    ) -> None:
+        self._graph, self._signature = graph, signature
+        self._inputs, self._keywords = tuple(inputs), dict(keywords)
 
     @property
     def graphs(self) -> tuple[CapturedGraph, ...]:
@@ -66,7 +69,7 @@ class CapturedFunction(Captured):
         jax = jax_for("explain")
         arguments, keywords = (self._inputs, self._keywords) if inputs is None else (tuple(inputs), {})
         if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree_util.tree_leaves((arguments, keywords))):
-            msg = "explain: abstract inputs cannot run; fl.explain(captured, *arrays, measure=True) measures with arrays."
+            msg = "explain: abstract inputs cannot run; give arrays: fl.explain(captured, *inputs, measure=True)."
             raise InputError(msg)
         run = functools.partial(self.run, *arguments, **keywords)
         return measured_on_host(self.graphs, lambda: jax.block_until_ready(run()), seconds, threads_here())
@@ -257,7 +260,8 @@ class _Run:
             else:
                 with self.around(unit):
                     self._run(unit, values)
-                    jax_for("from_jax").block_until_ready(values.get(unit))
+                    if not isinstance(unit, Region):  # whose results are complete
+                        jax_for("from_jax").block_until_ready(values.get(unit))
         asarray = jax_for("from_jax").numpy.asarray
         return [asarray(node.value) if isinstance(node, Known) else values[node] for node in self._graph.results]
 

@@ -77,7 +77,10 @@ class CapturedModel(Captured):
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled: compiled graphs can be neither."""
-        msg = "from_torch: a captured model cannot be copied or pickled; copy the module, and capture it again: fl.from_torch(model, *inputs)."
+        msg = (
+            "from_torch: a captured model cannot be copied or pickled; copy the module, and capture it again: "
+            "fl.from_torch(model, *inputs)."
+        )
         raise UnsupportedError(msg)
 
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from fuser_lab.bridge.lowerings import Call, TracedTensor
 from fuser_lab.bridge.region import Region
@@ -27,8 +26,8 @@ _BACKWARD_PRODUCTS = 2.5  # matrix products in the gradient of attention for eac
 class OpCost:
     """Bytes that are moved, floating-point operations of products, the least seconds of both, and predicted seconds.
 
-    The bound is one launch, and the longer of the time for the bytes and the time for the operations, as ``limit`` says:
-    ``"bytes"`` or ``"flops"``.
+    The bound is one launch, and the longer of the time for the bytes and the time for the operations; ``limit`` names
+    the longer one, ``"bytes"`` or ``"flops"``.
     """
 
     bytes: int
@@ -135,7 +134,7 @@ def _product_and_sum(call: Call) -> float:
 
 def _general_product(call: Call) -> float:
     (summed, _), _ = dict(call.kwargs)["dimension_numbers"]
-    return 2 * _size(call) * prod(call.tensors[0].shape[axis] for axis in summed)
+    return float(2 * _size(call) * prod(call.tensors[0].shape[axis] for axis in summed))
 
 
 def _convolution(call: Call) -> float:
@@ -155,7 +154,7 @@ def _convolution_backward(call: Call) -> float:
 
 def _lax_convolution(call: Call) -> float:
     weight, numbers = call.tensors[1], dict(call.kwargs)["dimension_numbers"]
-    return 2 * _size(call) * prod(weight.shape) / weight.shape[numbers.rhs_spec[0]]
+    return float(2 * _size(call) * prod(weight.shape) / weight.shape[numbers.rhs_spec[0]])
 
 
 def _attention(call: Call, first: int = 0) -> float:

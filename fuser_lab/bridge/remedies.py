@@ -47,7 +47,9 @@ _REMEDIES = (
     _Remedy("empty|nothing to count", "inputs with at least one element have a kernel"),
     _Remedy("^control flow", "an unrolled loop, or jax.numpy.where instead of a branch, is captured op by op"),
     _Remedy("between two graphs", "remove what ends the graph there, as the reason says"),
-    _Remedy(re.escape(NO_KERNEL), f"scans and gathers have a kernel beside ops that share it; sorts and scatters: {_LATER}"),
+    _Remedy(
+        re.escape(NO_KERNEL), f"scans and gathers have a kernel beside ops that share it; sorts and scatters: {_LATER}",
+    ),
     _Remedy("^it could not be recorded", "its error says what a definition does not express"),
     _Remedy("no lowering", "a lowering of the op, one function in fuser_lab/bridge/lowerings"),
 )
@@ -58,7 +60,8 @@ def remedy(library: str, op: str, reason: str) -> str:
     if reason.startswith(("a view at the edge", "a region would hold views")):
         return ""
     names = {"made_by": f"from_{library.lower()}", "library": library, "option": library.lower()}
-    text = next((each.text for each in _REMEDIES if each.fits(op, reason)), "another form of the call: its reason says which")
+    texts = (each.text for each in _REMEDIES if each.fits(op, reason))
+    text = next(texts, "another form of the call, as the reason says")
     return text.format(**names)
 
 

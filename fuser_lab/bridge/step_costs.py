@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PLAN_OF = "captured.graphs[{graph}].regions[{region}].plan"  # how messages call a region's plan
 HOST = "host"  # the row of the time in which no unit runs
 MOST_ROWS = 40  # of the table as text
-_LEAST_GAIN = 0.01  # as a share of the step: a smaller one is not called a gain
+_LEAST_GAIN = 0.02  # as a share of the step: a smaller one is not called a gain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,8 +195,14 @@ class StepCosts(View):
         outside = f" Between graphs, in no row: {', '.join(self.between)}." if self.between else ""
         return f"{how[0].upper()}{how[1:]}.{memory}{outside}"
 
+    def table(self) -> Table:
+        """Return the formatted cells."""
+        return self._table()
+
     def _table(self) -> Table:
-        columns = ["what", "count", "module", "line", "bytes", "bound", "limit", "predicted", "measured", "share", "gain"]
+        columns = (
+            "what", "count", "module", "line", "bytes", "bound", "limit", "predicted", "measured", "share", "gain",
+        )
         rows = [
             (
                 row.what, str(row.count) if row.units else "", row.module, row.line,
@@ -283,6 +289,7 @@ def _cause(row: StepRow) -> str:
     boundaries = plan.boundaries()
     if not boundaries:
         return f"It is one kernel, which takes longer than its {row.limit}: see {call}.segments[0].schedule."
+
     def crossing(why: Any) -> int:
         written, read = (plan.segments[n] for n in why.segments)
         return sum(tensor.nbytes for tensor in written.outputs if tensor in set(read.inputs))
@@ -351,7 +358,8 @@ def _region_cost(region: Region, device: Device) -> OpCost:
     with suppress(FuserLabError):
         return region_cost(region, device)
     moved = sum(map(op_bytes, region.call_nodes))
-    return OpCost(bytes=moved, flops=sum(map(op_flops, region.call_nodes)), bound=0.0, predicted=math.nan, limit="bytes")
+    flops = sum(map(op_flops, region.call_nodes))
+    return OpCost(bytes=moved, flops=flops, bound=0.0, predicted=math.nan, limit="bytes")
 
 
 def _parts(graph: "CapturedGraph") -> Iterator[Region | Left]:

@@ -71,7 +71,8 @@ class _EventClock:
         begin, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
         if not self._events:
             self._begun = perf_counter()
-            self._torch.cuda._sleep(int(min(2 * self._host, _LONGEST_WAIT) * _CYCLES))  # noqa: SLF001 - no other wait
+            wait = min(2 * self._host, _LONGEST_WAIT)
+            self._torch.cuda._sleep(int(wait * _CYCLES))  # noqa: SLF001 - torch has no other wait on the GPU
         begin.record()
         yield
         end.record()
@@ -110,8 +111,8 @@ def _nothing() -> None:
 
 
 def _measured(
-    graphs: Sequence["CapturedGraph"], step: Callable[[], object], clock: _Clock, finish: Callable[[], object], processor: str,
-    seconds: float,
+    graphs: Sequence["CapturedGraph"], step: Callable[[], object], clock: _Clock, finish: Callable[[], object],
+    processor: str, seconds: float,
 ) -> MeasuredStep:
     for _ in range(_WARM_UPS):
         step()

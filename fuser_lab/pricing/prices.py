@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -11,7 +11,6 @@ from fuser_lab.api import time
 from fuser_lab.arguments import FLAG, FUNCTION, TEXT, optional, shown, takes, whole
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS, with_lifted
 from fuser_lab.cost.amounts import bytes_label, seconds_label
-from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import OTHER_KIND
 from fuser_lab.definition.repro import script_text
 from fuser_lab.definition.spec import TensorSpec
@@ -26,7 +25,6 @@ from fuser_lab.report.tables import Table
 from fuser_lab.report.units import plural
 from fuser_lab.report.view import View
 from fuser_lab.search.shrinking import shrink
-from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.subject import FusionPart, subject_of
 from fuser_lab.version import __version__
 

@@ -68,7 +68,8 @@ def memory_line_svg(line: Sequence[AliveBytes], *, style: bool = True) -> str:
     if len(line) <= _MOST_TITLED:
         parts += [
             f'<rect x="{_LEFT + n * step:.1f}" y="{_TOP:.1f}" width="{step:.1f}" height="{floor - _TOP:.1f}" '
-            f'fill="transparent"><title>{chart.escaped(f"{each.graph} {each.unit}: {bytes_label(each.total)}")}</title></rect>'
+            'fill="transparent"><title>'
+            f'{chart.escaped(f"{each.graph} {each.unit}: {bytes_label(each.total)}")}</title></rect>'
             for n, each in enumerate(line)
         ]
     heading = f"Memory over the step: at most {bytes_label(peak.total)}, at {peak.graph} {peak.unit}"

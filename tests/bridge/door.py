@@ -1,6 +1,6 @@
-"""``python -m tests.bridge.door [name ...]`` calls the public functions on what users write, and follows each error.
+"""``python -m tests.bridge.door [name ...]`` calls public functions on what users write, and follows each error.
 
-Every call of `fuser_lab.explore`, `report`, `time`, `price` and `explain` with a function of `tests.bridge.users` works,
+Every call of `fuser_lab.explore`, `report`, `time`, `price` and `explain` with what `tests.bridge.users` holds works,
 or its error names the next call, which is then made and works.
 """
 
