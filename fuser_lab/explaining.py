@@ -7,6 +7,7 @@ from typing import Any
 
 from fuser_lab.arguments import FLAG, PATH, number, takes
 from fuser_lab.bridge.step_costs import StepCosts
+from fuser_lab.cost.device import THIS_CPU
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
 from fuser_lab.plan import Plan
@@ -14,6 +15,7 @@ from fuser_lab.report import save
 from fuser_lab.report.explain import explain_data, explain_text
 from fuser_lab.report.html import document, plan_html
 from fuser_lab.report.shown import Shown
+from fuser_lab.runtime.this_cpu import this_cpu
 from fuser_lab.subject import subject_of
 
 
@@ -67,7 +69,8 @@ def explain(
         Arguments of the function; inputs of the definition as for `segment`, also as one list. For a captured model,
         arguments of the measured steps.
     measure
-        Whether the steps of a model are also timed: on the host for a CPU, by events for a GPU.
+        Whether the steps of a model are also timed: on the host for a CPU, by events for a GPU. Predictions are then
+        for this CPU if its rates are known (`python -m fuser_lab fit --this-cpu`) and no target is chosen.
     seconds
         Maximum time for the measured steps, and again for those in which each region and op is timed.
     **options
@@ -81,7 +84,8 @@ def explain(
     InputError
         If the function cannot be captured, inputs do not fit, or a plan is to be measured.
     """
-    chosen = subject_of("explain", subject, inputs, options).without_inputs()
+    host_target = THIS_CPU if measure and _knows_this_cpu() else None
+    chosen = subject_of("explain", subject, inputs, options, host_target=host_target).without_inputs()
     if chosen.captured is not None:
         return chosen.captured.step(*(chosen.inputs or ()), measure=measure, seconds=seconds)
     if measure:
@@ -91,3 +95,12 @@ def explain(
         msg = f"explain: one plan is explained, given {len(chosen.plans)}; fl.diff(*plans) compares several."
         raise InputError(msg)
     return Explanation(plan=chosen.plans[0])
+
+
+def _knows_this_cpu() -> bool:
+    """Whether the rates of this CPU were measured, so that times on it can be predicted."""
+    try:
+        this_cpu()
+    except InputError:
+        return False
+    return True

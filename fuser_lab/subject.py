@@ -108,6 +108,7 @@ class Subject:
 
 def subject_of(
     caller: str, value: object, inputs: Sequence[Any] = (), options: Mapping[str, Any] | None = None,
+    *, host_target: str | None = None,
 ) -> Subject:
     """Return what a value is: a function is captured, and a captured model, plans or a definition stay as they are.
 
@@ -121,6 +122,9 @@ def subject_of(
         The positional arguments after it: arguments of a function, or the inputs of a fusion, also as one list.
     options
         The other keyword arguments: options of the capture or of `segment`; for a function, also its arguments.
+    host_target
+        The target of a function whose arrays are in host memory, unless the options name one; for arrays on a GPU it is
+        that GPU.
 
     Raises
     ------
@@ -145,7 +149,7 @@ def subject_of(
         _refuse_options(caller, "a plan", "plan.resegmented(...) returns another plan", named)
         return Subject(caller=caller, fusions=plans, inputs=_flat(passed))
     if _is_function(value):
-        return _of_model(caller, _captured(value, passed, named), None)
+        return _of_model(caller, _captured(value, passed, named, host_target), None)
     if isinstance(value, str | bytes) or hasattr(value, "__fspath__"):
         msg = (
             f"{caller}: the subject is {shown(value)}, a text; fl.load_repro(text) reads the definition in a script, "
@@ -220,7 +224,9 @@ def _is_function(value: object) -> bool:
     )
 
 
-def _captured(function: Any, inputs: Sequence[Any], named: Mapping[str, Any]) -> Captured:
+def _captured(
+    function: Any, inputs: Sequence[Any], named: Mapping[str, Any], host_target: str | None,
+) -> Captured:
     """Return a function captured by the library of its arrays.
 
     Keyword arguments that are options of the capture are these, unless the function has a parameter of that name.
@@ -232,8 +238,9 @@ def _captured(function: Any, inputs: Sequence[Any], named: Mapping[str, Any]) ->
     options = {name: value for name, value in named.items() if name in known and name not in own}
     keywords = {name: value for name, value in named.items() if name not in options}
     keywords |= options.pop("keywords", None) or {}
-    if options.get("target") is None and any(_is_on_gpu(leaf) for leaf in _leaves((tuple(inputs), keywords))):
-        options["target"] = THIS_MACHINE
+    if options.get("target") is None:
+        on_gpu = any(_is_on_gpu(leaf) for leaf in _leaves((tuple(inputs), keywords)))
+        options["target"] = THIS_MACHINE if on_gpu else host_target
     return capture(function, *inputs, keywords=keywords, **options)
 
 

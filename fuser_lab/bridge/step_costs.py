@@ -166,18 +166,17 @@ class StepCosts(View):
         if not known:
             return "No op of this step moves data."
         best, most = known[0], max(known, key=lambda row: row.seconds)
-        if best.gain < _LEAST_GAIN * self.step:
-            gain = f"The largest gain: none; every row is within {100 * _LEAST_GAIN:.0f} % of the step of its bound."
-        else:
-            gain = (
-                f"The largest gain: {best} could save {seconds_label(best.gain)} of {seconds_label(best.seconds)}, "
-                f"{100 * best.gain / self.step:.0f} % of the step{_at(best)}. {_cause(best)}"
-            )
-        cost = "" if most is best else (
-            f" The largest cost: {most} takes {seconds_label(most.seconds)}, {100 * self.share(most):.0f} % of the "
+        cost = (
+            f"The largest cost: {most} takes {seconds_label(most.seconds)}, {100 * self.share(most):.0f} % of the "
             f"step{_at(most)}."
         )
-        return f"{gain}{cost}"
+        if best.gain < _LEAST_GAIN * self.step:
+            return f"The largest gain: none; no row could save {100 * _LEAST_GAIN:.0f} % of the step. {cost}"
+        gain = (
+            f"The largest gain: {best} could save {seconds_label(best.gain)} of {seconds_label(best.seconds)}, "
+            f"{100 * best.gain / self.step:.0f} % of the step{_at(best)}. {_cause(best)}"
+        )
+        return gain if most is best else f"{gain} {cost}"
 
     @property
     def note(self) -> str:
