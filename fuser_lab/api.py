@@ -216,7 +216,10 @@ def _are_comparable(a: Plan, b: Plan) -> bool:
     return a.definition == b.definition or bare(a.definition) == bare(b.definition)
 
 
-@takes(path=optional(PATH), title=optional(TEXT))
+@takes(
+    path=optional(PATH), title=optional(TEXT),
+    times=optional(_TIMES | instance(StepCosts)).worded("what time() or explain() returns"),
+)
 def report(
     subject: object,
     /,

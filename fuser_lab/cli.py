@@ -28,6 +28,7 @@ from fuser_lab.reading import UnreadableError, text_of
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
+from fuser_lab.targets import CPU
 from fuser_lab.user_file import INPUTS_HELP, UserFunction, advice_for, explained, place_of
 
 _FEWEST_COMPARED = 2
@@ -35,6 +36,7 @@ _PIPE_CLOSED = 141  # the exit status that a shell reports for a program ended b
 _SKIP = 125  # the exit status that tells `git bisect run` that a commit cannot be tested
 _INTERRUPTED = 130  # the exit status that a shell reports for a program ended by SIGINT
 _AGAIN: dict[str | None, bool | str] = {None: False, "all": True, "failed": "failed"}
+_OF_MODELS = ("inputs", "init", "device", "backward", "measure", "output")  # options of explain FILE:NAME
 _EXPLAIN = (
     "FILE is read and never executed. FILE:NAME is different: a model has to run to be captured, so the file is "
     "imported in a child process; it prints what each region and op costs, and writes a report."
@@ -120,10 +122,14 @@ def _explain(arguments: argparse.Namespace) -> int:
     place = place_of(arguments.file)
     if place is not None:
         return explained(UserFunction(
-            file=place[0], name=place[1], inputs=arguments.inputs, init=arguments.init, device=arguments.device,
-            backward=arguments.backward, measure=arguments.measure, target=arguments.target, output=arguments.output,
-            as_json=arguments.json,
+            file=place[0], name=place[1], inputs=arguments.inputs, init=arguments.init, device=arguments.device or CPU.name,
+            backward=arguments.backward, measure=arguments.measure, target=arguments.target,
+            output=arguments.output or "report.html", as_json=arguments.json,
         ))
+    option = next((name for name in _OF_MODELS if getattr(arguments, name) not in {None, False}), None)
+    if option is not None:
+        msg = f"explain: --{option} is an option of FILE:NAME, a function or class in a file, given FILE alone."
+        raise InputError(msg)
     fd, inputs = _script(arguments.file, arguments.name)
     options = replace(_options(arguments), search_states=arguments.states, search_seconds=arguments.seconds)
     plan = segment(fd, inputs, strategy=arguments.strategy, target=arguments.target, options=options)
@@ -449,11 +455,12 @@ def _add_model_options(command: argparse.ArgumentParser) -> None:
     model.add_argument("--inputs", metavar="ARGUMENTS", help=INPUTS_HELP)
     text = "arguments of a class, such as '512, bias=False'; by default what get_init_inputs() in the file returns"
     model.add_argument("--init", metavar="ARGUMENTS", help=text)
-    model.add_argument("--device", default="cpu", help="device of the model and its inputs: cpu, cuda or meta")
+    text = "torch's device of the model and its inputs; meta runs nothing"
+    model.add_argument("--device", help=text)
     model.add_argument("--backward", action="store_true", help="capture the gradients as well")
     model.add_argument("--measure", action="store_true", help="also measure each region and op")
     text = "path of the report; report.html by default"
-    model.add_argument("-o", "--output", default="report.html", metavar="OUT", help=text)
+    model.add_argument("-o", "--output", metavar="OUT", help=text)
 
 
 def _add_switches(command: argparse.ArgumentParser) -> None:

@@ -190,8 +190,11 @@ def _plans(caller: str, value: object) -> tuple[Plan, ...]:
         return ()
     if not value or not all(isinstance(each, Plan) for each in value):
         odd = next((each for each in value if not isinstance(each, Plan)), None)
-        what = f"a list with {shown(odd)}" if value else "an empty list"
-        msg = f"{caller}: a list must contain plans, given {what}; fl.{caller}(model, *inputs) takes inputs separately."
+        contents = f"a list with {shown(odd)}" if value else "an empty list"
+        msg = (
+            f"{caller}: a list must contain plans, given {contents}; fl.{caller}(model, *inputs) takes inputs one by "
+            "one."
+        )
         raise ArgumentTypeError(msg)
     return tuple(value)
 
@@ -233,9 +236,9 @@ def _captured(
     """
     of_jax = any(_is_of_jax(leaf) for leaf in _leaves((tuple(inputs), dict(named))))
     capture: Callable[..., Captured] = from_jax if of_jax else from_torch
-    known = (JAX_OPTIONS if of_jax else TORCH_OPTIONS).keys() | {"keywords", *(() if of_jax else ("backward",))}
-    own = _parameters(function)
-    options = {name: value for name, value in named.items() if name in known and name not in own}
+    names = (JAX_OPTIONS if of_jax else TORCH_OPTIONS).keys() | {"keywords", *(() if of_jax else ("backward",))}
+    names -= _parameters(function)
+    options = {name: value for name, value in named.items() if name in names}
     keywords = {name: value for name, value in named.items() if name not in options}
     keywords |= options.pop("keywords", None) or {}
     if options.get("target") is None:

@@ -26,6 +26,7 @@ from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.explaining import explain
 from fuser_lab.json_text import json_text
 from fuser_lab.subject import subject_of
+from fuser_lab.targets import CPU
 
 _PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][\w.]*)", re.DOTALL)
 _TENSOR = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<sizes>[\d,\s]*)\](?:<(?P<most>\d+))?")
@@ -54,7 +55,7 @@ class UserFunction:
     name: str
     inputs: str | None = None
     init: str | None = None
-    device: str = "cpu"
+    device: str = CPU.name
     backward: bool = False
     measure: bool = False
     target: str | None = None

@@ -20,7 +20,7 @@ def walked(units: Sequence[Unit], root: Any, arguments: Sequence[Any], around: A
     """
     torch = torch_for("fuser_lab.bridge")
     values: dict[Node, Any] = {}
-    given, last = iter(arguments), _last_readers(units)
+    remaining, last = iter(arguments), _last_readers(units)
 
     def called(node: Node) -> Any:
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
@@ -34,7 +34,7 @@ def walked(units: Sequence[Unit], root: Any, arguments: Sequence[Any], around: A
             values.update(zip(unit.output_nodes, results, strict=True))
             values.update((node, called(node)) for node in unit.view_nodes)
         elif unit.op == "placeholder":
-            values[unit] = next(given)
+            values[unit] = next(remaining)
         elif unit.op == "get_attr":
             values[unit] = functools.reduce(getattr, unit.target.split("."), root)
         elif unit.op == "output":

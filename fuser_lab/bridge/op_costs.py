@@ -148,8 +148,8 @@ def _convolution(call: Call) -> float:
 def _convolution_backward(call: Call) -> float:
     gradient, x, weight = call.tensors[:3]
     spread = x if call.argument(7, "transposed") else gradient
-    wanted = call.argument(10, "output_mask") or (True, True)
-    return 2 * prod(spread.shape) * prod(weight.shape[1:]) * sum(map(bool, wanted[:2]))
+    mask = call.argument(10, "output_mask") or (True, True)
+    return 2 * prod(spread.shape) * prod(weight.shape[1:]) * sum(map(bool, mask[:2]))
 
 
 def _lax_convolution(call: Call) -> float:

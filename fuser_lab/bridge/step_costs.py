@@ -162,10 +162,10 @@ class StepCosts(View):
     @property
     def headline(self) -> str:
         """The largest gain and its cause, and the largest cost, in sentences."""
-        known = [row for row in self.rows if not math.isnan(row.seconds)]
-        if not known:
+        timed = [row for row in self.rows if not math.isnan(row.seconds)]
+        if not timed:
             return "No op of this step moves data."
-        best, most = known[0], max(known, key=lambda row: row.seconds)
+        best, most = timed[0], max(timed, key=lambda row: row.seconds)
         cost = (
             f"The largest cost: {most} takes {seconds_label(most.seconds)}, {100 * self.share(most):.0f} % of the "
             f"step{_at(most)}."
@@ -210,7 +210,7 @@ class StepCosts(View):
             )
             for row in self.rows
         ]
-        shown = [n for n, name in enumerate(columns) if self.processor or name != "measured"]
+        shown = [n for n in range(len(columns)) if any(row[n] for row in rows)]
         return Table(
             columns=tuple(columns[n] for n in shown), rows=tuple(tuple(row[n] for n in shown) for row in rows),
             numeric=frozenset({"count", "bytes", "bound", "predicted", "measured", "share", "gain"}),

@@ -15,6 +15,7 @@ from fuser_lab.definition.handles import Tensor
 from fuser_lab.definition.loop_axis import LoopAxis
 from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.dumps import Dump
+from fuser_lab.explaining import Explanation
 from fuser_lab.lab.comparison import Comparison
 from fuser_lab.lab.corpus import Corpus, CorpusEntry
 from fuser_lab.lab.profiling import PlanProfile
@@ -36,7 +37,7 @@ PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuse
 RETURNED = (
     *(("", cls) for cls in (
         Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
-        Dump, LoopAxis, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Prices, Sweep, KeptResults,
+        Dump, LoopAxis, Explanation, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Prices, Sweep, KeptResults,
     )),
     ("nvfuser.", nvfuser_sched.Sched),
 )
