@@ -122,9 +122,9 @@ def _explain(arguments: argparse.Namespace) -> int:
     place = place_of(arguments.file)
     if place is not None:
         return explained(UserFunction(
-            file=place[0], name=place[1], inputs=arguments.inputs, init=arguments.init, device=arguments.device or CPU.name,
-            backward=arguments.backward, measure=arguments.measure, target=arguments.target,
-            output=arguments.output or "report.html", as_json=arguments.json,
+            file=place[0], name=place[1], inputs=arguments.inputs, init=arguments.init,
+            device=arguments.device or CPU.name, backward=arguments.backward, measure=arguments.measure,
+            target=arguments.target, output=arguments.output or "report.html", as_json=arguments.json,
         ))
     option = next((name for name in _OF_MODELS if getattr(arguments, name) not in {None, False}), None)
     if option is not None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fuser_lab.api import report
-from fuser_lab.bridge.example_inputs import required_names
+from fuser_lab.bridge.example_inputs import example_input, required_names
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_costs import StepCosts
 from fuser_lab.errors import FuserLabError, InputError
@@ -167,7 +167,7 @@ def _check_count(
     names = [name for name in required_names(function) if name not in keywords]
     if len(arguments) >= len(names):
         return
-    example = ", ".join(["f32[64,512]" if option == "inputs" else "512"] * len(names))
+    example = ", ".join([example_input(function).text if option == "inputs" else "512"] * len(names))
     other = f' --inputs "{request.inputs or "f32[64,512]"}"' if option == "init" else ""
     init = f' --init "{request.init}"' if option == "inputs" and request.init else ""
     msg = (

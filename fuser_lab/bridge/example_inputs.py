@@ -1,21 +1,40 @@
-"""Inputs that fit a module, as text: what an error suggests to a user who passed none, or others."""
+"""Inputs that fit a module: what an error suggests to a user who passed none, or others."""
 
 import inspect
+from dataclasses import dataclass
 from typing import Any
 
-_DEFAULT = "torch.randn(64, 512)"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleInput:
+    """A tensor of floats, or of integers from 0 and below ``most``."""
+
+    sizes: tuple[int, ...] = (64, 512)
+    most: int = 0
+
+    @property
+    def code(self) -> str:
+        """The tensor as a call of torch."""
+        sizes = ", ".join(map(str, self.sizes))
+        return f"torch.randint(0, {self.most}, ({sizes}))" if self.most else f"torch.randn({sizes})"
+
+    @property
+    def text(self) -> str:
+        """The tensor as ``explain FILE:NAME --inputs`` reads it."""
+        sizes = ",".join(map(str, self.sizes))
+        return f"i64[{sizes}]<{self.most}" if self.most else f"f32[{sizes}]"
+
+
+def example_input(function: Any) -> ExampleInput:
+    """Return the input that the first layer of a module declares, or one of [64, 512]."""
+    modules = function.modules() if hasattr(function, "modules") else ()
+    return next((example for module in modules if (example := _of_layer(module)) is not None), ExampleInput())
 
 
 def example_inputs(function: Any) -> str:
-    """Return arguments as text, such as ``torch.randn(64, 32)``; for several parameters, their names.
-
-    The sizes are those that the first layer of a module declares.
-    """
+    """Return arguments as code, such as ``torch.randn(64, 32)``; for several parameters, their names."""
     names = required_names(function)
-    if len(names) > 1:
-        return ", ".join(names)
-    modules = function.modules() if hasattr(function, "modules") else ()
-    return next((text for module in modules if (text := _of_layer(module))), _DEFAULT)
+    return ", ".join(names) if len(names) > 1 else example_input(function).code
 
 
 def required_names(function: Any) -> tuple[str, ...]:
@@ -29,20 +48,19 @@ def required_names(function: Any) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind in positional and p.default is inspect.Parameter.empty)
 
 
-def _of_layer(module: Any) -> str:
-    """Return an input of a layer by the attributes that declare its size, or an empty text."""
+def _of_layer(module: Any) -> ExampleInput | None:
+    """Return an input of a layer by the attributes that declare its size; None if there are none."""
     if hasattr(module, "num_embeddings"):
-        return f"torch.randint(0, {module.num_embeddings}, (4, 64))"
+        return ExampleInput(sizes=(4, 64), most=module.num_embeddings)
     if hasattr(module, "kernel_size") and hasattr(module, "in_channels"):
-        spatial = ", ".join(["32"] * len(module.kernel_size))
-        return f"torch.randn(4, {module.in_channels}, {spatial})"
+        return ExampleInput(sizes=(4, module.in_channels, *[32] * len(module.kernel_size)))
     if hasattr(module, "num_features") and hasattr(module, "running_mean"):
-        return f"torch.randn(4, {module.num_features}, 32, 32)"
+        return ExampleInput(sizes=(4, module.num_features, 32, 32))
     if hasattr(module, "input_size") and hasattr(module, "hidden_size"):
-        return f"torch.randn(4, 64, {module.input_size})"
+        return ExampleInput(sizes=(4, 64, module.input_size))
     if hasattr(module, "embed_dim") and hasattr(module, "num_heads"):
-        return f"torch.randn(4, 64, {module.embed_dim})"
+        return ExampleInput(sizes=(4, 64, module.embed_dim))
     if hasattr(module, "in_features"):
-        return f"torch.randn(64, {module.in_features})"
+        return ExampleInput(sizes=(64, module.in_features))
     shape = getattr(module, "normalized_shape", None)
-    return f"torch.randn(64, {', '.join(map(str, shape))})" if isinstance(shape, tuple) else ""
+    return ExampleInput(sizes=(64, *shape)) if isinstance(shape, tuple) else None

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from fuser_lab.bridge.partition import NO_KERNEL
 
 _COMPLEX = "compute with the real and imaginary parts, as torch.view_as_real(x) returns them"
-_LATER = "no region contains it; keep the ops that read its result together, so that they form one region"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,11 @@ _REMEDIES = (
         "", "with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH): {made_by}(...) captures "
         "attention as two matrix products and a softmax, which is a region", op="scaled_dot_product",
     ),
-    _Remedy("", "a convolution has kernels of its own; " + _LATER, op="convolution"),
-    _Remedy("", f"which of several equal elements it returns is the library's choice: {_LATER}", op="topk|kthvalue"),
+    _Remedy("", "no region contains a convolution; only the ops around it are fused", op="convolution"),
+    _Remedy(
+        "", "no region contains it, because which of several equal elements it returns is the library's choice",
+        op="topk|kthvalue",
+    ),
     _Remedy("^it draws", "draw the numbers before the function, and pass them as an input"),
     _Remedy("random numbers", "draw the numbers before the function, and pass them as an input"),
     _Remedy("^it writes", "return the new value instead of writing to the argument"),
@@ -48,7 +50,7 @@ _REMEDIES = (
     _Remedy("^control flow", "an unrolled loop, or jax.numpy.where instead of a branch, is captured op by op"),
     _Remedy("between two graphs", "remove what ends the graph there, as the reason says"),
     _Remedy(
-        re.escape(NO_KERNEL), f"scans and gathers have a kernel beside ops that share it; sorts and scatters: {_LATER}",
+        re.escape(NO_KERNEL), "scans and gathers have a kernel only beside ops that share it; sorts and scatters have none",
     ),
     _Remedy("^it could not be recorded", "its error says what a definition does not express"),
     _Remedy("no lowering", "a lowering of the op, one function in fuser_lab/bridge/lowerings"),

@@ -171,7 +171,10 @@ class StepCosts(View):
             f"step{_at(most)}."
         )
         if best.gain < _LEAST_GAIN * self.step:
-            return f"The largest gain: none; no row could save {100 * _LEAST_GAIN:.0f} % of the step. {cost}"
+            return (
+                f"The largest gain: none; no row could save {100 * _LEAST_GAIN:.0f} % of the step, as predicted for "
+                f"{self.device}. {cost}"
+            )
         gain = (
             f"The largest gain: {best} could save {seconds_label(best.gain)} of {seconds_label(best.seconds)}, "
             f"{100 * best.gain / self.step:.0f} % of the step{_at(best)}. {_cause(best)}"
