@@ -28,7 +28,6 @@ from fuser_lab.reading import UnreadableError, text_of
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
-from fuser_lab.targets import CPU
 from fuser_lab.user_file import INPUTS_HELP, UserFunction, advice_for, explained, place_of
 
 _FEWEST_COMPARED = 2
@@ -123,7 +122,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     if place is not None:
         return explained(UserFunction(
             file=place[0], name=place[1], inputs=arguments.inputs, init=arguments.init,
-            device=arguments.device or CPU.name, backward=arguments.backward, measure=arguments.measure,
+            device=arguments.device, backward=arguments.backward, measure=arguments.measure,
             target=arguments.target, output=arguments.output or "report.html", as_json=arguments.json,
         ))
     option = next((name for name in _OF_MODELS if getattr(arguments, name) not in {None, False}), None)

@@ -26,7 +26,6 @@ from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.explaining import explain
 from fuser_lab.json_text import json_text
 from fuser_lab.subject import subject_of
-from fuser_lab.targets import CPU
 
 _PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][\w.]*)", re.DOTALL)
 _TENSOR = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<sizes>[\d,\s]*)\](?:<(?P<most>\d+))?")
@@ -55,7 +54,7 @@ class UserFunction:
     name: str
     inputs: str | None = None
     init: str | None = None
-    device: str = CPU.name
+    device: str | None = None
     backward: bool = False
     measure: bool = False
     target: str | None = None
@@ -125,7 +124,7 @@ def _explained_here(request: UserFunction) -> tuple[StepCosts, Path]:
         raise InputError(msg)
     model, read = values[request.name], _Reader(torch, request.device)
     options: dict[str, Any] = {"target": request.target, "backward": request.backward}
-    with _as_errors(request), torch.device(request.device):
+    with _as_errors(request), torch.device(request.device) if request.device else contextlib.nullcontext():
         if isinstance(model, type):
             arguments, keywords = read.arguments(request.init, "init", values.get("get_init_inputs"))
             _check_count(request, model, arguments, keywords, "init")
@@ -180,7 +179,7 @@ def _check_count(
 class _Reader:
     """Arguments from their texts, with tensors on a device."""
 
-    def __init__(self, torch: Any, device: str) -> None:
+    def __init__(self, torch: Any, device: str | None) -> None:
         self._torch, self._device = torch, device
         torch.manual_seed(0)
 

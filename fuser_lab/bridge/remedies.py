@@ -50,7 +50,8 @@ _REMEDIES = (
     _Remedy("^control flow", "an unrolled loop, or jax.numpy.where instead of a branch, is captured op by op"),
     _Remedy("between two graphs", "remove what ends the graph there, as the reason says"),
     _Remedy(
-        re.escape(NO_KERNEL), "scans and gathers have a kernel only beside ops that share it; sorts and scatters have none",
+        re.escape(NO_KERNEL),
+        "scans and gathers have a kernel only beside ops that share it; sorts and scatters have none",
     ),
     _Remedy("^it could not be recorded", "its error says what a definition does not express"),
     _Remedy("no lowering", "a lowering of the op, one function in fuser_lab/bridge/lowerings"),
