@@ -115,8 +115,8 @@ _REASONS = {
         nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.check nvfuser_direct.idm.DisjointSets.join
     """,
     "made by the package, not by users": """
-        Comparison Corpus CorpusEntry Dump Explanation KeptResults LoopAxis Plan PlanProfile PlanComparison PlanDiff Prediction
-        PreparedPlan
+        Comparison Corpus CorpusEntry Dump Explanation KeptResults LoopAxis Plan PlanProfile PlanComparison PlanDiff
+        Prediction PreparedPlan
         Prices Sched Segment ShownLog Shrunk Sweep Tensor TensorSpec Timings Tuning examples.Example views.Frontier
         views.FrontierRow views.HeatMap views.History views.HistoryRow views.MemoryOrder views.MemoryOrders
         views.OrderSensitivity views.OrderedPlan views.Regression views.Regressions nvfuser.Scalar nvfuser.Sched
