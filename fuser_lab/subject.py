@@ -134,7 +134,7 @@ def subject_of(
         If a function cannot be captured with these inputs.
     """
     named = dict(options or {})
-    passed = tuple(inputs) if any(each is not None for each in inputs) else ()
+    passed = tuple(inputs) if any(each is not None for each in inputs) else ()  # None says that a fusion has no inputs
     if isinstance(value, Captured):
         _refuse_options(caller, "a captured model", "fl.{caller}(model, *inputs, {name}=...) captures it again", named)
         return _of_model(caller, value, _arguments(value, passed))
@@ -149,7 +149,7 @@ def subject_of(
         _refuse_options(caller, "a plan", "plan.resegmented(...) returns another plan", named)
         return Subject(caller=caller, fusions=plans, inputs=_flat(passed))
     if _is_function(value):
-        return _of_model(caller, _captured(value, passed, named, host_target), None)
+        return _of_model(caller, _captured(value, inputs, named, host_target), None)
     if isinstance(value, str | bytes) or hasattr(value, "__fspath__"):
         msg = (
             f"{caller}: the subject is {shown(value)}, a text; fl.load_repro(text) reads the definition in a script, "
