@@ -278,8 +278,8 @@ def _cause(row: StepRow) -> str:
     """Return why a row takes longer than its bound, and the next call."""
     if not row.units:
         return (
-            "In this time no unit runs: Python, guards and launches. Larger inputs, or torch.compile(model, "
-            "backend='fuser_lab'), reduce its share."
+            "In this time no region and no op runs: it is Python, guards and launches. Larger inputs, or one compiled "
+            "call of the whole step, reduce its share."
         )
     first = row.units[0]
     part = first.part
