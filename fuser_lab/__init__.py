@@ -41,6 +41,7 @@ _PUBLIC = {
     "corpus": "fuser_lab.lab.corpus",
     "diff": "fuser_lab.api",
     "example": "fuser_lab.api",
+    "explain": "fuser_lab.explaining",
     "explore": "fuser_lab.exploring",
     "fastest": "fuser_lab.search.fastest",
     "from_jax": "fuser_lab.bridge.jax_model",

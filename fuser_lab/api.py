@@ -8,12 +8,14 @@ from typing import Any, overload
 from fuser_lab import examples
 from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, brief, instance, listed, mapping, number, optional, takes
 from fuser_lab.bridge.model import CapturedModel
+from fuser_lab.bridge.model_page import model_page
+from fuser_lab.bridge.step_costs import StepCosts
 from fuser_lab.bridge.timing import PEERS, measure_model
 from fuser_lab.calibration import model_that_ran
 from fuser_lab.cost import measured_times as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import InputError
+from fuser_lab.errors import InputError, UnsupportedError
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
 from fuser_lab.lab.comparison import Comparison, compared
@@ -22,22 +24,19 @@ from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.timings import Timings, shown
 from fuser_lab.passes import bare
 from fuser_lab.plan import Plan
-from fuser_lab.plan.planning import flattened, segment
+from fuser_lab.plan.planning import segment
 from fuser_lab.report import save
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
+from fuser_lab.subject import Subject, subject_of
 
 _PLAN = instance(Plan)
-_PLANS = (_PLAN | listed(_PLAN, "a plan or a list of plans", least=1)).worded("a plan or a list of plans")
 _TIMES = instance(measured.Timings, accepted="what time() returns")
-
-
 _PEERS = mapping(TEXT, FUNCTION.worded("a function of the inputs"), "a dict of functions by name")
 
 
 @takes(
-    plans=(_PLANS | instance(CapturedModel)).worded("a plan, a list of plans, or what from_torch() returns"),
     peers=optional(_PEERS | listed(TEXT, "a list of names")).worded("a dict of functions by name, or a list of names"),
     progress=(FUNCTION | optional(FLAG)).worded("a function, True, False or None"),
     cancelled=optional(FUNCTION.worded("a function without arguments")),
@@ -45,16 +44,17 @@ _PEERS = mapping(TEXT, FUNCTION.worded("a function of the inputs"), "a dict of f
     ledger=optional(instance(Ledger)),
 )
 def time(
-    plans: Plan | Sequence[Plan] | CapturedModel,
-    inputs: Sequence[Any] | None = None,
-    *,
+    subject: object,
+    /,
+    *inputs: Any,
     peers: Mapping[str, Callable[..., Any]] | Sequence[str] | None = None,
     progress: Callable[[int, int, measured.Timings], None] | bool | None = None,
     cancelled: Callable[[], bool] | None = None,
     seconds: float = 1.0,
     ledger: Ledger | None = None,
+    **options: Any,
 ) -> Timings:
-    """Return measured times of plans, per segment and in total, and of peers; or of a captured model and its regions.
+    """Return measured times of plans, per segment and in total, and of peers; or of a model and its regions.
 
     Results are checked first: against the reference evaluation, or for regions against torch's results. Outputs of
     plans are preallocated. Rows are measured round-robin, so drift affects all of them equally. The first plan is the
@@ -62,16 +62,17 @@ def time(
 
     Parameters
     ----------
-    plans
-        Plans for the same inputs, or the result of `from_torch`. For the latter, the rows are the whole model and each
-        region (equal regions once, with a count), each followed by the peers' times for the same computation.
-    inputs
-        Arrays and numbers; for a captured model, by default those with which it was captured.
+    subject
+        A plan, plans for the same inputs, a definition, a captured model, or a function or module of torch, which is
+        captured. For a model, the rows are the whole model and each region (equal regions once, with a count), each
+        followed by the peers' times for the same computation.
+    *inputs
+        Arrays and numbers, also as one list; for a captured model, by default those with which it was captured.
     peers
         Functions that compute the same as plans, by the names of their rows, for example
         ``{"eager": f, "compile": torch.compile(f)}``. They are called with the inputs and, if they have a parameter
         ``out``, with the array to write to or a list of them; they may then return None. A peer that changes its
-        inputs is not timed. For a captured model: ``"eager"`` and backends of ``torch.compile``, by name; by default
+        inputs is not timed. For a model: ``"eager"`` and backends of ``torch.compile``, by name; by default
         eager, inductor and aot_eager.
     progress
         Called as ``progress(done, total, timings so far)``; None shows a bar in a terminal or notebook, False
@@ -82,6 +83,8 @@ def time(
         Maximum time for each measurement, after warm-up.
     ledger
         A ledger that also stores the rows.
+    **options
+        As for `explain`.
 
     Raises
     ------
@@ -91,36 +94,46 @@ def time(
     ArgumentTypeError
         If an argument has the wrong type.
     """
-    several: list[Plan] = []
-    if isinstance(plans, CapturedModel):
-        if isinstance(peers, Mapping):
-            msg = f"time: peers of a captured model are names, as {list(PEERS)}, given a dict."
-            raise InputError(msg)
-        timings = measure_model(
-            plans, inputs, peers=PEERS if peers is None else tuple(peers), progress=progress, cancelled=cancelled,
-            seconds=seconds,
-        )
+    chosen = subject_of("time", subject, inputs, options)
+    if chosen.captured is not None:
+        timings = _time_model(chosen, peers, progress, cancelled, seconds)
     else:
         if peers is not None and not isinstance(peers, Mapping):
             msg = f"time: peers of plans are functions by name, as {{'eager': f}}, given {list(peers)}."
             raise InputError(msg)
-        several = [plans] if isinstance(plans, Plan) else list(plans)
-        timings = _time_plans(several, inputs, dict(peers or {}), progress, cancelled, seconds)
+        timings = _time_plans(chosen, dict(peers or {}), progress, cancelled, seconds)
     timed = shown(replace(timings, environment={"measured_at": now(), **environment().to_dict()}))
     if ledger is not None:
-        ledger.add(timed, several)
+        ledger.add(timed, chosen.plans if chosen.captured is None else ())
     return timed
 
 
-def _time_plans(
-    plans: Sequence[Plan], inputs: Sequence[Any] | None, peers: Mapping[str, Callable[..., Any]],
+def _time_model(
+    subject: Subject, peers: Mapping[str, Callable[..., Any]] | Sequence[str] | None,
     progress: Callable[[int, int, measured.Timings], None] | bool | None, cancelled: Callable[[], bool] | None,
     seconds: float,
 ) -> measured.Timings:
-    if inputs is None:
+    if isinstance(peers, Mapping):
+        msg = f"time: peers of a captured model are names, as {list(PEERS)}, given a dict."
+        raise InputError(msg)
+    if not isinstance(subject.captured, CapturedModel):
+        msg = "time: a function of JAX has no peers here; fl.explain(model, *inputs, measure=True) measures its ops."
+        raise UnsupportedError(msg)
+    return measure_model(
+        subject.captured, subject.inputs, peers=PEERS if peers is None else tuple(peers), progress=progress,
+        cancelled=cancelled, seconds=seconds,
+    )
+
+
+def _time_plans(
+    subject: Subject, peers: Mapping[str, Callable[..., Any]],
+    progress: Callable[[int, int, measured.Timings], None] | bool | None, cancelled: Callable[[], bool] | None,
+    seconds: float,
+) -> measured.Timings:
+    flat = subject.inputs
+    if flat is None:
         msg = "time: plans are timed with inputs: time(plans, inputs)."
         raise InputError(msg)
-    flat = flattened(inputs)
     for value in flat:
         if isinstance(value, TensorSpec):
             msg = "time: abstract inputs cannot run; give arrays (spec.materialize() makes one)."
@@ -128,10 +141,10 @@ def _time_plans(
     from fuser_lab.runtime.timing import measure
 
     for name in peers:
-        if name in {plan.name for plan in plans}:
+        if name in {plan.name for plan in subject.plans}:
             msg = f"time: {name!r} is the name of a plan and of a peer; give them different ones."
             raise InputError(msg)
-    return measure(plans, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
+    return measure(subject.plans, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
 
 
 @takes(
@@ -203,30 +216,42 @@ def _are_comparable(a: Plan, b: Plan) -> bool:
     return a.definition == b.definition or bare(a.definition) == bare(b.definition)
 
 
-@takes(plans=_PLANS, path=PATH, times=optional(_TIMES), title=optional(TEXT))
+@takes(
+    path=optional(PATH), title=optional(TEXT),
+    times=optional(_TIMES | instance(StepCosts)).worded("what time() or explain() returns"),
+)
 def report(
-    plans: Plan | Sequence[Plan],
-    path: str | Path,
-    times: measured.Timings | None = None,
-    *,
+    subject: object,
+    /,
+    *inputs: Any,
+    path: str | Path | None = None,
+    times: measured.Timings | StepCosts | None = None,
     title: str | None = None,
+    **options: Any,
 ) -> Path:
-    """Write one HTML file in which plans can be explored without a kernel, and return its path.
+    """Write one HTML file about plans or a model, which needs no kernel, and return its path.
 
-    The file opens from disk, makes no network requests, and does everything that the explorer does except edit and
-    run.
+    The file opens from disk, makes no network requests, and for plans does everything that the explorer does except
+    edit and run. For a model, it has the table of `explain`, the memory over the step, the map, and each distinct
+    region's plan with the reasons for its cuts.
 
     Parameters
     ----------
-    plans
-        One plan, or several of one definition, one tab each. The others are compared with the first.
-        Annotations may differ (`Plan.annotate`).
+    subject
+        A plan, or several of one definition, one tab each; a definition; a captured model, or a function or module,
+        which is captured. Further plans are compared with the first; annotations may differ (`Plan.annotate`).
+    *inputs
+        The inputs of a function or a definition. The last text or ``Path`` among these arguments is the path, and
+        the result of `time` or `explain` is ``times``.
     path
-        Path of the file; the extension is ``.html``.
+        Path of the file, with the extension ``.html``; ``report.html`` by default.
     times
-        Measured times of these plans, possibly among others for the same inputs.
+        Measured times of these plans, possibly among others for the same inputs; for a model the table that the page
+        shows, for example ``fl.explain(captured, measure=True)``.
     title
         Title of the page; the first plan's name by default.
+    **options
+        As for `explain`.
 
     Raises
     ------
@@ -235,25 +260,50 @@ def report(
     ArgumentTypeError
         If an argument has the wrong type.
     """
-    several = [plans] if isinstance(plans, Plan) else plans
-    for other in several[1:]:
-        if not _are_comparable(several[0], other):
-            msg = "report: the plans must be of one definition and of inputs of the same sizes."
-            raise InputError(msg)
+    values = list(inputs)
+    if times is None:
+        times = next((value for value in values if isinstance(value, measured.Timings | StepCosts)), None)
+    if path is None:
+        path = next((value for value in reversed(values) if isinstance(value, str | Path)), "report.html")
+    values = [value for value in values if value is not path and value is not times]
     target = save.path_of("a report", path)
     if target.suffix.lower() not in {".html", ".htm"}:
-        msg = f"report: path must end in .html, given {brief(target.name)!r}."
+        msg = (
+            f"report: path must end in .html, given {brief(target.name)!r}; "
+            "fl.report(model, *inputs, path='report.html') keeps it apart from inputs."
+        )
         raise InputError(msg)
+    chosen = subject_of("report", subject, values, options).without_inputs()
+    if chosen.captured is None:
+        return save.written("a report", target, _page_of_plans(chosen.plans, times, title))
+    if isinstance(times, measured.Timings):
+        msg = (
+            "report: times of a model are what explain returns: "
+            "fl.report(captured, times=fl.explain(captured, measure=True))."
+        )
+        raise InputError(msg)
+    return save.written("a report", target, model_page(chosen.captured, times, title))
+
+
+def _page_of_plans(
+    plans: Sequence[Plan], times: measured.Timings | StepCosts | None, title: str | None,
+) -> str:
+    if isinstance(times, StepCosts):
+        msg = "report: times of plans are what time returns: report(plans, path, fl.time(plans, inputs))."
+        raise InputError(msg)
+    for other in plans[1:]:
+        if not _are_comparable(plans[0], other):
+            msg = "report: the plans must be of one definition and of inputs of the same sizes."
+            raise InputError(msg)
     if times is not None:
-        _check_times(several, times)
+        _check_times(plans, times)
     from fuser_lab_widgets import assets, baked
 
-    view = view_plan(several[0], title=title, decisions=False)
-    machine = None if times is None else model_that_ran(times, several[0])
-    data = baked.baked(several, times, title=title, machine=machine)
-    name = title or several[0].name
-    page = report_page(view, data, script=assets.report_script(), style=assets.style(), title=name)
-    return save.written("a report", target, page)
+    view = view_plan(plans[0], title=title, decisions=False)
+    machine = None if times is None else model_that_ran(times, plans[0])
+    data = baked.baked(plans, times, title=title, machine=machine)
+    name = title or plans[0].name
+    return report_page(view, data, script=assets.report_script(), style=assets.style(), title=name)
 
 
 def _check_times(plans: Sequence[Plan], times: measured.Timings) -> None:

@@ -18,6 +18,7 @@ from fuser_lab.cost.device import DEVICES, THIS_CPU
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.corpus import corpus
@@ -27,12 +28,18 @@ from fuser_lab.reading import UnreadableError, text_of
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
+from fuser_lab.user_file import INPUTS_HELP, UserFunction, advice_for, explained, place_of
 
 _FEWEST_COMPARED = 2
 _PIPE_CLOSED = 141  # the exit status that a shell reports for a program ended by SIGPIPE
 _SKIP = 125  # the exit status that tells `git bisect run` that a commit cannot be tested
 _INTERRUPTED = 130  # the exit status that a shell reports for a program ended by SIGINT
 _AGAIN: dict[str | None, bool | str] = {None: False, "all": True, "failed": "failed"}
+_OF_MODELS = ("inputs", "init", "device", "backward", "measure", "output")  # options of explain FILE:NAME
+_EXPLAIN = (
+    "FILE is read and never executed. FILE:NAME is different: a model has to run to be captured, so the file is "
+    "imported in a child process; it prints what each region and op costs, and writes a report."
+)
 _TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE, THIS_CPU)
 
 
@@ -101,7 +108,18 @@ def _ops(arguments: argparse.Namespace) -> int:
 def _explain(arguments: argparse.Namespace) -> int:
     from fuser_lab.report.explain import explain_data, explain_text
 
-    fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
+    place = place_of(arguments.file)
+    if place is not None:
+        return explained(UserFunction(
+            file=place[0], name=place[1], inputs=arguments.inputs, init=arguments.init,
+            device=arguments.device, backward=arguments.backward, measure=arguments.measure,
+            target=arguments.target, output=arguments.output or "report.html", as_json=arguments.json,
+        ))
+    option = next((name for name in _OF_MODELS if getattr(arguments, name) not in {None, False}), None)
+    if option is not None:
+        msg = f"explain: --{option} is an option of FILE:NAME, a function or class in a file, given FILE alone."
+        raise InputError(msg)
+    fd, inputs = _script(arguments.file, arguments.name)
     options = replace(_options(arguments), search_states=arguments.states, search_seconds=arguments.seconds)
     plan = segment(fd, inputs, strategy=arguments.strategy, target=arguments.target, options=options)
     if arguments.json:
@@ -121,7 +139,7 @@ def _price(arguments: argparse.Namespace) -> int:
     if arguments.corpus is not None:
         fd, inputs = corpus(arguments.corpus), None
     else:
-        fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
+        fd, inputs = _script(arguments.file, arguments.name)
     prices = price(fd, inputs, measure=arguments.measure, strategy=arguments.strategy, target=arguments.target)
     if arguments.issue is not None:
         print(prices.issue(arguments.issue))
@@ -240,7 +258,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """Return the plans of a script's fusion, one per named strategy."""
-    fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
+    fd, inputs = _script(arguments.file, arguments.name)
     options = _options(arguments)
     if "top_down" not in arguments.strategies:
         options.check_strategy(arguments.strategies[0])
@@ -286,6 +304,23 @@ def printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def _script(file: str, name: str | None) -> tuple[FusionDefinition, list[TensorSpec | Number]]:
+    """Return the definition in a script; an error for a file with torch names the command that captures it."""
+    if place_of(file) is not None:
+        command = f"python -m fuser_lab explain {printable(file)}"
+        msg = f"{printable(file)} is a function of a file, which only explain captures: {command}"
+        raise InputError(msg)
+    text = _read(file)
+    try:
+        return load_repro(text, name=name)
+    except FuserLabError as error:
+        advice = advice_for(file, text)
+        if not advice:
+            raise
+        msg = f"{error} A function or module of torch in this file is captured by: {advice}"
+        raise InputError(msg) from None
+
+
 def _read(file: str) -> str:
     if file == "-":
         return sys.stdin.read()
@@ -308,8 +343,11 @@ def _parser() -> argparse.ArgumentParser:
     ops = commands.add_parser("ops", help="list all ops of fd.ops with signatures, dtypes and what computes them")
     ops.add_argument("--json", action="store_true", help="print JSON")
     ops.set_defaults(call=_ops)
-    explain = commands.add_parser("explain", help="cut the fusion of a repro script; say why its segments are separate")
-    explain.add_argument("file", metavar="FILE", help="a repro script, or an issue that contains one; - for stdin")
+    text = "say why the segments of a repro script's fusion are separate, or what a model of torch costs (FILE:NAME)"
+    explain = commands.add_parser("explain", help=text, description=_EXPLAIN)
+    text = "a repro script, or an issue that contains one (- for stdin); or model.py:NAME, a function or class of torch"
+    explain.add_argument("file", metavar="FILE", help=text)
+    _add_model_options(explain)
     explain.add_argument("--name", help="selects one of several definitions by its function, class or variable")
     explain.add_argument("--strategy", default="bottom_up", type=_strategy, help=f"one of {', '.join(STRATEGIES)}")
     explain.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
@@ -384,6 +422,20 @@ def _parser() -> argparse.ArgumentParser:
         _add_switches(command)
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
+
+
+def _add_model_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``explain FILE:NAME``."""
+    model = command.add_argument_group("FILE:NAME")
+    model.add_argument("--inputs", metavar="ARGUMENTS", help=INPUTS_HELP)
+    text = "arguments of a class, such as '512, bias=False'; by default what get_init_inputs() in the file returns"
+    model.add_argument("--init", metavar="ARGUMENTS", help=text)
+    text = "torch's device of the model and its inputs; meta runs nothing"
+    model.add_argument("--device", help=text)
+    model.add_argument("--backward", action="store_true", help="capture the gradients as well")
+    model.add_argument("--measure", action="store_true", help="also measure each region and op")
+    text = "path of the report; report.html by default"
+    model.add_argument("-o", "--output", metavar="OUT", help=text)
 
 
 def _add_switches(command: argparse.ArgumentParser) -> None:

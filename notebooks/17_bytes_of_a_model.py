@@ -57,8 +57,8 @@ def capture(tokens):
     return fl.from_torch(model, x, targets, backward=True)
 
 
-found = capture(4096)
-found
+captured = capture(4096)
+captured
 
 # %% [markdown]
 # ## 1. What is a region?
@@ -67,12 +67,23 @@ found
 # other. Equal regions, such as those of equal layers, are planned once.
 
 # %%
-for row in found.left_to_torch:
+for row in captured.left_to_torch:
     if not row.is_free:
         print(row)
 
 # %% [markdown]
-# ## 2. Which cut is the most expensive?
+# ## 2. What does a step cost?
+#
+# `fl.explain` lists each region and each op of torch with its bytes, the least time for these, and the time that is predicted for its kernels.
+# The sentence on top names the row that could save the most, with its line and the rule that causes the difference. With
+# `fl.explain(captured, measure=True)`, a model whose tensors have values is also measured.
+
+# %%
+step = fl.explain(captured)
+step
+
+# %% [markdown]
+# ## 3. Which cut is the most expensive?
 #
 # At a cut in a region, one segment writes what the next one reads again. Those bytes would never leave the chip if the region were one
 # kernel.
@@ -84,7 +95,7 @@ question = predict("The most bytes cross segments in", None, choices=("a norm", 
 question
 
 # %%
-costs = found.costs()
+costs = captured.costs()
 costliest = costs.boundaries[0]
 inner = costliest.module.rpartition(".")[2]
 part = {"": "the loss", "norm": "a norm"}.get(inner, "silu and its product")
@@ -98,7 +109,7 @@ first
 costs
 
 # %% [markdown]
-# ## 3. Why is it there?
+# ## 4. Why is it there?
 #
 # Each boundary records the rule that keeps its two segments separate, and the line of the model that it comes from.
 
@@ -107,7 +118,7 @@ print(costliest.line)
 print(costliest.why)
 
 # %% [markdown]
-# ## 4. What if the batch is half as large?
+# ## 5. What if the batch is half as large?
 #
 # **Predict:** with half as many tokens, by what factor does the number of bytes that cross segments change?
 
@@ -132,4 +143,5 @@ score(first, second)
 #
 # * [From PyTorch](../docs/pytorch.md): options, `torch.compile(model, backend="fuser_lab")`, and its limits.
 # * [Why fusions split](02_why_fusions_split.ipynb): the rules behind `why`.
-# * `fl.explore(found)` opens the map of a model: click a module, then one of its regions.
+# * `fl.explore(captured)` opens the map of a model: click a module, then one of its regions.
+# * `python -m fuser_lab explain model.py:Model --inputs "f32[64,512]"` prints the table for a class in a file, and writes a report.

@@ -34,8 +34,8 @@ def query(x, weight, cosine, sine):
 
 
 inputs = [torch.randn(2, 512, 1024), torch.ones(1024), torch.randn(512, 1, 32), torch.randn(512, 1, 32)]
-found = fl.from_torch(query, *inputs)
-plan = found.plan
+captured = fl.from_torch(query, *inputs)
+plan = captured.plan
 plan
 
 # %% [markdown]
@@ -44,7 +44,7 @@ plan
 # ## 1. Why two?
 
 # %%
-boundary = found.costs().boundaries[0]
+boundary = captured.costs().boundaries[0]
 print(boundary.line)
 print(boundary.why)
 
@@ -121,7 +121,7 @@ hinted
 # decides; on a CPU, a tensor of this size may stay in a cache.
 
 # %%
-found.check(*inputs)
+captured.check(*inputs)
 fl.time([plan, best], inputs, seconds=1)
 
 # %%

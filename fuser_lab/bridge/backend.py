@@ -33,6 +33,7 @@ class _Last(threading.local):
 
 _LAST = _Last()
 _MATMULS = ("torch", "record")
+TORCH_OPTIONS: Mapping[str, Any] = {**COMMON, "left_to_torch": (), "matmuls": "torch", "annotate": ()}  # with defaults
 
 
 def options_of(options: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOptions:
@@ -45,8 +46,7 @@ def options_of(options: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOpt
     ArgumentTypeError
         If a value is of another type.
     """
-    defaults = {**COMMON, "left_to_torch": (), "matmuls": "torch", "annotate": ()}
-    chosen = chosen_of(who, defaults, options)
+    chosen = chosen_of(who, TORCH_OPTIONS, options)
     if chosen["matmuls"] not in _MATMULS:
         msg = f"{who}: matmuls must be 'torch' or 'record', given {shown(chosen['matmuls'])}."
         raise InputError(msg)

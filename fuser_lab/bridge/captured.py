@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fuser_lab.arguments import PATH, TEXT, optional, takes, whole
+from fuser_lab.arguments import FLAG, PATH, TEXT, number, optional, takes, whole
 from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
 from fuser_lab.bridge.costs import ModelCosts, model_costs
 from fuser_lab.bridge.model_view import Shares, left_rows, model_html, model_text, shares_of
@@ -15,6 +15,8 @@ from fuser_lab.bridge.module_map import ModuleMap, module_maps
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.region_why import RegionWhy, region_why
 from fuser_lab.bridge.selection import ACCEPTED
+from fuser_lab.bridge.step_costs import PLAN_OF, StepCosts, step_costs
+from fuser_lab.bridge.step_timing import MeasuredStep
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError
 from fuser_lab.fusion_definition import FusionDefinition
@@ -29,6 +31,7 @@ class Captured(ABC):
 
     library: ClassVar[str]
     made_by: ClassVar[str]  # the function that returns it
+    latest_step: StepCosts | None = None  # the last result of `step`, which the map of the explorer shows
 
     @property
     @abstractmethod
@@ -54,6 +57,28 @@ class Captured(ABC):
         """Return the bytes that cuts move between segments: by module, by reason, and the most expensive boundaries."""
         return model_costs(self.graphs)
 
+    @takes(measure=FLAG, seconds=number(0))
+    def step(self, *inputs: Any, measure: bool = False, seconds: float = 1.0) -> StepCosts:
+        """Return what each region and each op of the library costs: bytes, bound, predicted and measured time, gain.
+
+        Parameters
+        ----------
+        *inputs
+            Arguments of the measured steps; by default those of the capture.
+        measure
+            Whether the step also runs: timed on the host for a CPU, by events for a GPU. The backward graph runs if it
+            was captured.
+        seconds
+            Maximum time for the measured steps, and again for those in which each unit is timed.
+        """
+        measured = self.measured(inputs or None, seconds) if measure else None
+        self.latest_step = step_costs(self.graphs, self.graph_breaks, measured)
+        return self.latest_step
+
+    @abstractmethod
+    def measured(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
+        """Return measured seconds of a step and of its regions and ops."""
+
     @property
     def definition(self) -> FusionDefinition:
         """The definition, if the whole is one fusion.
@@ -77,17 +102,20 @@ class Captured(ABC):
         return self._only_region().specs
 
     def _only_region(self) -> Region:
-        if self.graph_breaks:
-            msg = f"{self.made_by}: this is not one fusion: {self.graph_breaks[0]}."
-            raise InputError(msg)
         computed = next((row for row in left_rows(self.graphs) if not row.is_free), None)
-        if computed is not None:
-            msg = f"{self.made_by}: this is not one fusion: {self.library} runs {computed}."
-            raise InputError(msg)
-        if len(self.regions) != 1:
-            kind = "graph" if len(self.graphs) > 1 else "region"
-            ask = f", and .why('{kind} 0', '{kind} 1') for what separates two" if self.regions else ""
-            msg = f"{self.made_by}: this is not one fusion: it has {len(self.regions)} regions; see .regions{ask}."
+        why = ""
+        if self.graph_breaks:
+            why = str(self.graph_breaks[0])
+        elif computed is not None:
+            why = f"{self.library} runs {computed}"
+        elif len(self.regions) != 1:
+            why = f"it has {len(self.regions)} regions"
+        if why:
+            plans = f", {PLAN_OF.format(graph=0, region=0)} is one of its plans" if self.regions else ""
+            msg = (
+                f"{self.made_by}: this is not one fusion: {why}. fl.explain(captured) lists all of it{plans}, and "
+                "captured.why(a, b) says what separates two ops."
+            )
             raise InputError(msg)
         return self.regions[0]
 

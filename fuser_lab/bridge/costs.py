@@ -194,7 +194,7 @@ def _boundaries(graph: "CapturedGraph", row: "RegionRow") -> Iterable[Boundary]:
         read = set(plan.segments[second].inputs)
         crossing = [tensor for tensor in plan.segments[first].outputs if tensor in read]
         maker = next((makers[tensor.name] for tensor in crossing if tensor.name in makers), None)
-        module = "" if maker is None else _in_common([region.ops[maker].origin.module for region in row.regions])
+        module = "" if maker is None else common_path([region.ops[maker].origin.module for region in row.regions])
         rule = deciding_rule(why, plan.decisions)
         yield Boundary(
             kind=graph.kind, region=row.region.index, count=count, segments=why.segments,
@@ -204,7 +204,7 @@ def _boundaries(graph: "CapturedGraph", row: "RegionRow") -> Iterable[Boundary]:
         )
 
 
-def _in_common(paths: Sequence[str]) -> str:
+def common_path(paths: Sequence[str]) -> str:
     """Return ``layers.*.norm`` for modules of several layers, and the first path if they differ in another way."""
     parts = [path.split(".") for path in dict.fromkeys(paths)]
     if any(len(other) != len(parts[0]) for other in parts):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fuser_lab.bridge.graph_walk import Around, walked
 from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
@@ -49,6 +50,7 @@ class FlatGraph:
     def __init__(self, graph: Any, units: Sequence[Unit], module: Any) -> None:
         """Set up a graph as nodes and regions in the order of execution; ``module`` runs the same."""
         self._module, self._units = module, tuple(units)
+        self.around: Around | None = None  # what is entered around each unit of a run, if it is timed
         self._inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self._traced = [traced_tensor(node.meta.get("val")) for node in self._inputs]
         self._tensors = [place for place, traced in enumerate(self._traced) if traced is not None]
@@ -68,6 +70,8 @@ class FlatGraph:
 
     def boxed(self, args: list[Any]) -> Any:
         """Return the results of the graph; the list of arguments is emptied, so that they can be freed in between."""
+        if self.around is not None:
+            return walked(self._units, self._module, args, self.around)
         if self._frames:
             tensors = args if len(self._tensors) == len(args) else [args[place] for place in self._tensors]
             for guard in self._guards:

@@ -1,5 +1,6 @@
 """`fuser_lab.from_jax`: a function of JAX arrays as regions, each of which has a plan."""
 
+import functools
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
@@ -9,6 +10,7 @@ from fuser_lab.arguments import shown
 from fuser_lab.bridge.capture import CapturedGraph, ordered, recordable
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.decompositions import is_named
+from fuser_lab.bridge.graph_walk import Around
 from fuser_lab.bridge.jax_graph import Graph, Known, Step, graph_of
 from fuser_lab.bridge.jax_region import JaxRegion, evaluate
 from fuser_lab.bridge.lowerings import LOWERINGS, refusal
@@ -17,10 +19,13 @@ from fuser_lab.bridge.options import COMMON, chosen_of, cutting_of
 from fuser_lab.bridge.partition import Left, Partition, Wishes, chunks, is_worth_it, proposed_groups, why_outside
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import jax_for
+from fuser_lab.bridge.step_timing import MeasuredStep, measured_on_host
 from fuser_lab.bridge.traced import origin_of, target_of
 from fuser_lab.collector import collecting_rarely
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.runtime.this_cpu import threads_here
 
+JAX_OPTIONS: Mapping[str, Any] = {**COMMON, "left_to_jax": ()}  # with defaults
 _RANDOM = ("random_", "threefry", "rng_")
 _CONTROL_FLOW = frozenset({"lax.scan", "lax.while", "lax.cond"})
 _PRODUCTS = frozenset({"lax.dot_general", "lax.ragged_dot", "lax.ragged_dot_general"})
@@ -32,8 +37,11 @@ class CapturedFunction(Captured):
     library: ClassVar[str] = "JAX"
     made_by: ClassVar[str] = "from_jax"
 
-    def __init__(self, graph: CapturedGraph, signature: "_Signature") -> None:
+    def __init__(
+        self, graph: CapturedGraph, signature: "_Signature", inputs: Sequence[Any], keywords: Mapping[str, Any],
+    ) -> None:
         self._graph, self._signature = graph, signature
+        self._inputs, self._keywords = tuple(inputs), dict(keywords)
 
     @property
     def graphs(self) -> tuple[CapturedGraph, ...]:
@@ -55,6 +63,16 @@ class CapturedFunction(Captured):
         """
         results = self._graph.run(*self._signature.flat(inputs, keywords))
         return jax_for("from_jax").tree_util.tree_unflatten(self._signature.results, results)
+
+    def measured(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
+        """Return measured seconds of a step and of its units."""
+        jax = jax_for("explain")
+        arguments, keywords = (self._inputs, self._keywords) if inputs is None else (tuple(inputs), {})
+        if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree_util.tree_leaves((arguments, keywords))):
+            msg = "explain: abstract inputs cannot run; give arrays: fl.explain(captured, *inputs, measure=True)."
+            raise InputError(msg)
+        run = functools.partial(self.run, *arguments, **keywords)
+        return measured_on_host(self.graphs, lambda: jax.block_until_ready(run()), seconds, threads_here())
 
 
 class _Signature:
@@ -129,7 +147,7 @@ def _capture(
     if not callable(function):
         msg = f"from_jax: function must be a function of arrays, given {shown(function)}."
         raise ArgumentTypeError(msg)
-    chosen = chosen_of("from_jax", {**COMMON, "left_to_jax": ()}, options)
+    chosen = chosen_of("from_jax", JAX_OPTIONS, options)
     wishes = Wishes(
         min_region_ops=chosen["min_region_ops"], max_region_ops=chosen["max_region_ops"],
         left=_primitive_names(jax, chosen["left_to_jax"]),
@@ -158,7 +176,7 @@ def _capture(
         kind="function", library="JAX", regions=tuple(regions), left=tuple(left), nodes=calls, traced=graph,
         run=_Run(graph, regions), most=wishes.max_region_ops,
     )
-    return CapturedFunction(captured, _Signature(inputs, keywords, traced.in_avals, results))
+    return CapturedFunction(captured, _Signature(inputs, keywords, traced.in_avals, results), inputs, keywords)
 
 
 def _primitive_names(jax: Any, primitives: Any) -> frozenset[str]:
@@ -231,17 +249,28 @@ class _Run:
         self._graph = graph
         of: dict[Step, Region] = {node: region for region in regions for node in region.nodes}
         self._units: tuple[Step | Region, ...] = tuple(ordered(graph.nodes, of))
+        self.around: Around | None = None  # what is entered around each unit of a run, if it is timed
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """Return the results, one array for each variable that the jaxpr returns."""
         values: dict[Step, Any] = dict(zip(self._graph.inputs, inputs, strict=True))
         for unit in self._units:
-            if isinstance(unit, Region):
-                results = unit(*(values[node] for node in unit.input_nodes))
-                values.update(zip(unit.output_nodes, results, strict=True))
-            elif unit.op == "get_attr":
-                values[unit] = jax_for("from_jax").numpy.asarray(unit.value)
-            elif unit.op == "call_function":
-                evaluate(unit, values)
+            if self.around is None:
+                self._run(unit, values)
+            else:
+                with self.around(unit):
+                    self._run(unit, values)
+                    if not isinstance(unit, Region):  # whose results are complete
+                        jax_for("from_jax").block_until_ready(values.get(unit))
         asarray = jax_for("from_jax").numpy.asarray
         return [asarray(node.value) if isinstance(node, Known) else values[node] for node in self._graph.results]
+
+    def _run(self, unit: Step | Region, values: dict[Step, Any]) -> None:
+        """Compute a unit and add its results to the values."""
+        if isinstance(unit, Region):
+            results = unit(*(values[node] for node in unit.input_nodes))
+            values.update(zip(unit.output_nodes, results, strict=True))
+        elif unit.op == "get_attr":
+            values[unit] = jax_for("from_jax").numpy.asarray(unit.value)
+        elif unit.op == "call_function":
+            evaluate(unit, values)

@@ -4,32 +4,26 @@ import importlib
 import logging
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import PurePath
 from typing import Any, ClassVar, NoReturn
 
-from fuser_lab.arguments import FLAG, shown, takes
+from fuser_lab.arguments import FLAG, takes
+from fuser_lab.bridge.admission import callable_of, check_devices, check_gradients, check_layouts
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compiled
 from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.example_inputs import example_inputs
+from fuser_lab.bridge.model_step import Source, accumulators, copies, leaves, state_kept, step_arguments, step_of
 from fuser_lab.bridge.model_view import LeftOver, left_rows
 from fuser_lab.bridge.on_meta import traced_on_meta
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.step_timing import MeasuredStep, measured_on_gpu, measured_on_host
 from fuser_lab.bridge.traced import OF_TORCH
 from fuser_lab.collector import collecting_rarely
-from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
+from fuser_lab.errors import InputError, UnsupportedError
 from fuser_lab.targets import has_own_memory
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """The captured function, as torch traced it, and its arguments."""
-
-    function: Callable[..., Any]
-    inputs: tuple[Any, ...]
-    keywords: Mapping[str, Any]
 
 
 class CapturedModel(Captured):
@@ -64,13 +58,29 @@ class CapturedModel(Captured):
     def run(self, *inputs: Any, **keywords: Any) -> Any:
         """Return the function's results, computed by regions and by torch; gradients flow if they were captured."""
         if self._run is None:
-            msg = "run: the model was captured from a graph alone."
+            msg = "run: the model was captured from a graph alone; fl.from_torch(model, *inputs) captures the function."
             raise InputError(msg)
         return self._run(*inputs, **keywords)
 
+    def measured(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
+        """Return measured seconds of a step and of its units; by default with the inputs of the capture."""
+        torch = torch_for("explain")
+        arguments, keywords = step_arguments(self._source, inputs, "explain")
+        tensors = [x for x in leaves((arguments, keywords)) if isinstance(x, torch.Tensor)]
+        backward = any(graph.kind == "backward" for graph in self.graphs)
+        with state_kept(torch, self._source.function if self._source else None, tensors):
+            inputs, named_arguments = copies(torch, (arguments, dict(keywords)))
+            step = step_of(self.run, inputs, named_arguments, backward=backward)
+            if any(has_own_memory(x.device.type) for x in tensors):
+                return measured_on_gpu(torch, self.graphs, step, seconds)
+            return measured_on_host(self.graphs, step, seconds, torch.get_num_threads())
+
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled: compiled graphs can be neither."""
-        msg = "from_torch: a captured model cannot be copied or pickled; copy the module, and capture it again."
+        msg = (
+            "from_torch: a captured model cannot be copied or pickled; copy the module, and capture it again: "
+            "fl.from_torch(model, *inputs)."
+        )
         raise UnsupportedError(msg)
 
 
@@ -114,22 +124,13 @@ def from_torch(
     named_arguments = dict(keywords or {})
     capture = Capture(options_of(options, "from_torch"))
     exported = isinstance(function, torch.export.ExportedProgram)
-    if not exported and not callable(function):
-        msg = f"from_torch: function must be a function, a module or an exported program, given {shown(function)}."
-        raise ArgumentTypeError(msg)
-    if isinstance(function, type):
-        msg = f"from_torch: function must not be a class; give an instance of {function.__name__}."
-        raise ArgumentTypeError(msg)
-    if isinstance(function, torch.jit.ScriptModule):
-        msg = "from_torch: torch does not capture a module that torch.jit has compiled; give its Python module."
-        raise UnsupportedError(msg)
-    called = function.module() if exported else function
     if exported and not inputs and not named_arguments and function.example_inputs is not None:
         inputs, named_arguments = tuple(function.example_inputs[0]), dict(function.example_inputs[1])
-    tensors = [x for x in _leaves(torch, (inputs, named_arguments)) if isinstance(x, torch.Tensor)]
-    _check_layouts(torch, tensors)
-    _check_gradients(torch, called, tensors, backward=backward)
-    _check_devices(torch, called, tensors)
+    called = callable_of(torch, function, inputs, named_arguments)
+    tensors = [x for x in leaves((inputs, named_arguments)) if isinstance(x, torch.Tensor)]
+    check_layouts(torch, tensors)
+    check_gradients(torch, called, tensors, backward=backward)
+    check_devices(torch, called, tensors)
     run = _compile(torch, called, capture, backward=backward)
     on_meta = any(x.device.type == "meta" for x in tensors)
     with collecting_rarely(), state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
@@ -138,7 +139,7 @@ def from_torch(
         try:
             results = run(*given_copies, **copied_keywords)
         except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
-            raise InputError(_refusal(str(error))) from None
+            raise InputError(_refusal(called, str(error))) from None
         except (NotImplementedError, RuntimeError) as error:
             if not on_meta or "meta" not in str(error).lower():
                 raise
@@ -152,9 +153,15 @@ def from_torch(
     if not capture.graphs:
         name = getattr(function, "__qualname__", type(function).__name__)
         recurrent = _recurrent(torch, called)
-        why = "give a function that computes with its tensor arguments, by ops that torch.compile captures"
+        why = (
+            "give a function that computes with its tensor arguments, by ops that torch.compile captures; for example "
+            "fl.from_torch(torch.nn.functional.gelu, torch.randn(64, 512))"
+        )
         if recurrent and backward:
-            why = f"it does not capture training of {recurrent}, nor the rest of the same function"
+            why = (
+                f"it does not capture training of {recurrent}, nor the rest of the same function; "
+                "fl.from_torch(model, *inputs) captures it without a backward graph"
+            )
         msg = f"from_torch: torch captured no op of {name}; {why}."
         raise InputError(msg)
     capture.names.check("from_torch", capture.options.annotate, is_whole=True)
@@ -225,57 +232,7 @@ def _messages() -> set[Any]:
     return {method for name, method in vars(logging.Logger).items() if name.startswith(kinds) and callable(method)}
 
 
-def _leaves(torch: Any, value: Any) -> list[Any]:
-    leaves: list[Any] = torch.utils._pytree.tree_leaves(value)  # noqa: SLF001 - what torch flattens arguments with
-    return leaves
-
-
-def _check_gradients(torch: Any, called: Any, tensors: Sequence[Any], *, backward: bool) -> None:
-    wanting = [place for place, x in enumerate(tensors) if x.requires_grad]
-    if wanting and not backward:
-        msg = (
-            f"from_torch: input {wanting[0]} requires a gradient, and backward is False; pass backward=True to capture "
-            "the backward graph as well, or give the tensor detached."
-        )
-        raise InputError(msg)
-    parameters = called.parameters() if isinstance(called, torch.nn.Module) else ()
-    bound = getattr(called, "__self__", None)
-    if isinstance(bound, torch.nn.Module):
-        parameters = bound.parameters()
-    if backward and not wanting and not any(p.requires_grad for p in parameters) and not _closes_over(torch, called):
-        msg = "from_torch: backward is True, but neither an input nor a parameter requires a gradient."
-        raise InputError(msg)
-
-
-def _closes_over(torch: Any, called: Any) -> bool:
-    """Whether a function has modules or tensors in its closure, which may require gradients."""
-    cells = [cell.cell_contents for cell in getattr(called, "__closure__", None) or ()]
-    names = getattr(getattr(called, "__code__", None), "co_names", ())
-    held = [*cells, *(getattr(called, "__globals__", {}).get(name) for name in names)]
-    return any(isinstance(value, torch.nn.Module | torch.Tensor) for value in held)
-
-
-def _check_layouts(torch: Any, tensors: Sequence[Any]) -> None:
-    for place, x in enumerate(tensors):
-        nested = getattr(x, "is_nested", False)
-        is_wrapper = type(x).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl  # noqa: SLF001
-        if is_wrapper and type(x) not in {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}:
-            msg = (
-                f"from_torch: input {place} is a {type(x).__name__}, a subclass of torch.Tensor that torch does not "
-                "trace; give x.as_subclass(torch.Tensor)."
-            )
-            raise UnsupportedError(msg)
-        if x.is_quantized or x.layout not in {torch.strided, torch.jagged}:
-            kind = "a quantized tensor" if x.is_quantized else f"a tensor of layout {x.layout}"
-        elif nested and x.layout is torch.strided:
-            kind = "a nested tensor of layout torch.strided"
-        else:
-            continue
-        msg = f"from_torch: input {place} is {kind}, which torch does not capture; in torch.compile it runs in eager."
-        raise UnsupportedError(msg)
-
-
-def _refusal(text: str) -> str:
+def _refusal(called: Any, text: str) -> str:
     """Return Dynamo's refusal as one sentence: its explanation, and the innermost line of the user's code."""
     why = re.search(r"got \w+\(['\"](.*)['\"]\)", text) or re.search(r"Explanation: (.*)", text)
     lines = re.findall(r'File "([^"]*)", line (\d+)', text.partition("from user code:")[2])
@@ -284,7 +241,10 @@ def _refusal(text: str) -> str:
     reasons = [line for line in text.partition("from user code:")[0].splitlines() if line.strip()]
     if len(reasons) > 1 and reasons[0].startswith("Failed running"):  # torch 2.6 says why in the second line
         del reasons[0]
-    return f"from_torch: torch does not capture this{where}: {why[1] if why else reasons[0]}"
+    advice = "model(*inputs) shows whether it runs in eager mode"
+    if hasattr(called, "modules"):
+        advice = f"inputs that fit the first layer are, for example, fl.from_torch(model, {example_inputs(called)})"
+    return f"from_torch: torch does not capture this{where}: {(why[1] if why else reasons[0]).rstrip('.')}; {advice}."
 
 
 def _without_values(error: Exception) -> str:
@@ -295,76 +255,13 @@ def _without_values(error: Exception) -> str:
     where = "" if last is None else f" at {PurePath(last.filename).name}:{last.lineno} ({last.line})"
     return (
         f"from_torch: the function's behaviour{where} depends on values, and tensors on the device 'meta' have none; "
-        "give tensors on another device."
+        "give tensors on another device: fl.from_torch(model, *(torch.zeros_like(x, device='cpu') for x in inputs))."
     )
 
 
-def _check_devices(torch: Any, called: Any, tensors: Sequence[Any]) -> None:
-    if not isinstance(called, torch.nn.Module):
-        return
-    of_module = {str(p.device) for p in called.parameters()}
-    of_inputs = {str(x.device) for x in tensors if x.ndim}
-    if len(of_module) == 1 and of_inputs and not of_inputs <= of_module:
-        msg = (
-            f"from_torch: the module is on {of_module.pop()} and its inputs are on {', '.join(sorted(of_inputs))}; "
-            "move one to the other."
-        )
-        raise InputError(msg)
-
-
-@contextmanager
-def state_kept(torch: Any, called: Any, tensors: Sequence[Any]) -> Iterator[None]:
-    """Restore the generators' state and a module's buffers at the end."""
-    module = called if isinstance(called, torch.nn.Module) else getattr(called, "__self__", None)
-    buffers = list(module.buffers()) if isinstance(module, torch.nn.Module) else []
-    saved = [buffer.detach().clone() for buffer in buffers]
-    devices = sorted({x.device.index or 0 for x in tensors if has_own_memory(x.device.type)})
-    with torch.random.fork_rng(devices=devices):
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for buffer, before in zip(buffers, saved, strict=True):
-                    buffer.copy_(before)
-
-
-def copies(torch: Any, value: Any) -> Any:
-    """Return arguments with copied tensors, with the same strides and shared memory."""
-    storages: dict[int, Any] = {}
-
-    def copied(x: Any) -> Any:
-        if not isinstance(x, torch.Tensor) or x.device.type == "meta" or x.layout is not torch.strided:
-            return x
-        if type(x) is not torch.Tensor:
-            return x
-        storage = x.untyped_storage()
-        copy = storages.setdefault(storage.data_ptr(), None) or storage.clone()
-        storages[storage.data_ptr()] = copy
-        made = torch.empty(0, dtype=x.dtype, device=x.device)
-        made.set_(copy, x.storage_offset(), x.shape, x.stride())
-        return made.requires_grad_(x.requires_grad)
-
-    return torch.utils._pytree.tree_map(copied, value)  # noqa: SLF001 - what torch flattens arguments with
-
-
 def _run_backward(torch: Any, results: Any) -> None:
-    outputs = [x for x in _leaves(torch, results) if isinstance(x, torch.Tensor) and x.requires_grad]
+    outputs = [x for x in leaves(results) if isinstance(x, torch.Tensor) and x.requires_grad]
     if not outputs:
         msg = "from_torch: backward is True, but no result depends on a value that requires a gradient."
         raise InputError(msg)
-    leaves = accumulators(outputs)
-    torch.autograd.grad(outputs, leaves, [torch.ones_like(x) for x in outputs], allow_unused=True)
-
-
-def accumulators(outputs: Sequence[Any]) -> list[Any]:
-    """Return the leaves that accumulate gradients of some results."""
-    waiting, seen, leaves = [x.grad_fn for x in outputs], set(), []
-    while waiting:
-        function = waiting.pop()
-        if function is None or function in seen:
-            continue
-        seen.add(function)
-        if hasattr(function, "variable"):
-            leaves.append(function.variable)
-        waiting += [following for following, _ in function.next_functions]
-    return leaves
+    torch.autograd.grad(outputs, accumulators(outputs), [torch.ones_like(x) for x in outputs], allow_unused=True)

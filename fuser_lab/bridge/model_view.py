@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from fuser_lab.bridge.partition import NO_KERNEL
+from fuser_lab.bridge.remedies import remedy
 from fuser_lab.report.units import plural
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ _OWN_KERNELS = (
 
 @dataclass(frozen=True, slots=True)
 class LeftOver:
-    """An op that is left to the library of the graph: how often, why, and its first source line."""
+    """An op that is left to the library of the graph: how often, why, its first source line, and what it would take."""
 
     op: str
     count: int
     reason: str
     origin: str
+    takes: str
 
     @property
     def is_free(self) -> bool:
@@ -40,7 +42,8 @@ class LeftOver:
     def __str__(self) -> str:
         """Return one line."""
         where = f"; {self.origin}" if self.origin else ""
-        return f"{self.count} × {self.op}: {self.reason}{where}"
+        takes = f"; what it takes: {self.takes}" if self.takes else ""
+        return f"{self.count} × {self.op}: {self.reason}{where}{takes}"
 
 
 def left_rows(
@@ -57,7 +60,10 @@ def left_rows(
         if graph_break.op:
             counts[graph_break.op, graph_break.why_outside] += 1
             first.setdefault((graph_break.op, graph_break.why_outside), graph_break.place)
-    rows = [LeftOver(op, count, why, first[op, why]) for (op, why), count in counts.items()]
+    library = graphs[0].library if graphs else "torch"
+    rows = [
+        LeftOver(op, count, why, first[op, why], remedy(library, op, why)) for (op, why), count in counts.items()
+    ]
     return tuple(sorted(rows, key=lambda row: (row.is_free, -row.count, row.op)))
 
 
@@ -196,11 +202,12 @@ def model_html(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
         parts.append(f"<h4>{escape(graph.kind)}</h4><table>{head}{rows}</table>")
     left = "".join(
         f"<tr><td>{escape(row.op)}</td><td>{row.count}</td><td>{escape(row.reason)}</td>"
-        f"<td>{escape(row.origin)}</td></tr>"
+        f"<td>{escape(row.origin)}</td><td>{escape(row.takes)}</td></tr>"
         for row in left_rows(graphs, breaks)
     )
     if left:
-        head = f"<tr><th>left to {graphs[0].library}</th><th>count</th><th>why</th><th>first line</th></tr>"
+        heads = (f"left to {graphs[0].library}", "count", "why", "first line", "what it takes")
+        head = f"<tr>{''.join(f'<th>{title}</th>' for title in heads)}</tr>"
         parts.append(f"<table>{head}{left}</table>")
     return "".join(parts)
 

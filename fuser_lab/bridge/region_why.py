@@ -11,6 +11,7 @@ from fuser_lab.arguments import named
 from fuser_lab.bridge.model_view import is_free
 from fuser_lab.bridge.partition import base_of, is_most_of, section_starts
 from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.remedies import remedy_option
 from fuser_lab.bridge.selection import Selection, left_of, selected
 from fuser_lab.bridge.traced import Node, origin_of, target_of
 from fuser_lab.segmentation import Why
@@ -247,15 +248,8 @@ class _Comparison:
 
     def _remedy(self, nodes: Iterable[Node]) -> str:
         """Return a sentence with the option that changes why nodes are left to the library, if there is one."""
-        reasons = {self._left.get(node, "") for node in nodes}
-        made_by = f"from_{self._graph.library.lower()}"
-        if "matrix products are torch's" in reasons:
-            return f" {made_by}(..., matmuls='record') records matrix products in regions."
-        if any(reason.startswith("left to ") for reason in reasons):
-            return f" {made_by} without this op in left_to_{self._graph.library.lower()} records it."
-        if any(reason.startswith("a region would hold fewer") for reason in reasons):
-            return f" {made_by}(..., min_region_ops=1) makes a region of it."
-        return ""
+        options = (remedy_option(self._graph.library, target_of(node), self._left.get(node, "")) for node in nodes)
+        return next((f" {option}." for option in options if option), "")
 
     # One region
 

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from fuser_lab.arguments import shown
-from fuser_lab.bridge.model import CapturedModel, accumulators, copies, state_kept
+from fuser_lab.bridge.model import CapturedModel
+from fuser_lab.bridge.model_step import copies, leaves, state_kept, step_arguments, step_of
 from fuser_lab.bridge.model_view import RegionRow, region_rows
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
@@ -52,14 +53,9 @@ def measure_model(
     """
     torch = torch_for("time")
     _check_peers(torch, peers)
-    if model.source is None:
-        msg = "time: the model was captured from a graph alone; capture the function with from_torch to time it."
-        raise InputError(msg)
-    arguments = model.source.inputs if inputs is None else tuple(inputs)
-    tensors = [x for x in _leaves(torch, (arguments, model.source.keywords)) if isinstance(x, torch.Tensor)]
-    if any(x.device.type == "meta" for x in tensors):
-        msg = "time: the model was captured from meta tensors, which cannot run; give others: time(found, inputs)."
-        raise InputError(msg)
+    arguments, keywords = step_arguments(model.source, inputs, "time")
+    assert model.source is not None
+    tensors = [x for x in leaves((arguments, keywords)) if isinstance(x, torch.Tensor)]
     run = _ModelMeasurement(torch, model, arguments, peers, cancelled or (lambda: False), seconds)
     total = (1 + len(region_rows(model.regions))) * (1 + len(peers)) + 1
     with state_kept(torch, model.source.function, tensors):
@@ -75,11 +71,6 @@ def _check_peers(torch: Any, peers: Sequence[str]) -> None:
             raise InputError(msg)
 
 
-def _leaves(torch: Any, value: Any) -> list[Any]:
-    leaves: list[Any] = torch.utils._pytree.tree_leaves(value)  # noqa: SLF001 - what torch flattens arguments with
-    return leaves
-
-
 class _ModelMeasurement(Measurement):
     def __init__(
         self, torch: Any, model: CapturedModel, inputs: Sequence[Any], peers: Sequence[str],
@@ -91,9 +82,8 @@ class _ModelMeasurement(Measurement):
         self._regions = tuple(region for region in model.regions if isinstance(region, TorchRegion))
         self._inputs, self._keywords = copies(torch, (tuple(inputs), dict(model.source.keywords)))
         self._backward = any(graph.kind == "backward" for graph in model.graphs)
-        devices = (x.device.type for x in _leaves(torch, self._inputs) if isinstance(x, torch.Tensor))
+        devices = (x.device.type for x in leaves(self._inputs) if isinstance(x, torch.Tensor))
         self._target = next(filter(has_own_memory, devices), CPU.name)
-        self._wanting: list[Any] = []
 
     def measure(self, total: int, progress: Progress) -> Timings:
         done = 0
@@ -142,22 +132,7 @@ class _ModelMeasurement(Measurement):
 
     def _step(self, function: Callable[..., Any]) -> Callable[[], object]:
         """Return one step of the model: a call, and all required gradients."""
-        if not self._backward:
-            def forward() -> object:
-                with self._torch.no_grad():
-                    return function(*self._inputs, **self._keywords)
-
-            return forward
-
-        def step() -> object:
-            results = _leaves(self._torch, function(*self._inputs, **self._keywords))
-            outputs = [x for x in results if isinstance(x, self._torch.Tensor) and x.requires_grad]
-            if not self._wanting:
-                self._wanting = accumulators(outputs)
-            ones = [self._torch.ones_like(x) for x in outputs]
-            return self._torch.autograd.grad(outputs, self._wanting, ones, allow_unused=True)
-
-        return step
+        return step_of(function, self._inputs, self._keywords, backward=self._backward)
 
     def _model_call(self, name: str) -> tuple[Callable[[], object], float, str]:
         """Return the measurement of the whole model, without a deviation, because only regions are compared."""

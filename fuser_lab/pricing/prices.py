@@ -2,22 +2,21 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
 from fuser_lab.api import time
-from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, instance, listed, optional, shown, takes, whole
+from fuser_lab.arguments import FLAG, FUNCTION, TEXT, optional, shown, takes, whole
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS, with_lifted
 from fuser_lab.cost.amounts import bytes_label, seconds_label
-from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import OTHER_KIND
 from fuser_lab.definition.repro import script_text
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError
 from fuser_lab.events import DecisionLog
-from fuser_lab.lab.corpus import Corpus, CorpusEntry
+from fuser_lab.lab.corpus import CorpusEntry
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import segment
 from fuser_lab.pricing.rule_lifting import LIFTABLE, moved_bytes, predicted_seconds, segmented_by
@@ -26,7 +25,7 @@ from fuser_lab.report.tables import Table
 from fuser_lab.report.units import plural
 from fuser_lab.report.view import View
 from fuser_lab.search.shrinking import shrink
-from fuser_lab.segmentation import SegmenterOptions, Strategy
+from fuser_lab.subject import FusionPart, subject_of
 from fuser_lab.version import __version__
 
 ALL = "all together"
@@ -225,20 +224,14 @@ class Prices(View):
         return Records(columns=columns, rows=rows)
 
 
-@takes(
-    inputs=optional(listed(ANYTHING, "a list of arrays and numbers", lazy=True)), measure=FLAG,
-    strategy=TEXT.worded("a strategy's name"), target=optional(TEXT.worded("a device's name") | instance(Device)),
-    options=optional(instance(SegmenterOptions, accepted="SegmenterOptions")), progress=optional(FUNCTION),
-)
+@takes(measure=FLAG, progress=optional(FUNCTION))
 def price(
-    fd: object,
-    inputs: Sequence[Any] | None = None,
-    *,
+    subject: object,
+    /,
+    *inputs: Any,
     measure: bool = False,
-    strategy: Strategy = "bottom_up",
-    target: str | Device | None = None,
-    options: SegmenterOptions | None = None,
     progress: Callable[[int, int, str], None] | None = None,
+    **options: Any,
 ) -> Prices:
     """Return the cost of each rule of nvFuser that refused a merge: the gain if this rule alone were lifted.
 
@@ -247,39 +240,35 @@ def price(
 
     Parameters
     ----------
-    fd
-        A definition or a fusion; or entries of `corpus`, whose prices are added up.
-    inputs
-        As for `segment`; None for entries of the corpus.
+    subject
+        A definition, a fusion or a plan; or entries of `corpus`, or a model or function as for `explain`, whose prices
+        are added up: those of each distinct region, as often as it occurs.
+    *inputs
+        As for `segment`, also as one list; arguments of a function. Entries of the corpus have their own.
     measure
         Whether the plans of each rule's example are also timed on this machine: with the given arrays, or arrays as
         described; for entries of the corpus in their small form, if there is one.
-    strategy, target, options
-        As for `segment`.
     progress
-        Called as ``progress(done, total, name)`` after each entry of the corpus.
+        Called as ``progress(done, total, name)`` after each entry of the corpus or region.
+    **options
+        ``strategy``, ``target`` and ``options`` as for `segment`; for a function all that `explain` accepts.
 
     Raises
     ------
     InputError
         If inputs do not fit, or are given for entries of the corpus.
     """
-    make = partial(segment, strategy=strategy, target=target, options=options)
-    entries = (fd,) if isinstance(fd, CorpusEntry) else tuple(fd) if isinstance(fd, Corpus) else ()
-    if entries and inputs is not None:
-        msg = "price: entries of the corpus have their own inputs; omit inputs."
-        raise InputError(msg)
-    sums = _Sums()
-    if not entries:
-        sums.add("", fd, None if inputs is None else list(inputs), make)
-    for done, entry in enumerate(entries, start=1):
-        sums.add(entry.name, *entry.load(), make)
-        if progress is not None:
-            progress(done, len(entries), entry.name)
+    chosen = subject_of("price", subject, inputs, options)
+    make = partial(segment, **chosen.options)
+    parts, sums = list(chosen.parts()), _Sums()
+    for done, part in enumerate(parts, start=1):
+        sums.add(part, make)
+        if progress is not None and part.name:
+            progress(done, len(parts), part.name)
     prices = sums.prices()
     if not measure:
         return prices
-    small = {entry.name: entry for entry in entries if entry.small_script}
+    small = {part.name: part.entry for part in parts if part.entry is not None and part.entry.small_script}
     timed = [_measured(row, small, make) for row in (*prices.rows, prices.together)]
     return replace(prices, rows=tuple(timed[:-1]), together=timed[-1])
 
@@ -292,11 +281,12 @@ class _Sums:
         self._together = RulePrice(rule=ALL, fusions=0, gaining=0, refusals=0)
         self._fusions, self._seconds, self._target = 0, 0.0, ""
 
-    def add(self, name: str, definition: object, arguments: Sequence[Any] | None, make: Callable[..., Plan]) -> None:
-        """Add the prices of one fusion."""
-        before = make(definition, arguments)
-        self._fusions += 1
-        self._seconds += predicted_seconds(before)
+    def add(self, part: FusionPart, make: Callable[..., Plan]) -> None:
+        """Add the prices of one fusion, as often as it occurs."""
+        arguments, times = part.inputs, part.count
+        before = make(part.definition, arguments)
+        self._fusions += times
+        self._seconds += times * predicted_seconds(before)
         self._target = before.target
         refusals, sentences = _refusals(before.decisions)
         if len(before.segments) < 2:  # refusals that separate nothing in the final plan do not count
@@ -305,19 +295,19 @@ class _Sums:
 
         def without(schedulers: Any, sentence: str) -> PricedExample:
             after = segmented_by(before, schedulers)
-            return PricedExample(name=name, before=before, after=after, given=inputs, sentence=sentence)
+            return PricedExample(name=part.name, before=before, after=after, given=inputs, sentence=sentence)
 
         for code, count in refusals.items():
             row = self._rows.get(code, RulePrice(rule=code, fusions=0, gaining=0, refusals=0))
             rule = LIFTABLE.get(code)
             if rule is None:
                 self._rows[code] = replace(
-                    row, fusions=row.fusions + 1, refusals=row.refusals + count, note=_NOT_LIFTED,
+                    row, fusions=row.fusions + times, refusals=row.refusals + times * count, note=_NOT_LIFTED,
                 )
                 continue
-            self._rows[code] = _added(row, without(with_lifted(rule), sentences[code]), count)
+            self._rows[code] = _added(row, without(with_lifted(rule), sentences[code]), count, times)
         if any(code in LIFTABLE for code in refusals):
-            self._together = _added(self._together, without(OPEN_SCHEDULERS, ""), sum(refusals.values()))
+            self._together = _added(self._together, without(OPEN_SCHEDULERS, ""), sum(refusals.values()), times)
 
     def prices(self) -> Prices:
         """Return the table of all added prices."""
@@ -328,15 +318,16 @@ class _Sums:
         )
 
 
-def _added(row: RulePrice, example: PricedExample, refusals: int) -> RulePrice:
-    """Return a row with one more fusion."""
+def _added(row: RulePrice, example: PricedExample, refusals: int, times: int) -> RulePrice:
+    """Return a row with one more fusion, which occurs several times."""
     gain = example.seconds
     best = row.example
     if gain > 0 and (best is None or gain > best.seconds):
         best = example
     return replace(
-        row, fusions=row.fusions + 1, gaining=row.gaining + (gain > 0), refusals=row.refusals + refusals,
-        bytes=row.bytes + example.bytes, seconds=row.seconds + gain, example=best,
+        row, fusions=row.fusions + times, gaining=row.gaining + times * (gain > 0),
+        refusals=row.refusals + times * refusals, bytes=row.bytes + times * example.bytes,
+        seconds=row.seconds + times * gain, example=best,
     )
 
 

@@ -56,6 +56,21 @@ def test_the_explorer_of_a_region_opens_from_the_map(found):
     assert leaf.id not in shown.map.boxes()
 
 
+def test_the_map_shows_the_figures_of_the_table(found):
+    pytest.importorskip("anywidget", reason="needs the notebook packages")
+    shown = fl.explore(found)
+    shown.map._received(shown.map, {"type": "step"}, [])
+    shown.map.wait(300)
+    step = found.latest_step
+    assert step.headline.partition(".")[0] in shown.map.view["below"]
+    assert "Memory over the step" in shown.map.view["below"]
+    assert "100.0 %" in shown.map.view["side"]
+    shown.map.press("0#0") if "0#0" in shown.map.boxes() else shown.map.press("0")
+    assert "In the step: " in shown.map.view["side"]
+    shown.map._received(shown.map, {"type": "step"}, [])
+    assert shown.map.view["below"] == ""
+
+
 def test_costs_that_are_found_while_the_map_is_drawn_are_shown(found, monkeypatch):
     pytest.importorskip("anywidget", reason="needs the notebook packages")
     from fuser_lab_widgets import model_panels

@@ -295,7 +295,6 @@ def test_meta_tensors_are_captured_with_nothing_that_runs():
          "torch does not capture this at test_from_torch.py:"),
         (lambda x: fl.from_torch(lambda a: a * torch.ones(3), x), InputError, "Attempting to broadcast a dimension"),
         (lambda x: fl.from_torch(torch.nn.Linear, x), ArgumentTypeError, "give an instance of Linear"),
-        (lambda x: fl.from_torch(torch.jit.trace(torch.nn.ReLU(), x), x), UnsupportedError, "torch.jit has compiled"),
         (lambda x: fl.from_torch(torch.sin, x.to_sparse()), UnsupportedError,
          "input 0 is a tensor of layout torch.sparse_coo, which torch does not capture"),
         (lambda x: fl.from_torch(torch.sin, torch.nested.nested_tensor([x])), UnsupportedError, "a nested tensor"),

@@ -71,7 +71,7 @@ def test_what_cannot_be_timed(found):
         fl.time(found, peers={"eager": torch.tanh})
     with torch.device("meta"):
         meta = fl.from_torch(torch.nn.LayerNorm(8), torch.randn(3, 8))
-    with pytest.raises(InputError, match=r"captured from meta tensors, which cannot run; give others: time"):
+    with pytest.raises(InputError, match=r"tensors on the device 'meta' cannot run; .*fl\.time\("):
         fl.time(meta)
     with pytest.raises(InputError, match=r"plans are timed with inputs: time\(plans, inputs\)"):
         fl.time(found.regions[0].plan)

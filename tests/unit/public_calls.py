@@ -299,6 +299,8 @@ def calls(w: World) -> dict[str, Call]:
         "Prices.row": Call(known(priced.row), ("reshape_mixes",)),
         "Prices.issue": Call(known(priced.issue), ("reshape_mixes",), {"most_plans": 0}),
         "Prices.save": Call(known(priced.save), (w.folder / "prices.csv",)),
+        "explain": Call(known(fl.explain), (plan,), {"measure": False, "seconds": 0.0}),
+        "Explanation.save": Call(known(fl.explain(plan).save), (w.folder / "plan.txt",)),
         "explore": Call(known(_closed(fl.explore)), (fd, INPUTS), {"title": "a", "target": None}),
         "report": Call(known(fl.report), (plan, w.folder / "a.html", w.times), {"title": "a"}),
         "example": Call(known(fl.example), ("softmax", "small")),

@@ -15,6 +15,7 @@ from fuser_lab.definition.handles import Tensor
 from fuser_lab.definition.loop_axis import LoopAxis
 from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.dumps import Dump
+from fuser_lab.explaining import Explanation
 from fuser_lab.lab.comparison import Comparison
 from fuser_lab.lab.corpus import Corpus, CorpusEntry
 from fuser_lab.lab.profiling import PlanProfile
@@ -36,7 +37,7 @@ PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuse
 RETURNED = (
     *(("", cls) for cls in (
         Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
-        Dump, LoopAxis, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Prices, Sweep, KeptResults,
+        Dump, LoopAxis, Explanation, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Prices, Sweep, KeptResults,
     )),
     ("nvfuser.", nvfuser_sched.Sched),
 )
@@ -114,8 +115,8 @@ _REASONS = {
         nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.check nvfuser_direct.idm.DisjointSets.join
     """,
     "made by the package, not by users": """
-        Comparison Corpus CorpusEntry Dump KeptResults LoopAxis Plan PlanProfile PlanComparison PlanDiff Prediction
-        PreparedPlan
+        Comparison Corpus CorpusEntry Dump Explanation KeptResults LoopAxis Plan PlanProfile PlanComparison PlanDiff
+        Prediction PreparedPlan
         Prices Sched Segment ShownLog Shrunk Sweep Tensor TensorSpec Timings Tuning examples.Example views.Frontier
         views.FrontierRow views.HeatMap views.History views.HistoryRow views.MemoryOrder views.MemoryOrders
         views.OrderSensitivity views.OrderedPlan views.Regression views.Regressions nvfuser.Scalar nvfuser.Sched

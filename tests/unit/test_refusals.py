@@ -175,7 +175,7 @@ COMMANDS = {
     "ops": ["NAME"],
     "explain": [
         "FILE", "--name", "--strategy", "--target", "--segment-set", "--states", "--seconds",
-        "--certificate --states", "--certificate --seconds",
+        "--certificate --states", "--certificate --seconds", "--inputs", "--init", "--device", "--output",
     ],
     "fit": ["FILE", "--plans", "--seconds", "--this-cpu --seconds"],
     "price": ["FILE", "--name", "--corpus", "--strategy", "--target", "--issue"],

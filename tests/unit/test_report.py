@@ -84,7 +84,7 @@ def test_what_cannot_be_reported_is_told(tmp_path):
     with pytest.raises(InputError, match="of one definition"):
         fl.report([plan, chain(6)], tmp_path / "out.html")
     for nothing in ([], "plan", [plan, None]):
-        with pytest.raises((ArgumentTypeError, InputError), match=r"report: plans(\[1\])? must be a "):
+        with pytest.raises(ArgumentTypeError, match=r"report: (a list must contain plans|the subject is 'plan')"):
             fl.report(nothing, tmp_path / "out.html")
     assert not list(tmp_path.iterdir())
 
@@ -114,8 +114,8 @@ def test_a_report_takes_times_of_its_own_plans_only(tmp_path):
         fl.report([plan, plan.renamed("cut")], out, times)
     with pytest.raises(InputError, match=r"the times are of 'bottom-up', 'cut', none of which is a plan of the report"):
         fl.report(longer.renamed("longer"), out, times)
-    with pytest.raises(ArgumentTypeError, match="times must be what time\\(\\) returns or None, given "):
-        fl.report(plan, out, [1.0])
+    with pytest.raises(ArgumentTypeError, match="times must be what time.* or explain.* returns, given "):
+        fl.report(plan, out, times=[1.0])
     assert not out.exists()
 
 

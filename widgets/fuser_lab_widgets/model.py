@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from fuser_lab.bridge.captured import Captured
     from fuser_lab.bridge.costs import ModelCosts
+    from fuser_lab.bridge.step_costs import StepCosts
     from fuser_lab_widgets.messages import Message
 
 _FIRST_BOXES = 16  # maximum number of initial boxes of a map
@@ -45,10 +46,11 @@ class ModelMap(anywidget.AnyWidget):
         self._folded = True
         self._selected = ""
         self._status = ""
-        self._finder = Background()
-        self._asked = False
+        self._finder, self._step_finder = Background(), Background()
+        self._asked = self._step_asked = False
         self._costs: ModelCosts | None = None
-        self._problem = ""
+        self._step = model.latest_step
+        self._problem = self._step_problem = ""
         # A thread that computes costs also draws; the last one to draw has all data.
         self._lock = renewed(threading.RLock())
         self.on_msg(self._received)
@@ -78,10 +80,12 @@ class ModelMap(anywidget.AnyWidget):
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the costs are computed."""
         self._finder.wait(timeout)
+        self._step_finder.wait(timeout)
 
     def close(self) -> None:
         """End the computation of costs, and free the map and its layout."""
         self._finder.close()
+        self._step_finder.close()
         super().close()
         self._layout.close()
 
@@ -97,10 +101,15 @@ class ModelMap(anywidget.AnyWidget):
         self._selected = self._selected if self._selected in boxes else ""
         titles = [each.graph.title for each in self._maps]
         self.view = {
-            "bar": model_panels.bar(titles, self._chosen, self._headline, folded=self._folded, costs=self._asked),
+            "bar": model_panels.bar(
+                titles, self._chosen, self._headline, folded=self._folded, costs=self._asked, step=self._step_asked,
+            ),
             "picture": map_svg([whole], style=False),
-            "side": model_panels.side(shown_map, boxes[self._selected], self._chosen),
-            "below": model_panels.costs(self._costs, self._problem, asked=self._asked),
+            "side": model_panels.side(shown_map, boxes[self._selected], self._chosen, self._step),
+            "below": (
+                model_panels.step(self._step, self._step_problem, asked=self._step_asked)
+                + model_panels.costs(self._costs, self._problem, asked=self._asked)
+            ),
             "selected": self._selected,
             "status": self._status,
         }
@@ -108,7 +117,8 @@ class ModelMap(anywidget.AnyWidget):
     def _received(self, _widget: Any, event: object, _buffers: Any) -> None:
         acts: dict[str, Callable[[Message], None]] = {
             "box": lambda e: self.press(e["id"]), "out": self._out, "graph": self._graph, "depth": self._depth,
-            "fold": self._fold, "costs": self._cost, "region": self._region,
+            "fold": self._fold, "costs": self._cost, "step": self._table,
+            "region": self._region,
             "open": lambda e: self._open_region(e["graph"], e["region"], e.get("tensor", "")),
         }
         with self._lock:
@@ -149,6 +159,17 @@ class ModelMap(anywidget.AnyWidget):
     def _found(self, costs: ModelCosts | None, problem: str) -> None:
         with self._lock:
             self._costs, self._problem = costs, problem
+            self._draw()
+
+    def _table(self, _: Message) -> None:
+        self._step_asked = not self._step_asked
+        if self._step_asked and self._step is None:
+            self._step_finder.start(self._model.step, self._show_step)
+        self._draw()
+
+    def _show_step(self, step: StepCosts | None, problem: str) -> None:
+        with self._lock:
+            self._step, self._step_problem = step, problem
             self._draw()
 
     def _region(self, event: Message) -> None:
@@ -215,7 +236,7 @@ class ModelExplorer(ipywidgets.VBox):
         """
         graphs = self._model.graphs
         if not 0 <= graph < len(graphs) or not 0 <= region < len(graphs[graph].regions):
-            msg = f"show_region: graph {graph} has no region {region}; see found.graphs."
+            msg = f"show_region: graph {graph} has no region {region}; see captured.graphs."
             raise InputError(msg)
         shown_region = graphs[graph].regions[region]
         plan, kind = shown_region.plan, graphs[graph].kind

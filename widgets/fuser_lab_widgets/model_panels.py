@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.bridge.region import Region
 from fuser_lab.json_text import json_text
 from fuser_lab.report.markup import element, to_html
+from fuser_lab.report.memory_line import memory_line_svg
 from fuser_lab.report.module_picture import describe
-from fuser_lab.report.units import plural
+from fuser_lab.report.units import bytes_label, plural, seconds_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from fuser_lab.bridge.costs import ModelCosts
     from fuser_lab.bridge.module_map import ModuleMap
+    from fuser_lab.bridge.step_costs import StepCosts
     from fuser_lab.report.module_map import ModuleBox
 
 DEPTHS = (1, 2, 3)
@@ -26,7 +29,7 @@ _HELP = (
 )
 
 
-def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, costs: bool) -> str:
+def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, costs: bool, step: bool) -> str:
     """Return the switches above the map: which graph, how deep, whether equal modules are folded, and the zoom."""
     graphs = [_button(title, {"type": "graph", "n": n}, on=n == chosen) for n, title in enumerate(titles)]
     depths = [_button(str(n), {"type": "depth", "n": n}, title=f"Open {plural(n, 'level')}") for n in DEPTHS]
@@ -36,19 +39,26 @@ def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, cost
     ]
     fold = _button("fold equal modules", {"type": "fold"}, on=folded, title="Equal adjacent modules are one box")
     ask = _button("what the cuts cost", {"type": "costs"}, on=costs, title="Bytes that pass between segments")
+    table = _button("what the step costs", {"type": "step"}, on=step, title="Each region and op: bytes, bound, time")
     parts = [
         element("p", headline),
-        _group("Graph", graphs), _group("Open levels", depths), element("div", fold), element("div", ask),
+        _group("Graph", graphs), _group("Open levels", depths), element("div", fold), element("div", table),
+        element("div", ask),
         _group("Zoom", zooms),
     ]
     return to_html(element("div", *parts))
 
 
-def side(shown: ModuleMap, box: ModuleBox, number: int) -> str:
-    """Return the details of a box: its numbers, regions, ops with their lines, and the calls that torch runs."""
+def side(shown: ModuleMap, box: ModuleBox, number: int, step_costs: StepCosts | None = None) -> str:
+    """Return the details of a box: its numbers, regions, ops with their lines, and the calls that torch runs.
+
+    With the costs of the step, the numbers include the box's share of it.
+    """
     module = box.id or shown.graph.title
     title = {"module": module, "region": f"region {box.name}", "torch": f"{box.library}: {box.name}"}
     parts = [element("h4", title[box.kind]), element("p", f"{describe(box)}.", css="fx-note")]
+    if step_costs is not None:
+        parts.append(element("p", _share(shown, box, number, step_costs), css="fx-note"))
     if box.kind == "module":
         parts += _regions(shown, box, number)
         parts += _left_rows(shown, box)
@@ -82,6 +92,48 @@ def costs(model_costs: ModelCosts | None, problem: str, *, asked: bool) -> str:
         for (caption, table), sends in zip(model_costs.tables(), rows, strict=True)
     )
     return "".join(map(to_html, (head, element("div", *sums, css="fm-sums"), boundaries)))
+
+
+def step(step_costs: StepCosts | None, problem: str, *, asked: bool) -> str:
+    """Return the table of a step and the line of its memory, an error, or a progress note; empty unless requested."""
+    if not asked:
+        return ""
+    if problem:
+        return to_html(element("p", problem, css="fx-why fx-refused"))
+    if step_costs is None:
+        return to_html(element("p", "Planning each distinct region …", css="fx-note"))
+    table = step_costs.table()
+    sends = [
+        {"type": "region", "kind": unit.kind, "region": unit.part.index}
+        if row.units and isinstance((unit := row.units[0]).part, Region) else None
+        for row in step_costs.rows
+    ]
+    parts = (
+        element("h4", "What the step costs"), element("p", step_costs.headline),
+        _table(table.columns, table.rows, numeric=table.numeric, sends=sends),
+        element("p", step_costs.note, css="fx-note"),
+    )
+    return "".join(map(to_html, parts)) + memory_line_svg(step_costs.memory, style=False)
+
+
+def _share(shown: ModuleMap, box: ModuleBox, number: int, step_costs: StepCosts) -> str:
+    """Return the bytes, the time and the share of a box; of a region that is partly in it, by the share of its ops."""
+    by_unit = {unit.unit: unit for unit in step_costs.units if unit.graph == number}
+    parts: Counter[Any] = Counter()
+    for n in box.calls:
+        part = shown.parts[n]
+        parts[part[0] if isinstance(part, tuple) else part.node] += 1
+    shares = [
+        (by_unit[unit], count / len(unit) if isinstance(unit, Region) else 1.0)
+        for unit, count in parts.items() if unit in by_unit
+    ]
+    seconds = sum(share * unit.seconds for unit, share in shares)
+    moved = sum(share * unit.cost.bytes for unit, share in shares)
+    bound = sum(share * unit.cost.bound for unit, share in shares)
+    return (
+        f"In the step: {seconds_label(seconds)}, {100 * seconds / step_costs.step if step_costs.step else 0:.1f} %; "
+        f"bound {seconds_label(bound)}; {bytes_label(round(moved))} moved."
+    )
 
 
 def _open(graph: int, region: int, tensor: str = "") -> dict[str, Any]:

@@ -1,0 +1,160 @@
+"""The door for users of torch: one call for any subject, one table of a step, one command for a file."""
+
+import json
+
+import pytest
+from needs import needs
+
+import fuser_lab as fl
+from fuser_lab.bridge.op_costs import op_bytes, op_flops
+from fuser_lab.bridge.traced import target_of
+from fuser_lab.cli import main
+from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.user_file import advice_for, place_of
+
+torch = needs("torch")
+from tests.bridge.door import followed, named_call  # noqa: E402 - both need torch
+from tests.bridge.users import USERS, Block  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def captured():
+    torch.manual_seed(0)
+    return fl.from_torch(Block(64, 2), torch.randn(2, 24, 64), backward=True)
+
+
+@pytest.mark.parametrize("name", [
+    "focal_loss", "keyword_with_the_name_of_an_option", "a_class_instead_of_a_module", "sparse_input",
+    "without_an_argument_that_it_needs", "shapes_that_do_not_fit",
+])
+def test_a_call_works_or_names_a_call_that_works(name, tmp_path):
+    errors = followed(USERS[name](), "explain", tmp_path)
+    assert all(map(named_call, errors))
+    assert bool(errors) == (name not in {"focal_loss", "keyword_with_the_name_of_an_option"})
+
+
+def test_an_option_that_the_function_has_as_a_parameter_is_its_argument():
+    def scaled(x, strategy=1.0):
+        return torch.tanh(x) * strategy
+
+    costs = fl.explain(scaled, torch.randn(8, 4), strategy=3.0)
+    assert [row.ops for row in costs.rows] == [2]
+    unfused = fl.explain(lambda x: (x.tanh() * 2).sum(0), torch.randn(8, 4), strategy="unfused")
+    assert len(unfused.rows[0].units[0].part.plan.segments) > 1
+
+
+def test_every_function_takes_the_same_subjects(captured, tmp_path):
+    fd, inputs = fl.example("softmax")
+    plan = fl.segment(fd, inputs)
+    assert str(fl.explain(fd, inputs)) == str(fl.explain(plan)) == str(fl.explain(fd, *inputs))
+    assert fl.report(fd, inputs, tmp_path / "a.html") == tmp_path / "a.html"
+    assert fl.time(fd, inputs, seconds=0.0, progress=False).totals[0].plan_hash == plan.hash
+    assert fl.price(plan).to_dict() == fl.price(fd, inputs).to_dict()
+    assert fl.price(captured).fusions == len(captured.regions)
+    page = fl.report(captured, path=tmp_path / "b.html").read_text()
+    assert captured.latest_step.headline.split(";")[0].replace("'", "&#x27;")[:40] in page
+    for wrong in (3, "model.py", [plan, 3]):
+        with pytest.raises(ArgumentTypeError, match=r"fl\.\w+\("):
+            fl.explain(wrong)
+    again = r"backward is an option .* fl\.explain\(model, \*inputs, backward=\.\.\.\)"
+    with pytest.raises(ArgumentTypeError, match=again):
+        fl.explain(captured, backward=True)
+    with pytest.raises(InputError, match=r"this is not one fusion: .*fl\.explain\(captured\)"):
+        _ = captured.plan
+
+
+def test_the_table_has_each_region_and_each_op_of_torch_once(captured):
+    costs = fl.explain(captured)
+    units = [unit for row in costs.rows for unit in row.units]
+    products = [unit for unit in units if "mm" in unit.name]
+    assert len({id(unit.part) for unit in units}) == len(units)
+    assert {unit.part for unit in units} >= set(captured.regions)
+    assert len(products) == sum(row.count for row in captured.left_to_torch if "mm" in row.op) == 12
+    # A forward product of [48, 64] by [64, 192] and its sum with a bias.
+    first = next(unit for unit in units if unit.kind == "forward" and unit.modules == ("qkv",) and "mm" in unit.name)
+    assert (first.cost.flops, first.cost.bytes) == (2 * 48 * 64 * 192, 4 * (48 * 64 + 64 * 192 + 192 + 48 * 192))
+    assert costs.step == pytest.approx(sum(row.seconds for row in costs.rows))
+    gains = [row.gain for row in costs.rows]
+    assert gains == sorted(gains, reverse=True)
+    assert all(row.gain <= row.seconds for row in costs.rows)
+    assert costs.to_dict()["headline"] in str(costs)
+    assert json.loads(json.dumps(costs.to_dict()))["rows"][0]["what"] == costs.rows[0].what
+
+
+def test_measured_rows_and_the_host_add_up_to_the_step(captured):
+    costs = fl.explain(captured, measure=True, seconds=0.0)
+    assert all(row.seconds >= 0 for row in costs.rows)
+    assert sum(row.seconds for row in costs.rows) >= 0.99 * costs.step
+    assert [row.what for row in costs.rows].count("host") == 1
+    assert captured.latest_step is costs
+    assert "CPU" in costs.note
+
+
+def test_memory_holds_what_a_later_op_reads():
+    def chain(x):
+        y = torch.mm(x, x)
+        z = torch.mm(y, y)
+        return torch.mm(z, y)
+
+    memory = fl.explain(chain, torch.randn(16, 16)).memory
+    one = 16 * 16 * 4
+    assert [(alive.held, alive.computed) for alive in memory] == [(one, one), (one, 2 * one), (one, 3 * one)]
+
+
+def test_look_ups_read_rows_and_views_nothing():
+    table, rows = torch.randn(1000, 8), torch.arange(4)
+    look_up = fl.from_torch(torch.nn.functional.embedding, rows, table, left_to_torch=["aten.embedding"])
+    (left,) = look_up.graphs[0].left
+    assert op_bytes(left.node) == 2 * 4 * 8 * 4 + 4 * 8
+    square = torch.randn(4, 4, 8, 8)
+    conv = fl.from_torch(torch.nn.Conv2d(4, 6, 3, bias=False), square)
+    flops = [op_flops(n) for n in conv.graphs[0].traced.nodes if target_of(n).startswith("aten.convolution")]
+    assert flops == [2 * 4 * 6 * 6 * 6 * 4 * 9]
+
+
+def test_ops_that_are_left_say_what_they_would_take():
+    def route(x):
+        shares, chosen = torch.topk(x @ x.t(), 2)
+        return torch.view_as_complex(shares).abs() * chosen.sum(1)
+
+    takes = {row.op.split(".")[1]: row.takes for row in fl.from_torch(route, torch.randn(4, 4)).left_to_torch}
+    assert takes["mm"] == "from_torch(..., matmuls='record') records matrix products in regions"
+    assert "library's choice" in takes["topk"]
+    assert "real and imaginary parts" in takes["view_as_complex"]
+
+
+def test_attention_is_a_region_with_the_remedy_that_is_named():
+    q = torch.randn(2, 2, 8, 4)
+    attend = lambda: fl.from_torch(torch.nn.functional.scaled_dot_product_attention, q, q, q)  # noqa: E731 - twice
+    (row,) = [row for row in attend().left_to_torch if not row.is_free]
+    assert "sdpa_kernel(torch.nn.attention.SDPBackend.MATH)" in row.takes
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert len(attend().regions) > 0
+
+
+def test_the_command_explains_a_class_in_a_file(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(
+        "import torch\nprint('imported')\nclass Gate(torch.nn.Module):\n    def __init__(self, width):\n"
+        "        super().__init__()\n        self.norm = torch.nn.LayerNorm(width)\n"
+        "    def forward(self, x, y):\n        return self.norm(x).tanh() * y\n",
+    )
+    status = main(["explain", "model.py:Gate", "--init", "32", "--inputs", "f32[8,32], y=f32[8,32]", "--json"])
+    printed = capfd.readouterr()
+    assert status == 0, printed.err
+    assert "imported" in printed.err
+    table = json.loads(printed.out)
+    assert table["rows"][0]["line"].startswith("model.py:")
+    assert (tmp_path / table["report"]).exists()
+
+
+def test_errors_about_files_name_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text("import torch\ndef gate(x, y):\n    return torch.tanh(x) * y\n")
+    assert main(["explain", "model.py"]) == 2
+    assert "python -m fuser_lab explain model.py:gate --inputs" in capsys.readouterr().err
+    assert main(["report", "model.py:gate"]) == 2
+    assert "python -m fuser_lab explain model.py:gate" in capsys.readouterr().err
+    assert place_of("a b/model.py:Net.forward") == ("a b/model.py", "Net.forward")
+    assert place_of("issue.md") is place_of("model.py") is None
+    assert advice_for("a.py", "import numpy\ndef f(x): ...") == ""
