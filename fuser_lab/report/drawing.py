@@ -164,7 +164,7 @@ class Drawing:
         self.hinted = any(part.hinted for part in ops)
         readers: dict[str, dict[int, str]] = {}
         input_names = {tensor.name for tensor in fusion.tensor_inputs}
-        for segment, segment_ops in zip(segments, ops, strict=True) if self.ops > COMPACT_FROM else ():
+        for segment, segment_ops in zip(segments, ops, strict=True):
             for value in segment.inputs:
                 if value.name in input_names:
                     index = segment.index
@@ -198,14 +198,18 @@ class Drawing:
         self.edges = Parts((*edges, Part(segment=None, rough=leaving, crossing=outwards)))
 
     def _input(self, tensor: TensorView, readers: Mapping[int, str]) -> list[NodeView]:
-        """Return one node, or in large fusions one for each segment that reads the tensor, which spares long wires.
+        """Return one node for each segment that reads the tensor, which spares long wires; the first has its plain id.
 
         ``readers`` has the first op of each of these segments, whose id, unlike the segment's number, survives edits.
         """
         if len(readers) <= 1:
             self._made[tensor.name] = None, f"in:{tensor.name}"
             return [self._drawn.input(f"in:{tensor.name}", tensor, self._called.get(tensor.name, ()))]
-        nodes = {reader: f"in:{tensor.name}@{first}" for reader, first in readers.items()}
+        leader = min(readers)
+        nodes = {
+            reader: f"in:{tensor.name}" if reader == leader else f"in:{tensor.name}@{first}"
+            for reader, first in readers.items()
+        }
         self._read |= {(tensor.name, reader): (None, node) for reader, node in nodes.items()}
         self._made[tensor.name] = None, next(iter(nodes.values()))
         called = self._called.get(tensor.name, ())

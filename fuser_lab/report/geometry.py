@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from fuser_lab.report.layers import Bends, Graph, Point, Stand
+    from fuser_lab.report.layers import Point
 
     Port = tuple[str, str]  # a node, and the tensor that leaves it there
     # The centre of an edge's label, the corners of the segments at its ends, and the routes between them.
@@ -57,33 +57,25 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """The room that a drawing should fit, in pixels; its aspect ratio matters most."""
-
-    width: float
-    height: float
-
-
-ROOM: Final = Room(width=1000.0, height=520.0)  # a notebook cell, less the controls around the drawing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
     """The layout of one segment, independent of the other segments.
 
-    ``nodes`` and ``edges`` are its nodes and the edges that do not leave it, from its corner on. ``graph`` was placed
-    in a number of ``bands`` to give ``size``, ``stands`` of its items, ``routes`` of the edges into it (by id) and of
-    the tensors that leave it (by port), and where these doors are, from the middle; all of these have their axes
-    exchanged in a drawing from left to right.
+    ``nodes`` and ``edges`` are its nodes and the edges between them, ``annexes`` and ``wires`` (each with its tip and
+    its curve from there) the inputs and outputs that belong to it, from the corner of its box on. The ``box`` is in a
+    picture of a ``size``; ``places`` are the x of all nodes in it, ``routes`` those of the edges into it (by id) and of
+    the tensors that leave it (by port), ``tags`` the centres of the labels of tensors that enter it, and ``entering``
+    and ``leaving`` where these doors are, from the middle.
     """
 
     nodes: Mapping[str, Box]
     edges: Mapping[str, Curve]
-    graph: Graph
-    bands: int
+    annexes: Mapping[str, Box]
+    wires: Mapping[str, tuple[Point, Curve]]
+    box: Box
     size: tuple[float, float]
-    stands: Mapping[str, Stand]
+    places: Mapping[str, float]
     routes: Mapping[str | Port, tuple[Point, ...]]
+    tags: Mapping[Port, Point]
     entering: Mapping[Port, float]
     leaving: Mapping[Port, float]
 
@@ -139,43 +131,38 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """What a layout passes to the next one, so that unchanged parts stay in place.
+    """What a layout passes to the next one, so that unchanged parts are reused and keep their order.
 
-    ``boxes`` are the stands of segments by the ids of their nodes, ``free`` those of other nodes (``label of`` before
-    the tensors of labels), ``bends`` those of the wires between segments. ``insides`` are the segments with their keys,
-    by the objects that they were drawn from, ``alike`` the same by these keys, which hold all that decides how a
-    segment is laid out; ``ways`` are the edges between segments by their ids.
+    ``boxes`` are the x of segments by the ids of their nodes, ``outer`` those of other nodes (``label of`` before the
+    tensors of labels). ``insides`` are the segments with their keys, by the objects that they were drawn from,
+    ``alike`` the same by these keys, which hold all that decides how a segment is laid out; ``ways`` are the edges
+    between segments by their ids.
     """
 
-    across: bool
-    bands: int
-    scale: float
-    origins: tuple[float, ...]
-    boxes: Mapping[tuple[str, ...], Stand]
-    free: Mapping[str, Stand]
-    bends: Bends
-    insides: Mapping[Same, tuple[Key, Inside]]
-    alike: Mapping[Key, Inside]
-    ways: Mapping[str, Way]
+    boxes: Mapping[tuple[str, ...], float] = field(default_factory=dict)
+    outer: Mapping[str, float] = field(default_factory=dict)
+    insides: Mapping[Same, tuple[Key, Inside]] = field(default_factory=dict)
+    alike: Mapping[Key, Inside] = field(default_factory=dict)
+    ways: Mapping[str, Way] = field(default_factory=dict)
 
-    def stood(self, nodes: tuple[str, ...]) -> Stand | None:
-        """Return the stand of the segment with these nodes, or of the segment where one of the nodes was before."""
-        stand = self.boxes.get(nodes)
-        return stand or next(filter(None, map(self._homes.get, nodes)), None)
+    def x_of(self, nodes: tuple[str, ...]) -> float | None:
+        """Return the x of the segment with these nodes, or of the segment where one of the nodes was before."""
+        x = self.boxes.get(nodes)
+        return x if x is not None else next((self._homes[name] for name in nodes if name in self._homes), None)
 
     def prepare(self) -> None:
         """Find now what the next layout needs, so that an edit does not wait for it."""
         _ = self._homes, self.inner
 
     @cached_property
-    def _homes(self) -> Mapping[str, Stand]:
-        """The stands of segments by the id of each of their nodes."""
-        return {name: stand for nodes, stand in self.boxes.items() for name in nodes}
+    def _homes(self) -> Mapping[str, float]:
+        """The x of segments by the id of each of their nodes."""
+        return {name: x for nodes, x in self.boxes.items() for name in nodes}
 
     @cached_property
-    def inner(self) -> Mapping[str, Stand]:
-        """Stands within segments by node ids."""
-        return {name: stand for _, inside in self.insides.values() for name, stand in inside.stands.items()}
+    def inner(self) -> Mapping[str, float]:
+        """The x of nodes within segments by their ids."""
+        return {name: x for _, inside in self.insides.values() for name, x in inside.places.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

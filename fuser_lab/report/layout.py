@@ -1,94 +1,60 @@
-"""A layered layout of a view model: each segment separately, then the segments as boxes among inputs and outputs.
+"""A layered layout of a view model: each segment separately, then the segments as boxes with the tensors between them.
 
-The computation is from top to bottom; a drawing from left to right is the same with both axes exchanged. The direction
-and the number of bands depend on the available room. Time is near linear in the size of the graph; an edit lays out
-only the segments that it changes, and everything else stays in place.
+Data flows down. An input or output of one segment belongs to its drawing, outside its box, next to the op that reads or
+makes it. Time is near linear in the size of the graph; an edit lays out only the segments that it changes, and these
+once more between the others, in the same order unless another has fewer crossings.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fuser_lab.report import measure
-from fuser_lab.report.geometry import ROOM, Box, Curve, Inside, Key, Layout, Memory, Same, Way
-from fuser_lab.report.layers import Graph, Item, Stand, Wire, place, solve
+from fuser_lab.report.geometry import Box, Curve, Inside, Key, Layout, Memory, Same, Way
+from fuser_lab.report.layers import Frame, Graph, Item, Wire, place
 from fuser_lab.report.parts import Parts, crossing, edges_by_segment, nodes_but, nodes_by_segment
+from fuser_lab.report.ranks import between
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from fuser_lab.report.geometry import Places, Port, Room
-    from fuser_lab.report.layers import Net, Placed, Point
+    from fuser_lab.report.geometry import Places, Port
+    from fuser_lab.report.layers import Placed, Point
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
-_MARGIN = 11.0
-_MARGINS = _MARGIN, _MARGIN
-_PADDING = 16.0
-_GAP = 18.0
-_RANK_GAP = 26.0
-_OUTER_GAP = 26.0
-_OUTER_RANK_GAP = 30.0
-_ENTRANCES = 12.0  # between the tips of arrows into one box
+MARGIN = 11.0
+PADDING = 16.0
+GAP = 18.0
+RANK_GAP = 26.0
+OUTER_GAP = 26.0
+OUTER_RANK_GAP = 24.0
+_PITCH = 44.0  # the height of a label and the gap below it
+_EXITS = 12.0  # between the tensors that leave one node
+_NEAR = 2  # ranks from the first reader of a tensor to those that it has wires to
 _ARROW = 7.0
-_ROUND = 8.0
-_MOST_BANDS = 16
-_MOST_TRIED = 500  # maximum number of nodes for which both directions are tried
-_LARGEST = 1.3  # scale above which a drawing gains nothing
-_PER_BAND = 0.95  # relative value of one more band at the same scale
-_PER_BAND_INSIDE = 0.8
-_ACROSS = 0.87  # relative value of a drawing from left to right
-_WORN = 0.6  # fraction of the initial scale below which a drawing is laid out again
-_LEGIBLE = 0.8  # scale from which all names can be read
-_SHRUNK = 0.75  # of the scale of a new layout, below which that one takes the place of the old
+_DOOR = 2.0  # width of the place where a tensor enters or leaves a segment
 
 Size = tuple[float, float]
 
 
-def lay_out(view: ViewModel, room: Room = ROOM, before: Layout | None = None) -> Layout:
-    """Return the coordinates of everything in ``view``, at the largest scale that fits ``room``.
+def lay_out(view: ViewModel, before: Layout | None = None) -> Layout:
+    """Return the coordinates of everything in ``view``.
 
     Parameters
     ----------
     view
         What is drawn.
-    room
-        The canvas.
     before
-        The layout of another plan of the same fusion: common parts stay in place unless the drawing would become too
-        small, or much smaller than a new one.
+        The layout of another plan of the same fusion, whose common segments are reused and whose order is kept where
+        no other order has fewer crossings.
     """
-    if before is not None:
-        memory = before.memory
-        drawing = _Drawing(view, room, across=memory.across, before=memory)
-        bands, scale, _ = drawing.chosen
-        least = _WORN * memory.scale
-        if scale > least and (scale > min(_LEGIBLE, _SHRUNK * memory.scale) or len(view.nodes) > _MOST_TRIED):
-            return drawing.layout(bands, memory.scale)
-        best = _anew(view, room)
-        if scale > max(least, _SHRUNK * min(best.chosen[1], 1.0)):
-            return drawing.layout(bands, memory.scale)
-    else:
-        best = _anew(view, room)
-    bands, scale, _ = best.chosen
-    return best.layout(bands, scale)
-
-
-def _anew(view: ViewModel, room: Room) -> _Drawing:
-    ways = (False, True) if len(view.nodes) <= _MOST_TRIED else (False,)
-    return max((_Drawing(view, room, across=across) for across in ways), key=lambda drawing: drawing.chosen[2])
+    return _Drawing(view, Memory() if before is None else before.memory).layout()
 
 
 def _port(edge: EdgeView) -> Port:
     return edge.source, edge.tensor
-
-
-def _fit(size: Size, room: Size, largest: float = _LARGEST) -> float:
-    """Return the scale at which a drawing fits into the room, up to the largest useful one."""
-    return min(largest, *(have / max(need, 1.0) for need, have in zip(size, room, strict=True)))
 
 
 _node_key = attrgetter(
@@ -98,40 +64,54 @@ _edge_key = attrgetter("id", "kind", "source", "target", "tensor", "bytes")
 
 
 class _Drawing:
-    """A view model during layout; all sizes and points have their axes exchanged if it runs ``across``.
+    """A view model during layout.
 
-    What a segment looks like is decided by its key: its nodes, the edges into it, the tensors that leave it, and the
-    width of its header. Nodes and edges that are the same objects as before need not be compared.
+    What a segment looks like is decided by its key: its nodes and those that belong to it, the edges at them, the
+    tensors that leave it, and the width of its header. Nodes and edges that are the same objects as before need not be
+    compared.
     """
 
-    def __init__(self, view: ViewModel, room: Room, *, across: bool, before: Memory | None = None) -> None:
-        self._view, self._across, self._before = view, across, before
-        self._room = self._swapped((room.width, room.height))
+    def __init__(self, view: ViewModel, before: Memory) -> None:
+        self._view, self._before = view, before
         self._compact = view.compact
         self._segments = {s.index: s for s in view.segments}
         self._boxed = {index: s for index, s in self._segments.items() if s.nodes}
         self._nodes, self._into = nodes_by_segment(view.nodes), edges_by_segment(view.edges)
-        self._free = list(nodes_but(view.nodes, self._boxed))
-        self._crossing = [(e, _port(e), *ends) for e, ends in self._between(view.edges)]
+        between = [(e, _port(e), *ends) for e, ends in self._between(view.edges)]
+        self._homes = self._homes_of_annexes(between)  # the segment to which a node outside belongs
+        self._annexes: dict[int, list[NodeView]] = defaultdict(list)
+        self._free: list[NodeView] = []
+        for node in nodes_but(view.nodes, self._boxed):
+            home = self._homes.get(node.id)
+            (self._free if home is None else self._annexes[home]).append(node)
+        self._crossing = []  # the edges that no segment's drawing contains, with their ports and segments
         self._entering: dict[int, list[str]] = defaultdict(list)  # edges into each segment from elsewhere
         self._leaving: dict[int, dict[Port, None]] = defaultdict(dict)
-        for edge, port, home, goal in self._crossing:
+        self._outputs: dict[int, list[EdgeView]] = defaultdict(list)  # the edges from each segment to its annexes
+        for edge, port, home, goal in between:
+            if edge.source in self._homes:
+                continue
+            if edge.target in self._homes and home is not None:
+                self._outputs[home].append(edge)
+                continue
+            self._crossing.append((edge, port, home, goal))
             if home is not None:
                 self._leaving[home][port] = None
             if goal is not None:
                 self._entering[goal].append(edge.id)
         self._sizes = {node.id: self._size(node) for node in self._free}
-        self._entrances = self._spread_entrances((edge for edge, *_ in self._crossing), self._sizes)
-        self._exits = self._spread_exits((port for _, port, *_ in self._crossing), self._sizes)
+        self._exits = _exits((port for _, port, *_ in self._crossing), self._sizes)
         self._insides: dict[int, Inside] = {}
         self._known: dict[Same, tuple[Key, Inside]] = {}
         for segment in self._boxed.values():
             self._place_inside(segment)
+        self._crossing = [
+            (edge, port, home, goal) for edge, port, home, goal in self._crossing
+            if goal is None or edge.id not in self._insides[goal].wires
+        ]
         self._number: dict[str | int, int] = {}
         self._labels: dict[Port, int] = {}
         self._legs: dict[str, tuple[int, ...]] = {}
-        self._net = self._outer_net()
-        self.chosen = self._choose()
 
     def _between(self, edges: Sequence[EdgeView]) -> Iterator[tuple[EdgeView, tuple[int | None, int | None]]]:
         """Yield the edges that are not inside a box, with the boxes at their ends."""
@@ -142,187 +122,169 @@ class _Drawing:
             if goal is None or home != goal:
                 yield edge, (home, goal)
 
-    def _swapped(self, pair: Size) -> Size:
-        return (pair[1], pair[0]) if self._across else pair
+    def _homes_of_annexes(
+        self, between: Iterable[tuple[EdgeView, Port, int | None, int | None]],
+    ) -> dict[str, int]:
+        """Return the segment of each node outside of segments all of whose edges are of this one."""
+        homes: dict[str, int | None] = {}
+        for edge, _, home, goal in between:
+            if home is None:
+                homes[edge.source] = goal if homes.get(edge.source, goal) == goal else None
+            if goal is None:
+                homes[edge.target] = home if homes.get(edge.target, home) == home else None
+        return {name: home for name, home in homes.items() if home is not None}
 
     def _size(self, node: NodeView) -> Size:
         text = measure.node_text(node, compact=self._compact)
-        return self._swapped((text.width, text.height))
-
-    def _choose(self) -> tuple[int, float, float]:
-        """Return the best number of bands, the scale at which the drawing fits with it, and its score."""
-        most = _MOST_BANDS if self._before is None else self._before.bands
-        sizes = self._net.extents(most, 1 if self._before is None else most)
-        scored = [(bands, _fit(size, self._room)) for bands, size in sizes.items()]
-        worth = [scale * _PER_BAND ** (bands - 1) * (_ACROSS if self._across else 1.0) for bands, scale in scored]
-        at = max(range(len(scored)), key=worth.__getitem__)
-        return *scored[at], worth[at]
-
-    def _spread_entrances(self, edges: Iterable[EdgeView], sizes: Mapping[str, Size]) -> dict[str, float]:
-        """Return for each edge into one of the nodes that have a size where its tip stands there, from the middle."""
-        entering: dict[str, list[EdgeView]] = defaultdict(list)
-        for edge in edges:
-            if edge.target in sizes:
-                entering[edge.target].append(edge)
-        places: dict[str, float] = {}
-        for target, tips in entering.items():
-            step = min(_ENTRANCES, sizes[target][0] / (len(tips) + 1))
-            places |= {e.id: (n - (len(tips) - 1) / 2) * step for n, e in enumerate(tips)}
-        return places
-
-    def _spread_exits(self, ports: Iterable[Port], sizes: Mapping[str, Size]) -> dict[Port, float]:
-        """Return where each tensor leaves its node, from the middle, for nodes that have a size."""
-        leaving: dict[str, dict[Port, None]] = defaultdict(dict)
-        for port in ports:
-            if port[0] in sizes:
-                leaving[port[0]][port] = None
-        places: dict[Port, float] = {}
-        for source, exits in leaving.items():
-            step = min(_ENTRANCES, sizes[source][0] / (len(exits) + 1))
-            places |= {port: (n - (len(exits) - 1) / 2) * step for n, port in enumerate(exits)}
-        return places
+        return text.width, text.height
 
     def _place_inside(self, segment: SegmentView) -> None:
         """Find the layout of a segment among those from before, or make it."""
         index, before = segment.index, self._before
         nodes, into = self._nodes[index], self._into.get(index)
         width, leaving = measure.header_width(segment), tuple(self._leaving[index])
+        annexes = tuple(map(_node_key, self._annexes[index]))
         same = Same(
-            (nodes.rough, into and into.rough), self._compact, width, tuple(self._entering[index]), leaving,
+            (nodes.rough, into and into.rough), self._compact, width, tuple(self._entering[index]), leaving, annexes,
         )
-        placed = None if before is None else before.insides.get(same)
+        placed = before.insides.get(same)
         if placed is None:
-            edges = () if into is None else into.finished(into.rough)
+            edges = (*(() if into is None else into.finished(into.rough)), *self._outputs[index])
             drawn = nodes.finished(nodes.rough)
-            key = Key((self._compact, width, segment.nodes, leaving, *map(_node_key, drawn), *map(_edge_key, edges)))
-            inside = None if before is None else before.alike.get(key)
-            placed = key, inside or self._inside(segment, drawn, edges)
+            key = Key((
+                self._compact, width, segment.nodes, leaving, annexes, *map(_node_key, drawn), *map(_edge_key, edges),
+            ))
+            placed = key, before.alike.get(key) or self._inside(segment, drawn, edges)
         self._known[same] = placed
         self._insides[index] = placed[1]
 
     def _inside(self, segment: SegmentView, nodes: Iterable[NodeView], edges: Sequence[EdgeView]) -> Inside:
         """Lay out one segment: its nodes, doors at the top for what comes in and below for what goes out.
 
-        ``edges`` are those into its nodes.
+        ``edges`` are those at its nodes.
         """
-        names, leaving_it = segment.nodes, self._leaving[segment.index]
-        sizes = {node.id: self._size(node) for node in nodes}
-        entrances = self._spread_entrances(edges, sizes)
-        exits = self._spread_exits((*map(_port, edges), *leaving_it), sizes)
-        number = {name: n for n, name in enumerate(names)}
-        items = [Item(width=sizes[name][0], height=sizes[name][1]) for name in names]
+        leaving_it, hints = self._leaving[segment.index], self._before.inner
+        annexes = self._annexes[segment.index]
+        sizes = {node.id: self._size(node) for node in (*nodes, *annexes)}
+        exits = _exits((*map(_port, edges), *leaving_it), sizes)
+        number = {name: n for n, name in enumerate(sizes)}
+        outside = {node.id for node in annexes}
+        far = _far(segment.nodes, edges)
+        items = [
+            Item(width=width, height=height, annex=name in outside, x=hints.get(name))
+            for name, (width, height) in sizes.items()
+        ]
         entering: dict[Port, int] = {}
         leaving: dict[Port, int] = {}
+        tags = {_port(edge): measure.edge_label_size(edge) for edge in edges if edge.labelled}
+        stubs: dict[str, int] = {}
         wires: list[Wire] = []
         carried: list[str | Port] = []
-        within: list[str] = []
         trunks: dict[Port, int] = {}
         for edge in edges:
+            if edge.id in far:
+                stubs[edge.id] = len(items)
+                wires.append(Wire(source=len(items), target=number[edge.target], trunk=edge.id))
+                items.append(Item(*measure.edge_label_size(edge)))
+                carried.append(edge.id)
+                continue
             port = _port(edge)
             source = number.get(edge.source)
-            if source is not None:
-                within.append(edge.id)
-            else:
+            if source is None:
                 source = entering.get(port)
                 if source is None:
                     source = entering[port] = len(items)
-                    items.append(Item(width=2.0, height=0.0, first=True))
+                    items.append(Item(*tags.get(port, (_DOOR, 0.0)), first=True))
             wires.append(Wire(
                 source=source, target=number[edge.target], trunk=trunks.setdefault(port, len(trunks)),
-                leaves=exits.get(port, 0.0), enters=entrances[edge.id],
+                leaves=exits.get(port, 0.0),
             ))
             carried.append(edge.id)
         for port in leaving_it:
             leaving[port] = len(items)
-            items.append(Item(width=2.0, height=0.0, last=True))
+            items.append(Item(width=_DOOR, height=0.0, last=True))
             wires.append(Wire(
                 source=number[port[0]], target=leaving[port], trunk=trunks.setdefault(port, len(trunks)),
                 leaves=exits[port],
             ))
             carried.append(port)
-        whole = Graph(items=tuple(items), wires=tuple(wires), gap=_GAP, rank_gap=_RANK_GAP)
-        graph, bands = self._banded(segment, whole)
-        placed = place(graph, bands)
-        header = self._swapped((measure.header_width(segment), 0.0))
-        head = self._swapped((0.0, measure.HEADER_HEIGHT))
-        width = max(placed.width + head[0], header[0]) + 2 * _PADDING
-        height = max(placed.height + head[1], header[1]) + 2 * _PADDING
-        shift = (width - placed.width + head[0]) / 2, head[1] + _PADDING
-        middle = width / 2
-        routes = {
-            name: tuple(_moved(p, shift) for p in route) for name, route in zip(carried, placed.routes, strict=True)
+        placed = place(Graph(
+            items=tuple(items), wires=tuple(wires), gap=GAP, rank_gap=RANK_GAP,
+            frame=Frame(header=(measure.header_width(segment), measure.HEADER_HEIGHT), padding=PADDING),
+        ))
+        assert placed.frame is not None
+        (left, top), (width, height) = placed.frame
+        middle = placed.width / 2
+        routes = dict(zip(carried, placed.routes, strict=True))
+        for edge in edges:
+            if edge.id not in stubs and (door := entering.get(_port(edge))) is not None:
+                routes[edge.id] = ((placed.centres[door][0], 0.0), *routes[edge.id])
+        boxes = {name: _box_around(placed.centres[n], sizes[name]).moved(-left, -top) for name, n in number.items()}
+        curves = {
+            edge.id: _curve(
+                routes.pop(edge.id), placed.centres[stubs[edge.id]] if edge.id in stubs else None,
+            ).moved(-left, -top)
+            for edge in edges if edge.source in number or edge.id in stubs
         }
+        within = {edge.id for edge in edges if edge.source in number and edge.kind == "inside"}
         return Inside(
-            nodes={name: self._box(_moved(placed.centres[n], shift), sizes[name]) for name, n in number.items()},
-            edges={name: self._curve(routes.pop(name), None) for name in within},
-            graph=graph,
-            bands=bands,
-            size=(width, height),
-            stands=dict(zip(names, placed.stands, strict=False)),
+            nodes={name: boxes[name] for name in segment.nodes},
+            edges={name: curve for name, curve in curves.items() if name in within},
+            annexes={name: boxes[name] for name in outside},
+            wires={
+                name: (curve.tip, curve.moved(-curve.tip[0], -curve.tip[1]))
+                for name, curve in curves.items() if name not in within
+            },
+            box=Box(x=left, y=top, width=width, height=height),
+            size=(placed.width, placed.height),
+            places={name: placed.centres[n][0] for name, n in number.items()},
             routes=routes,
-            entering={name: placed.centres[n][0] + shift[0] - middle for name, n in entering.items()},
-            leaving={name: placed.centres[n][0] + shift[0] - middle for name, n in leaving.items()},
+            tags={port: placed.centres[n] for port, n in entering.items() if port in tags},
+            entering={name: placed.centres[n][0] - middle for name, n in entering.items()},
+            leaving={name: placed.centres[n][0] - middle for name, n in leaving.items()},
         )
 
-    def _banded(self, segment: SegmentView, graph: Graph) -> tuple[Graph, int]:
-        """Return the graph of a segment with what is known of its ops from before, and its number of bands."""
-        if self._before is not None:
-            stood = [self._before.inner.get(name) for name in segment.nodes]
-            items = [item._replace(stood=s and Stand(s.x)) for item, s in zip(graph.items, stood, strict=False)]
-            graph = replace(graph, items=(*items, *graph.items[len(items) :]))
-        scores = {
-            bands: _fit(size, self._room, 1.0) * _PER_BAND_INSIDE ** (bands - 1)
-            for bands, size in solve(graph).extents(_MOST_BANDS).items()
-        }
-        return graph, max(scores, key=scores.__getitem__)
-
-    def _outer_net(self) -> Net:
+    def _outer(self) -> Graph:
         """Return segments, free nodes and labels as boxes, with the wires between them."""
-        items, number = list[Item](), self._number
-        before = self._before
-        stood_free: Callable[[str], Stand | None] = _nowhere if before is None else before.free.get
+        items, number, hints = list[Item](), self._number, self._before.outer
         for index, inside in self._insides.items():
             number[index] = len(items)
-            stood = None if before is None else before.stood(self._segments[index].nodes)
-            items.append(Item(*inside.size, False, False, False, stood))
+            items.append(Item(*inside.size, x=self._before.x_of(self._segments[index].nodes)))
         for node in self._free:
             number[node.id] = len(items)
-            low = node.kind == "input"
-            items.append(Item(*self._sizes[node.id], False, False, low, stood_free(self._known_by(node))))
+            items.append(Item(*self._sizes[node.id], x=hints.get(self._known_by(node))))
         labels = self._labels
-        for edge, port, *_ in self._crossing:
-            if edge.labelled and port not in labels:
+        for edge, port, _, goal in self._crossing:
+            if edge.labelled and goal is None and port not in labels:
                 labels[port] = len(items)
-                size = self._swapped(measure.edge_label_size(edge))
-                items.append(Item(*size, False, False, False, stood_free(_label_of(port))))
-        origins, bends = ((), None) if before is None else (before.origins, before.bends)
-        graph = Graph(
-            items=tuple(items), wires=self._outer_wires(), gap=_OUTER_GAP, rank_gap=_OUTER_RANK_GAP, origins=origins,
+                items.append(Item(*measure.edge_label_size(edge), x=hints.get(_label_of(port))))
+        return Graph(
+            items=tuple(items), wires=self._outer_wires(), gap=OUTER_GAP, rank_gap=OUTER_RANK_GAP, pitch=_PITCH,
         )
-        return solve(graph, bends)
 
     def _outer_wires(self) -> tuple[Wire, ...]:
-        """Return the wires between boxes; edges on the same path share one, and a label has one from its source."""
+        """Return the wires between boxes; edges on the same path share one, and so do those to a label and from it."""
         number, wires, insides = self._number, list[Wire](), self._insides
-        begun: dict[Port, tuple[tuple[int, ...], int, float]] = {}  # the wire to the label; where the others begin
+        begun: dict[Port, tuple[tuple[int, ...], int, float]] = {}  # where the wires of each tensor begin
+        said: dict[Port, tuple[tuple[int, ...], int, float]] = {}  # the wire to its label, and where others go on
         joined: dict[tuple[Port, str | int], int] = {}
         for edge, port, home, goal in self._crossing:
             start = begun.get(port)
             if start is None:
                 source = number[edge.source if home is None else home]
                 leaves = self._exits[port] if home is None else insides[home].leaving[port]
-                label = self._labels.get(port)
-                if label is None:
-                    start = (), source, leaves
-                else:
-                    start = (len(wires),), label, 0.0
-                    wires.append(Wire(source, label, (port, "to its label"), leaves, 0.0))
-                begun[port] = start
+                start = begun[port] = (), source, leaves
+            label = self._labels.get(port)
+            if label is not None and goal is None:
+                if port not in said:
+                    said[port] = (len(wires),), label, 0.0
+                    wires.append(Wire(start[1], label, (port, "to its label"), start[2], 0.0))
+                start = said[port]
             end: str | int = edge.target if goal is None else goal
             last = joined.get((port, end))
             if last is None:
                 last = joined[port, end] = len(wires)
-                enters = self._entrances[edge.id] if goal is None else insides[goal].entering[port]
+                enters = None if goal is None else insides[goal].entering[port]
                 wires.append(Wire(start[1], number[end], port, start[2], enters))
             self._legs[edge.id] = (*start[0], last)
         return tuple(wires)
@@ -333,41 +295,43 @@ class _Drawing:
             return node.id
         return "segment of " + " ".join(self._segments[node.segment].outputs)
 
-    def layout(self, bands: int, scale: float) -> Layout:
-        """Return the layout in ``bands`` bands; ``scale`` is its initial scale."""
-        number = self._number
-        placed = self._net.placed(bands)
-        corners = {}
-        for index, inside in self._insides.items():
+    def layout(self) -> Layout:
+        """Return the layout."""
+        placed, number, insides = place(self._outer()), self._number, self._insides
+        corners = {}  # of what is drawn for each segment
+        for index, inside in insides.items():
             x, y = placed.centres[number[index]]
-            corners[index] = x - inside.size[0] / 2 + _MARGIN, y - inside.size[1] / 2 + _MARGIN
+            corners[index] = x - inside.size[0] / 2 + MARGIN, y - inside.size[1] / 2 + MARGIN
+        segments = {index: insides[index].box.moved(*corner) for index, corner in corners.items()}
         ways = self._ways(placed, corners)
-        width, height = self._swapped((placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN))
+        free = {
+            n.id: _box_around(_moved(placed.centres[number[n.id]], (MARGIN, MARGIN)), self._sizes[n.id])
+            for n in self._free
+        }
+        wires = {name: way.wire for name, way in ways.items()}
+        for index, inside in insides.items():
+            corner = segments[index].x, segments[index].y
+            free |= {name: box.moved(*corner) for name, box in inside.annexes.items()}
+            wires |= {name: (_moved(tip, corner), curve) for name, (tip, curve) in inside.wires.items()}
         return Layout(
-            width=width,
-            height=height,
-            segments={i: _box(self._swapped(at), self._swapped(self._insides[i].size)) for i, at in corners.items()},
-            insides=self._insides,
-            free={
-                n.id: self._box(_moved(placed.centres[number[n.id]], _MARGINS), self._sizes[n.id])
-                for n in self._free
-            },
-            wires={name: way.wire for name, way in ways.items()},
-            memory=self._memory(placed, bands, scale, ways),
+            width=placed.width + 2 * MARGIN, height=placed.height + 2 * MARGIN, segments=segments, insides=insides,
+            free=free, wires=wires, memory=self._memory(placed, ways),
         )
 
     def _ways(self, placed: Placed, corners: Mapping[int, Point]) -> dict[str, Way]:
-        """Return the ways of the edges between segments: as before where their parts stand where they stood."""
-        before = {} if self._before is None else self._before.ways
+        """Return the ways of the edges between segments: as before where their parts are the same, if only moved."""
+        before = self._before.ways
         insides, routes, unsaid = self._insides, placed.routes, set(self._labels)
         ways: dict[str, Way] = {}
         for edge, port, home, goal in self._crossing:
             label = None
-            if edge.labelled and port in unsaid:  # one for all readers of the tensor
+            if edge.labelled and goal is not None:
+                label = _moved(insides[goal].tags[port], _less(corners[goal]))
+            elif edge.labelled and port in unsaid:  # one for all readers of the tensor
                 unsaid.remove(port)
                 label = placed.centres[self._labels[port]]
-            start = (None, _MARGINS) if home is None else (insides[home], corners[home])
-            end = (None, _MARGINS) if goal is None else (insides[goal], corners[goal])
+            start = (None, (MARGIN, MARGIN)) if home is None else (insides[home], corners[home])
+            end = (None, (MARGIN, MARGIN)) if goal is None else (insides[goal], corners[goal])
             places = label, start[1], end[1], tuple([routes[leg] for leg in self._legs[edge.id]])
             way = before.get(edge.id)
             if way is None or way.places != places or way.start is not start[0] or way.end is not end[0]:
@@ -383,93 +347,86 @@ class _Drawing:
         if start is not None:
             route += (_moved(p, corner) for p in start.routes[_port(edge)])
         for leg in legs:
-            route += (_moved(p, _MARGINS) for p in leg)
+            route += (_moved(p, (MARGIN, MARGIN)) for p in leg)
         if end is not None:
             route += (_moved(p, goal) for p in end.routes[edge.id])
         x, y = tip = route[-1]
         bends = tuple([(round(a - x, 2), round(b - y, 2)) for a, b in route])
-        middle = label and (round(label[0] + _MARGIN - x, 2), round(label[1] + _MARGIN - y, 2))
+        middle = label and (round(label[0] + MARGIN - x, 2), round(label[1] + MARGIN - y, 2))
         is_moved = earlier is not None and earlier.bends == (*bends, middle)
-        curve = earlier.wire[1] if earlier is not None and is_moved else self._curve(bends, middle)
-        return Way(start, end, places, (*bends, middle), (self._swapped(tip), curve))
+        curve = earlier.wire[1] if earlier is not None and is_moved else _curve(bends, middle)
+        return Way(start, end, places, (*bends, middle), (tip, curve))
 
-    def _memory(self, placed: Placed, bands: int, scale: float, ways: Mapping[str, Way]) -> Memory:
-        number, stands = self._number, placed.stands
-        free = {self._known_by(n): stands[number[n.id]] for n in self._free}
-        free |= {_label_of(port): stands[at] for port, at in self._labels.items()}
+    def _memory(self, placed: Placed, ways: Mapping[str, Way]) -> Memory:
+        number, centres = self._number, placed.centres
+        outer = {self._known_by(n): centres[number[n.id]][0] for n in self._free}
+        outer |= {_label_of(port): centres[at][0] for port, at in self._labels.items()}
         return Memory(
-            across=self._across,
-            bands=bands,
-            scale=scale,
-            origins=placed.origins,
-            boxes={self._segments[index].nodes: stands[number[index]] for index in self._insides},
-            free=free,
-            bends=self._net.bends,
+            boxes={self._segments[index].nodes: centres[number[index]][0] for index in self._insides},
+            outer=outer,
             insides=self._known,
             alike=dict(self._known.values()),
             ways=ways,
         )
 
-    def _box(self, centre: Point, size: Size) -> Box:
-        return _box(
-            self._swapped((centre[0] - size[0] / 2, centre[1] - size[1] / 2)), self._swapped(size),
-        )
 
-    def _curve(self, route: Sequence[Point], label: Point | None) -> Curve:
-        drawn = _curve(route, label)
-        if not self._across:
-            return drawn
-        swapped = self._swapped
-        return Curve(
-            points=tuple(map(swapped, drawn.points)), tip=swapped(drawn.tip),
-            label=None if drawn.label is None else swapped(drawn.label),
-        )
+def _far(names: Sequence[str], edges: Iterable[EdgeView]) -> set[str]:
+    """Return the edges from outside a segment to ops far below the first one that reads the same tensor there."""
+    number = {name: n for n, name in enumerate(names)}
+    reading: dict[Port, list[EdgeView]] = defaultdict(list)
+    inner = []
+    for edge in edges:
+        if edge.source in number and edge.target in number:
+            inner.append((number[edge.source], number[edge.target]))
+        elif edge.target in number:
+            reading[_port(edge)].append(edge)
+    repeated = [some for some in reading.values() if len(some) > 1]
+    if not repeated:
+        return set()
+    rank = between(range(len(names)), [1] * (len(names) + 2), inner)
+    far = set()
+    for some in repeated:
+        first = min(rank[number[edge.target]] for edge in some)
+        far |= {edge.id for edge in some if rank[number[edge.target]] > first + _NEAR and not edge.labelled}
+    return far
 
 
-def _box(corner: Point, size: Size) -> Box:
-    return Box(x=corner[0], y=corner[1], width=size[0], height=size[1])
+def _exits(ports: Iterable[Port], sizes: Mapping[str, Size]) -> dict[Port, float]:
+    """Return where each tensor leaves its node, from the middle, for nodes that have a size."""
+    leaving: dict[str, dict[Port, None]] = defaultdict(dict)
+    for port in ports:
+        if port[0] in sizes:
+            leaving[port[0]][port] = None
+    places: dict[Port, float] = {}
+    for source, exits in leaving.items():
+        step = min(_EXITS, sizes[source][0] / (len(exits) + 1))
+        places |= {port: (n - (len(exits) - 1) / 2) * step for n, port in enumerate(exits)}
+    return places
+
+
+def _box_around(centre: Point, size: Size) -> Box:
+    return Box(x=centre[0] - size[0] / 2, y=centre[1] - size[1] / 2, width=size[0], height=size[1])
 
 
 def _label_of(port: Port) -> str:
     return f"label of {port[1]}"
 
 
-def _nowhere(_name: str) -> None:
-    """Return the stand of a name in no drawing."""
-
-
 def _moved(point: Point, by: Point) -> Point:
     return point[0] + by[0], point[1] + by[1]
 
 
+def _less(corner: Point) -> Point:
+    """Return a corner without the margin."""
+    return corner[0] - MARGIN, corner[1] - MARGIN
+
+
 def _curve(route: Sequence[Point], label: Point | None) -> Curve:
-    """Return a curve through the corners of a route, vertical at each of them, with room for the arrow's tip.
-
-    Horizontal wires, in the lanes between bands, have rounded corners.
-    """
+    """Return a curve through the corners of a route, vertical at each of them, with room for the arrow's tip."""
     tip = route[-1]
-    corners = [*route[:-1], (tip[0], tip[1] - _ARROW)]
-    points = [corners[0]]
-
-    def to(x: float, y: float) -> None:
+    points = [route[0]]
+    for x, y in (*route[1:-1], (tip[0], tip[1] - _ARROW)):
         x0, y0 = points[-1]
         middle = (y0 + y) / 2
-        points.extend(((x0, middle), (x, middle), (x, y)))
-
-    for before, corner, after in zip(corners, corners[1:], [*corners[2:], corners[-1]], strict=False):
-        if _is_level(before, corner) != _is_level(corner, after) and after != corner:
-            radius = min(_ROUND, math.dist(before, corner) / 2, math.dist(corner, after) / 2)
-            to(*_towards(corner, before, radius))
-            points += (corner, corner, _towards(corner, after, radius))
-        else:
-            to(*corner)
+        points += ((x0, middle), (x, middle), (x, y))
     return Curve(points=tuple(points), tip=tip, label=label)
-
-
-def _is_level(a: Point, b: Point) -> bool:
-    return a[1] == b[1] and a[0] != b[0]
-
-
-def _towards(start: Point, end: Point, distance: float) -> Point:
-    share = distance / (math.dist(start, end) or 1.0)
-    return start[0] + share * (end[0] - start[0]), start[1] + share * (end[1] - start[1])

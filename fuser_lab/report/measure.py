@@ -95,8 +95,8 @@ def chip_width(chip: str) -> float:
 
 
 def edge_label(edge: EdgeView) -> str:
-    """Return the text beside a boundary edge."""
-    return f"{edge.tensor} · {bytes_label(edge.bytes)}"
+    """Return the text beside a boundary edge, or at the start of one that is drawn without its source."""
+    return f"{edge.tensor} · {bytes_label(edge.bytes)}" if edge.labelled else edge.tensor
 
 
 def edge_label_size(edge: EdgeView) -> tuple[float, float]:

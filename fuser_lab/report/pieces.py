@@ -62,7 +62,8 @@ def wire_pieces(painter: Painter, edge: EdgeView, tip: Point, curve: Curve) -> t
     if curve.label is None:
         return wire, None
     x, y = round(tip[0] + curve.label[0], 1), round(tip[1] + curve.label[1], 1)
-    return wire, Piece(x=x, y=y, css="fl-label", markup=painter.label(edge, (0.0, 0.0)))
+    css = "fl-label" if edge.labelled else "fl-label fl-stub"
+    return wire, Piece(x=x, y=y, css=css, markup=painter.label(edge, (0.0, 0.0)))
 
 
 def node_piece(painter: Painter, node: NodeView, box: Box) -> Piece:

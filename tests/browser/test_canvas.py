@@ -1,4 +1,4 @@
-"""The canvas at two screen sizes: everything fits, nothing overlaps, no word is too small."""
+"""The canvas at two screen sizes: nothing overlaps, every box has a name, no word is too small."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from browser.sizes import chain, layers, two_norms
 from browser.stage import Stage
 from browser.waiting import eventually, expect, until
 from fuser_lab_widgets import Explorer
-from unit.widgets import drawn
 
 pytestmark = pytest.mark.browser
 
@@ -64,13 +63,18 @@ FAULTS = """(root) => {
     const seen = left >= 0 && top >= 0 && right <= innerWidth + 0.5 && bottom <= innerHeight + 0.5;
     if (!seen) faults.push(`${e.textContent} is off the screen`);
   }
-  for (const s of root.querySelectorAll(".fl-node .fl-shape, .fl-box")) {
-    const { left, top, right, bottom } = box(s);
-    const inside = left >= canvas.left && top >= canvas.top && right <= canvas.right && bottom <= canvas.bottom;
-    if (!inside) faults.push("a box is outside of the canvas");
+  for (const node of root.querySelectorAll(".fl-node:not(.fx-dot)")) {
+    const { textContent } = node.querySelector(".fl-name");
+    if (shown(node) && !textContent.trim()) faults.push(`${node.dataset.id} has no name`);
   }
+  for (const head of root.querySelectorAll(".fl-head")) {
+    if (!words.some((t) => head.contains(t))) faults.push(`${head.dataset.id} has no name`);
+  }
+  const seen = ({ left, top, right, bottom }) => left >= canvas.left && top >= canvas.top
+    && right <= canvas.right && bottom <= canvas.bottom;
   for (const edge of root.querySelectorAll(".fl-edge")) {
     const wire = edge.querySelector(".fl-wire");
+    if (!shown(edge) || !seen(box(wire)) || root.querySelector(".fx-tiny")) continue; // boxes hide what is in them
     const tensor = (id) => id?.split("|")[0];
     const hits = [0.5, 0.4, 0.6, 0.3, 0.7].map((share) => { // another wire may cross right in the middle
       const at = wire.getPointAtLength(wire.getTotalLength() * share).matrixTransform(wire.getScreenCTM());
@@ -121,7 +125,7 @@ def draw(stage, detail):
     pytest.param(name, screen, marks=[pytest.mark.matrix] if name in LARGE and screen is SCREENS[0] else [])
     for name in PLANS for screen in SCREENS
 ])
-def test_all_is_seen_and_nothing_overlaps(open_stage, plans, shots, screen, name):
+def test_all_boxes_have_names_and_nothing_overlaps(open_stage, plans, shots, screen, name):
     stage = open_stage(plans[name], size=screen)
     stage.page.screenshot(path=shots / f"canvas-{name}-{screen[0]}.png")
     faults = stage.root.evaluate(FAULTS)
@@ -129,43 +133,44 @@ def test_all_is_seen_and_nothing_overlaps(open_stage, plans, shots, screen, name
         draw(stage, detail)
         faults += [f"{detail}: {fault}" for fault in stage.root.evaluate(FAULTS)]
     stage.page.screenshot(path=shots / f"canvas-{name}-ops-{screen[0]}.png")
+    stage.root.get_by_role("button", name="Fit", exact=True).click()
+    faults += [f"whole: {fault}" for fault in stage.root.evaluate(FAULTS)]
     assert faults == []
     assert stage.errors == []
 
 
-def test_words_come_and_go_with_the_scale_and_the_overview_moves(open_stage, plans):
-    stage = open_stage(plans["400"])
-    draw(stage, "Ops")
-    words = stage.root.locator(".fl-nodes .fl-name")
-    drawn = "(all) => all.filter((t) => t.textContent.trim() && t.firstChild.data).length"
-    few = words.evaluate_all(drawn)
+def test_far_away_segments_say_what_they_are_and_near_by_ops_appear(open_stage, plans):
+    stage = open_stage(plans["60"])
+    root, keys = stage.root, stage.page.keyboard
+    ops = root.locator(".fl-op >> visible=true")
+    until(ops.count, lambda count: count > 0)
+    stage.rest()
+    root.evaluate("(root) => root.focus()")
+    keys.press("0")
+    expect(ops).to_have_count(0)
+    first = root.locator(".fl-head .fx-label").first
+    expect(first).to_have_text(re.compile(r"S0.*ops.*(µs|ms)"))
+    assert root.evaluate(FAULTS) == []  # settled
     for _ in range(12):
-        stage.page.keyboard.press("+")
-    many = words.count()
-    eventually(lambda: words.evaluate_all(drawn), many)
-    assert few < many
-    frame = stage.root.locator(".fx-frame")
-    before = frame.get_attribute("x")
-    box = stage.root.locator(".fx-overview").bounding_box()
-    stage.page.mouse.click(box["x"] + 0.7 * box["width"], box["y"] + box["height"] / 2)
-    expect(frame).not_to_have_attribute("x", before)
+        keys.press("+")
+    until(ops.count, lambda count: count > 0)
+    frame = root.locator(".fx-frame")
+    before = frame.get_attribute("y")
+    box = root.locator(".fx-overview").bounding_box()
+    stage.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 0.9 * box["height"])
+    expect(frame).not_to_have_attribute("y", before)
 
 
-def test_what_is_searched_for_is_seen_where_ops_are_too_small_for_words(open_stage, plans):
-    stage = open_stage(plans["400"])
+def test_what_is_searched_for_is_seen_where_ops_were_hidden(open_stage, plans):
+    stage = open_stage(plans["60"])
     root = stage.root
-    draw(stage, "Segments")
-    root.locator(".fl-whole").first.click()
-    of_a_folded = root.get_by_role("button", name="Show or hide its ops")
-    expect(of_a_folded).to_be_visible()
-    draw(stage, "Ops")
-    expect(of_a_folded).to_have_count(0)
-    faint = "(all) => all.map((g) => getComputedStyle(g).opacity)"
-    assert set(root.locator(".fl-op:not(.fx-selected)").evaluate_all(faint)) == {"0.25"}  # settled
+    root.evaluate("(root) => root.focus()")
+    stage.page.keyboard.press("0")
+    expect(root.locator(".fl-op >> visible=true")).to_have_count(0)
     root.get_by_label("Search the graph").fill("sum")
     found = root.locator(".fl-op.fx-found")
     expect(root.get_by_text(" found")).to_have_text(f"{found.count()} found")
-    assert set(found.evaluate_all(faint)) == {"1"}  # settled
+    expect(found.first).to_be_visible()
 
 
 def test_a_late_answer_takes_the_place_of_the_words_that_none_came(open_stage, plans):
@@ -217,7 +222,7 @@ def test_keys_still_reach_the_explorer_after_what_had_the_focus_is_drawn_anew_or
     expect(root).not_to_be_focused()
 
 
-def test_an_edit_moves_only_what_it_has_to_and_undoing_it_moves_everything_back(open_stage, plans):
+def test_an_edit_keeps_all_names_and_undoing_it_moves_everything_back(open_stage, plans):
     stage = open_stage(plans["60"])
     places = "(all) => Object.fromEntries(all.map((g) => [g.dataset.id, g.getAttribute('transform')]))"
     nodes = stage.root.locator(".fl-node")
@@ -225,9 +230,8 @@ def test_an_edit_moves_only_what_it_has_to_and_undoing_it_moves_everything_back(
     stage.click(stage.root.locator(".fl-edge.fl-inside .fl-hit").last)
     expect(stage.status).to_contain_text("Cut at")
     stage.settle()
-    after = nodes.evaluate_all(places)
-    stayed = [name for name, place in before.items() if after.get(name) == place]
-    assert len(stayed) > len(before) / 2
+    until(lambda: nodes.evaluate_all(places), lambda after: set(after) >= set(before))
+    assert stage.root.evaluate(FAULTS) == []  # settled
     stage.page.keyboard.press("u")
     expect(stage.status).to_contain_text("Undid")
     eventually(lambda: nodes.evaluate_all(places), before)
@@ -300,19 +304,19 @@ def test_the_switches_take_one_row_beside_the_status(open_stage, width):
     expect(at_reshapes).to_be_visible(visible=width > 1200)
 
 
-def test_the_picture_depends_on_the_size_of_the_canvas_and_not_on_those_before(browser):
-    """Intermediate sizes, slightly smaller or larger, have no effect on the canvas afterwards."""
+def test_the_picture_is_the_same_at_every_size_of_the_canvas(browser):
     seen = []
-    for sizes in ([(1280, 720)], [(1220, 690), (1280, 720)], [(1340, 760), (1280, 720)]):
-        stage, explorer = Stage(browser, size=sizes[0]), Explorer(two_norms())
+    for size in ((1680, 1050), (1280, 720), (900, 700)):
+        stage, explorer = Stage(browser, size=size), Explorer(two_norms())
         stage.show(explorer)
         stage.settle()
-        for width, height in sizes[1:]:
-            stage.page.set_viewport_size({"width": width, "height": height})
-            stage.page.wait_for_timeout(250)  # the canvas reports its size once it is stable
-            stage.settle()
-        places = [(node[0], *node[7:9]) for node in drawn.nodes(explorer)]
-        seen.append((explorer.scene["room"], explorer.scene["size"], places))
+        nodes = stage.root.locator(".fl-node")
+        places = nodes.evaluate_all("(all) => all.map((g) => [g.dataset.id, g.getAttribute('transform')])")
+        for key in ("i", "t", "t", "i"):
+            stage.root.evaluate("(root) => root.focus()")
+            stage.page.keyboard.press(key)
+            expect(stage.root.locator(".fl-op >> visible=true")).to_have_count(10)  # a panel leaves all in the picture
+        seen.append((explorer.scene["size"], places))
         stage.close()
         explorer.close()
     assert seen[0] == seen[1] == seen[2]
@@ -322,15 +326,13 @@ def test_only_what_is_seen_of_thousands_of_ops_is_in_the_page(open_stage):
     stage = open_stage(layers(120))
     stage.click(stage.root.get_by_role("button", name="Ops", exact=True))
     stage.settle()
-    ops, sketches = stage.root.locator(".fl-op"), stage.root.locator(".fx-sketch")
-    expect(ops).to_have_count(0)  # too small to be drawn one by one
-    until(sketches.count, lambda count: count > 150)
+    ops = stage.root.locator(".fl-op")
+    until(ops.count, lambda count: 0 < count < 300)
     search = stage.root.get_by_role("searchbox", name="Search the graph")
     search.fill("t1000")
     search.press("Enter")
     expect(stage.root.locator(".fl-op.fx-selected")).to_be_visible()
     until(ops.count, lambda count: 0 < count < 300)
-    expect(sketches).to_have_count(0)
     search.fill("")
     inside = stage.root.locator(".fl-edge.fl-inside .fl-hit")
     until(inside.count, lambda count: count > 0)

@@ -1,28 +1,26 @@
-"""The layouts of one explorer's plans: unchanged parts keep their positions, and undo restores the picture."""
+"""The layouts of one explorer's plans: unchanged segments keep their shape, and undo restores the picture."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from fuser_lab.report.geometry import ROOM
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from fuser_lab.report.geometry import Layout, Room
+    from fuser_lab.report.geometry import Layout
     from fuser_lab.report.view_model import ViewModel
 
 _KEPT: Final = 32  # layouts of plans that were shown
 
 
 class Canvas:
-    """The layouts of the plans that were shown, for the size of the canvas."""
+    """The layouts of the plans that were shown."""
 
     def __init__(self) -> None:
-        self.room = ROOM
         self._known: OrderedDict[Hashable, Layout] = OrderedDict()
         self._last: tuple[Hashable, Layout] | None = None
 
@@ -33,7 +31,7 @@ class Canvas:
         layout = self._known.pop(key, None)
         if layout is None:
             before = self._last[1] if self._last is not None and self._last[0] == family else None
-            layout = lay_out(view, self.room, before)
+            layout = lay_out(view, before)
         self._known[key] = layout
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
@@ -44,9 +42,3 @@ class Canvas:
         """Prepare the layout that follows the last one."""
         if self._last is not None:
             self._last[1].memory.prepare()
-
-    def resize(self, room: Room) -> None:
-        """Lay out for a canvas of another size from now on."""
-        self.room = room
-        self._known.clear()
-        self._last = None

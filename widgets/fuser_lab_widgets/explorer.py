@@ -26,7 +26,6 @@ from fuser_lab.pricing.rule_lifting import liftable, predicted_seconds
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.drawing import Drawn
-from fuser_lab.report.geometry import Room
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import plan_svg
@@ -496,7 +495,6 @@ class Explorer(anywidget.AnyWidget):
             "alternative": self._show_alternative,
             "detail": self._choose_detail,
             "open": self._open,
-            "room": self._resize,
             "panel": self._panel,
             "decisions": self._decisions,
             "compare": self._compare_with,
@@ -1197,7 +1195,7 @@ class Explorer(anywidget.AnyWidget):
             self._asked, self._adopts = (lambda: selected), False  # the page may have selected something else since
 
     def _draw(self) -> None:
-        """Send the picture of the current plan, the only thing that depends on the size of the canvas and on detail."""
+        """Send the picture of the current plan, the only thing that depends on the level of detail."""
         view = self._current()
         with self.hold_sync():
             detail = self._detail or scenes.first_detail(view)
@@ -1207,7 +1205,7 @@ class Explorer(anywidget.AnyWidget):
             drawn = scenes.scene(
                 view, self._pieces, detail=detail, opened=unfolding.segments_of(view, self._opened),
                 unfolded=unfolding.blocks_of(view, self._unfolded), modules=self._modules,
-                place=lambda v: self._canvas.lay_out(v, family), room=self._canvas.room,
+                place=lambda v: self._canvas.lay_out(v, family),
             )
             drawn["facts"] += self._amounts.facts(view.header)
             difference = self._difference()
@@ -1286,11 +1284,6 @@ class Explorer(anywidget.AnyWidget):
             return None
         best = replace(alternatives[0], share=presegmentation.bytes_moved(alternatives[0].plan) / moved)
         return best if best.share < 1 else None
-
-    def _resize(self, event: Message) -> None:
-        """Lay out for a canvas of another shape."""
-        self._canvas.resize(Room(width=float(event["width"]), height=float(event["height"])))
-        self._draw()
 
     def _show_alternative(self, _event: Message) -> None:
         mentioned = self._mention()

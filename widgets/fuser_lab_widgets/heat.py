@@ -51,4 +51,5 @@ def _scale(numbers: Mapping[int, float], label: Callable[[Any], str], about: str
         "least": label(min(finite.values(), default=0)),
         "most": label(most),
         "about": about,
+        "labels": {str(n): label(value) for n, value in finite.items()},
     }

@@ -18,7 +18,6 @@ from fuser_lab.arguments import (
     instance,
     listed,
     mapping,
-    number,
     one_of,
     optional,
     shown,
@@ -31,10 +30,8 @@ from fuser_lab_widgets.session import SWITCHES
 Message = Mapping[str, Any]
 
 _MOST_WAITING: Final = 10_000  # events: more than a user can cause until the first of them is handled
-_MOST_PIXELS: Final = 100_000.0  # of a canvas: more than a screen has
 _MESSAGE: Final = instance(Mapping, accepted="an object with a type")
 _COUNT: Final = whole(0)
-_PIXELS: Final = number(1).but(lambda size: size <= _MOST_PIXELS, f"a number of pixels up to {_MOST_PIXELS:,.0f}")
 _EDIT: Final = listed(TEXT | _COUNT, "a list of an edit and its arguments", least=2, most=3)
 _SWITCHES: Final = mapping(one_of(*SWITCHES), FLAG | one_of("hint", "cut", "ignore"), "an object of switches")
 
@@ -65,7 +62,6 @@ EXPLORER: Final[Mapping[str, Form]] = {
     "alternative": _PLAIN, "undo": _PLAIN, "redo": _PLAIN, "reset": _PLAIN,
     "detail": Form(has={"detail": one_of(*get_args(scenes.Detail))}, may={"quiet": FLAG}),
     "open": Form(may={"segment": _COUNT, "block": TEXT, "module": TEXT}),
-    "room": Form(has={"width": _PIXELS, "height": _PIXELS}),
     "panel": Form(has={"name": one_of(*tabs.WRITTEN)}),
     "decisions": Form(has={"first": _COUNT}),
     "compare": Form(has={"with": TEXT}),

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fuser_lab.report import theme
 from fuser_lab.report.collapse import collapsed, is_large
-from fuser_lab.report.geometry import ROOM
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.modules import by_modules, has_modules, module_folds
 from fuser_lab.report.parts import crossing, edges_by_segment, nodes_but, nodes_by_segment
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Sequence
 
     from fuser_lab.report.diff import PlanDiff
-    from fuser_lab.report.geometry import Box, Curve, Inside, Layout, Room
+    from fuser_lab.report.geometry import Box, Curve, Inside, Layout
     from fuser_lab.report.layers import Point
     from fuser_lab.report.pieces import Piece
     from fuser_lab.report.svg import Painter
@@ -192,7 +191,6 @@ def _moved(cells: tuple[Any, ...], tip: Point, curve: Curve) -> tuple[Any, ...]:
 def scene(
     view: ViewModel, pieces: Pieces, *, detail: Detail = "ops", opened: Collection[int] = (),
     unfolded: Collection[str] = (), modules: Collection[str] = (), place: Callable[[ViewModel], Layout] = lay_out,
-    room: Room = ROOM,
 ) -> dict[str, Any]:
     """Return the drawing and its data; ``detail="segments"`` draws one node per segment that is not open.
 
@@ -222,7 +220,6 @@ def scene(
         "about": describe(view),
         "size": [round(layout.width), round(layout.height)],
         "hues": len(theme.HUES_LIGHT),
-        "room": [room.width, room.height],
         "chunks": [pieces.stock.first, pieces.stock.end],
         **drawn,
         "facts": facts(view),

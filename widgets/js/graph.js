@@ -13,11 +13,10 @@ const GLIDE = 220; // milliseconds
 const LARGE = 400; // maximum number of items that are animated
 const WHOLE = 2000; // maximum number of items up to which a whole graph is kept in the page, not only its visible part
 const MARGIN = 0.35; // of the canvas: how much of a large graph around the visible part is also in the page
-const OPS_FROM = 0.2; // minimum scale at which the ops of a large graph are drawn one by one
+const OPS_FROM = 0.55; // minimum scale at which ops are drawn: their names can be read, if only shortened
 const LABELS_FROM = 0.7; // minimum scale at which edges have labels
 const READABLE = 0.85; // scale used to show an item that is too small to be drawn
 const MOST_KEPT = 300; // maximum number of marked items that are drawn at any scale and position
-const STEP = 0.15; // step between the canvas sizes for which pictures are laid out, as a logarithm
 const ACTS = ["act", "mark", "select"]; // what a click on an edge sends, by the number of a mode
 
 export class Graph {
@@ -38,13 +37,12 @@ export class Graph {
     this.viewport = new Viewport(this.canvas, () => this.onMoved());
     this.overview = new Overview(this.viewport);
     this.heat = new Heat(() => this.drawHeat());
-    this.sizes = new ResizeObserver(([entry]) => this.viewport.resize(entry.contentRect) && this.tellRoom());
+    this.sizes = new ResizeObserver(([entry]) => this.viewport.resize(entry.contentRect));
     this.sizes.observe(this.element);
   }
 
   dispose() {
     this.sizes.disconnect();
-    clearTimeout(this.roomTimer);
     clearTimeout(this.gliding);
     cancelAnimationFrame(this.filling);
   }
@@ -95,15 +93,14 @@ export class Graph {
     this.marks = Object.entries(scene.marks || {});
     this.viewport.look(this.svg, scene.size);
     this.seen = null;
-    if (this.detail !== scene.detail) this.viewport.fitted = true;
+    const isNew = this.detail !== scene.detail || !this.viewport.box;
     this.detail = scene.detail;
-    if (this.viewport.fitted || !anchor || !this.viewport.hold(anchor, this.locate(selected))) this.viewport.fit();
+    if (isNew || this.viewport.fitted) this.viewport.home();
+    else if (!anchor || !this.viewport.hold(anchor, this.locate(selected))) this.viewport.apply();
     this.fill();
     if (this.items.length === this.drawn.count) this.overview.draw(this);
     else soon(() => this.overview.draw(this));
-    this.tellRoom();
-    if (String(this.drawnRoom) === String(scene.room)) this.animate(before);
-    this.drawnRoom = scene.room;
+    this.animate(before);
     this.keepFocus(focused);
   }
 
@@ -116,12 +113,13 @@ export class Graph {
   }
 
   onMoved() {
+    this.explorer.root.setAttribute("data-settled", ""); // the canvas has a size, and the picture a place on it
     this.overview.drawFrame();
     if (!this.seen) {
       this.refillSoon();
       return;
     }
-    this.words.draw(this, this.viewport.scale);
+    this.words.draw(this, this.viewport.scale < OPS_FROM, this.viewport.scale);
     if (this.seen.all) return;
     const { box, ops, labels } = this.wanted;
     const { area } = this.seen;
@@ -152,9 +150,8 @@ export class Graph {
     const marked = [selected, ...this.found, ...this.marks.flatMap(([, ids]) => ids)];
     this.seen = { all, area, ops, labels };
     this.picture.hold(this.drawn.in(area, { ops, labels, kept: new Set(marked.slice(0, MOST_KEPT)) }), this.stock.shapes);
-    this.picture.sketch(ops ? new Map() : this.boxes);
     this.prepare();
-    if (box) this.words.draw(this, this.viewport.scale, true);
+    if (box) this.words.draw(this, this.viewport.scale < OPS_FROM, this.viewport.scale, true);
     this.drawHeat();
     for (const [name, ids] of this.marks) for (const id of ids) this.item(id)?.classList.add(`fx-${name}`);
     for (const id of this.found) this.item(id)?.classList.add("fx-found");
@@ -165,7 +162,9 @@ export class Graph {
   drawHeat() {
     const { channel, root } = this.explorer;
     const heat = channel.get("heat");
-    if (heat.plan === channel.get("scene").plan) this.heat.draw(root, this, heat); // otherwise they come in a moment
+    if (heat.plan !== channel.get("scene").plan) return; // they come in a moment
+    this.heat.draw(root, this, heat);
+    this.words.tell(heat.time?.labels);
   }
 
   /** Make edges and nodes reachable by keyboard and named for screen readers. */
@@ -207,27 +206,6 @@ export class Graph {
     }
   }
 
-  /** Send the rounded size of the canvas to Python, once it is known, because a picture may run across or down.
-   *  It depends only on the current size, not on earlier ones, so that an explorer always opens in the same way.
-   *  Each size is sent once: another view of the explorer may have another size, and would answer with its own. */
-  tellRoom() {
-    const { channel, root } = this.explorer;
-    clearTimeout(this.roomTimer);
-    root.removeAttribute("data-settled");
-    this.roomTimer = setTimeout(() => {
-      const { room } = channel.get("scene");
-      if (!this.viewport.room || !room) return;
-      const { w, h: high } = this.viewport.room;
-      const [width, height] = [w, high].map((size) => Math.round(Math.exp(Math.round(Math.log(size) / STEP) * STEP)));
-      if (w > 200 && high > 100 && channel.editable) {
-        const other = String([width, height]) !== String(this.told ?? room);
-        this.told = [width, height];
-        if (other) this.toldBy = channel.send("room", { width, height });
-      }
-      root.toggleAttribute("data-settled", channel.get("acked") >= (this.toldBy ?? 0));
-    }, 150);
-  }
-
   // ---- positions
 
   /** The centre of an item in the picture; asking the browser for its box would lay out everything. */
@@ -247,7 +225,7 @@ export class Graph {
   /** Move the picture so that an item is visible, and zoom in if it would be too small to be drawn. */
   reveal(id) {
     const at = this.locate(id);
-    const isSmall = !this.wanted.ops && (this.edge(id)?.kind === "inside" || this.boxes.get(this.node(id)?.segment)?.part);
+    const isSmall = this.viewport.scale < OPS_FROM && (this.edge(id)?.kind === "inside" || this.boxes.get(this.node(id)?.segment)?.part);
     if (at && isSmall) this.viewport.approach(at, READABLE);
     else this.viewport.reveal(at);
   }

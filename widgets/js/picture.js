@@ -1,7 +1,7 @@
 // The picture: pieces that stay in the page if an edit only moves them.
 
 const LAYERS = ["boxes", "edges", "headers", "labels", "nodes"]; // lowest first, so that text is never hidden
-const [, EDGES, , , NODES] = LAYERS.keys();
+const [BOXES, EDGES, HEADERS, , NODES] = LAYERS.keys();
 
 export class Picture {
   constructor(canvas) {
@@ -86,17 +86,13 @@ export class Picture {
     return true;
   }
 
-  /** Draw the outlines of the ops in each of these boxes as one shape, for a scale at which they are tiny. */
-  sketch(boxes) {
-    for (const [segment, { element, hue }] of this.layer("boxes")) {
-      const part = boxes.get(segment)?.part;
-      let drawn = element.querySelector(".fx-sketch");
-      if (!part && drawn) drawn.remove();
-      if (!part) continue;
-      if (!drawn) element.append((drawn = element.firstChild.ownerDocument.createElementNS(this.svg.namespaceURI, "path")));
-      drawn.setAttribute("class", `fx-sketch fl-h${hue}`);
-      if (drawn.getAttribute("d") !== part.outlines) drawn.setAttribute("d", part.outlines);
-    }
+  /** Draw boxes above the wires, which hides what is in them, or below. */
+  cover(boxes) {
+    if (this.covers === boxes) return;
+    this.covers = boxes;
+    const [below, above] = boxes ? [EDGES, BOXES] : [BOXES, EDGES];
+    this.svg.insertBefore(this.groups[below], this.groups[HEADERS]);
+    this.svg.insertBefore(this.groups[above], this.groups[HEADERS]);
   }
 
   /** Write the number of a segment, and its pattern, where the shape of its box or header has the sign #. */

@@ -54,10 +54,4 @@ class Part {
     this.nodes = new Map(nodes.map((row) => [row[0], node(row)]));
     this.edges = new Map(edges.map((row) => [row[0], wire(row)]));
   }
-
-  /** The outlines of the ops as one path. */
-  get outlines() {
-    this.path ??= [...this.nodes.values()].map((n) => `M${Math.round(n.x - n.w / 2)} ${Math.round(n.y - n.h / 2)}h${n.w}v${n.h}h${-n.w}z`).join("");
-    return this.path;
-  }
 }

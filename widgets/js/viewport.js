@@ -2,6 +2,9 @@
 
 const MARGIN = 6; // pixels around a picture that fits
 const CLOSEST = 4; // maximum scale
+const LARGEST = 1.3; // scale above which a whole picture gains nothing
+const OPENS = 0.6; // minimum scale at which a picture opens: the names of ops can be read
+const LEAST = 0.14; // minimum scale: the name of a segment fits into its box, which is at least 220 by 98 pixels
 const DRAG = 4; // pixels that distinguish a drag from a click
 
 export class Viewport {
@@ -26,23 +29,28 @@ export class Viewport {
     this.size = { w, h };
   }
 
-  /** Show the whole picture as large as possible. */
-  fit() {
+  /** Show the whole picture as large as possible, or where its names could not be read, its start. */
+  home() {
+    this.fit(OPENS);
+  }
+
+  /** Show the whole picture as large as possible, or at the least scale its start. */
+  fit(least = LEAST) {
     if (!this.svg || !this.room?.w) return;
     const { w, h } = this.room;
-    const scale = Math.min((w - 2 * MARGIN) / this.size.w, (h - 2 * MARGIN) / this.size.h, 1.3);
+    const whole = Math.min((w - 2 * MARGIN) / this.size.w, (h - 2 * MARGIN) / this.size.h, LARGEST);
+    const scale = Math.max(whole, least);
     this.box = { w: w / scale, h: h / scale };
     this.box.x = (this.size.w - this.box.w) / 2;
-    this.box.y = (this.size.h - this.box.h) / 2;
-    this.fitted = true;
+    this.box.y = Math.min((this.size.h - this.box.h) / 2, -MARGIN / scale);
+    this.fitted = whole >= least;
     this.apply();
   }
 
   zoom(factor, at) {
     if (!this.box) return;
     const centre = at || { x: this.box.x + this.box.w / 2, y: this.box.y + this.box.h / 2 };
-    const fitting = Math.max(this.size.w / this.room.w, this.size.h / this.room.h, 1);
-    const scale = Math.min(Math.max(1 / factor, this.room.w / CLOSEST / this.box.w), (1.5 * fitting * this.room.w) / this.box.w);
+    const scale = Math.min(Math.max(1 / factor, this.room.w / CLOSEST / this.box.w), this.room.w / LEAST / this.box.w);
     this.box.x = centre.x + (this.box.x - centre.x) * scale;
     this.box.y = centre.y + (this.box.y - centre.y) * scale;
     this.box.w *= scale;
@@ -56,7 +64,7 @@ export class Viewport {
     const before = this.room;
     this.room = { w: width, h: height }; // asking the browser would make it lay out everything
     if (!this.svg || !width || !height) return false;
-    if (this.fitted || !this.box) this.fit();
+    if (this.fitted || !this.box) this.home();
     else {
       this.box.w *= width / before.w;
       this.box.h = (this.box.w * height) / width;

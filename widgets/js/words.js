@@ -8,6 +8,7 @@ const LEAST_LETTERS = 3; // minimum length of a truncated name
 const LABEL = 11; // pixels: labels of edges and details
 const GROWN = 1.25; // maximum enlargement of an edge label that does not touch the next one
 const HEADER = 36; // pixels above the ops of a segment
+const LINE = 1.25; // height of a line, in sizes of its text
 const pen = document.createElement("canvas").getContext("2d");
 const widths = new Map(); // width of text at 100 px, independent of the scale
 
@@ -23,13 +24,21 @@ function measured(words, size) {
 export class Words {
   constructor(canvas) {
     this.canvas = canvas;
+    this.times = {};
   }
 
-  /** Draw the readable text of a graph at a scale: all of it, only names, or only segments. */
-  draw(graph, scale, again = false) {
+  /** Use these times of segments in what is said of them. */
+  tell(times = {}) {
+    this.times = times;
+    if (this.redraw && this.summary) this.redraw();
+  }
+
+  /** Draw the readable text of a graph at a scale: all of it, only names, or (`summary`) what segments are. */
+  draw(graph, summary, scale, again = false) {
     const rounded = Math.round(scale * 50) / 50 || scale;
-    if (this.at === rounded && !again) return;
-    this.at = rounded;
+    if (this.at === rounded && this.summary === summary && !again) return;
+    this.redraw = () => this.draw(graph, summary, scale, true);
+    Object.assign(this, { at: rounded, summary });
     const near = scale >= 0.999;
     const size = Math.max(NAME, LEAST_TEXT / scale);
     const { style } = graph.svg;
@@ -37,12 +46,14 @@ export class Words {
     style.setProperty("--fx-hit", `${Math.min(Math.max(8, 6 / scale), 12)}px`); // edges are at least 12 apart
     flag(this.canvas, "far", !near);
     flag(this.canvas, "unlabelled", LEAST_TEXT / scale > LABEL * GROWN);
-    let readable = 0;
-    const nodes = graph.picture.layer("nodes");
-    for (const [id, one] of nodes) readable += drawName(one, graph.node(id), near, size);
-    const alone = size > HEADER && readable <= nodes.size / 2; // no text on ops, so that segment names can be there
-    flag(this.canvas, "tiny", alone);
-    for (const [index, one] of graph.picture.layer("headers")) drawHeader(one, graph.boxes.get(index), { near, alone, scale });
+    flag(this.canvas, "tiny", summary);
+    graph.picture.cover(summary);
+    for (const [id, one] of graph.picture.layer("nodes")) flag(one.element, "dot", !drawName(one, graph.node(id), near, size));
+    for (const [index, one] of graph.picture.layer("headers")) {
+      const box = graph.boxes.get(index);
+      if (summary) drawSummary(one, box, size, this.times[index]);
+      else drawHeader(one, box, { near, scale });
+    }
   }
 }
 
@@ -70,26 +81,53 @@ function shortened(words, fits) {
   return "";
 }
 
-function drawHeader(one, box, { near, alone, scale }) {
+/** The label of a header at another scale than its own, which hides the rest of it; without lines, none. */
+function label(one, lines, { size, x, y, anchor }) {
   const head = one.element;
-  const looks = near ? "near" : [alone, scale, box.id, box.w, box.h].join();
-  flag(head, "plain", !near);
-  if (one.words === looks) return;
-  one.words = looks;
-  let label = head.querySelector(".fx-label");
-  const words = [...head.querySelectorAll("text")].slice(0, 2).map((one) => one.textContent);
-  const size = Math.max(12, LEAST_TEXT / scale);
-  const said = [words.join(" "), words[0]].find((text) => measured(text, size) <= box.w - 10);
-  const room = alone ? box.h : HEADER;
-  if (near) {
-    label?.remove();
+  const old = head.querySelector(".fx-label");
+  if (!lines) {
+    old?.remove();
     return;
   }
-  if (!label) head.append((label = head.querySelector("text").cloneNode()));
-  label.setAttribute("class", "fx-label");
-  label.textContent = said && size <= room ? said : "";
-  label.style.fontSize = `${size}px`;
-  label.setAttribute("text-anchor", alone ? "middle" : "start");
-  label.setAttribute("x", alone ? box.w / 2 : Math.min(14, (box.w - measured(label.textContent, size)) / 2));
-  label.setAttribute("y", (alone ? box.h / 2 : HEADER / 2) + size * 0.35);
+  const text = old || head.appendChild(head.querySelector("text").cloneNode());
+  text.setAttribute("class", "fx-label");
+  text.style.fontSize = `${size}px`;
+  text.setAttribute("text-anchor", anchor);
+  text.replaceChildren(...lines.map((line, n) => {
+    const part = document.createElementNS(text.namespaceURI, "tspan");
+    part.textContent = line;
+    part.setAttribute("x", x);
+    part.setAttribute("y", y + n * LINE * size);
+    return part;
+  }));
+}
+
+/** What a header says: number, scheduler, and numbers of ops and bytes. */
+function said(one) {
+  return [...one.element.querySelectorAll("text:not(.fx-label)")].map((text) => text.textContent);
+}
+
+function drawHeader(one, box, { near, scale }) {
+  const looks = near ? "near" : ["header", scale, box.id, box.w].join();
+  flag(one.element, "plain", !near); // a new picture sets the classes of all elements
+  if (one.words === looks) return;
+  one.words = looks;
+  const [number, scheduler] = said(one);
+  const size = Math.max(12, LEAST_TEXT / scale);
+  const words = [`${number} ${scheduler}`, number].find((text) => measured(text, size) <= box.w - 10);
+  if (near) label(one, null, {});
+  else label(one, words && size <= HEADER ? [words] : [], { size, x: Math.min(14, (box.w - measured(words || "", size)) / 2), y: HEADER / 2 + size * 0.35, anchor: "start" });
+}
+
+/** Say in the box of a segment what it is: as many lines as it has room for. */
+function drawSummary(one, box, size, time) {
+  const looks = ["summary", size, box.id, box.w, box.h, time].join();
+  flag(one.element, "plain", true);
+  if (one.words === looks) return;
+  one.words = looks;
+  const [number, scheduler, numbers] = said(one);
+  const fits = (text) => measured(text, size) <= box.w - 0.6 * size;
+  const names = fits(`${number} ${scheduler}`) ? [`${number} ${scheduler}`] : [number, ...(fits(scheduler) ? [scheduler] : [])];
+  const lines = [...names, ...[...numbers.split(" · "), time].filter((line) => line && fits(line))].slice(0, Math.max(Math.floor(box.h / (LINE * size)), 1));
+  label(one, lines, { size, x: box.w / 2, y: box.h / 2 - ((lines.length - 1) / 2) * LINE * size + 0.35 * size, anchor: "middle" });
 }

@@ -7,7 +7,6 @@ from machine import allowed
 
 import fuser_lab as fl
 from fuser_lab.report.collapse import collapsed
-from fuser_lab.report.geometry import Room
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.view_model import view_plan
 
@@ -25,14 +24,10 @@ def apart(a, b):
     return a.x + a.width <= b.x or b.x + b.width <= a.x or a.y + a.height <= b.y or b.y + b.height <= a.y
 
 
-WIDE, TALL = Room(width=1600, height=400), Room(width=400, height=1600)
-
-
-@pytest.mark.parametrize("room", [WIDE, TALL])
 @pytest.mark.parametrize("name", ["sum_broadcast_add", "rope_like"])
-def test_boxes_hold_their_ops_and_nothing_overlaps(stubs, name, room):
+def test_boxes_hold_their_ops_and_nothing_overlaps(stubs, name):
     view = view_plan(getattr(stubs, name)())
-    drawn = lay_out(view, room)
+    drawn = lay_out(view)
     for node in view.nodes:
         for index, box in drawn.segments.items():
             assert inside(drawn.nodes[node.id], box) is (node.segment == index)
@@ -44,9 +39,8 @@ def test_every_edge_is_a_chain_of_bezier_curves(stubs):
     view = view_plan(stubs.rope_like())
     drawn = lay_out(view)
     assert all(len(drawn.edges[e.id].points) % 3 == 1 for e in view.edges)
-    said = [(e.source, e.tensor) for e in view.edges if drawn.edges[e.id].label is not None]
-    assert len(said) == len(set(said))
-    assert set(said) == {(e.source, e.tensor) for e in view.edges if e.labelled}
+    said = [e.id for e in view.edges if drawn.edges[e.id].label is not None and e.kind == "boundary"]
+    assert set(said) >= {e.id for e in view.edges if e.labelled}
 
 
 def test_several_threads_may_lay_out_at_once(stubs):
@@ -83,12 +77,11 @@ def at(curve, share):
     return tuple(sum(w * p[axis] for w, p in zip(weights, corners, strict=True)) for axis in (0, 1))
 
 
-@pytest.mark.parametrize("room", [WIDE, TALL])
 @pytest.mark.parametrize("whole", [False, True])
-def test_no_edge_runs_below_a_box(stubs, room, whole):
+def test_no_edge_runs_below_a_box(stubs, whole):
     view = view_plan(stubs.rope_like(12, 6))
     view = collapsed(view) if whole else view
-    drawn = lay_out(view, room)
+    drawn = lay_out(view)
     for edge in view.edges:
         others = [box for name, box in drawn.nodes.items() if name not in {edge.source, edge.target}]
         for n in range(1, 40):
@@ -96,41 +89,56 @@ def test_no_edge_runs_below_a_box(stubs, room, whole):
             assert not any(b.x < x < b.x + b.width and b.y < y < b.y + b.height for b in others), edge.id
 
 
-def test_the_drawing_turns_and_breaks_to_fit_its_room(stubs):
-    view = collapsed(view_plan(stubs.rope_like(24, 18)))
+@pytest.mark.parametrize("name", ["layer_norm_backward", "llama3_rope_backward", "dropout_add_layer_norm"])
+def test_data_flows_down_and_inputs_are_beside_their_first_reader(name):
+    view = view_plan(fl.segment(*fl.example(name)))
+    drawn = lay_out(view)
+    for edge in view.edges:
+        ys = [at(drawn.edges[edge.id], n / 30)[1] for n in range(31)]
+        assert all(upper <= lower + 1e-6 for upper, lower in itertools.pairwise(ys)), edge.id
+    outside = [drawn.nodes[node.id] for node in view.nodes if node.segment is None]
+    assert all(apart(one, box) for one in outside for box in drawn.segments.values())
+    for node in view.nodes:
+        if node.kind == "input":
+            below = [drawn.nodes[e.target].y for e in view.edges if e.source == node.id]
+            assert min(below) - (drawn.nodes[node.id].y + drawn.nodes[node.id].height) < 80
 
-    wide, tall = lay_out(view, WIDE), lay_out(view, TALL)
-    assert wide.width > 1.5 * wide.height
-    assert tall.height > 1.5 * tall.width
+
+def test_a_tensor_that_is_read_again_far_below_has_a_stub_there():
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([64, 64], dtype=fl.DataType.Float)
+        y = x
+        for _ in range(6):
+            y = fd.ops.sin(y)
+        fd.add_output(fd.ops.add(x, y))
+    view = view_plan(fl.segment(fd))
+    drawn = lay_out(view)
+    (edge,) = (e for e in view.edges if e.kind == "input" and e.target == view.segments[0].nodes[-1])
+    curve, reader = drawn.edges[edge.id], drawn.nodes[edge.target]
+    assert curve.label is not None
+    assert reader.y - curve.points[0][1] < 40
 
 
-def test_a_small_graph_that_an_edit_would_shrink_is_laid_out_anew():
-    room = Room(width=1000, height=430)
+def test_the_layout_after_an_edit_crosses_no_more_than_a_new_one():
     plan = fl.segment(*fl.example("layer_norm_backward"))
-    before = lay_out(view_plan(plan), room)
-    inside = [edge.tensor for edge in view_plan(plan).edges if edge.kind == "inside"]
-    edited = view_plan(plan.cut(inside[len(inside) // 2]))
-
-    def scale(drawn):
-        return min(1.0, room.width / drawn.width, room.height / drawn.height)
-
-    assert scale(lay_out(edited, room, before)) > 0.75 * scale(lay_out(edited, room))
+    drawn = lay_out(view_plan(plan))
+    for edge in [e for e in view_plan(plan).edges if e.kind == "inside"][::3]:
+        view = view_plan(plan.cut(edge.tensor))
+        after, new = lay_out(view, drawn), lay_out(view)
+        assert after.height == pytest.approx(new.height, abs=1)
 
 
-def test_what_an_edit_does_not_change_stays_where_it_is(stubs):
+def test_segments_that_an_edit_does_not_change_keep_their_shape(stubs):
     plan = stubs.rope_like(12, 4)
     view = view_plan(plan)
     before = lay_out(view)
-    edited = plan.cut(plan.groups[2][len(plan.groups[2]) // 2])
-    after = lay_out(view_plan(edited), before=before)
-    same = [s for s in view.segments if s.nodes in {t.nodes for t in view_plan(edited).segments}]
+    edited = view_plan(plan.cut(plan.groups[2][len(plan.groups[2]) // 2]))
+    after = lay_out(edited, before=before)
+    now = {s.nodes: s.index for s in edited.segments}
+    same = [(s.index, now[s.nodes]) for s in view.segments if s.nodes in now]
     assert len(same) == 3
-    moves = {
-        (round(after.nodes[name].x - box.x, 3), round(after.nodes[name].y - box.y, 3))
-        for segment in same for name, box in before.nodes.items() if name in segment.nodes
-    }
-    assert (0.0, 0.0) in moves
-    assert len(moves) <= 2, "items below the cut move together, if at all"
+    assert all(after.insides[new] is before.insides[old] for old, new in same)
     again = lay_out(view, before=before)
-    for name, box in before.nodes.items():
-        assert (again.nodes[name].x, again.nodes[name].y) == pytest.approx((box.x, box.y), abs=0.01), name
+    assert {name: (box.x, box.y) for name, box in again.nodes.items()} == {
+        name: (box.x, box.y) for name, box in before.nodes.items()
+    }

@@ -87,7 +87,7 @@ def test_dot_is_read_by_graphviz(shown, tmp_path):
     pygraphviz = pytest.importorskip("pygraphviz")
     graph = pygraphviz.AGraph(shown["plan"].save(tmp_path / "x.dot").read_text())
     assert len(graph.subgraphs()) == len(shown["plan"].segments)
-    assert graph.number_of_nodes() == 2 + len(shown["plan"].fusion.exprs) + 1
+    assert graph.number_of_nodes() == 3 + len(shown["plan"].fusion.exprs) + 1  # two segments read one input
 
 
 def test_a_fusion_is_saved_as_code_that_defines_it_again(shown, tmp_path):

@@ -68,11 +68,11 @@ def test_a_segment_without_scheduler_keeps_its_reasons(stubs):
     assert [v.accepted for v in view.segments[1].verdicts] == [False, False]
 
 
-def test_large_fusions_draw_an_input_beside_each_reader(stubs):
+def test_an_input_is_drawn_beside_each_segment_that_reads_it(stubs):
     view = view_plan(stubs.rope_like())
     assert sum(n.label == "T0" for n in view.nodes) == len(view.segments)
-    first = {segment.index: segment.nodes[0] for segment in view.segments}
-    assert all(e.source == f"in:T0@{first[e.segments[1]]}" for e in view.edges if e.tensor == "T0")
+    ends = {s.index: f"@{s.nodes[0]}" if s.index else "" for s in view.segments}
+    assert all(e.source == f"in:T0{ends[e.segments[1]]}" for e in view.edges if e.tensor == "T0")
 
 
 def test_looking_up_a_node_or_an_edge_takes_as_many_calls_in_a_larger_plan():

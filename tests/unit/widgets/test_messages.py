@@ -120,18 +120,16 @@ def test_a_message_has_only_fields_that_are_described():
             messages.read(wrong, messages.EXPLORER)
 
 
-def test_a_size_of_the_canvas_changes_only_the_picture(explorer):
+def test_a_level_of_detail_changes_only_the_picture(explorer):
     for name in ("compare", "schedule", "certificate", "memory"):
         explorer.set_state({"events": [{"n": explorer.acked + 1, "type": "panel", "name": name}]})
     before = explorer.panels, explorer.history, explorer.decisions, explorer.answer
-    for event in ({"type": "room", "width": 700, "height": 900}, {"type": "detail", "detail": "segments"},
-                  {"type": "open", "segment": 0}):
+    for event in ({"type": "detail", "detail": "segments"}, {"type": "open", "segment": 0}):
         rev = explorer.scene["rev"]
         explorer.set_state({"events": [{"n": explorer.acked + 1, **event}]})
         assert explorer.scene["rev"] == rev + 1
         after = explorer.panels, explorer.history, explorer.decisions, explorer.answer
         assert all(a is b for a, b in zip(before, after, strict=True)), event
-    assert explorer.scene["room"] == [700, 900]
 
 
 def test_a_tab_that_cannot_be_written_contains_the_reason(explorer, monkeypatch):

@@ -1,0 +1,60 @@
+"""What a layered drawing is made of: boxes and the wires between them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Point = tuple[float, float]
+
+
+class Item(NamedTuple):
+    """A box to place; ``first`` and ``last`` are above and below all others.
+
+    ``annex`` is outside the frame, next to what it leads to or comes from. ``x`` is its place in an earlier drawing,
+    where the search for an order begins.
+    """
+
+    width: float
+    height: float
+    first: bool = False
+    last: bool = False
+    annex: bool = False
+    x: float | None = None
+
+
+class Wire(NamedTuple):
+    """A path from the bottom of one item to the top of another; both ends are offsets from the items' centres.
+
+    Wires with the same ``trunk`` start at the same point and share their bends. Wires into an item without ``enters``
+    have their tips in the order from which they come.
+    """
+
+    source: int
+    target: int
+    trunk: Hashable
+    leaves: float = 0.0
+    enters: float | None = None
+
+
+class Frame(NamedTuple):
+    """The box around the items of a graph: its header, and the space between its sides and the items."""
+
+    header: tuple[float, float]
+    padding: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """The items and wires to draw; hashable, so that layouts can be cached.
+
+    An item takes as many ranks as its height has pitches, or without a pitch, one.
+    """
+
+    items: tuple[Item, ...]
+    wires: tuple[Wire, ...]
+    gap: float
+    rank_gap: float
+    frame: Frame | None = None
+    pitch: float | None = None
