@@ -69,7 +69,7 @@ class CpuBands(CpuTiles):
         found = []
         inputs = [tv for tv in nest.index if tv in self._fusion.inputs and tv.numel]
         for tensor in inputs:
-            steps = self._steps(tensor) or {}
+            steps = self._facts.steps(tensor) or {}
             fast = steps.get(kept) == 1 and steps.get(reduced, 0) > 1
             if fast and tensor.nbytes * SMALL >= max(tv.nbytes for tv in inputs):
                 found.append(tensor)

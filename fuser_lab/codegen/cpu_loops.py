@@ -5,10 +5,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from fuser_lab.codegen.cpu_bands import CpuBands
+from fuser_lab.codegen.cpu_facts import UNROLLED
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import Ranges, simplify, thresholds, variables
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Statement, Store, terms_of, walk
-from fuser_lab.codegen.nest_lowering import Fold, Places, base_name, extent_of
+from fuser_lab.codegen.nest_facts import extent_of
+from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nests import flattened, trial
 from fuser_lab.codegen.persistence import CALLED, calls_functions, constant_along, shared_along
 from fuser_lab.dtypes import DataType
@@ -19,8 +21,6 @@ from fuser_lab.schedule.loops import PARTIAL_ELEMENTS, PARTIAL_ROWS
 
 CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
-LANES = 8
-NARROW = 4  # elements of a window along memory, up to which vectors of neighbouring windows share cache lines
 FEW_RUNS = 8  # of a row, from which running values of its elements are worth combining once
 MOST_SECTIONS = 6
 SHORTEST_RUN = 4  # elements of a loop over the last digit
@@ -30,20 +30,10 @@ SHORT_ROUNDED_ROW = 512  # the same, if results are rounded to fewer bits than t
 VECTOR = 8  # elements from which the compiler makes vectors of a row's elements, and not of several rows
 STAGED_ROWS = 64
 IN_ONE_INSTRUCTION = frozenset({"ceil", "floor", "round", "rsqrt", "sqrt", "trunc"})
-UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 
 
 class CpuNest(CpuBands):
     """Writes nests for the CPU."""
-
-    def _walks_rows(self) -> bool:
-        """Whether an iteration reduces along memory; instead, each lane reduces one window of a pool."""
-        kept, reduced = self._nest.kept, self._nest.reduced
-        is_pool = (
-            self._passes == 1 and bool(kept) and len(reduced) > 1 and kept[-1].extent >= LANES
-            and reduced[-1].extent <= NARROW and extent_of(reduced) <= UNROLLED
-        )
-        return super()._walks_rows() and not is_pool
 
     def _columns(self) -> Launch:
         return self._lanes() if self.space.depth <= UNROLLED and self._passes == 1 else self._blocks()

@@ -136,7 +136,7 @@ class ColumnNest(GpuReductions):
         needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
         fetched = {tv: w for tv in needed if self._nest.kept and (w := self._width_of(tv, self._nest.kept[-1]))}
         if self.space.window > 1 and ahead % self.space.window == 0 and height == 1:
-            lines = {tv: w for tv in needed if (w := self._width_of_window(tv, self.schedule.vector)) > 1}
+            lines = {tv: w for tv in needed if (w := self._facts.width_of_window(tv, self.schedule.vector)) > 1}
         else:
             lines = {}
         words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in (*fetched, *lines)}
@@ -329,7 +329,7 @@ class ColumnNest(GpuReductions):
     def _lanes(self) -> Launch:
         values, split, count = self._values, self.schedule.split, self.space.rows
         # Each line of threads adds some of the parts. If columns occupy few multiprocessors, more lines add fewer each.
-        widest = WARP if 2 * count >= WARP * self._device.sms else _SECTOR_BYTES // _PART_BYTES
+        widest = WARP if 2 * count >= WARP * self.space.device.sms else _SECTOR_BYTES // _PART_BYTES
         lanes = 1
         while lanes < widest and lanes < count:
             lanes *= 2

@@ -14,7 +14,7 @@ origins are exact, so no rounding of a mean is squared.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fuser_lab.codegen.gpu_rows import RowNest, RowSection
 from fuser_lab.codegen.index_math import simplify
@@ -26,7 +26,6 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Const, Term, apply, cast, index, select
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.state import Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +41,6 @@ class _Deviations:
 
 class PartedRowNest(RowNest):
     """Writes rows that are cut into parts."""
-
-    def _space(self) -> Space:
-        space = super()._space()
-        # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
-        found = None if space.reduces_outermost else moments(self._fusion, self._nest, self._levels, space.depth)
-        return replace(space, moments=found is not None)
 
     def _row_of_lanes(self, row: Term, sections: Sequence[RowSection]) -> None:
         if self._parts:

@@ -1,6 +1,8 @@
 """A request passes through named steps to source, and decides which kernels are the same."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from backend.fusions import D, S, build
@@ -9,14 +11,41 @@ import fuser_lab as fl
 from fuser_lab.analysis.numbering import numbered
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.pipeline import lower, steps_of, text_of
+from fuser_lab.codegen.nest_lowering import NestLowering
+from fuser_lab.codegen.pipeline import lower, planned, steps_of, text_of
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.kernel_transforms import is_hint
+from fuser_lab.schedule.base import Heuristics
 from fuser_lab.schedule.parameters import LoopChange
 
 REWRITES = ("decompose", "accurate", "sums_of_rows")
+
+
+STEPS = (*REWRITES, "nests", "space", "schedule", "write", "passes", "sizes", "print")
+
+
+def softmax_of_columns(fd: Any, x: Any) -> Any:
+    e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [0], keepdim=True)))
+    return fd.ops.div(e, fd.ops.sum(e, [0], keepdim=True))
+
+
+# One nest of each style: ops, shapes of inputs, scheduler, and the style of the first nest.
+STYLES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], S, str]] = {
+    "elements": (lambda fd, x: fd.ops.exp(x), [(6, 40)], S.POINTWISE, "elements"),
+    "tiles": (lambda fd, x, y: fd.ops.add(x, fd.ops.permute(y, [1, 0])), [(64, 96), (96, 64)], S.POINTWISE, "tiles"),
+    "rows": (lambda fd, x: fd.ops.sum(x, [1]), [(6, 40)], S.REDUCTION, "rows"),
+    "rows in parts": (lambda fd, x: fd.ops.sum(x, [0, 1]), [(2048, 1024)], S.REDUCTION, "rows"),
+    "columns": (lambda fd, x: fd.ops.sum(x, [0]), [(64, 40)], S.REDUCTION, "columns"),
+    "kept columns": (softmax_of_columns, [(64, 4096)], S.OUTER_PERSISTENT, "columns"),
+    "scanned rows": (lambda fd, x: fd.ops.cumsum(x, 1), [(6, 40)], S.GREEDY, "rows"),
+    "scanned columns": (lambda fd, x: fd.ops.cumsum(x, 0), [(40, 6)], S.GREEDY, "columns"),
+    "rows with column sums": (
+        lambda fd, x: (fd.ops.mul(x, fd.ops.broadcast(fd.ops.sum(x, [1]), [False, True])), fd.ops.sum(x, [0])),
+        [(64, 40)], S.INNER_OUTER_PERSISTENT, "rows",
+    ),
+}
 
 
 def statistics() -> Fusion:
@@ -27,7 +56,7 @@ def statistics() -> Fusion:
 def test_the_last_step_is_the_source(target: str) -> None:
     request = KernelRequest(fusion=statistics(), scheduler=S.REDUCTION, target=target)
     steps = dict(steps_of(request))
-    assert tuple(steps) == (*REWRITES, "write", "sizes", "print")
+    assert tuple(steps) == STEPS
     assert text_of(steps["print"]) == generate(request).source
     assert steps["sizes"] == lower(request)
     written = steps["write"]
@@ -76,8 +105,45 @@ def test_requests_are_equal_up_to_names() -> None:
     change = LoopChange(target="cpu", nest=0, values=(("grain", 2),))
     different = (
         replace(request, strides={second: (80, 2)}), replace(request, target="cuda"), replace(request, strides={}),
-        replace(request, alignment={first: 4}), replace(request, changes=[change]), replace(request, most_bytes=1),
-        replace(request, scheduler=S.TRANSPOSE), replace(request, fusion=statistics()),
+        replace(request, alignment={first: 4}), replace(request, changes=[change]),
+        replace(request, scheduler=S.TRANSPOSE), replace(request, propose=Heuristics().propose),
+        replace(request, fusion=statistics()),
     )
     assert len({request, *different}) == 1 + len(different)
     assert request != "request"
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("style", STYLES)
+def test_every_writer_receives_the_schedule_that_is_shown(style: str, target: str) -> None:
+    record, shapes, scheduler, word = STYLES[style]
+    request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target=target)
+    steps = dict(steps_of(request))
+    assert tuple(steps) == STEPS
+    choices, kernel = steps["schedule"], steps["sizes"]
+    assert isinstance(choices, tuple)
+    assert isinstance(kernel, Kernel)
+    assert choices[0].schedule.style.value == word
+    assert all(shown is choice for shown, choice in zip(kernel.nests, choices, strict=True))
+    for phase in kernel.phases:
+        assert any(phase.schedule is choice.schedule for choice in choices)
+    for name, lines in (("nests", len(choices)), ("space", len(choices)), ("write", 10), ("passes", 10)):
+        assert len(text_of(steps[name]).splitlines()) >= lines
+    assert str(choices[0]) in text_of(choices)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("style", STYLES)
+def test_schedules_are_chosen_without_a_writer(style: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, shapes, scheduler, _ = STYLES[style]
+    request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target=target)
+    chosen = lower(request).nests
+
+    def construct(*_: object) -> None:
+        msg = "a writer is constructed"
+        raise AssertionError(msg)
+
+    monkeypatch.setattr(NestLowering, "__init__", construct)
+    assert planned(request).choices == chosen
+    with pytest.raises(AssertionError, match="a writer is constructed"):
+        lower(request)
