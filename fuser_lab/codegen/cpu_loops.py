@@ -8,7 +8,7 @@ from fuser_lab.codegen.cpu_bands import CpuBands
 from fuser_lab.codegen.cpu_facts import UNROLLED
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import Ranges, simplify, thresholds, variables
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Statement, Store, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Phase, Role, Statement, Store, terms_of, walk
 from fuser_lab.codegen.nest_facts import extent_of
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nests import flattened, trial
@@ -18,6 +18,7 @@ from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, apply, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import PARTIAL_ELEMENTS, PARTIAL_ROWS
+from fuser_lab.schedule.state import Style
 
 CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
@@ -35,11 +36,20 @@ IN_ONE_INSTRUCTION = frozenset({"ceil", "floor", "round", "rsqrt", "sqrt", "trun
 class CpuNest(CpuBands):
     """Writes nests for the CPU."""
 
-    def _columns(self) -> Launch:
-        return self._lanes() if self.space.depth <= UNROLLED and self._passes == 1 else self._blocks()
-
-    def _lane_parts(self) -> Launch:
-        return self._blocks()
+    def phases(self) -> Iterator[Phase]:
+        """Yield one phase, or two if reductions are cut into parts."""
+        style = self.schedule.style
+        if style is Style.ELEMENTS:
+            yield self._phase(self._elements)
+        elif self._parts:
+            # Several passes over a row are one phase, so only single passes are cut.
+            yield self._phase(self._row_parts if style is Style.ROWS else self._blocks, "_parts")
+            yield self._phase(self._rows if style is Style.ROWS else self._lanes, "_total")
+        elif style is Style.ROWS:
+            yield self._phase(self._rows)
+        else:
+            is_short = self.space.depth <= UNROLLED and self._passes == 1
+            yield self._phase(self._lanes if is_short else self._blocks)
 
     def _elements(self) -> Launch:
         values, outer, run = self._values, self._kept_outer, self._kept_run
@@ -288,9 +298,8 @@ class CpuNest(CpuBands):
     def _walk_parts(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
         return {}, self._loop(stack, "part", self.schedule.split, ParallelType.serial)
 
-    def _row_parts(self, number: int) -> Launch:
+    def _row_parts(self) -> Launch:
         """Write the first phase of reductions cut into parts; the longest loop of a row is cut."""
-        assert number == 0  # several passes over a row are one phase on the CPU
         values, split = self._values, self.schedule.split
         outer, run = extent_of(self._reduced_outer), extent_of(self._reduced_run)
         with ExitStack() as stack:

@@ -13,7 +13,7 @@ from math import prod
 
 from fuser_lab.codegen.cpu_facts import CpuFacts
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Role, Store, Transpose
+from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Phase, Role, Store, Transpose
 from fuser_lab.codegen.nest_lowering import NestLowering, Places
 from fuser_lab.codegen.nests import Axis, flattened
 from fuser_lab.codegen.transposed import TiledAxes
@@ -66,6 +66,10 @@ class CpuTiles(NestLowering):
     """Writes nests in which some tensors are transposed."""
 
     _facts: CpuFacts
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the only phase."""
+        yield self._phase(self._tiles)
 
     def _tiles(self) -> Launch:
         tiled, values, side = self._facts.tiled, self._values, self.schedule.tile

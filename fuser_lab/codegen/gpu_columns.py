@@ -8,10 +8,11 @@ their parts. A maximum and the sum of exponentials relative to it are computed t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, Store
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed, shared_along
@@ -39,11 +40,13 @@ class _RowsOfThread:
 class ColumnNest(GpuReductions):
     """Writes nests whose kept axes are the fastest in memory."""
 
-    def _columns(self) -> Launch:
-        return self._row_loops(parted=False)
-
-    def _lane_parts(self) -> Launch:
-        return self._row_loops(parted=True)
+    def phases(self) -> Iterator[Phase]:
+        """Yield one phase, or two if reductions are cut into parts."""
+        if self.schedule.split > 1:
+            yield self._phase(partial(self._row_loops, parted=True), "_parts")
+            yield self._phase(self._lanes, "_total")
+        else:
+            yield self._phase(partial(self._row_loops, parted=False))
 
     def _row_loops(self, *, parted: bool) -> Launch:
         values, split, width = self._values, self.schedule.split, self.schedule.vector

@@ -1,10 +1,11 @@
 """Loops of nests without reductions on a GPU: each thread processes a few chunks of adjacent elements."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 from fuser_lab.codegen.gpu_lookups import LookupNest
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Launch
+from fuser_lab.codegen.kernel_ir import Launch, Phase
 from fuser_lab.ir.term import Term, apply
 from fuser_lab.ir.transform import ParallelType
 
@@ -16,9 +17,11 @@ CACHED = 1 << 17  # bytes: about what the L1 cache holds besides streamed data
 class ElementNest(LookupNest):
     """Writes nests in which every element is computed separately."""
 
+    def phases(self) -> Iterator[Phase]:
+        """Yield the only phase."""
+        yield self._phase(self._elements_at_positions if self._looks_up_ahead else self._elements)
+
     def _elements(self) -> Launch:
-        if self._looks_up_ahead:
-            return self._elements_at_positions()
         schedule, count = self.schedule, self.space.rows
         vector = schedule.vector
         whole = count // vector

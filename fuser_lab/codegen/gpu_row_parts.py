@@ -12,13 +12,14 @@ origins are exact, so no rounding of a mean is squared.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from fuser_lab.codegen.gpu_rows import RowNest, RowSection
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Buffer, Launch, Load
+from fuser_lab.codegen.kernel_ir import Buffer, Launch, Load, Phase
 from fuser_lab.codegen.nest_lowering import Fold, Places
 from fuser_lab.codegen.online import Moments, moments
 from fuser_lab.codegen.persistence import inputs_needed
@@ -48,8 +49,19 @@ class PartedRowNest(RowNest):
         else:
             super()._row_of_lanes(row, sections)
 
+    def phases(self) -> Iterator[Phase]:
+        """Yield one phase, or one per pass and one for results if rows are cut into parts."""
+        if self.schedule.split == 1:
+            yield self._phase(self._rows)
+            return
+        for number in self._launched:
+            yield self._phase(partial(self._row_parts, number), f"_parts{f'_{number}' if number else ''}")
+        if self._reductions_of(self._passes - 1):
+            yield self._phase(self._rows, "_total")
+
     @property
     def _launched(self) -> Sequence[int]:
+        """The passes over rows that are a launch each."""
         return [number for number in range(self._passes) if number != 1 or self._moments is None]
 
     @property

@@ -10,14 +10,15 @@ So every access to global memory is contiguous. If there are too few bands to ke
 the tiles of each, and a second phase adds up their parts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from math import prod
 
 from fuser_lab.codegen.gpu_columns import ColumnNest
 from fuser_lab.codegen.gpu_tiles import TileNest
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorLoad
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, Store, VectorLoad
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
 from fuser_lab.ir import Expr, TensorView
@@ -30,11 +31,13 @@ class TileSumNest(TileNest, ColumnNest):
 
     # The kernel
 
-    def _tiles(self) -> Launch:
-        return self._tile_sums(parted=False) if self._nest.reductions else super()._tiles()
-
-    def _tile_parts(self) -> Launch:
-        return self._tile_sums(parted=True)
+    def phases(self) -> Iterator[Phase]:
+        """Yield one phase, or two if reductions are cut into parts."""
+        if self.schedule.split > 1:
+            yield self._phase(partial(self._tile_sums, parted=True), "_parts")
+            yield self._phase(self._lanes, "_total")
+        else:
+            yield self._phase(partial(self._tile_sums, parted=False) if self._nest.reductions else self._tiles)
 
     def _tile_sums(self, *, parted: bool) -> Launch:
         tiled, schedule, values, nest = self._facts.tiled, self.schedule, self._values, self._nest

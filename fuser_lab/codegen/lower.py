@@ -1,14 +1,20 @@
 """The Kernel IR of a planned kernel: a writer per target and kind of nest, and the passes over what it writes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.cpu_backward import CpuBackward
 from fuser_lab.codegen.cpu_loops import CpuNest
 from fuser_lab.codegen.cpu_scans import CpuScans
+from fuser_lab.codegen.cpu_tiles import CpuTiles
 from fuser_lab.codegen.gpu_backward import BackwardNest
+from fuser_lab.codegen.gpu_columns import ColumnNest
 from fuser_lab.codegen.gpu_common import with_hints
-from fuser_lab.codegen.gpu_loops import GpuNest
+from fuser_lab.codegen.gpu_elements import ElementNest
+from fuser_lab.codegen.gpu_kept_columns import KeptColumnNest
 from fuser_lab.codegen.gpu_scans import GpuScans
+from fuser_lab.codegen.gpu_staged_rows import StagedRowNest
+from fuser_lab.codegen.gpu_tile_sums import TileSumNest
 from fuser_lab.codegen.kernel_ir import Kernel, Phase, Role
 from fuser_lab.codegen.kernel_passes import with_passes
 from fuser_lab.codegen.kernel_plan import KernelPlan, NestPlan
@@ -17,7 +23,12 @@ from fuser_lab.codegen.values import call_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
 from fuser_lab.ir.term import Var
+from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
+
+_OF_STYLES: Mapping[Style, type[NestLowering]] = {
+    Style.ELEMENTS: ElementNest, Style.TILES: TileSumNest, Style.ROWS: StagedRowNest, Style.COLUMNS: ColumnNest,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +57,10 @@ def _writer(nest: NestPlan) -> NestLowering:
         return BackwardNest(nest) if has_blocks else CpuBackward(nest)
     if facts.nest.scans:
         return GpuScans(nest) if has_blocks else CpuScans(nest)
-    return GpuNest(nest) if has_blocks else CpuNest(nest)
+    schedule = nest.choice.schedule
+    if not has_blocks:
+        return CpuTiles(nest) if schedule.style is Style.TILES else CpuNest(nest)
+    return KeptColumnNest(nest) if schedule.keeps_columns else _OF_STYLES[schedule.style](nest)
 
 
 def passed(nest: WrittenNest) -> WrittenNest:

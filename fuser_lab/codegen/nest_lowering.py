@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import (
@@ -30,7 +29,6 @@ from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
-from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
 
 Places = Mapping[str, Term]
@@ -110,65 +108,7 @@ class NestLowering:
 
     def phases(self) -> Iterator[Phase]:
         """Yield one phase, or one per pass and one for results if reductions are cut into parts."""
-        style, split = self.schedule.style, self.schedule.split
-        if style is Style.ELEMENTS:
-            yield self._phase(self._elements)
-        elif style is Style.TILES and split > 1:
-            yield self._phase(self._tile_parts, "_parts")
-            yield self._phase(self._lanes, "_total")
-        elif style is Style.TILES:
-            yield self._phase(self._tiles)
-        elif style is Style.ROWS and split > 1:
-            for number in self._launched:
-                yield self._phase(partial(self._row_parts, number), f"_parts{f'_{number}' if number else ''}")
-            if any(self._levels.get(expr.inputs[0], 0) == self._passes - 1 for expr in self._nest.reductions):
-                yield self._phase(self._rows, "_total")
-        elif style is Style.ROWS:
-            yield self._phase(self._rows)
-        elif split > 1:
-            yield self._phase(self._lane_parts, "_parts")
-            yield self._phase(self._lanes, "_total")
-        else:
-            yield self._phase(self._columns)
-
-    @property
-    def _launched(self) -> Sequence[int]:
-        """The passes over rows cut into parts that are a launch each."""
-        return range(self._passes)
-
-    # Written by targets
-
-    def _elements(self) -> Launch:
-        """Write a nest without reductions."""
         raise NotImplementedError
-
-    def _tiles(self) -> Launch:
-        """Write a nest in which some tensors are transposed."""
-        raise NotImplementedError
-
-    def _tile_parts(self) -> Launch:
-        """Write the first phase of such reductions cut into parts."""
-        raise NotImplementedError
-
-    def _rows(self) -> Launch:
-        """Write reductions whose elements are distributed over lanes, or the sum of their parts."""
-        raise NotImplementedError
-
-    def _row_parts(self, number: int) -> Launch:
-        """Write one pass of such reductions cut into parts."""
-        raise NotImplementedError
-
-    def _lanes(self) -> Launch:
-        """Write reductions with one result per lane, or the sum of their parts."""
-        raise NotImplementedError
-
-    def _lane_parts(self) -> Launch:
-        """Write the first phase of such reductions cut into parts."""
-        raise NotImplementedError
-
-    def _columns(self) -> Launch:
-        """Write reductions along columns in one phase."""
-        return self._lanes()
 
     def _phase(self, write: Callable[[], Launch], suffix: str = "") -> Phase:
         self._values = Values(self._fusion, self._buffers, self._layouts)

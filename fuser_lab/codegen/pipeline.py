@@ -1,7 +1,8 @@
 """The way from a request to the source of its kernel, in steps that can be looked at one by one."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import sha256
 from typing import TypeVar
 
@@ -55,7 +56,7 @@ def steps_of(request: KernelRequest) -> Iterator[tuple[str, Made]]:
         yield "accurate", fusion
         fusion = with_sums_of_rows(fusion)
         yield "sums_of_rows", fusion
-        plan = plan_of(fusion, request, _chooser(request))
+        plan = _planned(_Rewritten(request, fusion))
         yield "nests", tuple(nest.facts.nest for nest in plan.nests)
         yield "space", tuple(nest.facts.space for nest in plan.nests)
         yield "schedule", plan.choices
@@ -77,13 +78,41 @@ def text_of(made: Made) -> str:
     return made.text if isinstance(made, Source) else str(made)
 
 
-def planned(request: KernelRequest, *, counts: bool = False) -> KernelPlan:
+def planned(request: KernelRequest) -> KernelPlan:
     """Return the nests of a segment's kernel with their schedules, which is not written.
 
-    ``counts`` says whether the bytes that the nests move at least are counted.
+    Equal requests in succession have the same plan: what shows a schedule shows the object that the writer receives.
     """
-    fusion = with_sums_of_rows(accurate(decompose(request.fusion)))
-    return plan_of(fusion, request, _chooser(request), counts=counts)
+    return _planned(_Rewritten(request, with_sums_of_rows(accurate(decompose(request.fusion)))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rewritten:
+    """A request with its ops as kernels compute them; equal if the requests are, names included."""
+
+    request: KernelRequest
+    fusion: Fusion
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        fusion = self.request.fusion
+        made = (value.name for expr in fusion.exprs for value in expr.outputs)
+        return (self.request.function, *(value.name for value in fusion.inputs), *made)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare requests with their names."""
+        if not isinstance(other, _Rewritten):
+            return NotImplemented
+        return self.request == other.request and self._names == other._names
+
+    def __hash__(self) -> int:
+        """Return the hash of the request."""
+        return hash(self.request)
+
+
+@lru_cache(maxsize=32)  # a view of a segment asks for its source, its parameters and its schedule in turn
+def _planned(rewritten: _Rewritten) -> KernelPlan:
+    return plan_of(rewritten.fusion, rewritten.request, _chooser(rewritten.request))
 
 
 def _chooser(request: KernelRequest) -> Chooser:
@@ -121,7 +150,8 @@ def lower_within(request: KernelRequest, most: int) -> Kernel | MovesMore:
 
     Bytes count each buffer once per phase. Lowering ends as soon as they are known to exceed the limit.
     """
-    plan = planned(request, counts=True)
+    fusion = with_sums_of_rows(accurate(decompose(request.fusion)))
+    plan = plan_of(fusion, request, _chooser(request), counts=True)
     nests = written_within(plan, most)
     return nests if isinstance(nests, MovesMore) else kernel_of(plan, nests)
 

@@ -39,6 +39,10 @@ class ScanLowering(NestLowering):
         """Yield the only phase."""
         yield self._phase(self._rows if self.schedule.style is Style.ROWS else self._columns)
 
+    def _rows(self) -> Launch:
+        """Write scans along rows."""
+        raise NotImplementedError
+
     def _columns(self) -> Launch:
         """Write scans down columns, of which adjacent ones are adjacent in memory."""
         raise NotImplementedError

@@ -280,7 +280,9 @@ class Segment(Shown):
         CodegenError
             If the segment has no kernel.
         """
-        return self.kernel(target).kernel_ir.nests
+        from fuser_lab.codegen.generate import schedules_of
+
+        return schedules_of(self._request(target))
 
     @takes(target=TARGET, nest=whole(0))
     def candidates(self, target: str = targets.CUDA.name, *, nest: int = 0) -> "Candidates":

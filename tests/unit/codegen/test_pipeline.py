@@ -147,3 +147,19 @@ def test_schedules_are_chosen_without_a_writer(style: str, target: str, monkeypa
     assert planned(request).choices == chosen
     with pytest.raises(AssertionError, match="a writer is constructed"):
         lower(request)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_segment_shows_the_schedule_that_its_writer_receives(target: str) -> None:
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=fl.DataType.Float)
+        fd.add_output(fd.ops.mul(x, fd.ops.sum(x, [1], keepdim=True)))
+    plan = fl.segment(fd, [fl.spec((64, 256))])
+    parameter = {"cpu": {"grain": 4}, "cuda": {"threads": 64}}[target]
+    for shown in (plan, plan.with_params(0, target=target, **parameter)):
+        (segment,) = shown.segments
+        kernel = segment.kernel(target).kernel_ir
+        for params in (segment.params(target), segment.schedule_for(target).params):
+            assert params[0] is kernel.nests[0]
+            assert params[0].schedule is kernel.phases[0].schedule
+        assert params[0].is_changed is (shown is not plan)
