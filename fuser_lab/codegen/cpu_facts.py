@@ -43,10 +43,10 @@ class CpuFacts(NestFacts):
         if nest.scans:
             return space
         if nest.reductions and not self.inner_reduced and self.passes > 1:
-            first = inputs_needed(self.fusion, nest, self.buffers, self.layouts, self.levels, 0, ())
+            first = inputs_needed(self, 0, ())
             space = replace(space, read_bytes=sum(tv.dtype.itemsize for tv in first))
         if self.inner_reduced and space.depth > PARTIAL_ADDITIONS:
-            space = replace(space, scalar=is_scalar(self.fusion, nest, self.buffers, self.layouts))
+            space = replace(space, scalar=is_scalar(self))
         if tiled is None:
             return space
         size = max(tv.dtype.compute.itemsize for tv in (*tiled.inputs, *tiled.outputs))

@@ -11,7 +11,7 @@ from fuser_lab.codegen.index_math import Ranges, simplify, thresholds, variables
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Phase, Role, Statement, Store, terms_of, walk
 from fuser_lab.codegen.nest_facts import extent_of
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
-from fuser_lab.codegen.nests import flattened, trial
+from fuser_lab.codegen.nests import flattened
 from fuser_lab.codegen.persistence import CALLED, calls_functions, constant_along, shared_along
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
@@ -82,11 +82,10 @@ class CpuNest(CpuBands):
 
     def _staged(self, length: int) -> tuple[TensorView, ...]:
         """Return the values of short rows whose mathematical functions are computed for many rows, to fill vectors."""
-        given = self._fusion, self._nest, self._buffers, self._layouts
         if length > SHORT_ROW:
             return ()
-        shared = shared_along(*given, self._levels, self._kept_run)
-        return tuple(tensor for tensor in shared if calls_functions(*given, tensor))
+        shared = shared_along(self._facts, self._kept_run)
+        return tuple(tensor for tensor in shared if calls_functions(self._facts, tensor))
 
     def _in_stages(self, stack: ExitStack, staged: Sequence[TensorView], count: int, length: int) -> None:
         """Write rows in blocks: first the staged values of all rows of a block, then the rows."""
@@ -137,7 +136,7 @@ class CpuNest(CpuBands):
     def _tried(self, places: Places, ranges: Ranges) -> tuple[Statement, ...]:
         """Return the statements of one iteration of the innermost loop."""
         inside = {**places, **flattened(self._kept_run, index_var("j"), ranges)}
-        return tuple(walk(trial(self._fusion, self._nest, self._buffers, self._layouts, inside, ranges)))
+        return tuple(walk(self._facts.trial(inside, ranges)))
 
     def _rows(self) -> Launch:
         values, count, grain = self._values, self.space.rows, self.schedule.grain
@@ -167,9 +166,8 @@ class CpuNest(CpuBands):
 
     def _staged_in_rows(self, number: int) -> tuple[TensorView, ...]:
         """Return the values of a whole row that a pass needs and whose functions are computed for many rows."""
-        given = self._fusion, self._nest, self._buffers, self._layouts
-        found = constant_along(*given, self._levels, number) if number else ()
-        return tuple(tensor for tensor in found if calls_functions(*given, tensor, self._slow))
+        found = constant_along(self._facts, number) if number else ()
+        return tuple(tensor for tensor in found if calls_functions(self._facts, tensor, self._slow))
 
     @property
     def _slow(self) -> Collection[str]:
@@ -188,9 +186,8 @@ class CpuNest(CpuBands):
         longest = SHORT_ROUNDED_ROW if self._rounds_elements else SHORT_ROW
         if not VECTOR <= self.space.depth <= longest or self._parts:
             return False
-        given = self._fusion, self._nest, self._buffers, self._layouts
         return any(map(self._staged_in_rows, range(self._passes))) or any(
-            calls_functions(*given, tensor, self._slow) for tensor in self._nest.rows
+            calls_functions(self._facts, tensor, self._slow) for tensor in self._nest.rows
         )
 
     def _rows_in_stages(self, group: Term) -> None:
@@ -433,7 +430,7 @@ class CpuNest(CpuBands):
     ) -> None:
         """Compute what all rows share in a pass, and is expensive, once for each column."""
         values, nest, run, (first, last) = self._values, self._nest, extent_of(self._kept_run), columns
-        shared = constant_along(self._fusion, nest, self._buffers, self._layouts, self._levels, number)
+        shared = constant_along(self._facts, number)
         new = {
             tv: Buffer(name=f"{tv.name}_columns", dtype=tv.dtype.compute, size=self.schedule.tile, role=Role.SCRATCH)
             for tv in shared if tv not in held

@@ -53,7 +53,7 @@ class BackwardNest(RowNest):
         saved = super()._chosen_saved()
         if saved or self._passes > 1:
             return saved
-        rows = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
+        rows = inputs_needed(self._facts, 0, ())
         return tuple(
             Saved(tensor=tv, written=0) for tv in rows if self._facts.varies(tv) and self._width_of(tv, self._fast)
         )
@@ -66,8 +66,7 @@ class BackwardNest(RowNest):
     def _inputs(self) -> list[TensorView]:
         found: dict[TensorView, None] = {}
         for number in range(self._passes):
-            needed = inputs_needed(
-                self._fusion, self._nest, self._buffers, self._layouts, self._levels, number, self._saved,
+            needed = inputs_needed(self._facts, number, self._saved,
             )
             found |= dict.fromkeys(needed)
         return list(found)

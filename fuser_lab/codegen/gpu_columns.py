@@ -136,7 +136,7 @@ class ColumnNest(GpuReductions):
         height = self.schedule.threads[1]
         turn = height * ahead
         whole = depth // turn
-        needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
+        needed = inputs_needed(self._facts, 0, ())
         fetched = {tv: w for tv in needed if self._nest.kept and (w := self._width_of(tv, self._nest.kept[-1]))}
         if self.space.window > 1 and ahead % self.space.window == 0 and height == 1:
             lines = {tv: w for tv in needed if (w := self._facts.width_of_window(tv, self.schedule.vector)) > 1}
@@ -169,8 +169,7 @@ class ColumnNest(GpuReductions):
         """Compute the values of a thread's columns that its rows share, as far as registers allow."""
         nest, values, width = self._nest, self._values, self.schedule.vector
         room, found = _SHARED_WORDS, {}
-        given = self._fusion, nest, self._buffers, self._layouts, self._levels
-        for tensor in shared_along(*given, nest.reduced):
+        for tensor in shared_along(self._facts, nest.reduced):
             dtype = tensor.dtype.compute
             room -= width * max(dtype.itemsize // 4, 1)
             if room < 0:

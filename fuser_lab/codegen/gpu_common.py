@@ -48,8 +48,7 @@ class GpuReductions(NestLowering):
     _facts: GpuFacts
 
     def _chosen_saved(self) -> tuple[Saved, ...]:
-        return rows_kept(
-            self._fusion, self._nest, self._buffers, self._layouts, self._levels, self._passes,
+        return rows_kept(self._facts,
             values=self.schedule.values, early=self._early and self.schedule.constants,
         )
 

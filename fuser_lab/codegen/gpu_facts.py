@@ -10,7 +10,7 @@ from fuser_lab.codegen.index_map import Index, Read, counted, element_term, inde
 from fuser_lab.codegen.index_math import Ranges, linear, simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import Role, Statement
 from fuser_lab.codegen.nest_facts import NestFacts, extent_of
-from fuser_lab.codegen.nests import Axis, at_one_point, flattened, trial
+from fuser_lab.codegen.nests import Axis, flattened
 from fuser_lab.codegen.online import moments, online_pair
 from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, rows_kept
 from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
@@ -104,11 +104,11 @@ class GpuFacts(NestFacts):
 
     def _with_passes(self, space: Space) -> Space:
         """Return a space with the bytes per element of a row that passes read and keep."""
-        nest, given = self.nest, (self.fusion, self.nest, self.buffers, self.layouts, self.levels)
-        kept = [rows_kept(*given, self.passes, values=values) for values in (True, False)]
+        nest = self.nest
+        kept = [rows_kept(self, values=values) for values in (True, False)]
         values, inputs = (bytes_kept(saved, self.fusion) for saved in kept)
-        first = set(inputs_needed(*given, 0, ()))
-        later = {tv for number in range(1, self.passes) for tv in inputs_needed(*given, number, kept[1])} - first
+        first = set(inputs_needed(self, 0, ()))
+        later = {tv for number in range(1, self.passes) for tv in inputs_needed(self, number, kept[1])} - first
         fast = {axis.name for axis in nest.reduced[-1:]}
         varying = [tv for tv in later if any(fast & variables(term) for term in nest.index[tv])]
         # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
@@ -136,12 +136,11 @@ class GpuFacts(NestFacts):
     @property
     def scanned_inputs(self) -> tuple[TensorView, ...]:
         """The inputs of which an element is read at each point of a scanned axis."""
-        return inputs_needed(self.fusion, self.nest, self.buffers, self.layouts, self.levels, 0, ())
+        return inputs_needed(self, 0, ())
 
     def _inputs_of_rows(self) -> set[TensorView]:
         """Return the inputs of which any pass over a row reads an element at each point."""
-        given = self.fusion, self.nest, self.buffers, self.layouts, self.levels
-        return {tv for number in range(self.passes) for tv in inputs_needed(*given, number, ())}
+        return {tv for number in range(self.passes) for tv in inputs_needed(self, number, ())}
 
     def varies(self, tensor: TensorView) -> bool:
         """Whether the elements of a tensor differ between rows."""
@@ -214,7 +213,7 @@ class GpuFacts(NestFacts):
         size = math.gcd(MOST_NEIGHBOURS, fast.extent)
         while size > 1:
             places, ranges = self.trial_places(fast, size)
-            statements = trial(self.fusion, self.nest, self.buffers, self.layouts, places, ranges)
+            statements = self.trial(places, ranges)
             found = [a for a in accesses(statements, "v") if a.step == 1]
             least = min((a.buffer.dtype.itemsize for a in found), default=ACCESS_BYTES)
             if size * least <= ACCESS_BYTES and all(
@@ -288,8 +287,8 @@ class GpuFacts(NestFacts):
             return None
         if len(nest.reduced) != 1 or fast.extent < _DIVIDED_FROM:
             return None
-        given, ranges = (self.fusion, nest, self.buffers, self.layouts), self.ranges()
-        found = list(accesses(at_one_point(*given), fast.name))
+        ranges = self.ranges()
+        found = list(accesses(self.at_one_point(), fast.name))
         near = [a.buffer for a in found if a.step == 1]
         named = {tv.name: tv for tv in nest.index}
         lead = named.get(max(near, key=lambda b: b.size * b.dtype.itemsize).name) if near else None
@@ -303,7 +302,7 @@ class GpuFacts(NestFacts):
         while size > plain:
             reach = {"first": (0, self.buffers[lead.name].size // size), "chunk": (0, fast.extent // size + 1)}
             places = {fast.name: (index_var("first") + index_var("chunk")) * size + index_var("v") - start}
-            tried = accesses(trial(*given, places, {**ranges, **reach, "v": (0, size - 1)}), "v")
+            tried = accesses(self.trial(places, {**ranges, **reach, "v": (0, size - 1)}), "v")
             moving = [a for a in tried if a.step]
             large = [a for a in moving if a.buffer.size * a.buffer.dtype.itemsize * SMALL >= largest]
             least = min((a.buffer.dtype.itemsize for a in large), default=ACCESS_BYTES)
@@ -389,7 +388,7 @@ class GpuFacts(NestFacts):
             chunk, v = index_var("chunk"), index_var("v")
             ranges = {"chunk": (0, max(-(-count // size) - 1, 0)), "v": (0, size - 1)}
             places = flattened(self.nest.kept, chunk * size + v, ranges)
-            return trial(self.fusion, self.nest, self.buffers, self.layouts, places, ranges)
+            return self.trial(places, ranges)
 
         width = best_width(one, "v")
         # A partial last chunk needs separate code, which is not worthwhile for few elements.
@@ -428,7 +427,7 @@ class GpuFacts(NestFacts):
         part, chunk, v = index_var("part"), index_var("chunk"), index_var("v")
         ranges = {"part": (0, 1), "chunk": (0, distance // vector - 1), "v": (0, vector - 1)}
         places = flattened(self.nest.kept, part * distance + chunk * vector + v, ranges)
-        statements = trial(self.fusion, self.nest, self.buffers, self.layouts, places, ranges)
+        statements = self.trial(places, ranges)
         read = [a.buffer for a in accesses(statements, "v") if a.step == 1 and a.buffer.role is not Role.OUTPUT]
         among = frozenset({"chunk", "v"})
         common = [a.buffer for a in accesses(statements, "v", among=among) if a.step == 1]

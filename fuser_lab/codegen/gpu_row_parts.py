@@ -91,7 +91,7 @@ class PartedRowNest(RowNest):
             row, part = self._quotient(unit, split), self._remainder(unit, split)
             places = self._flat(self._nest.kept, row)
             self._totals_of_parts(row, places, number)
-            needed = inputs_needed(self._fusion, nest, self._buffers, self._layouts, self._levels, number, ())
+            needed = inputs_needed(self._facts, number, ())
             fetched = {tv: width for tv in needed if (width := self._width_of(tv, self._fast))}
             words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in fetched}
             both = self._moments if number == 0 else None

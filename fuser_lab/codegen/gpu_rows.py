@@ -497,7 +497,7 @@ class RowNest(ClusterRows):
         """Write one pass over one section in rounds of a few steps, with the loads of a round before its values."""
         values = self._values
         saved = self._saved if section.kept else ()
-        needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, number, saved)
+        needed = inputs_needed(self._facts, number, saved)
         fetched = {
             tv: width for tv in needed if tv not in self._ahead and (width := self._width_of(tv, self._fast))
         }

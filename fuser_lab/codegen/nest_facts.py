@@ -1,18 +1,18 @@
 """The facts about one nest of loops by which its schedule is chosen: its axes, passes and accesses to memory."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from fuser_lab.codegen.index_math import linear
-from fuser_lab.codegen.kernel_ir import Buffer
+from fuser_lab.codegen.index_math import Ranges, linear
+from fuser_lab.codegen.kernel_ir import Buffer, Statement
 from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.nests import Axis, Nest, even_run, fastest_is_reduced
+from fuser_lab.codegen.nests import Axis, Nest, at_one_point, even_run, fastest_is_reduced, trial
 from fuser_lab.codegen.values import level_of
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
-from fuser_lab.ir.term import Var
+from fuser_lab.ir.term import Term, Var
 from fuser_lab.schedule.state import Space
 
 
@@ -40,6 +40,8 @@ class NestFacts:
     layouts: Mapping[TensorView, Layout]
     device: Device = DEFAULT
     column_sums: tuple[Expr, ...] = ()
+    # What each pass needs, once `persistence` has computed it.
+    needs: dict[tuple[object, ...], frozenset[TensorView]] = field(init=False, default_factory=dict, repr=False)
 
     @cached_property
     def levels(self) -> Mapping[Val, int]:
@@ -122,6 +124,14 @@ class NestFacts:
         if not all(isinstance(atom, Var) for atom, _ in form.parts):
             return None
         return {atom.name: step for atom, step in form.parts if isinstance(atom, Var)}
+
+    def trial(self, places: Mapping[str, Term], ranges: Ranges) -> tuple[Statement, ...]:
+        """Return the statements of the nest at one point, without loops, to inspect its accesses."""
+        return trial(self.fusion, self.nest, self.buffers, self.layouts, places, ranges)
+
+    def at_one_point(self) -> tuple[Statement, ...]:
+        """Return the statements of the nest at one point, whose indices are the axis variables."""
+        return at_one_point(self.fusion, self.nest, self.buffers, self.layouts)
 
     def ranges(self) -> dict[str, tuple[int, int]]:
         """Return the smallest and the largest value of each axis."""

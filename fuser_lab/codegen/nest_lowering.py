@@ -85,8 +85,7 @@ class NestLowering:
 
     def _chosen_saved(self) -> tuple[Saved, ...]:
         """Return the values of a row that are kept between passes."""
-        return choose_saved(
-            self._fusion, self._nest, self._buffers, self._layouts, self._levels, self._passes,
+        return choose_saved(self._facts,
         )
 
     def _results_read_back(self) -> tuple[TensorView, ...]:
@@ -99,7 +98,7 @@ class NestLowering:
             if self._levels.get(tv, 0) < self._passes - 1 and tv not in kept and self._is_stored(tv)
             and not tv.dtype.is_float8
             and (self._facts.steps(tv) or {}).get(self._nest.reduced[-1].name) == 1
-            and reads_several(self._fusion, self._nest, self._buffers, self._layouts, tv)
+            and reads_several(self._facts, tv)
         )
 
     def _is_stored(self, tensor: TensorView) -> bool:

@@ -42,11 +42,6 @@ class Nest:
     scans: tuple[Expr, ...] = ()  # along the only reduced axis of a nest without reductions, in the fusion's order
     # Statements at one point in axis variables, if they were written to sort the axes; see `at_one_point`.
     written: tuple[Statement, ...] | None = field(default=None, repr=False, compare=False)
-    # What passes over the nest need, once `persistence` has found it. A nest belongs to one fusion with its buffers and
-    # layouts, from which the rest follows.
-    needs: dict[tuple[object, ...], frozenset[TensorView]] = field(
-        init=False, default_factory=dict, repr=False, compare=False,
-    )
 
     @property
     def axes(self) -> tuple[Axis, ...]:

@@ -7,7 +7,7 @@ from math import prod
 from fuser_lab.codegen.index_math import Ranges, linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import Load, Store, terms_of, walk
 from fuser_lab.codegen.nest_facts import NestFacts
-from fuser_lab.codegen.nests import Axis, at_one_point, flattened
+from fuser_lab.codegen.nests import Axis, flattened
 from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
@@ -85,7 +85,7 @@ def _merged(facts: NestFacts) -> tuple[tuple[Axis, ...], dict[str, tuple[Axis, .
     ranges = facts.ranges()
     bound: set[str] = set()  # axes that occur in conditions, quotients or remainders
     walks: list[dict[str, int]] = []
-    for statement in walk(at_one_point(facts.fusion, facts.nest, facts.buffers, facts.layouts)):
+    for statement in walk(facts.at_one_point()):
         positions = [statement.position] if isinstance(statement, Store) else []
         for root in terms_of(statement):
             positions += [term.position for term in root.walk() if isinstance(term, Load)]
