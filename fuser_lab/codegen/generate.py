@@ -8,6 +8,7 @@ from fuser_lab.codegen.accurate import corrections
 from fuser_lab.codegen.decompose import decompose, welford_of
 from fuser_lab.codegen.emitter import Place
 from fuser_lab.codegen.kernel_ir import Kernel
+from fuser_lab.codegen.kernel_plan import EVALUATED, KernelPlan
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.pipeline import lower, planned, printed
 from fuser_lab.codegen.request import KernelRequest
@@ -19,9 +20,6 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ir.transform import ScheduledFusion
 from fuser_lab.schedule.parameters import NestChoice
 from fuser_lab.targets import names, with_blocks
-
-EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
-"""The schedulers whose segments have no kernels."""
 
 # Per tensor input: strides in elements or a layout, and alignment in bytes.
 Layouts = tuple[tuple[tuple[int, ...] | Layout, int], ...]
@@ -73,8 +71,10 @@ def _has_kernels(fusion: Fusion) -> bool:
     return True
 
 
-def generate(request: KernelRequest) -> GeneratedKernel:
+def generate(request: KernelRequest, plan: KernelPlan | None = None) -> GeneratedKernel:
     """Return the kernel of a segment, scheduled by the heuristics and parameters set by hand, or by transforms.
+
+    ``plan`` is the request's planned kernel, if that is at hand (`fuser_lab.codegen.pipeline.planned`).
 
     Raises
     ------
@@ -84,7 +84,7 @@ def generate(request: KernelRequest) -> GeneratedKernel:
         If the segment has no kernel, with the reason.
     """
     _check(request)
-    kernel = lower(request)
+    kernel = lower(request, plan)
     if request.loops:
         return _generated(kernel)
     served, renamed = corrections(decompose(request.fusion)), welford_of(request.fusion)
@@ -100,9 +100,6 @@ def schedules_of(request: KernelRequest) -> tuple[NestChoice, ...]:
 
 
 def _check(request: KernelRequest) -> None:
-    if request.scheduler in EVALUATED:
-        msg = f"a segment of {request.scheduler.value} has no kernel, because the array library evaluates it."
-        raise CodegenError(msg)
     if request.target not in names():
         msg = f"unknown target {request.target!r}; choose from {', '.join(map(repr, names()))}."
         raise CodegenError(msg)

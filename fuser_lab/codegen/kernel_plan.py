@@ -33,6 +33,9 @@ from fuser_lab.schedule.parameters import Chooser, NestChoice
 from fuser_lab.schedule.state import Refused, Style
 from fuser_lab.targets import target_of
 
+EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
+"""The schedulers whose segments have no kernels."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -117,6 +120,9 @@ def plan_of(fusion: Fusion, request: KernelRequest, chooser: Chooser, *, counts:
     scheduler = request.scheduler
     if scheduler is None:
         msg = "a segment that no scheduler accepts has no kernel."
+        raise CodegenError(msg)
+    if scheduler in EVALUATED:
+        msg = f"a segment of {scheduler.value} has no kernel, because the array library evaluates it."
         raise CodegenError(msg)
     inputs = fusion.tensor_inputs
     computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in inputs)

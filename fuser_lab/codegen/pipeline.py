@@ -1,8 +1,7 @@
 """The way from a request to the source of its kernel, in steps that can be looked at one by one."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from hashlib import sha256
 from typing import TypeVar
 
@@ -31,10 +30,11 @@ Made = Fusion | tuple[Nest, ...] | tuple[Space, ...] | tuple[NestChoice, ...] | 
 """What a step from a request to source makes."""
 
 
-def steps_of(request: KernelRequest) -> Iterator[tuple[str, Made]]:
+def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator[tuple[str, Made]]:
     """Yield the name of each step from a request to source, and what it makes.
 
-    A step is computed when it is asked for; `text_of` prints what it makes.
+    A step is computed when it is asked for; `text_of` prints what it makes. ``plan`` is the request's `planned` kernel
+    if that is at hand: what showed its schedules showed the objects that the writers then receive.
 
     - ``decompose``, ``accurate``, ``sums_of_rows``: the ops of the segment as kernels compute them
     - ``nests``: the loop nests that compute its outputs, one after another
@@ -56,7 +56,7 @@ def steps_of(request: KernelRequest) -> Iterator[tuple[str, Made]]:
         yield "accurate", fusion
         fusion = with_sums_of_rows(fusion)
         yield "sums_of_rows", fusion
-        plan = _planned(_Rewritten(request, fusion))
+        plan = plan or plan_of(fusion, request, _chooser(request))
         yield "nests", tuple(nest.facts.nest for nest in plan.nests)
         yield "space", tuple(nest.facts.space for nest in plan.nests)
         yield "schedule", plan.choices
@@ -79,40 +79,8 @@ def text_of(made: Made) -> str:
 
 
 def planned(request: KernelRequest) -> KernelPlan:
-    """Return the nests of a segment's kernel with their schedules, which is not written.
-
-    Equal requests in succession have the same plan: what shows a schedule shows the object that the writer receives.
-    """
-    return _planned(_Rewritten(request, with_sums_of_rows(accurate(decompose(request.fusion)))))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rewritten:
-    """A request with its ops as kernels compute them; equal if the requests are, names included."""
-
-    request: KernelRequest
-    fusion: Fusion
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        fusion = self.request.fusion
-        made = (value.name for expr in fusion.exprs for value in expr.outputs)
-        return (self.request.function, *(value.name for value in fusion.inputs), *made)
-
-    def __eq__(self, other: object) -> bool:
-        """Compare requests with their names."""
-        if not isinstance(other, _Rewritten):
-            return NotImplemented
-        return self.request == other.request and self._names == other._names
-
-    def __hash__(self) -> int:
-        """Return the hash of the request."""
-        return hash(self.request)
-
-
-@lru_cache(maxsize=32)  # a view of a segment asks for its source, its parameters and its schedule in turn
-def _planned(rewritten: _Rewritten) -> KernelPlan:
-    return plan_of(rewritten.fusion, rewritten.request, _chooser(rewritten.request))
+    """Return the nests of a segment's kernel with their schedules, which is not written."""
+    return plan_of(with_sums_of_rows(accurate(decompose(request.fusion))), request, _chooser(request))
 
 
 def _chooser(request: KernelRequest) -> Chooser:
@@ -140,9 +108,9 @@ def printed(kernel: Kernel) -> Source:
     return source
 
 
-def lower(request: KernelRequest) -> Kernel:
+def lower(request: KernelRequest, plan: KernelPlan | None = None) -> Kernel:
     """Return the Kernel IR of a segment, which takes sizes as arguments; errors are those of its steps."""
-    return next(made for name, made in steps_of(request) if name == "sizes" and isinstance(made, Kernel))
+    return next(made for name, made in steps_of(request, plan) if name == "sizes" and isinstance(made, Kernel))
 
 
 def lower_within(request: KernelRequest, most: int) -> Kernel | MovesMore:
