@@ -226,7 +226,8 @@ def _proposed(
         raise ScheduleError(msg)
     values = tuple((name, getattr(proposal, name)) for name in sorted(names))
     differ = tuple((name, value) for name, value in values if value != getattr(chosen, name))
-    schedule, problem = changed(space, target, chosen, differ, names)
+    # Values that follow from others are those of the heuristics if nothing differs.
+    schedule, problem = changed(space, target, chosen, differ, names) if differ else (chosen, "")
     if problem:
         msg = f"propose: {problem}."
         raise ScheduleError(msg)

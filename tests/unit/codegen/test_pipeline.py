@@ -1,7 +1,11 @@
 """A request passes through named steps to source, and decides which kernels are the same."""
 
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -163,3 +167,35 @@ def test_a_segment_shows_the_schedule_that_its_writer_receives(target: str) -> N
             assert params[0] is kernel.nests[0]
             assert params[0].schedule is kernel.phases[0].schedule
         assert params[0].is_changed is (shown is not plan)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("style", STYLES)
+def test_a_scheduler_that_proposes_the_default_has_the_same_kernel(style: str, target: str) -> None:
+    record, shapes, scheduler, _ = STYLES[style]
+    request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target=target)
+    assert lower(replace(request, propose=Heuristics().propose)) == lower(request)
+
+
+@pytest.mark.parametrize(("target", "counts"), [("cuda", (36, 5)), ("cpu", (30, 3))])
+def test_the_files_that_a_row_sum_passes_are_listed_in_the_design(target: str, counts: tuple[int, int]) -> None:
+    record, shapes, scheduler, _ = STYLES["rows"]
+    request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target=target)
+    package, files = Path(fl.__file__).parent, set[Path]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            files.add(Path(frame.f_code.co_filename))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        generate(request)
+    finally:
+        sys.setprofile(before)
+    passed = {room: {file.stem for file in files if file.parent == package / room} for room in ("codegen", "schedule")}
+    assert tuple(map(len, passed.values())) == counts, "docs/design.md has the counts and the list"
+    design = (package.parent / "docs" / "design.md").read_text()
+    listed = design[design.index("On its way to source, a row sum"):design.index("**A schedule is shown as")]
+    assert set().union(*passed.values()) <= set(re.findall(r"`(\w+)`", listed))
+    assert all(str(count) in listed.partition("\n\n")[0] for count in counts)
