@@ -64,12 +64,8 @@ class BackwardNest(RowNest):
         return -(-self._row_groups // self._row_lanes)
 
     def _inputs(self) -> list[TensorView]:
-        found: dict[TensorView, None] = {}
-        for number in range(self._passes):
-            needed = inputs_needed(self._facts, number, self._saved,
-            )
-            found |= dict.fromkeys(needed)
-        return list(found)
+        needed = (inputs_needed(self._facts, number, self._saved) for number in range(self._passes))
+        return list(dict.fromkeys(tensor for tensors in needed for tensor in tensors))
 
     def phases(self) -> Iterator[Phase]:
         """Yield the phase that iterates over the rows and stores the parts of column sums."""

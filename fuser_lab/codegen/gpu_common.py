@@ -39,18 +39,16 @@ from fuser_lab.schedule.state import Evict, LoopSchedule, Style
 class GpuReductions(NestLowering):
     """Writes the parts that `RowNest` and `ColumnNest` share."""
 
+    _facts: GpuFacts
     _lane: Var | None = None  # number of the thread among those of its block that share a row or are adjacent
     _place: Term | None = None  # number of the thread in its cluster
     _begin: tuple[Term, Term] | None = None  # the access in which such a row begins, and the position of its beginning
     _inside: Term | None = None  # whether values are folded; None if all are
     _early = True  # whether inputs of later passes may be loaded with the first pass
 
-    _facts: GpuFacts
-
     def _chosen_saved(self) -> tuple[Saved, ...]:
-        return rows_kept(self._facts,
-            values=self.schedule.values, early=self._early and self.schedule.constants,
-        )
+        early = self._early and self.schedule.constants
+        return rows_kept(self._facts, values=self.schedule.values, early=early)
 
     def _phase(self, write: Callable[[], Launch], suffix: str = "") -> Phase:
         phase = super()._phase(write, suffix)

@@ -109,8 +109,7 @@ class KeptColumnNest(ColumnNest):
         """Write what a pass computes from the rows of a thread, loads first."""
         nest, values, width = self._nest, self._values, self.schedule.vector
         before = dict(values.given)
-        needed = inputs_needed(self._facts, number, self._saved,
-        )
+        needed = inputs_needed(self._facts, number, self._saved)
         widths = {tv: self._width_of(tv, nest.kept[-1]) for tv in needed}
         here = {tv: words.get(tv) or self._room(tv, "next") for tv, size in widths.items() if size}
         if here:

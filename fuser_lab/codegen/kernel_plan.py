@@ -264,17 +264,18 @@ class _Planner:
             # Totals that are needed at positions other than where they are computed go through memory.
             together = (*results, *_computed_with(part.fusion, results))
             among = results if set(together) >= set(part.fusion.outputs) else together
-            nests = self._one_after_another(part, among, number, self._nests)
+            nests = self._one_after_another(part, among, number, notes, self._nests)
         if isinstance(nests, Refused) or not nests or not self._counts:
             return nests
         return (replace(nests[0], least=(least + part.waiting, *nests[0].least)), *nests[1:])
 
     def _one_after_another(
-        self, part: _Part, results: tuple[TensorView, ...], number: int, plan_rest: Callable[[_Part, int], _Nests],
+        self, part: _Part, results: tuple[TensorView, ...], number: int, notes: Sequence[str],
+        plan_rest: Callable[[_Part, int], _Nests],
     ) -> _Nests:
         """Return the nests that compute some results, then those that read them from memory."""
         first, rest = part.through_memory(results)
-        before = self._nests(replace(first, waiting=part.waiting + self._least(rest)), number)
+        before = self._nests(replace(first, waiting=part.waiting + self._least(rest)), number, notes)
         if isinstance(before, Refused):
             return before
         after = plan_rest(rest, number + len(before))
@@ -316,7 +317,7 @@ class _Planner:
         results = self._computed_together(part) or _first_reductions(part.fusion)
         if not results or set(results) >= set(part.fusion.outputs):
             return self._nests(part, number, notes)
-        return self._one_after_another(part, results, number, self._separate_passes)
+        return self._one_after_another(part, results, number, notes, self._separate_passes)
 
     def _computed_together(self, part: _Part) -> tuple[TensorView, ...]:
         """Return a maximum and a sum of exponentials of the same columns, if they can be computed in one pass."""

@@ -85,8 +85,7 @@ class NestLowering:
 
     def _chosen_saved(self) -> tuple[Saved, ...]:
         """Return the values of a row that are kept between passes."""
-        return choose_saved(self._facts,
-        )
+        return choose_saved(self._facts)
 
     def _results_read_back(self) -> tuple[TensorView, ...]:
         """Return the results that a pass stores and a later one reads, because computing them again reads more."""
