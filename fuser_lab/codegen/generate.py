@@ -74,7 +74,7 @@ def _has_kernels(fusion: Fusion) -> bool:
 def generate(request: KernelRequest, plan: KernelPlan | None = None) -> GeneratedKernel:
     """Return the kernel of a segment, scheduled by the heuristics and parameters set by hand, or by transforms.
 
-    ``plan`` is the request's planned kernel, if that is at hand (`fuser_lab.codegen.pipeline.planned`).
+    ``plan`` is the planned kernel of the request, if a caller has it (`fuser_lab.codegen.pipeline.planned`).
 
     Raises
     ------

@@ -33,8 +33,8 @@ Made = Fusion | tuple[Nest, ...] | tuple[Space, ...] | tuple[NestChoice, ...] | 
 def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator[tuple[str, Made]]:
     """Yield the name of each step from a request to source, and what it makes.
 
-    A step is computed when it is asked for; `text_of` prints what it makes. ``plan`` is the request's `planned` kernel
-    if that is at hand: what showed its schedules showed the objects that the writers then receive.
+    A step is computed when it is asked for; `text_of` prints what it makes. ``plan`` is the `planned` kernel of the
+    request, if a caller has it: the writers then receive the schedules that the caller shows.
 
     - ``decompose``, ``accurate``, ``sums_of_rows``: the ops of the segment as kernels compute them
     - ``nests``: the loop nests that compute its outputs, one after another
