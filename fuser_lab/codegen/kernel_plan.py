@@ -376,7 +376,11 @@ class _Planner:
             fusion=part.fusion, nest=nest, buffers=part.buffers, layouts=part.layouts, device=request.device,
             column_sums=column_sums,
         )
-        choice = self._chooser.choice(number, facts.space, notes)
+        try:
+            space = facts.space
+        except CodegenError as error:  # along merged axes, a value may be needed where its reduction is not available
+            return Refused(str(error))
+        choice = self._chooser.choice(number, space, notes)
         if isinstance(choice, Refused):
             return choice
         name = request.function if number == 0 else f"{request.function}_{number}"
