@@ -177,6 +177,19 @@ def test_a_scheduler_that_proposes_the_default_has_the_same_kernel(style: str, t
     assert lower(replace(request, propose=Heuristics().propose)) == lower(request)
 
 
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_sums_that_are_needed_at_other_positions_go_through_memory(target: str) -> None:
+    def record(fd: Any, x: Any, y: Any) -> Any:
+        z = fd.ops.mul(y, fd.ops.sub(x, fd.ops.sum(x, [3], keepdim=True)))
+        turned = fd.ops.permute(fd.ops.permute(z, [0, 3, 1, 2]), [0, 2, 3, 1])
+        return fd.ops.reshape(fd.ops.set(turned), [2 * 7 * 7, 32]), fd.ops.stride_order(z, [3, 1, 0, 2])
+
+    fusion = build(record, [(2, 7, 7, 32)] * 2, D.Float)
+    kernel = lower(KernelRequest(fusion=fusion, scheduler=S.INNER_PERSISTENT, target=target))
+    assert [len(choice.space.reduced) for choice in kernel.nests] == [1, 0]
+    assert [buffer.name for buffer in kernel.workspace] == ["T2_whole"]
+
+
 @pytest.mark.parametrize(("target", "counts"), [("cuda", (36, 5)), ("cpu", (30, 3))])
 def test_the_files_that_a_row_sum_passes_are_listed_in_the_design(target: str, counts: tuple[int, int]) -> None:
     record, shapes, scheduler, _ = STYLES["rows"]
