@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
-from fuser_lab.codegen.cpu_tiles import CpuTiles, blocks_up, by_registers
+from fuser_lab.codegen.cpu_tiles import blocks_up, by_registers
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Role, Store, Transpose
-from fuser_lab.codegen.nest_lowering import Fold, Places, Walking
+from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, Walking
 from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
@@ -54,7 +54,7 @@ class _RowOfBand:
     first: Term
 
 
-class CpuBands(CpuTiles):
+class CpuBands(NestLowering):
     """Writes rows in bands."""
 
     _row_of_band: _RowOfBand | None = None
@@ -69,7 +69,7 @@ class CpuBands(CpuTiles):
         found = []
         inputs = [tv for tv in nest.index if tv in self._fusion.inputs and tv.numel]
         for tensor in inputs:
-            steps = self._steps(tensor) or {}
+            steps = self._facts.steps(tensor) or {}
             fast = steps.get(kept) == 1 and steps.get(reduced, 0) > 1
             if fast and tensor.nbytes * SMALL >= max(tv.nbytes for tv in inputs):
                 found.append(tensor)

@@ -5,22 +5,23 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from fuser_lab.codegen.cpu_bands import CpuBands
+from fuser_lab.codegen.cpu_facts import UNROLLED
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import Ranges, simplify, thresholds, variables
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Statement, Store, terms_of, walk
-from fuser_lab.codegen.nest_lowering import Fold, Places, base_name, extent_of
-from fuser_lab.codegen.nests import flattened, trial
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Phase, Role, Statement, Store, terms_of, walk
+from fuser_lab.codegen.nest_facts import extent_of
+from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
+from fuser_lab.codegen.nests import flattened
 from fuser_lab.codegen.persistence import CALLED, calls_functions, constant_along, shared_along
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, apply, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import PARTIAL_ELEMENTS, PARTIAL_ROWS
+from fuser_lab.schedule.state import Style
 
 CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
-LANES = 8
-NARROW = 4  # elements of a window along memory, up to which vectors of neighbouring windows share cache lines
 FEW_RUNS = 8  # of a row, from which running values of its elements are worth combining once
 MOST_SECTIONS = 6
 SHORTEST_RUN = 4  # elements of a loop over the last digit
@@ -30,26 +31,25 @@ SHORT_ROUNDED_ROW = 512  # the same, if results are rounded to fewer bits than t
 VECTOR = 8  # elements from which the compiler makes vectors of a row's elements, and not of several rows
 STAGED_ROWS = 64
 IN_ONE_INSTRUCTION = frozenset({"ceil", "floor", "round", "rsqrt", "sqrt", "trunc"})
-UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 
 
 class CpuNest(CpuBands):
     """Writes nests for the CPU."""
 
-    def _walks_rows(self) -> bool:
-        """Whether an iteration reduces along memory; instead, each lane reduces one window of a pool."""
-        kept, reduced = self._nest.kept, self._nest.reduced
-        is_pool = (
-            self._passes == 1 and bool(kept) and len(reduced) > 1 and kept[-1].extent >= LANES
-            and reduced[-1].extent <= NARROW and extent_of(reduced) <= UNROLLED
-        )
-        return super()._walks_rows() and not is_pool
-
-    def _columns(self) -> Launch:
-        return self._lanes() if self.space.depth <= UNROLLED and self._passes == 1 else self._blocks()
-
-    def _lane_parts(self) -> Launch:
-        return self._blocks()
+    def phases(self) -> Iterator[Phase]:
+        """Yield one phase, or two if reductions are cut into parts."""
+        style = self.schedule.style
+        if style is Style.ELEMENTS:
+            yield self._phase(self._elements)
+        elif self._parts:
+            # Several passes over a row are one phase, so only single passes are cut.
+            yield self._phase(self._row_parts if style is Style.ROWS else self._blocks, "_parts")
+            yield self._phase(self._rows if style is Style.ROWS else self._lanes, "_total")
+        elif style is Style.ROWS:
+            yield self._phase(self._rows)
+        else:
+            is_short = self.space.depth <= UNROLLED and self._passes == 1
+            yield self._phase(self._lanes if is_short else self._blocks)
 
     def _elements(self) -> Launch:
         values, outer, run = self._values, self._kept_outer, self._kept_run
@@ -82,11 +82,10 @@ class CpuNest(CpuBands):
 
     def _staged(self, length: int) -> tuple[TensorView, ...]:
         """Return the values of short rows whose mathematical functions are computed for many rows, to fill vectors."""
-        given = self._fusion, self._nest, self._buffers, self._layouts
         if length > SHORT_ROW:
             return ()
-        shared = shared_along(*given, self._levels, self._kept_run)
-        return tuple(tensor for tensor in shared if calls_functions(*given, tensor))
+        shared = shared_along(self._facts, self._kept_run)
+        return tuple(tensor for tensor in shared if calls_functions(self._facts, tensor))
 
     def _in_stages(self, stack: ExitStack, staged: Sequence[TensorView], count: int, length: int) -> None:
         """Write rows in blocks: first the staged values of all rows of a block, then the rows."""
@@ -137,7 +136,7 @@ class CpuNest(CpuBands):
     def _tried(self, places: Places, ranges: Ranges) -> tuple[Statement, ...]:
         """Return the statements of one iteration of the innermost loop."""
         inside = {**places, **flattened(self._kept_run, index_var("j"), ranges)}
-        return tuple(walk(trial(self._fusion, self._nest, self._buffers, self._layouts, inside, ranges)))
+        return tuple(walk(self._facts.trial(inside, ranges)))
 
     def _rows(self) -> Launch:
         values, count, grain = self._values, self.space.rows, self.schedule.grain
@@ -167,9 +166,8 @@ class CpuNest(CpuBands):
 
     def _staged_in_rows(self, number: int) -> tuple[TensorView, ...]:
         """Return the values of a whole row that a pass needs and whose functions are computed for many rows."""
-        given = self._fusion, self._nest, self._buffers, self._layouts
-        found = constant_along(*given, self._levels, number) if number else ()
-        return tuple(tensor for tensor in found if calls_functions(*given, tensor, self._slow))
+        found = constant_along(self._facts, number) if number else ()
+        return tuple(tensor for tensor in found if calls_functions(self._facts, tensor, self._slow))
 
     @property
     def _slow(self) -> Collection[str]:
@@ -188,9 +186,8 @@ class CpuNest(CpuBands):
         longest = SHORT_ROUNDED_ROW if self._rounds_elements else SHORT_ROW
         if not VECTOR <= self.space.depth <= longest or self._parts:
             return False
-        given = self._fusion, self._nest, self._buffers, self._layouts
         return any(map(self._staged_in_rows, range(self._passes))) or any(
-            calls_functions(*given, tensor, self._slow) for tensor in self._nest.rows
+            calls_functions(self._facts, tensor, self._slow) for tensor in self._nest.rows
         )
 
     def _rows_in_stages(self, group: Term) -> None:
@@ -298,9 +295,8 @@ class CpuNest(CpuBands):
     def _walk_parts(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
         return {}, self._loop(stack, "part", self.schedule.split, ParallelType.serial)
 
-    def _row_parts(self, number: int) -> Launch:
+    def _row_parts(self) -> Launch:
         """Write the first phase of reductions cut into parts; the longest loop of a row is cut."""
-        assert number == 0  # several passes over a row are one phase on the CPU
         values, split = self._values, self.schedule.split
         outer, run = extent_of(self._reduced_outer), extent_of(self._reduced_run)
         with ExitStack() as stack:
@@ -434,7 +430,7 @@ class CpuNest(CpuBands):
     ) -> None:
         """Compute what all rows share in a pass, and is expensive, once for each column."""
         values, nest, run, (first, last) = self._values, self._nest, extent_of(self._kept_run), columns
-        shared = constant_along(self._fusion, nest, self._buffers, self._layouts, self._levels, number)
+        shared = constant_along(self._facts, number)
         new = {
             tv: Buffer(name=f"{tv.name}_columns", dtype=tv.dtype.compute, size=self.schedule.tile, role=Role.SCRATCH)
             for tv in shared if tv not in held

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Launch, Load, Scan, Scope, Store
-from fuser_lab.codegen.nest_lowering import Places, extent_of
+from fuser_lab.codegen.nest_facts import extent_of
+from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.scan_lowering import Running, ScanLowering
 from fuser_lab.ir.term import Apply, Term, cast, index
 from fuser_lab.ir.transform import ParallelType

@@ -8,21 +8,19 @@ through vector registers, in blocks of `TRANSPOSED` rows and columns.
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
+from fuser_lab.codegen.cpu_facts import CpuFacts
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Role, Store, Transpose
-from fuser_lab.codegen.nest_lowering import Places
+from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Phase, Role, Store, Transpose
+from fuser_lab.codegen.nest_lowering import NestLowering, Places
 from fuser_lab.codegen.nests import Axis, flattened
-from fuser_lab.codegen.persistence import inputs_needed, is_scalar
-from fuser_lab.codegen.transposed import TiledAxes, TransposingNest
+from fuser_lab.codegen.transposed import TiledAxes
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Term, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.loops import PARTIAL_ADDITIONS
-from fuser_lab.schedule.state import Space
 
 _MOVED = frozenset({DataType.BFloat16, DataType.Half})
 _PADDING = 4  # padding elements between the rows of a tile, so that a column does not map to one set of the cache
@@ -64,24 +62,17 @@ def blocks_up(count: int) -> int:
     return -(-count // TRANSPOSED) * TRANSPOSED
 
 
-class CpuTiles(TransposingNest):
+class CpuTiles(NestLowering):
     """Writes nests in which some tensors are transposed."""
 
-    def _space(self) -> Space:
-        space = super()._space()
-        if self._nest.reductions and not self._inner_reduced and self._passes > 1:
-            first = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
-            space = replace(space, read_bytes=sum(tv.dtype.itemsize for tv in first))
-        if self._inner_reduced and space.depth > PARTIAL_ADDITIONS:
-            space = replace(space, scalar=is_scalar(self._fusion, self._nest, self._buffers, self._layouts))
-        self._tiled = tiled = self._found()
-        if tiled is None:
-            return space
-        size = max(tv.dtype.compute.itemsize for tv in (*tiled.inputs, *tiled.outputs))
-        return replace(space, transposed=(tiled.across.extent, tiled.along.extent), itemsize=size)
+    _facts: CpuFacts
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the only phase."""
+        yield self._phase(self._tiles)
 
     def _tiles(self) -> Launch:
-        tiled, values, side = self._tiled, self._values, self.schedule.tile
+        tiled, values, side = self._facts.tiled, self._values, self.schedule.tile
         assert tiled is not None
         over, down = -(-tiled.along.extent // side), -(-tiled.across.extent // side)
         count = over * down * prod(a.extent for a in tiled.others)
@@ -159,7 +150,7 @@ class CpuTiles(TransposingNest):
         return tuple(sorted(tiled.others, key=lambda axis: -shortest[axis]))
 
     def _steps_of(self, tiled: TiledAxes, tensor: TensorView) -> dict[Axis, int] | None:
-        steps = self._steps(tensor)
+        steps = self._facts.steps(tensor)
         return None if steps is None else {a: abs(steps.get(tiled.parts[a.name][-1].name, 0)) for a in tiled.axes}
 
     def _run(self, tiled: TiledAxes, strides: Mapping[Axis, int]) -> int:
@@ -190,7 +181,7 @@ class CpuTiles(TransposingNest):
     @contextmanager
     def _each(self, known: Places, slow: _Side, fast: _Side) -> Iterator[tuple[Places, Mapping[Axis, Term]]]:
         """Open loops over a tile; yield the position in the nest, and the position in the tile by axis."""
-        tiled, values = self._tiled, self._values
+        tiled, values = self._facts.tiled, self._values
         assert tiled is not None
         with ExitStack() as stack:
             places = dict(known)
@@ -202,4 +193,4 @@ class CpuTiles(TransposingNest):
                 )
                 places[side.axis.name] = at
                 slots[side.axis] = at - side.first
-            yield self._spread(places), slots
+            yield tiled.spread(places, values.scope.ranges), slots

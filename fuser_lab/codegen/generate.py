@@ -8,8 +8,9 @@ from fuser_lab.codegen.accurate import corrections
 from fuser_lab.codegen.decompose import decompose, welford_of
 from fuser_lab.codegen.emitter import Place
 from fuser_lab.codegen.kernel_ir import Kernel
+from fuser_lab.codegen.kernel_plan import EVALUATED, KernelPlan
 from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.pipeline import lower, printed
+from fuser_lab.codegen.pipeline import lower, planned, printed
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
 from fuser_lab.cost.verdict import SchedulerType
@@ -17,10 +18,8 @@ from fuser_lab.definition.scheduling import RULES
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.transform import ScheduledFusion
+from fuser_lab.schedule.parameters import NestChoice
 from fuser_lab.targets import names, with_blocks
-
-EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
-"""The schedulers whose segments have no kernels."""
 
 # Per tensor input: strides in elements or a layout, and alignment in bytes.
 Layouts = tuple[tuple[tuple[int, ...] | Layout, int], ...]
@@ -72,8 +71,10 @@ def _has_kernels(fusion: Fusion) -> bool:
     return True
 
 
-def generate(request: KernelRequest) -> GeneratedKernel:
+def generate(request: KernelRequest, plan: KernelPlan | None = None) -> GeneratedKernel:
     """Return the kernel of a segment, scheduled by the heuristics and parameters set by hand, or by transforms.
+
+    ``plan`` is the planned kernel of the request, if a caller has it (`fuser_lab.codegen.pipeline.planned`).
 
     Raises
     ------
@@ -82,17 +83,26 @@ def generate(request: KernelRequest) -> GeneratedKernel:
     CodegenError
         If the segment has no kernel, with the reason.
     """
-    if request.scheduler in EVALUATED:
-        msg = f"a segment of {request.scheduler.value} has no kernel, because the array library evaluates it."
-        raise CodegenError(msg)
-    if request.target not in names():
-        msg = f"unknown target {request.target!r}; choose from {', '.join(map(repr, names()))}."
-        raise CodegenError(msg)
-    kernel = lower(request)
+    _check(request)
+    kernel = lower(request, plan)
     if request.loops:
         return _generated(kernel)
     served, renamed = corrections(decompose(request.fusion)), welford_of(request.fusion)
     return _generated(kernel, renamed | {name: renamed.get(expr, expr) for name, expr in served.items()})
+
+
+def schedules_of(request: KernelRequest) -> tuple[NestChoice, ...]:
+    """Return the loops of each nest of a segment's kernel, which is not written; errors are those of `generate`."""
+    _check(request)
+    if request.loops or request.scheduler is SchedulerType.GREEDY:
+        return lower(request).nests  # whether a Greedy segment has a kernel is known when it is written
+    return planned(request).choices
+
+
+def _check(request: KernelRequest) -> None:
+    if request.target not in names():
+        msg = f"unknown target {request.target!r}; choose from {', '.join(map(repr, names()))}."
+        raise CodegenError(msg)
 
 
 def _generated(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:

@@ -8,10 +8,11 @@ their parts. A maximum and the sum of exponentials relative to it are computed t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, Store
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed, shared_along
@@ -39,11 +40,13 @@ class _RowsOfThread:
 class ColumnNest(GpuReductions):
     """Writes nests whose kept axes are the fastest in memory."""
 
-    def _columns(self) -> Launch:
-        return self._row_loops(parted=False)
-
-    def _lane_parts(self) -> Launch:
-        return self._row_loops(parted=True)
+    def phases(self) -> Iterator[Phase]:
+        """Yield one phase, or two if reductions are cut into parts."""
+        if self.schedule.split > 1:
+            yield self._phase(partial(self._row_loops, parted=True), "_parts")
+            yield self._phase(self._lanes, "_total")
+        else:
+            yield self._phase(partial(self._row_loops, parted=False))
 
     def _row_loops(self, *, parted: bool) -> Launch:
         values, split, width = self._values, self.schedule.split, self.schedule.vector
@@ -133,10 +136,10 @@ class ColumnNest(GpuReductions):
         height = self.schedule.threads[1]
         turn = height * ahead
         whole = depth // turn
-        needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
+        needed = inputs_needed(self._facts, 0, ())
         fetched = {tv: w for tv in needed if self._nest.kept and (w := self._width_of(tv, self._nest.kept[-1]))}
         if self.space.window > 1 and ahead % self.space.window == 0 and height == 1:
-            lines = {tv: w for tv in needed if (w := self._width_of_window(tv, self.schedule.vector)) > 1}
+            lines = {tv: w for tv in needed if (w := self._facts.width_of_window(tv, self.schedule.vector)) > 1}
         else:
             lines = {}
         words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in (*fetched, *lines)}
@@ -166,8 +169,7 @@ class ColumnNest(GpuReductions):
         """Compute the values of a thread's columns that its rows share, as far as registers allow."""
         nest, values, width = self._nest, self._values, self.schedule.vector
         room, found = _SHARED_WORDS, {}
-        given = self._fusion, nest, self._buffers, self._layouts, self._levels
-        for tensor in shared_along(*given, nest.reduced):
+        for tensor in shared_along(self._facts, nest.reduced):
             dtype = tensor.dtype.compute
             room -= width * max(dtype.itemsize // 4, 1)
             if room < 0:
@@ -329,7 +331,7 @@ class ColumnNest(GpuReductions):
     def _lanes(self) -> Launch:
         values, split, count = self._values, self.schedule.split, self.space.rows
         # Each line of threads adds some of the parts. If columns occupy few multiprocessors, more lines add fewer each.
-        widest = WARP if 2 * count >= WARP * self._device.sms else _SECTOR_BYTES // _PART_BYTES
+        widest = WARP if 2 * count >= WARP * self.space.device.sms else _SECTOR_BYTES // _PART_BYTES
         lanes = 1
         while lanes < widest and lanes < count:
             lanes *= 2

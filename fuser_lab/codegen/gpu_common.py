@@ -1,13 +1,11 @@
 """The common parts of GPU kernels with reductions: guarded indices, early loads, reductions over threads."""
 
-import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from fuser_lab.codegen.index_map import index_var
-from fuser_lab.codegen.index_math import Ranges, simplify, substitute, variables
+from fuser_lab.codegen.gpu_facts import GpuFacts
+from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
@@ -25,143 +23,39 @@ from fuser_lab.codegen.kernel_ir import (
     VectorLoad,
     walk,
 )
+from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, base_name
-from fuser_lab.codegen.nests import Axis, flattened, trial
-from fuser_lab.codegen.persistence import Saved, bytes_kept, inputs_needed, rows_kept
-from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
-from fuser_lab.codegen.vectorize import accesses
+from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.persistence import Saved, rows_kept
+from fuser_lab.codegen.progressions import access_of
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, TensorView, Val
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, cast, index, select
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.gpu_loops import MANY, SHORT
-from fuser_lab.schedule.state import Evict, Space, Style
-
-NARROW = 4  # width of a window up to which adjacent lanes still read the same sectors of memory
-MOST_NEIGHBOURS = 8  # elements that a thread processes at a time
+from fuser_lab.schedule.state import Evict, LoopSchedule, Style
 
 
 class GpuReductions(NestLowering):
     """Writes the parts that `RowNest` and `ColumnNest` share."""
 
+    _facts: GpuFacts
     _lane: Var | None = None  # number of the thread among those of its block that share a row or are adjacent
     _place: Term | None = None  # number of the thread in its cluster
-    _lead: TensorView | None = None  # its rows begin anywhere in an access and are divided at accesses
     _begin: tuple[Term, Term] | None = None  # the access in which such a row begins, and the position of its beginning
     _inside: Term | None = None  # whether values are folded; None if all are
     _early = True  # whether inputs of later passes may be loaded with the first pass
 
-    def _vector(self) -> int:
-        axes = self._nest.reduced if self._inner_reduced else self._nest.kept
-        if not axes:
-            return 1
-        return self._windows_of_access() or self._neighbours_along(axes[-1])
-
-    def _walks_rows(self) -> bool:
-        """Whether lanes share a row; if windows are small, as in pooling, each lane reduces whole windows."""
-        return super()._walks_rows() and not self._has_windows
-
-    @property
-    def _has_windows(self) -> bool:
-        """Whether windows are so many, small and narrow that a thread reduces whole windows."""
-        kept, reduced = self._nest.kept, self._nest.reduced
-        return (
-            self._passes == 1 and bool(kept) and bool(reduced) and reduced[-1].extent <= NARROW
-            and math.prod(axis.extent for axis in reduced) <= SHORT
-            and math.prod(axis.extent for axis in kept) >= MANY * self._device.sms
-        )
-
-    def _windows_of_access(self) -> int:
-        """Return how many adjacent windows have lines of 16 bytes together; 0 if no number does."""
-        if not self._has_windows or self._inner_reduced:
-            return 0
-
-        def is_full(tensor: TensorView, count: int) -> bool:
-            return self._width_of_window(tensor, count) * tensor.dtype.itemsize == ACCESS_BYTES
-
-        counts = (n for n in (1, 2, 4, MOST_NEIGHBOURS) if self._nest.kept[-1].extent % n == 0)
-        return next((n for n in counts if any(is_full(tensor, n) for tensor in self._nest.index)), 0)
-
-    def _width_of_window(self, tensor: TensorView, count: int) -> int:
-        """Return how many elements an access reads of a line of ``count`` adjacent windows of an input.
-
-        0 unless the elements of a window are adjacent in memory and followed by those of the next window.
-        """
-        kept, reduced = self._nest.kept, self._nest.reduced
-        if tensor in self._fusion.producers or tensor not in self._nest.index or not kept or not reduced:
-            return 0
-        side = reduced[-1]
-        places, ranges = self._trial_places(kept[-1], count)
-        at = self._nest.at(tensor, {**places, side.name: index_var("w")})
-        ranges["w"] = (0, side.extent - 1)
-        position = simplify(self._layouts[tensor].position(tuple(simplify(i, ranges) for i in at)), ranges)
-        buffer = self._buffers[tensor.name]
-        first = simplify(substitute(position, {"v": index(0)}), ranges)
-        is_next = count == 1 or access_of(buffer, position, "v").step == side.extent
-        if access_of(buffer, position, "w").step != 1 or not is_next:
-            return 0
-        return access_of(buffer, first, "w").width(count * side.extent)
-
-    def _space(self) -> Space:
-        space = super()._space()
-        if self._windows_of_access():
-            space = replace(space, window=self._nest.reduced[-1].extent)
-        points = math.prod(axis.extent for axis in self._nest.axes)
-        space = replace(space, stored_bytes=points * sum(tv.dtype.itemsize for tv in self._nest.full))
-        if not self._nest.reductions:
-            return space
-        given = self._fusion, self._nest, self._buffers, self._layouts, self._levels
-        kept = [rows_kept(*given, self._passes, values=values) for values in (True, False)]
-        values, inputs = (bytes_kept(saved, self._fusion) for saved in kept)
-        first = set(inputs_needed(*given, 0, ()))
-        later = {tv for number in range(1, self._passes) for tv in inputs_needed(*given, number, kept[1])} - first
-        fast = {axis.name for axis in self._nest.reduced[-1:]}
-        varying = [tv for tv in later if any(fast & variables(term) for term in self._nest.index[tv])]
-        return replace(
-            space, streams=max(len(first), 1), read_bytes=sum(tv.dtype.itemsize for tv in first), input_bytes=inputs,
-            value_bytes=values,
-            constant_bytes=sum(tv.dtype.itemsize for tv in later),
-            varying_bytes=sum(tv.dtype.itemsize for tv in varying),
-            sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in self._nest.reductions),
-            met_bytes=self._bytes_of_passes(),
-            widest_sum=max(expr.out.dtype.compute.itemsize for expr in self._nest.reductions),
-        )
-
-    def _bytes_of_passes(self) -> int:
-        """Return the bytes of the running values of one result, if passes use the same memory for those of a dtype."""
-        passes = Counter(
-            (e.out.dtype.compute, self._levels.get(e.inputs[0], 0)) for e in self._nest.reductions
-        )
-        most: dict[DataType, int] = {}
-        for (dtype, _), count in passes.items():
-            most[dtype] = max(most.get(dtype, 0), count)
-        return sum(dtype.itemsize * count for dtype, count in most.items())
-
     def _chosen_saved(self) -> tuple[Saved, ...]:
-        return rows_kept(
-            self._fusion, self._nest, self._buffers, self._layouts, self._levels, self._passes,
-            values=self.schedule.values, early=self._early and self.schedule.constants,
-        )
+        early = self._early and self.schedule.constants
+        return rows_kept(self._facts, values=self.schedule.values, early=early)
 
     def _phase(self, write: Callable[[], Launch], suffix: str = "") -> Phase:
         phase = super()._phase(write, suffix)
         dynamic = [s.buffer for s in walk(phase.body) if isinstance(s, Alloc) and s.buffer.is_dynamic]
         shared = max((b.size * b.dtype.itemsize for b in dynamic), default=0)
-        launch = replace(phase.launch, shared=shared)
-        phase = replace(phase, body=self._hinted(phase.body), launch=launch)
-        if not self._nest.reductions:
-            return phase
-        launch = replace(launch, resident=self.schedule.resident)
-        return replace(phase, body=with_quotients(phase.body, self._fusion), launch=launch)
-
-    def _hinted(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """Return a phase's body whose loads of inputs have the nest's L2 eviction priority."""
-        loads = [s.buffer for s in walk(body) if isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT]
-        if self.schedule.style is Style.ELEMENTS:
-            # Data that adjacent threads also read stays in the L1 cache for them, with or without a hint.
-            loads = [buffer for buffer in loads if loads.count(buffer) == 1]
-        return hinted(body, self.schedule.evict, frozenset(loads))
+        resident = self.schedule.resident if self._nest.reductions else phase.launch.resident
+        return replace(phase, launch=replace(phase.launch, shared=shared, resident=resident))
 
     def _bound(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
         """Name an index, and guard it if it may reach ``count``."""
@@ -251,7 +145,7 @@ class GpuReductions(NestLowering):
         if fast is None or tensor in self._fusion.producers or tensor not in self._nest.index:
             return 0
         count = self.schedule.vector
-        places, ranges = self._trial_places(fast, count)
+        places, ranges = self._facts.trial_places(fast, count, self._lead if self._is_divided else None)
         at = tuple(simplify(i, ranges) for i in self._nest.at(tensor, places))
         position = simplify(self._layouts[tensor].position(at), ranges)
         access = access_of(self._buffers[tensor.name], position, "v")
@@ -259,40 +153,13 @@ class GpuReductions(NestLowering):
         # Elements of a divided row are read one by one, where they are known to belong to the row.
         return width if not self._is_divided or width > 1 else 0
 
-    def _trial_places(self, fast: Axis, count: int) -> tuple[Places, dict[str, tuple[int, int]]]:
-        """Return an axis in groups of adjacent elements, and the ranges of all variables."""
-        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in self._nest.axes}
-        ranges |= {"chunk": (0, max(fast.extent // count - 1, 0)), "v": (0, count - 1)}
-        if self._lead is None or not self._is_divided:
-            return {fast.name: index_var("chunk") * count + index_var("v")}, ranges
-        ranges["first"] = (0, self._buffers[self._lead.name].size // count)
-        start = self._start_of_row(self._lead, {}, ranges)
-        return {fast.name: (index_var("first") + index_var("chunk")) * count + index_var("v") - start}, ranges
+    @property
+    def _lead(self) -> TensorView | None:
+        return self._facts.lead
 
     @property
     def _is_divided(self) -> bool:
         return self._lead is not None and self.schedule.vector > 1
-
-    def _start_of_row(self, lead: TensorView, places: Places, ranges: Ranges) -> Term:
-        """Return the position of a row's first element in a tensor."""
-        at = self._nest.at(lead, {**places, self._nest.reduced[-1].name: index(0)})
-        return simplify(self._layouts[lead].position(tuple(simplify(i, ranges) for i in at)), ranges)
-
-    def _neighbours_along(self, fast: Axis) -> int:
-        """Return how many adjacent elements along an axis a thread processes: accesses of 16 bytes, or all."""
-        # If groups do not divide the axis, positions in the last group are outside the tensor.
-        size = math.gcd(MOST_NEIGHBOURS, fast.extent)
-        while size > 1:
-            places, ranges = self._trial_places(fast, size)
-            statements = trial(self._fusion, self._nest, self._buffers, self._layouts, places, ranges)
-            found = [a for a in accesses(statements, "v") if a.step == 1]
-            least = min((a.buffer.dtype.itemsize for a in found), default=ACCESS_BYTES)
-            if size * least <= ACCESS_BYTES and all(
-                a.width(size) >= min(size, ACCESS_BYTES // a.buffer.dtype.itemsize) for a in found
-            ):
-                return size
-            size //= 2
-        return 1
 
     def _words(self, tensor: TensorView, size: int, suffix: str, role: Role = Role.WORDS) -> Buffer:
         """Allocate words for elements in their storage type."""
@@ -348,6 +215,16 @@ class GpuReductions(NestLowering):
         if self.schedule.cluster > 1:
             return Scope.CLUSTER
         return Scope.THREAD if lanes == 1 else Scope.WARP if lanes <= WARP else Scope.BLOCK
+
+
+def with_hints(phase: Phase, facts: NestFacts, schedule: LoopSchedule) -> Phase:
+    """Return a phase whose loads of inputs have the schedule's L2 eviction priority, and whose divisions are cheap."""
+    loads = [s.buffer for s in walk(phase.body) if isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT]
+    if schedule.style is Style.ELEMENTS:
+        # Data that adjacent threads also read stays in the L1 cache for them, with or without a hint.
+        loads = [buffer for buffer in loads if loads.count(buffer) == 1]
+    body = hinted(phase.body, schedule.evict, frozenset(loads))
+    return replace(phase, body=with_quotients(body, facts.fusion) if facts.nest.reductions else body)
 
 
 def hinted(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buffer]) -> tuple[Statement, ...]:

@@ -16,7 +16,20 @@ from dataclasses import dataclass, replace
 from fuser_lab.codegen.gpu_columns import ColumnNest
 from fuser_lab.codegen.gpu_rows import Named
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Alloc, Arrive, Await, Barrier, Buffer, Launch, Load, Role, Scope, Send, Store
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Arrive,
+    Await,
+    Barrier,
+    Buffer,
+    Launch,
+    Load,
+    Phase,
+    Role,
+    Scope,
+    Send,
+    Store,
+)
 from fuser_lab.codegen.nest_lowering import Fold
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.dtypes import DataType
@@ -40,8 +53,9 @@ class KeptColumnNest(ColumnNest):
     _rank: Term = index(0)  # of the block in its cluster
     _rooms: dict[tuple[str, DataType], list[Buffer]]  # shared memory in which the results of each pass meet
 
-    def _columns(self) -> Launch:
-        return self._kept_columns() if self.schedule.persistent else super()._columns()
+    def phases(self) -> Iterator[Phase]:
+        """Yield the only phase."""
+        yield self._phase(self._kept_columns)
 
     def _kept_columns(self) -> Launch:
         values, width, cluster = self._values, self.schedule.vector, self.schedule.cluster
@@ -95,9 +109,7 @@ class KeptColumnNest(ColumnNest):
         """Write what a pass computes from the rows of a thread, loads first."""
         nest, values, width = self._nest, self._values, self.schedule.vector
         before = dict(values.given)
-        needed = inputs_needed(
-            self._fusion, nest, self._buffers, self._layouts, self._levels, number, self._saved,
-        )
+        needed = inputs_needed(self._facts, number, self._saved)
         widths = {tv: self._width_of(tv, nest.kept[-1]) for tv in needed}
         here = {tv: words.get(tv) or self._room(tv, "next") for tv, size in widths.items() if size}
         if here:

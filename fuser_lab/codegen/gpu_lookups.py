@@ -15,44 +15,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from fuser_lab.codegen.gpu_common import GpuReductions
-from fuser_lab.codegen.index_map import Index, Read, counted, element_term
+from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.index_math import simplify, variables
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Role, Store
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Expr, OpKind, TensorView, Val
+from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 
-DEEPEST = 2  # look-ups at positions that are themselves looked up
 Elements = list[tuple[TensorView, Index]]
 
 
 class LookupNest(GpuReductions):
     """Writes nests without reductions that read inputs at data-dependent positions."""
-
-    def _lookups(self) -> dict[Expr, int]:
-        """Return the look-ups with a known position in the nest, in order, and how many depend on each other."""
-        needed: set[Val] = set(self._nest.full)
-        for expr in reversed(self._fusion.exprs):
-            if not needed.isdisjoint(expr.outputs):
-                needed.update(expr.inputs)
-        depths: dict[Val, int] = {}
-        found: dict[Expr, int] = {}
-        for expr in self._fusion.exprs:
-            depth = max((depths.get(value, 0) for value in expr.inputs), default=0)
-            is_needed = expr.kind is OpKind.INDEXING and expr.out in needed and expr.out in self._nest.index
-            if is_needed and self._positions(expr, self._nest.index[expr.out]):
-                depth += 1
-                found[expr] = depth
-            depths.update((out, depth) for out in expr.tensor_outputs)
-        return {expr: depth for expr, depth in found.items() if depth <= DEEPEST}
-
-    def _positions(self, expr: Expr, at: Index) -> list[Read]:
-        """Return the elements that are the positions of a look-up and are data."""
-        casts = (t for t in element_term(expr, at).walk() if isinstance(t, Apply) and t.dtype is DataType.Index)
-        reads = (t.args[0] for t in casts if t.fn == "cast")
-        return [read for read in reads if isinstance(read, Read) and counted(read, self._fusion.producers) is None]
 
     @property
     def _looks_up_ahead(self) -> bool:
@@ -63,7 +39,7 @@ class LookupNest(GpuReductions):
 
     def _elements_at_positions(self) -> Launch:
         schedule, values, nest = self.schedule, self._values, self._nest
-        lookups = self._lookups()
+        lookups = self._facts.lookups()
         with ExitStack() as stack:
             block = self._loop(stack, "block", schedule.blocks, ParallelType.grid_x)
             thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.block_x)
@@ -74,7 +50,7 @@ class LookupNest(GpuReductions):
                     return [(expr.out, values.simplified(nest.at(expr.out, places))) for expr in exprs]
 
                 def positions(places: Places, exprs: list[Expr] = exprs) -> Elements:
-                    reads = (read for expr in exprs for read in self._positions(expr, nest.at(expr.out, places)))
+                    reads = (read for expr in exprs for read in self._facts.positions(expr, nest.at(expr.out, places)))
                     found = [(read.tensor, values.simplified(read.index)) for read in reads]
                     return list(dict.fromkeys((*found, *self._shared_by_neighbours(places))))
 

@@ -12,13 +12,14 @@ origins are exact, so no rounding of a mean is squared.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from fuser_lab.codegen.gpu_rows import RowNest, RowSection
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Buffer, Launch, Load
+from fuser_lab.codegen.kernel_ir import Buffer, Launch, Load, Phase
 from fuser_lab.codegen.nest_lowering import Fold, Places
 from fuser_lab.codegen.online import Moments, moments
 from fuser_lab.codegen.persistence import inputs_needed
@@ -26,7 +27,6 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Const, Term, apply, cast, index, select
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.state import Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +43,25 @@ class _Deviations:
 class PartedRowNest(RowNest):
     """Writes rows that are cut into parts."""
 
-    def _space(self) -> Space:
-        space = super()._space()
-        # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
-        found = None if space.reduces_outermost else moments(self._fusion, self._nest, self._levels, space.depth)
-        return replace(space, moments=found is not None)
-
     def _row_of_lanes(self, row: Term, sections: Sequence[RowSection]) -> None:
         if self._parts:
             self._total_of_parts(row)
         else:
             super()._row_of_lanes(row, sections)
 
+    def phases(self) -> Iterator[Phase]:
+        """Yield one phase, or one per pass and one for results if rows are cut into parts."""
+        if self.schedule.split == 1:
+            yield self._phase(self._rows)
+            return
+        for number in self._launched:
+            yield self._phase(partial(self._row_parts, number), f"_parts{f'_{number}' if number else ''}")
+        if self._reductions_of(self._passes - 1):
+            yield self._phase(self._rows, "_total")
+
     @property
     def _launched(self) -> Sequence[int]:
+        """The passes over rows that are a launch each."""
         return [number for number in range(self._passes) if number != 1 or self._moments is None]
 
     @property
@@ -86,7 +91,7 @@ class PartedRowNest(RowNest):
             row, part = self._quotient(unit, split), self._remainder(unit, split)
             places = self._flat(self._nest.kept, row)
             self._totals_of_parts(row, places, number)
-            needed = inputs_needed(self._fusion, nest, self._buffers, self._layouts, self._levels, number, ())
+            needed = inputs_needed(self._facts, number, ())
             fetched = {tv: width for tv in needed if (width := self._width_of(tv, self._fast))}
             words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in fetched}
             both = self._moments if number == 0 else None

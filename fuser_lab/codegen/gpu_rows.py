@@ -11,10 +11,9 @@ processed in the last steps, and all other steps need no conditions.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fuser_lab.codegen.gpu_cluster_rows import ClusterRows
-from fuser_lab.codegen.gpu_common import MOST_NEIGHBOURS
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import (
@@ -32,23 +31,19 @@ from fuser_lab.codegen.kernel_ir import (
     VectorStore,
 )
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
-from fuser_lab.codegen.nests import Axis, at_one_point, trial
+from fuser_lab.codegen.nests import Axis
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
-from fuser_lab.codegen.vectorize import SMALL, accesses
+from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView, Val
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_loops import LINE_BYTES, common_plain_steps
-from fuser_lab.schedule.state import Space
 
-_DIVIDED_FROM = 128  # elements of a row from which its first and last accesses may be partial
-_NARROW_BYTES = 4  # per element, up to which lanes would read distant parts of lines
 _SHIFTED_BYTES = (2, 4)  # of elements that are combined from two accesses
-WIDE_ENOUGH = 8  # bytes of an access that begins with the row's first element
 
 
 Named = Callable[[ExitStack, str, Term, int, int], Var]  # names an index that may reach a count
@@ -70,7 +65,6 @@ class RowNest(ClusterRows):
     _ends: tuple[Term, Term] = (index(0), index(0))  # of a divided row
     _leading: Term | None = None  # the first group of the first lane, chosen so that the groups of a warp fill lines
     _groups_of_line = 1
-    _may_divide = True  # whether groups may be offset from the beginning of rows
     _ahead: Mapping[TensorView, Buffer] = {}  # inputs that all rows share, loaded before the first row
     _sent: Mapping[TensorView, tuple[int, Buffer]] = {}  # inputs of which the next row is loaded in advance
     _row_turn: tuple[Term, Term, int] = (index(0), index(0), 1)  # number in the block, row, and rows per block
@@ -122,64 +116,13 @@ class RowNest(ClusterRows):
         self._read_for_results(self._flat(self._nest.kept, row))
         self._passes_over(row, sections)
 
-    def _space(self) -> Space:
-        online = online_pair(self._fusion, self._nest, self._levels) is not None
-        return self._with_wide_accesses(replace(super()._space(), online=online))
-
-    def _with_wide_accesses(self, space: Space) -> Space:
-        """Return a space with wide accesses to rows that begin anywhere in one, if rows can be divided at accesses."""
-        found = self._divided(space.vector)
-        if found is None:
-            return space
-        self._lead, vector = found
-        return replace(space, vector=vector, shifted=True)
-
     # Rows that begin anywhere in an access
-
-    def _divided(self, plain: int) -> tuple[TensorView, int] | None:
-        """Return the tensor whose accesses divide rows into groups, and the number of elements of a group.
-
-        None if groups of ``plain`` elements that begin with the row are wide enough, or if accesses to large tensors
-        begin at different positions of a row.
-        """
-        nest = self._nest
-        fast = nest.reduced[-1] if nest.reduced else None
-        if not (self._may_divide and (nest.reductions or nest.scans) and self._inner_reduced) or fast is None:
-            return None
-        if len(nest.reduced) != 1 or fast.extent < _DIVIDED_FROM:
-            return None
-        given = self._fusion, nest, self._buffers, self._layouts
-        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
-        found = list(accesses(at_one_point(*given), fast.name))
-        near = [a.buffer for a in found if a.step == 1]
-        named = {tv.name: tv for tv in nest.index}
-        lead = named.get(max(near, key=lambda b: b.size * b.dtype.itemsize).name) if near else None
-        if lead is None or plain * lead.dtype.itemsize >= WIDE_ENOUGH:
-            return None
-        largest = max(a.buffer.size * a.buffer.dtype.itemsize for a in found)
-        start = self._start_of_row(lead, {}, ranges)
-        if any(step < 0 for _, step in linear(start, ranges).parts):
-            return None  # targets disagree on the remainder of negative numbers
-        size = MOST_NEIGHBOURS
-        while size > plain:
-            reach = {"first": (0, self._buffers[lead.name].size // size), "chunk": (0, fast.extent // size + 1)}
-            places = {fast.name: (index_var("first") + index_var("chunk")) * size + index_var("v") - start}
-            tried = accesses(trial(*given, places, {**ranges, **reach, "v": (0, size - 1)}), "v")
-            moving = [a for a in tried if a.step]
-            large = [a for a in moving if a.buffer.size * a.buffer.dtype.itemsize * SMALL >= largest]
-            least = min((a.buffer.dtype.itemsize for a in large), default=ACCESS_BYTES)
-            narrow = [a for a in moving if a.width(size) < min(size, ACCESS_BYTES // a.buffer.dtype.itemsize)]
-            nbytes = sum({a.buffer: a.buffer.dtype.itemsize for a in narrow}.values())
-            if size * least <= ACCESS_BYTES and not set(narrow) & set(large) and nbytes <= _NARROW_BYTES:
-                return lead, size
-            size //= 2
-        return None
 
     def _divide(self, stack: ExitStack, row: Term) -> None:
         """Name the access in which a row begins, and its beginning and end relative to the preceding access."""
         lead, values, width = self._lead, self._values, self.schedule.vector
         assert lead is not None
-        start = self._start_of_row(lead, self._flat(self._nest.kept, row), values.scope.ranges)
+        start = self._facts.start_of_row(lead, self._flat(self._nest.kept, row), values.scope.ranges)
         first = values.let("first", self._quotient(start, width))
         before = self._remainder(start, width)
         ends = simplify(before + width, values.scope.ranges), before + (width + self.space.depth)
@@ -204,7 +147,7 @@ class RowNest(ClusterRows):
         largest = max((tv.nbytes for tv in moved), default=0)
         large = [tv for tv in moved if tv.nbytes * SMALL >= largest]
         places, ranges = self._flat(nest.kept, row), values.scope.ranges
-        starts = {self._start_of_row(tv, places, ranges) for tv in large}
+        starts = {self._facts.start_of_row(tv, places, ranges) for tv in large}
         lines = {LINE_BYTES // (width * tv.dtype.itemsize) for tv in large}
         if self._begin is None and (len(starts) != 1 or len(lines) != 1):
             return  # lines of some tensors would begin at other positions
@@ -274,7 +217,7 @@ class RowNest(ClusterRows):
         if self._begin is None or self._leading is None or tensor in self._fusion.producers:
             return False
         fast, item = self._nest.reduced[-1].name, tensor.dtype.itemsize
-        position = simplify(self._layouts[tensor].position(self._nest.index[tensor]), self._ranges())
+        position = simplify(self._layouts[tensor].position(self._nest.index[tensor]), self._facts.ranges())
         is_row = isinstance(position, Var) and position.name == fast and buffer.alignment == ACCESS_BYTES
         return is_row and width * item == ACCESS_BYTES and item in _SHIFTED_BYTES
 
@@ -554,7 +497,7 @@ class RowNest(ClusterRows):
         """Write one pass over one section in rounds of a few steps, with the loads of a round before its values."""
         values = self._values
         saved = self._saved if section.kept else ()
-        needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, number, saved)
+        needed = inputs_needed(self._facts, number, saved)
         fetched = {
             tv: width for tv in needed if tv not in self._ahead and (width := self._width_of(tv, self._fast))
         }

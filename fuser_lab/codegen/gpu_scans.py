@@ -7,7 +7,7 @@ threads, and the total of preceding rounds is carried.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from fuser_lab.codegen.gpu_rows import RowNest
@@ -15,12 +15,10 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Let, Load, Role, Scan, Store
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis
-from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.scan_lowering import Running, ScanLowering
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Term, cast, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.state import Space
 
 FEW_ROUNDS = 16  # of which a sum of Float is within 1e-6 of the exact one: each has an error of 6e-8
 
@@ -44,26 +42,9 @@ class GpuScans(ScanLowering, RowNest):
     _line: Term = index(0)  # number of the thread among those that share columns
     _block: Term = index(0)
 
-    @property
-    def _has_windows(self) -> bool:
-        return False
-
-    def _space(self) -> Space:
-        space = super()._space()
-        needed = self._needed
-        return replace(
-            space, streams=max(len(needed), 1), read_bytes=sum(tv.dtype.itemsize for tv in needed),
-            sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in self._nest.scans),
-        )
-
-    @property
-    def _needed(self) -> tuple[TensorView, ...]:
-        """The inputs of which an element is read at each point of the scanned axis."""
-        return inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
-
     def _fetched(self, fast: Axis | None) -> dict[TensorView, tuple[int, Buffer]]:
         """Allocate words for inputs with adjacent elements; return them with the width of accesses."""
-        found = {tv: width for tv in self._needed if (width := self._width_of(tv, fast))}
+        found = {tv: width for tv in self._facts.scanned_inputs if (width := self._width_of(tv, fast))}
         size = self.schedule.unroll * self.schedule.vector
         return {tv: (width, self._words(tv, size, "next")) for tv, width in found.items()}
 

@@ -8,23 +8,18 @@
 Several rows together begin and end with an access, so that none is partial.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fuser_lab.codegen.gpu_row_parts import PartedRowNest
-from fuser_lab.codegen.gpu_rows import WIDE_ENOUGH, RowSection
+from fuser_lab.codegen.gpu_rows import RowSection
 from fuser_lab.codegen.index_map import index_var
-from fuser_lab.codegen.index_math import simplify, variables
+from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Role, VectorLoad, VectorStore
 from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.nests import flattened
 from fuser_lab.codegen.progressions import ACCESS_BYTES
-from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Term
-from fuser_lab.schedule.gpu_loops import STAGED_BYTES, gains_from_copies
-from fuser_lab.schedule.state import Space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +37,6 @@ class StagedLayout(Layout):
 class StagedRowNest(PartedRowNest):
     """Writes rows that pass through shared memory."""
 
-    def _with_wide_accesses(self, space: Space) -> Space:
-        packed = self._packed(space)
-        nbytes = space.depth * sum(tv.dtype.itemsize for tv in self._row_tensors()) if packed else 0
-        if packed and packed * nbytes <= STAGED_BYTES:
-            return replace(space, packed=packed, packed_bytes=nbytes)
-        return super()._with_wide_accesses(space)
-
     def _rows_of_block(
         self, stack: ExitStack, block: Term, position: Term, reach: int, sections: Sequence[RowSection],
     ) -> None:
@@ -57,49 +45,11 @@ class StagedRowNest(PartedRowNest):
         else:
             super()._rows_of_block(stack, block, position, reach, sections)
 
-    def _row_tensors(self) -> list[TensorView]:
-        """Return the inputs and results that have elements for each point of a row."""
-        nest = self._nest
-        fast = nest.reduced[-1].name
-        moved = [*(tv for tv in self._fusion.tensor_inputs if tv in nest.index), *nest.full]
-        return [tv for tv in moved if any(fast in variables(i) for i in nest.index[tv]) and not self._is_shared(tv)]
-
-    def _is_shared(self, tensor: TensorView) -> bool:
-        """Whether all rows read the same elements of a tensor."""
-        kept = {axis.name for axis in self._nest.kept if axis.extent > 1}
-        return not any(kept & variables(i) for i in self._nest.index[tensor])
-
-    def _packed(self, space: Space) -> int:
-        """Return how many rows hold whole accesses of all tensors of rows; 0 if rows are not read in such accesses.
-
-        The rows of each tensor must follow one another without gaps, so that those of a block are contiguous.
-        """
-        nest = self._nest
-        if not (self._may_divide and nest.reductions and self._inner_reduced) or len(nest.reduced) != 1:
-            return 0
-        if space.rows < 2 or not gains_from_copies(space.depth) or self._has_windows:
-            return 0
-        tensors = self._row_tensors()
-        if not tensors or space.vector * max(tv.dtype.itemsize for tv in tensors) >= WIDE_ENOUGH:
-            return 0
-        ranges = {"row": (0, space.rows - 1), "place": (0, space.depth - 1)}
-        row, place = index_var("row"), index_var("place")
-        packed = 1
-        for tensor in tensors:
-            at = nest.at(tensor, {**flattened(nest.kept, row, ranges), nest.reduced[-1].name: place})
-            position = simplify(self._layouts[tensor].position(tuple(simplify(i, ranges) for i in at)), ranges)
-            buffer, width = self._buffers[tensor.name], ACCESS_BYTES // tensor.dtype.itemsize
-            whole = buffer.alignment % ACCESS_BYTES == 0 and space.rows * space.depth % width == 0
-            if position != simplify(row * space.depth + place, ranges) or not whole:
-                return 0
-            packed = max(packed, width // math.gcd(width, space.depth))
-        return packed
-
     def _staged_rows(self, block: Term, position: Term, reach: int, sections: Sequence[RowSection]) -> None:
         """Write rows that are copied to shared memory, where any element can be accessed, and results back from it."""
         values, nest, depth = self._values, self._nest, self.space.depth
         size = self.schedule.threads[1] * depth
-        copies = {tv: self._words(tv, size, "rows", Role.SHARED) for tv in self._row_tensors()}
+        copies = {tv: self._words(tv, size, "rows", Role.SHARED) for tv in self._facts.row_tensors()}
         results = {self._buffers[tv.name]: copies[tv] for tv in nest.full}
         self._copy({self._buffers[tv.name]: copies[tv] for tv in copies if tv not in nest.full}, block, load=True)
         values.emit(Barrier())

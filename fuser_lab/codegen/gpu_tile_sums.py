@@ -10,93 +10,43 @@ So every access to global memory is contiguous. If there are too few bands to ke
 the tiles of each, and a second phase adds up their parts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from functools import partial
 from math import prod
 
 from fuser_lab.codegen.gpu_columns import ColumnNest
 from fuser_lab.codegen.gpu_tiles import TileNest
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorLoad
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, Store, VectorLoad
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
-from fuser_lab.codegen.progressions import ACCESS_BYTES
-from fuser_lab.codegen.transposed import LEAST, MOST_TILES, TiledAxes
-from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
-from fuser_lab.schedule.state import Space
 
 
 class TileSumNest(TileNest, ColumnNest):
     """Writes reductions over tiles, as well as nests without reductions."""
 
-    def _space(self) -> Space:
-        space = super()._space()
-        tiled = self._found_sums()
-        if tiled is None:
-            return space
-        size = max(tv.dtype.itemsize for tv in (*tiled.inputs, *self._fast_along(tiled.along)))
-        wanted = replace(
-            space, transposed=(tiled.across.extent, tiled.along.extent), itemsize=size,
-            vector=max(ACCESS_BYTES // size, 1), transposed_bytes=sum(tv.dtype.itemsize for tv in tiled.inputs),
-            mirrored=self._is_mirrored(tiled), shifted=False, window=1,
-        )
-        if tile_sum_loops(wanted) is None:
-            return space
-        self._tiled, self._lead = tiled, None
-        return wanted
-
-    def _found_sums(self) -> TiledAxes | None:
-        """Return the axes of tiles: a kept and a reduced axis along which inputs are contiguous; None without both."""
-        nest = self._nest
-        if not nest.reductions or nest.full or self._passes > 1:
-            return None
-        votes = {axis: self._fast_along(axis) for axis in nest.axes}
-
-        def chosen(axes: Sequence[Axis]) -> Axis | None:
-            voted = [axis for axis in axes if votes[axis]]
-            return max(voted, key=lambda axis: sum(tv.nbytes for tv in votes[axis]), default=None)
-
-        along, across = chosen(nest.kept), chosen(nest.reduced)
-        if along is None or across is None or min(along.extent, across.extent) < LEAST:
-            return None
-        moved = votes[across]
-        if len(moved) > MOST_TILES:
-            return None
-        axes = (*(axis for axis in nest.axes if axis is not along), along)
-        return TiledAxes(
-            axes=axes, parts={axis.name: (axis,) for axis in axes}, across=across, inputs=tuple(moved), outputs=(),
-        )
-
-    def _fast_along(self, axis: Axis) -> list[TensorView]:
-        """Return the large inputs that are contiguous along an axis."""
-        inputs = [tv for tv in self._nest.index if tv in self._fusion.inputs and tv.numel]
-        largest = max((tv.nbytes for tv in inputs), default=0)
-        return [
-            tv for tv in inputs
-            if tv.nbytes * SMALL >= largest and (steps := self._steps(tv)) is not None and steps.get(axis.name) == 1
-        ]
-
     # The kernel
 
-    def _tiles(self) -> Launch:
-        return self._tile_sums(parted=False) if self._nest.reductions else super()._tiles()
-
-    def _tile_parts(self) -> Launch:
-        return self._tile_sums(parted=True)
+    def phases(self) -> Iterator[Phase]:
+        """Yield one phase, or two if reductions are cut into parts."""
+        if self.schedule.split > 1:
+            yield self._phase(partial(self._tile_sums, parted=True), "_parts")
+            yield self._phase(self._lanes, "_total")
+        else:
+            yield self._phase(partial(self._tile_sums, parted=False) if self._nest.reductions else self._tiles)
 
     def _tile_sums(self, *, parted: bool) -> Launch:
-        tiled, schedule, values, nest = self._tiled, self.schedule, self._values, self._nest
+        tiled, schedule, values, nest = self._facts.tiled, self.schedule, self._values, self._nest
         assert tiled is not None
         side, split, threads = self._side(tiled.along), schedule.split, schedule.threads[0]
         kept, reduced = ([a for a in axes if a in tiled.others] for axes in (nest.kept, nest.reduced))
         over, down = (-(-axis.extent // self._side(axis)) for axis in (tiled.along, tiled.across))
         bands, steps = over * prod(a.extent for a in kept), down * prod(a.extent for a in reduced)
-        taken = self._taken(tiled.along, self._fast_along(tiled.along))
+        taken = self._taken(tiled.along, self._facts.fast_along(tiled.along))
         shared = self._tiles_of(tiled.inputs)
         with ExitStack() as stack:
             block = self._loop(stack, "block", bands * split, ParallelType.grid_x)
@@ -141,7 +91,7 @@ class TileSumNest(TileNest, ColumnNest):
         shared: Mapping[TensorView, Buffer], sums: Mapping[Expr, Buffer],
     ) -> None:
         """Write one tile: the loads to shared memory, then the elements of each thread."""
-        tiled, values, nest = self._tiled, self._values, self._nest
+        tiled, values, nest = self._facts.tiled, self._values, self._nest
         assert tiled is not None
         before = dict(values.given)
         across = self._taken(tiled.across, tiled.inputs)

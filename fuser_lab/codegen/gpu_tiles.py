@@ -7,7 +7,6 @@ written through shared memory in the same way. So every access to global memory 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from math import gcd, prod
 
 from fuser_lab.codegen.gpu_common import GpuReductions
@@ -16,52 +15,17 @@ from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, 
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
 from fuser_lab.codegen.progressions import ACCESS_BYTES, Access
-from fuser_lab.codegen.transposed import TiledAxes, TransposingNest
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_elements import tile_sides
-from fuser_lab.schedule.state import Space
 
 _BANKS = 8  # vectors of 16 bytes that the banks of shared memory hold at once
 
 
-class TileNest(TransposingNest, GpuReductions):
+class TileNest(GpuReductions):
     """Writes nests in which some tensors are transposed."""
-
-    def _space(self) -> Space:
-        space = super()._space()
-        self._tiled = self._found()
-        if self._tiled is None:
-            return space
-        tiled = self._tiled
-        size = max(tv.dtype.itemsize for tv in (*tiled.inputs, *self._nest.full))
-        return replace(
-            space, transposed=(tiled.across.extent, tiled.along.extent), itemsize=size,
-            vector=max(ACCESS_BYTES // size, 1),
-            transposed_bytes=sum(tv.dtype.itemsize for tv in (*tiled.inputs, *tiled.outputs)),
-            mirrored=self._is_mirrored(tiled),
-        )
-
-    def _is_mirrored(self, tiled: TiledAxes) -> bool:
-        """Whether a tensor is read along both axes: each tile straight and, at another position, transposed.
-
-        If the whole tensor fits in the L2 cache, the order of tiles does not matter.
-        """
-        if tiled.across.extent != tiled.along.extent:
-            return False
-        item = max((tv.dtype.itemsize for tv in tiled.inputs), default=0)
-        if 2 * tiled.across.extent * tiled.along.extent * item <= self._device.l2:
-            return False
-        names = [tiled.parts[axis.name][-1].name for axis in (tiled.across, tiled.along)]
-        read = [tv for tv in self._nest.index if tv in self._fusion.inputs and tv.numel]
-        steps = {tv: self._steps(tv) or {} for tv in read}
-        return any(
-            self._buffers[a.name] is self._buffers[b.name]
-            and [steps[a].get(name) for name in names] == [steps[b].get(name) for name in reversed(names)]
-            for a in tiled.inputs for b in read if b not in tiled.inputs
-        )
 
     def _mirrored(self, stack: ExitStack, number: Term, turn: Term, count: int) -> Term:
         """Return the tile of the other axis in a given round.
@@ -78,7 +42,7 @@ class TileNest(TransposingNest, GpuReductions):
     # The kernel
 
     def _tiles(self) -> Launch:
-        tiled, schedule, values = self._tiled, self.schedule, self._values
+        tiled, schedule, values = self._facts.tiled, self.schedule, self._values
         assert tiled is not None
         sides = {axis: self._side(axis) for axis in (tiled.along, tiled.across)}
         over, down = (-(-axis.extent // side) for axis, side in sides.items())
@@ -150,7 +114,7 @@ class TileNest(TransposingNest, GpuReductions):
 
     def _tiles_of(self, tensors: Sequence[TensorView]) -> dict[TensorView, Buffer]:
         """Return the shared memory of tensors' tiles, in rows along ``along``."""
-        tiled = self._tiled
+        tiled = self._facts.tiled
         assert tiled is not None
         area = self._side(tiled.along) * self._side(tiled.across)
         dynamic = area * sum(tv.dtype.itemsize for tv in tensors) > LARGEST_STATIC
@@ -173,7 +137,7 @@ class TileNest(TransposingNest, GpuReductions):
         same column of such rows access different banks, and a vector of a row stays one access. Rows of less than
         `_BANKS` vectors share a longer one.
         """
-        tiled, vector = self._tiled, self.schedule.vector
+        tiled, vector = self._facts.tiled, self.schedule.vector
         assert tiled is not None
         row = self._side(tiled.along) // vector
         shared = max(_BANKS // row, 1)  # rows; at most ``vector``, so that they are rotated equally
@@ -194,11 +158,11 @@ class TileNest(TransposingNest, GpuReductions):
 
     def _taken(self, fast: Axis, tensors: Sequence[TensorView]) -> int:
         """Return how many adjacent elements along an axis a thread processes; one if no access can have several."""
-        tiled, vector = self._tiled, self.schedule.vector
+        tiled, vector = self._facts.tiled, self.schedule.vector
         assert tiled is not None
         name = tiled.parts[fast.name][-1].name
         for tensor in tensors:
-            steps = self._steps(tensor) or {}
+            steps = self._facts.steps(tensor) or {}
             others = gcd(vector, self._layouts[tensor].offset, *(s for axis, s in steps.items() if axis != name))
             if Access(buffer=self._buffers[tensor.name], step=steps.get(name), divisor=others).width(vector) > 1:
                 return vector
@@ -214,7 +178,7 @@ class TileNest(TransposingNest, GpuReductions):
         Yield the position in the nest and the row (along ``slow``) and column (along ``fast``) in the tile; ``fetch``
         is called with those of the first element before the loop over them.
         """
-        tiled, schedule, values = self._tiled, self.schedule, self._values
+        tiled, schedule, values = self._facts.tiled, self.schedule, self._values
         assert tiled is not None
         side, threads = self._side(fast), schedule.threads[0]
         chunks = side * self._side(slow) // vector
@@ -236,4 +200,4 @@ class TileNest(TransposingNest, GpuReductions):
                 at = simplify(corner[axis] + place, values.scope.ranges)
                 stack.enter_context(values.guard(at < axis.extent))
                 places[axis.name] = at
-            yield self._spread(places), row, column
+            yield tiled.spread(places, values.scope.ranges), row, column

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
-from math import prod
 
-from fuser_lab.codegen.index_math import linear, simplify
+from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
@@ -22,24 +20,18 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
-from fuser_lab.codegen.kernel_passes import with_passes
-from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.nests import Axis, Nest, even_run, fastest_is_reduced, flattened
+from fuser_lab.codegen.kernel_plan import NestPlan
+from fuser_lab.codegen.nests import Axis, flattened
 from fuser_lab.codegen.persistence import Saved, choose_saved, reads_several
-from fuser_lab.codegen.values import Values, call_text, level_of
-from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.codegen.values import Values, call_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
-from fuser_lab.schedule.loops import choose_loops
-from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from fuser_lab.targets import target_of
 
 Places = Mapping[str, Term]
-WithGiven = Callable[[Space, LoopSchedule], LoopSchedule]  # applies parameters set by hand
-WithGivenNamed = Callable[[Space, LoopSchedule, tuple[str, ...]], LoopSchedule]  # for parameters with these names
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,73 +62,30 @@ Walking = Callable[[ExitStack, Sequence[Fold]], tuple[Places, Term]]
 class NestLowering:
     """Writes the phases of one nest."""
 
-    def __init__(
-        self, fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-        target: str, name: str, with_given: WithGiven | None = None, device: Device = DEFAULT,
-    ) -> None:
-        self._fusion, self._nest, self._gpu, self._name = fusion, nest, target_of(target).has_blocks, name
-        self._device, self._target = device, target
-        self._buffers, self._layouts = buffers, layouts
-        self._levels = level_of(fusion)
-        self._passes = self._count_passes()
-        kept = even_run(fusion, nest, buffers, layouts, nest.kept)
-        reduced = even_run(fusion, nest, buffers, layouts, nest.reduced)
-        self._kept_outer, self._kept_run = nest.kept[: len(nest.kept) - kept], nest.kept[len(nest.kept) - kept :]
-        self._reduced_outer = nest.reduced[: len(nest.reduced) - reduced]
-        self._reduced_run = nest.reduced[len(nest.reduced) - reduced :]
-        self._inner_reduced = self._walks_rows()
-        self.space = self._space()
-        chosen = choose_loops(self.space, target)
-        self.schedule = chosen if with_given is None else with_given(self.space, chosen)
+    def __init__(self, plan: NestPlan) -> None:
+        facts, schedule, target = plan.facts, plan.choice.schedule, plan.choice.target
+        self._fusion, self._nest, self._buffers, self._layouts = facts.fusion, facts.nest, facts.buffers, facts.layouts
+        self._levels, self._passes, self._inner_reduced = facts.levels, facts.passes, facts.inner_reduced
+        self._kept_outer, self._kept_run = facts.kept_outer, facts.kept_run
+        self._reduced_outer, self._reduced_run = facts.reduced_outer, facts.reduced_run
+        self._facts, self._name = facts, plan.name
+        self.space, self.schedule = facts.space, schedule
         self._parts = {
             expr: Buffer(
-                name=f"{expr.name}_parts", dtype=expr.out.dtype.compute, size=self.space.rows * self.schedule.split,
+                name=f"{expr.name}_parts", dtype=expr.out.dtype.compute, size=self.space.rows * schedule.split,
                 role=Role.WORKSPACE,
             )
-            for expr in (nest.reductions if self.schedule.split > 1 else ())
+            for expr in (self._nest.reductions if schedule.split > 1 else ())
         }
-        self._saved = self._chosen_saved() if self.schedule.persistent else ()
-        self._read_back = self._results_read_back() if self.schedule.persistent and not self._gpu else ()
-        self._values = Values(fusion, buffers, layouts)
-
-    def _walks_rows(self) -> bool:
-        """Whether the reduced elements are contiguous in memory."""
-        # A GPU keeps a row on chip, or finds it in the L2 cache. A core that reads across rows reads each again.
-        reads = 1 if self._gpu else self._passes
-        return fastest_is_reduced(self._fusion, self._nest, self._buffers, self._layouts, reads)
-
-    def _steps(self, tensor: TensorView) -> dict[str, int] | None:
-        """Return a tensor's strides along the nest's axes; None if an access has no single stride along each."""
-        form = linear(self._layouts[tensor].position(self._nest.index[tensor]), self._ranges())
-        if not all(isinstance(atom, Var) for atom, _ in form.parts):
-            return None
-        return {atom.name: step for atom, step in form.parts if isinstance(atom, Var)}
-
-    def _ranges(self) -> dict[str, tuple[int, int]]:
-        """Return the smallest and the largest value of each axis."""
-        return {a.name: (0, max(a.extent - 1, 0)) for a in self._nest.axes}
-
-    def _space(self) -> Space:
-        """Return the properties by which loops are chosen."""
-        nest = self._nest
-        return Space(
-            kept=tuple(a.extent for a in nest.kept),
-            reduced=tuple(a.extent for a in nest.reduced),
-            kept_run=extent_of(self._kept_run),
-            reduced_run=extent_of(self._reduced_run),
-            inner_reduced=self._inner_reduced,
-            reduces_outermost=nest.reduces_outermost,
-            passes=self._passes,
-            reduces=bool(nest.reductions),
-            vector=self._vector(),
-            device=self._device,
+        self._saved = self._chosen_saved() if schedule.persistent else ()
+        self._read_back = (
+            self._results_read_back() if schedule.persistent and not target_of(target).has_blocks else ()
         )
+        self._values = Values(self._fusion, self._buffers, self._layouts)
 
     def _chosen_saved(self) -> tuple[Saved, ...]:
         """Return the values of a row that are kept between passes."""
-        return choose_saved(
-            self._fusion, self._nest, self._buffers, self._layouts, self._levels, self._passes,
-        )
+        return choose_saved(self._facts)
 
     def _results_read_back(self) -> tuple[TensorView, ...]:
         """Return the results that a pass stores and a later one reads, because computing them again reads more."""
@@ -147,84 +96,17 @@ class NestLowering:
             tv for tv in self._nest.full
             if self._levels.get(tv, 0) < self._passes - 1 and tv not in kept and self._is_stored(tv)
             and not tv.dtype.is_float8
-            and (self._steps(tv) or {}).get(self._nest.reduced[-1].name) == 1
-            and reads_several(self._fusion, self._nest, self._buffers, self._layouts, tv)
+            and (self._facts.steps(tv) or {}).get(self._nest.reduced[-1].name) == 1
+            and reads_several(self._facts, tv)
         )
 
     def _is_stored(self, tensor: TensorView) -> bool:
         """Whether a tensor that the nest computes at each point is stored."""
         return True
 
-    def _count_passes(self) -> int:
-        folds = [self._levels.get(expr.inputs[0], 0) + 1 for expr in self._nest.reductions]
-        stores = [self._levels.get(tv, 0) + 1 for tv in self._nest.full]
-        return max([*folds, *stores], default=1)
-
     def phases(self) -> Iterator[Phase]:
         """Yield one phase, or one per pass and one for results if reductions are cut into parts."""
-        style, split = self.schedule.style, self.schedule.split
-        if style is Style.ELEMENTS:
-            yield self._phase(self._elements)
-        elif style is Style.TILES and split > 1:
-            yield self._phase(self._tile_parts, "_parts")
-            yield self._phase(self._lanes, "_total")
-        elif style is Style.TILES:
-            yield self._phase(self._tiles)
-        elif style is Style.ROWS and split > 1:
-            for number in self._launched:
-                yield self._phase(partial(self._row_parts, number), f"_parts{f'_{number}' if number else ''}")
-            if any(self._levels.get(expr.inputs[0], 0) == self._passes - 1 for expr in self._nest.reductions):
-                yield self._phase(self._rows, "_total")
-        elif style is Style.ROWS:
-            yield self._phase(self._rows)
-        elif split > 1:
-            yield self._phase(self._lane_parts, "_parts")
-            yield self._phase(self._lanes, "_total")
-        else:
-            yield self._phase(self._columns)
-
-    @property
-    def _launched(self) -> Sequence[int]:
-        """The passes over rows cut into parts that are a launch each."""
-        return range(self._passes)
-
-    # Written by targets
-
-    def _vector(self) -> int:
-        """Return how many adjacent elements a thread may move with one memory access."""
-        return 1
-
-    def _elements(self) -> Launch:
-        """Write a nest without reductions."""
         raise NotImplementedError
-
-    def _tiles(self) -> Launch:
-        """Write a nest in which some tensors are transposed."""
-        raise NotImplementedError
-
-    def _tile_parts(self) -> Launch:
-        """Write the first phase of such reductions cut into parts."""
-        raise NotImplementedError
-
-    def _rows(self) -> Launch:
-        """Write reductions whose elements are distributed over lanes, or the sum of their parts."""
-        raise NotImplementedError
-
-    def _row_parts(self, number: int) -> Launch:
-        """Write one pass of such reductions cut into parts."""
-        raise NotImplementedError
-
-    def _lanes(self) -> Launch:
-        """Write reductions with one result per lane, or the sum of their parts."""
-        raise NotImplementedError
-
-    def _lane_parts(self) -> Launch:
-        """Write the first phase of such reductions cut into parts."""
-        raise NotImplementedError
-
-    def _columns(self) -> Launch:
-        """Write reductions along columns in one phase."""
-        return self._lanes()
 
     def _phase(self, write: Callable[[], Launch], suffix: str = "") -> Phase:
         self._values = Values(self._fusion, self._buffers, self._layouts)
@@ -246,7 +128,7 @@ class NestLowering:
             name=self._name + suffix,
             buffers=tuple(sorted((b for b in used if not b.role.is_allocated), key=self._parameter_order)),
             scalars=tuple(scalars),
-            body=with_passes(body, self._target),
+            body=body,
             launch=launch,
             schedule=self.schedule,
         )
@@ -479,12 +361,6 @@ class NestLowering:
     def _stores(self, places: Places) -> None:
         for tensor in self._nest.full:
             self._values.store(tensor, self._nest.at(tensor, places), self._layouts[tensor])
-
-
-
-def extent_of(axes: Sequence[Axis]) -> int:
-    """Return the number of points of some axes."""
-    return prod(a.extent for a in axes)
 
 
 def base_name(fold: Fold) -> str:

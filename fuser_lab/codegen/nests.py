@@ -17,6 +17,7 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, index
 from fuser_lab.ops import OPS
+from fuser_lab.schedule.state import Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +42,6 @@ class Nest:
     scans: tuple[Expr, ...] = ()  # along the only reduced axis of a nest without reductions, in the fusion's order
     # Statements at one point in axis variables, if they were written to sort the axes; see `at_one_point`.
     written: tuple[Statement, ...] | None = field(default=None, repr=False, compare=False)
-    # What passes over the nest need, once `persistence` has found it. A nest belongs to one fusion with its buffers and
-    # layouts, from which the rest follows.
-    needs: dict[tuple[object, ...], frozenset[TensorView]] = field(
-        init=False, default_factory=dict, repr=False, compare=False,
-    )
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -57,6 +53,17 @@ class Nest:
         """All outputs of the nest."""
         return (*self.rows, *self.full)
 
+    def __str__(self) -> str:
+        """Return the axes with their extents, and what the nest computes, as one line."""
+        spaces = (f"{word} {', '.join(f'{axis.name} < {axis.extent}' for axis in axes) or 'nothing'}"
+                for word, axes in (("keeps", self.kept), ("reduces", self.reduced)))
+        names = (
+            ("reductions", [expr.name for expr in self.reductions]), ("scans", [expr.name for expr in self.scans]),
+            ("one element per result", [tensor.name for tensor in self.rows]),
+            ("one per point", [tensor.name for tensor in self.full]),
+        )
+        return "; ".join((*spaces, *(f"{word}: {', '.join(listed)}" for word, listed in names if listed)))
+
     def at(self, tensor: TensorView, places: Mapping[str, Term]) -> Index:
         """Return a tensor's index with axis variables replaced by terms of the loops."""
         return tuple(substitute(component, places) for component in self.index[tensor])
@@ -64,16 +71,16 @@ class Nest:
 
 def nests_of(
     fusion: Fusion, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-) -> tuple[Nest, ...]:
+) -> tuple[Nest, ...] | Refused:
     """Return the nests of a segment; every output with elements is in exactly one.
 
-    Raises
-    ------
-    CodegenError
-        If an output needs a reduction whose nest does not reach it.
+    It is refused if an output needs a reduction whose nest does not reach it, or an op has no rule for one element.
     """
     finder = _Finder(fusion)
-    return tuple(_in_memory_order(fusion, nest, buffers, layouts) for nest in finder.nests())
+    try:
+        return tuple(_in_memory_order(fusion, nest, buffers, layouts) for nest in finder.nests())
+    except CodegenError as error:
+        return Refused(str(error))
 
 
 class _Finder:

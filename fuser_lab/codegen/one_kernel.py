@@ -6,8 +6,9 @@ from math import prod
 
 from fuser_lab.arguments import TEXT, shown, takes
 from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.lower import MovesMore, may_join_rows_and_columns
-from fuser_lab.codegen.pipeline import lower
+from fuser_lab.codegen.kernel_plan import may_join_rows_and_columns
+from fuser_lab.codegen.lower import MovesMore
+from fuser_lab.codegen.pipeline import lower, lower_within
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
@@ -50,28 +51,21 @@ def _refusal(candidate: Candidate, scheduler: SchedulerType, device: Device) -> 
     least = sum(tv.nbytes for tv in (*candidate.tensor_inputs, *candidate.outputs))
     most = least + least // MORE_BYTES
     for target in sorted(names(), key=lambda name: not target_of(name).has_blocks):
-        counted = target_of(target).has_blocks
+        request = KernelRequest(fusion=candidate.narrowed, scheduler=scheduler, target=target, device=device)
         try:
-            moved = _moved(
-                KernelRequest(
-                    fusion=candidate.narrowed, scheduler=scheduler, target=target, device=device,
-                    most_bytes=most if counted else None,
-                ),
-            )
+            moved = _moved(request, most) if target_of(target).has_blocks else _moved(request)
         except CodegenError as error:
             return reason(ReasonCode.NOT_LOWERED, why=str(error).rstrip("."))
-        if counted and moved > most:
+        if target_of(target).has_blocks and moved > most:
             return reason(ReasonCode.READ_AGAIN, moved=moved, least=least)
     return None
 
 
 @lru_cache(maxsize=256)  # equal layers of a model have equal requests
-def _moved(request: KernelRequest) -> int:
+def _moved(request: KernelRequest, most: int | None = None) -> int:
     """Return the bytes that the kernel of a segment moves, or any number above the limit if it moves more."""
-    try:
-        return bytes_moved(lower(request))
-    except MovesMore as found:
-        return found.moved
+    kernel = lower(request) if most is None else lower_within(request, most)
+    return kernel.moved if isinstance(kernel, MovesMore) else bytes_moved(kernel)
 
 
 def bytes_moved(kernel: Kernel) -> int:

@@ -1,16 +1,16 @@
 """The values of a row that are kept between passes, so that later passes need not compute them again."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from fuser_lab.codegen.cpu_functions import is_vectorized
 from fuser_lab.codegen.index_map import Index, operand_index
 from fuser_lab.codegen.index_math import variables
-from fuser_lab.codegen.kernel_ir import Buffer, Load, Statement, terms_of, walk
-from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.nests import Axis, Nest
+from fuser_lab.codegen.kernel_ir import Load, Statement, terms_of, walk
+from fuser_lab.codegen.nest_facts import NestFacts
+from fuser_lab.codegen.nests import Axis
 from fuser_lab.codegen.values import Values
-from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ir.term import MATH, SLOW, Apply, Term, Var
 
 # Ops that are more expensive to recompute than to read back.
@@ -26,161 +26,133 @@ class Saved:
     written: int
 
 
-def choose_saved(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    levels: Mapping[Val, int], passes: int,
-) -> tuple[Saved, ...]:
+def choose_saved(facts: NestFacts) -> tuple[Saved, ...]:
     """Return the values to keep.
 
     A value is a candidate if a pass that computes something new from it follows an earlier pass that needed it as well.
     Only values that are expensive to recompute are kept.
     """
-    needs = [_needed(fusion, nest, buffers, layouts, levels, number) for number in range(passes)]
+    needs = [_needed(facts, number) for number in range(facts.passes)]
     saved: dict[TensorView, Saved] = {}
     expensive: dict[TensorView, bool] = {}
-    reduced = {axis.name for axis in nest.reduced}
-    for number in range(1, passes):
+    reduced = {axis.name for axis in facts.nest.reduced}
+    for number in range(1, facts.passes):
         earlier = set().union(*needs[:number])
-        roots = set(_roots(nest, levels, number))
+        roots = set(_roots(facts, number))
         for tensor in sorted(needs[number] & earlier, key=lambda tv: tv.name):
             new = any(
                 out not in earlier and out in needs[number]
-                for user in fusion.users.get(tensor, ()) for out in user.tensor_outputs
+                for user in facts.fusion.users.get(tensor, ()) for out in user.tensor_outputs
             )
             if not (new or tensor in roots) or tensor in saved:
                 continue
-            names = set().union(*(variables(i) for i in nest.index[tensor]))
+            names = set().union(*(variables(i) for i in facts.nest.index[tensor]))
             if not names & reduced:
                 continue
-            if _is_expensive(fusion, nest, buffers, layouts, tensor, expensive):
+            if _is_expensive(facts, tensor, expensive):
                 first = next(i for i, need in enumerate(needs) if tensor in need)
                 saved[tensor] = Saved(tensor=tensor, written=first)
     return tuple(saved.values())
 
 
-def rows_kept(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    levels: Mapping[Val, int], passes: int, *, values: bool, early: bool = False,
-) -> tuple[Saved, ...]:
+def rows_kept(facts: NestFacts, *, values: bool, early: bool = False) -> tuple[Saved, ...]:
     """Return what a GPU keeps of a row: the inputs that several passes need, in their storage type.
 
     With ``values``, values that are expensive to recompute are also kept; with ``early``, also inputs that only later
     passes need, which are then loaded in advance. Other inputs that all rows share are not kept, because caches hold
     them.
     """
-    expensive = choose_saved(fusion, nest, buffers, layouts, levels, passes) if values else ()
+    expensive = choose_saved(facts) if values else ()
     found: dict[TensorView, list[int]] = {}
-    for number in range(passes):
-        for tensor in inputs_needed(fusion, nest, buffers, layouts, levels, number, expensive):
+    for number in range(facts.passes):
+        for tensor in inputs_needed(facts, number, expensive):
             found.setdefault(tensor, []).append(number)
-    rows = {axis.name for axis in nest.kept}
+    rows = {axis.name for axis in facts.nest.kept}
     inputs = []
     for tensor, numbers in found.items():
-        own = not rows or rows & set().union(*(variables(i) for i in nest.index[tensor]))
+        own = not rows or rows & set().union(*(variables(i) for i in facts.nest.index[tensor]))
         if early or (own and len(numbers) > 1):
             inputs.append(Saved(tensor=tensor, written=0 if early else numbers[0]))
     return (*inputs, *expensive)
 
 
-def inputs_needed(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    levels: Mapping[Val, int], number: int, saved: Sequence[Saved],
-) -> tuple[TensorView, ...]:
+def inputs_needed(facts: NestFacts, number: int, saved: Sequence[Saved]) -> tuple[TensorView, ...]:
     """Return the inputs of which a pass reads an element at each point, given the values that earlier passes kept."""
     earlier = tuple(s for s in saved if s.written < number)
-    written = [s.tensor for s in saved if s.written == number and s.tensor in fusion.producers]
-    needed = _needed(fusion, nest, buffers, layouts, levels, number, earlier, written)
-    reduced = {axis.name for axis in nest.reduced}
+    written = [s.tensor for s in saved if s.written == number and s.tensor in facts.fusion.producers]
+    needed = _needed(facts, number, earlier, written)
+    reduced = {axis.name for axis in facts.nest.reduced}
     kept = {s.tensor for s in earlier}
     return tuple(
         tv for tv in sorted(needed, key=lambda tv: tv.name)
-        if tv not in fusion.producers and tv not in kept
-        and reduced & set().union(*(variables(i) for i in nest.index[tv]))
+        if tv not in facts.fusion.producers and tv not in kept
+        and reduced & set().union(*(variables(i) for i in facts.nest.index[tv]))
     )
 
 
-def shared_along(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    levels: Mapping[Val, int], axes: Sequence[Axis],
-) -> tuple[TensorView, ...]:
+def shared_along(facts: NestFacts, axes: Sequence[Axis]) -> tuple[TensorView, ...]:
     """Return the values that are constant along some but not all axes, and from which other values are computed.
 
     Computed values come first.
     """
-    needed = _needed(fusion, nest, buffers, layouts, levels, 0)
+    needed = _needed(facts, 0)
     same = {axis.name for axis in axes}
-    other = {axis.name for axis in nest.axes} - same
+    other = {axis.name for axis in facts.nest.axes} - same
 
     def along(tensor: TensorView) -> set[str]:
-        return set().union(*(variables(i) for i in nest.index.get(tensor, ())))
+        return set().union(*(variables(i) for i in facts.nest.index.get(tensor, ())))
 
     found = [
         tv for tv in sorted(needed, key=lambda tv: tv.name)
         if along(tv) & other and not along(tv) & same and any(
-            out in needed and along(out) & same for user in fusion.users.get(tv, ()) for out in user.tensor_outputs
+            out in needed and along(out) & same
+            for user in facts.fusion.users.get(tv, ()) for out in user.tensor_outputs
         )
     ]
-    return tuple(sorted(found, key=lambda tv: tv not in fusion.producers))
+    return tuple(sorted(found, key=lambda tv: tv not in facts.fusion.producers))
 
 
-def constant_along(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    levels: Mapping[Val, int], number: int,
-) -> tuple[TensorView, ...]:
+def constant_along(facts: NestFacts, number: int) -> tuple[TensorView, ...]:
     """Return the expensive values that all elements of a reduction share and that each of them needs in a pass.
 
     A mean that is a sum divided by a number is one, and so is a reciprocal standard deviation.
     """
-    needed = _needed(fusion, nest, buffers, layouts, levels, number)
-    reduced = {axis.name for axis in nest.reduced}
+    needed = _needed(facts, number)
+    reduced = {axis.name for axis in facts.nest.reduced}
 
     def varies(tensor: TensorView) -> bool:
-        return bool(reduced & set().union(*(variables(i) for i in nest.index.get(tensor, ()))))
+        return bool(reduced & set().union(*(variables(i) for i in facts.nest.index.get(tensor, ()))))
 
     return tuple(
         tv for tv in sorted(needed, key=lambda tv: tv.name)
-        if not varies(tv) and tv in fusion.producers
-        and any(out in needed and varies(out) for user in fusion.users.get(tv, ()) for out in user.tensor_outputs)
-        and _costly(fusion, nest, buffers, layouts, tv)
+        if not varies(tv) and tv in facts.fusion.producers
+        and any(out in needed and varies(out) for user in facts.fusion.users.get(tv, ()) for out in user.tensor_outputs)
+        and _costly(facts, tv)
     )
 
 
-def calls_functions(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    tensor: TensorView, functions: Collection[str] = CALLED,
-) -> bool:
+def calls_functions(facts: NestFacts, tensor: TensorView, functions: Collection[str] = CALLED) -> bool:
     """Whether an element is computed by mathematical functions."""
-    statements = _asked_for(Values(fusion, buffers, layouts), nest, [tensor])
-    terms = (t for s in walk(statements) for root in terms_of(s) for t in root.walk())
-    return any(isinstance(t, Apply) and t.fn in functions for t in terms)
+    return any(isinstance(term, Apply) and term.fn in functions for term in _terms(facts, [tensor]))
 
 
-def is_scalar(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-) -> bool:
+def is_scalar(facts: NestFacts) -> bool:
     """Whether the compiler computes reduced elements one after another.
 
     It does if an element needs a function that is called or branches, or is at a data-dependent position.
     """
-    operands = [expr.tensor_inputs[0] for expr in nest.reductions]
-    statements = _asked_for(Values(fusion, buffers, layouts), nest, operands)
-    places = {axis.name for axis in nest.axes}
-    terms = (t for s in walk(statements) for root in terms_of(s) for t in root.walk())
+    operands = [expr.tensor_inputs[0] for expr in facts.nest.reductions]
+    places = {axis.name for axis in facts.nest.axes}
     return any(
         not variables(t.position) <= places if isinstance(t, Load)
         else isinstance(t, Apply) and t.fn in SLOW and not is_vectorized(t)
-        for t in terms
+        for t in _terms(facts, operands)
     )
 
 
-def reads_several(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    tensor: TensorView,
-) -> bool:
+def reads_several(facts: NestFacts, tensor: TensorView) -> bool:
     """Whether computing an element reads several elements that differ along a row."""
-    statements = _asked_for(Values(fusion, buffers, layouts), nest, [tensor])
-    terms = {term for s in walk(statements) for root in terms_of(s) for term in root.walk()}
-    reduced = {axis.name for axis in nest.reduced}
+    terms, reduced = set(_terms(facts, [tensor])), {axis.name for axis in facts.nest.reduced}
     return sum(isinstance(term, Load) and bool(reduced & variables(term.position)) for term in terms) > 1
 
 
@@ -191,10 +163,10 @@ def bytes_kept(saved: Sequence[Saved], fusion: Fusion) -> int:
     return max(inputs, values)
 
 
-def _roots(nest: Nest, levels: Mapping[Val, int], number: int) -> list[TensorView]:
-    folds = (*nest.reductions, *nest.scans)
-    folded = [expr.tensor_inputs[0] for expr in folds if levels.get(expr.inputs[0], 0) == number]
-    return folded + [tv for tv in nest.full if levels.get(tv, 0) == number]
+def _roots(facts: NestFacts, number: int) -> list[TensorView]:
+    folds = (*facts.nest.reductions, *facts.nest.scans)
+    folded = [expr.tensor_inputs[0] for expr in folds if facts.levels.get(expr.inputs[0], 0) == number]
+    return folded + [tv for tv in facts.nest.full if facts.levels.get(tv, 0) == number]
 
 
 class _Asked(Values):
@@ -207,51 +179,53 @@ class _Asked(Values):
         return result
 
 
+def _terms(facts: NestFacts, roots: Sequence[TensorView]) -> Iterator[Term]:
+    """Yield the terms from which elements of some tensors are computed at a point of the nest."""
+    for statement in _asked_for(facts, Values(facts.fusion, facts.buffers, facts.layouts), roots):
+        for root in terms_of(statement):
+            yield from root.walk()
+
+
 def _asked_for(
-    values: Values, nest: Nest, roots: Sequence[TensorView], known: Sequence[Saved] = (),
-) -> tuple[Statement, ...]:
+    facts: NestFacts, values: Values, roots: Sequence[TensorView], known: Sequence[Saved] = (),
+) -> Iterator[Statement]:
     """Request roots at a point of the nest, given reduction results and kept values; return the emitted values."""
-    ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
-    with values.block(ranges, pinned=True) as scope:
+    nest = facts.nest
+    with values.block(facts.ranges(), pinned=True) as scope:
         for expr in (*nest.reductions, *nest.scans):
             values.know(expr.out, nest.index[expr.out], Var(expr.out.dtype, f"{expr.out.name}_result"))
         for saved in known:
             values.know(saved.tensor, nest.index[saved.tensor], Var(saved.tensor.dtype, f"{saved.tensor.name}_kept"))
         for tensor in roots:
             values.value(tensor, nest.index[tensor])
-    return tuple(scope.body)
+    return walk(tuple(scope.body))
 
 
 def _needed(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    levels: Mapping[Val, int], number: int, known: Sequence[Saved] = (), written: Sequence[TensorView] = (),
+    facts: NestFacts, number: int, known: Sequence[Saved] = (), written: Sequence[TensorView] = (),
 ) -> frozenset[TensorView]:
     key = number, tuple(known), tuple(written)
-    if key not in nest.needs:
-        nest.needs[key] = _found_needed(fusion, nest, buffers, layouts, levels, number, known, written)
-    return nest.needs[key]
+    if key not in facts.needs:
+        facts.needs[key] = _found_needed(facts, number, known, written)
+    return facts.needs[key]
 
 
 def _found_needed(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    levels: Mapping[Val, int], number: int, known: Sequence[Saved], written: Sequence[TensorView],
+    facts: NestFacts, number: int, known: Sequence[Saved], written: Sequence[TensorView],
 ) -> frozenset[TensorView]:
-    values = _Asked(fusion, buffers, layouts)
-    _asked_for(values, nest, [*_roots(nest, levels, number), *written], known)
-    tensors = fusion.tensors
+    values = _Asked(facts.fusion, facts.buffers, facts.layouts)
+    _asked_for(facts, values, [*_roots(facts, number), *written], known)
+    tensors, index = facts.fusion.tensors, facts.nest.index
     return frozenset(
         tensors[name] for name, at in values.asked
-        if name in tensors and tensors[name] in nest.index and values.simplified(nest.index[tensors[name]]) == at
+        if name in tensors and tensors[name] in index and values.simplified(index[tensors[name]]) == at
     )
 
 
-def _is_expensive(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    tensor: TensorView, known: dict[TensorView, bool],
-) -> bool:
+def _is_expensive(facts: NestFacts, tensor: TensorView, known: dict[TensorView, bool]) -> bool:
     """Whether a value is expensive to recompute; ``known`` caches the results."""
     # A value computed element by element from an expensive value is expensive as well.
-    known[tensor] = any(map(known.get, _computed_of(fusion, tensor))) or _costly(fusion, nest, buffers, layouts, tensor)
+    known[tensor] = any(map(known.get, _computed_of(facts.fusion, tensor))) or _costly(facts, tensor)
     return known[tensor]
 
 
@@ -267,11 +241,7 @@ def _computed_of(fusion: Fusion, tensor: TensorView) -> Iterator[TensorView]:
             yield from new
 
 
-def _costly(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    tensor: TensorView,
-) -> bool:
-    statements = _asked_for(Values(fusion, buffers, layouts), nest, [tensor])
-    terms = [t for s in walk(statements) for root in terms_of(s) for t in root.walk()]
+def _costly(facts: NestFacts, tensor: TensorView) -> bool:
+    terms = list(_terms(facts, [tensor]))
     loads = sum(isinstance(t, Load) for t in terms)
     return loads > 2 or any(isinstance(t, Apply) and t.fn in COSTLY for t in terms)

@@ -10,7 +10,9 @@ from fuser_lab.codegen.accurate import accurate
 from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.emitter import Source
 from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.lower import write
+from fuser_lab.codegen.kernel_plan import KernelPlan, plan_of
+from fuser_lab.codegen.lower import MovesMore, kernel_of, passed, write, written_within
+from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
 from fuser_lab.codegen.sizes import with_sizes
@@ -18,17 +20,32 @@ from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
 from fuser_lab.definition.scheduling import RULES
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.replay import replay
-from fuser_lab.schedule.parameters import Chooser, KeptChoice
+from fuser_lab.schedule.parameters import Chooser, KeptChoice, NestChoice
+from fuser_lab.schedule.state import Space
 from fuser_lab.schedule.tuned_parameters import kept_choice
 from fuser_lab.targets import target_of
 
 _Of = TypeVar("_Of")
+Made = Fusion | tuple[Nest, ...] | tuple[Space, ...] | tuple[NestChoice, ...] | Kernel | Source
+"""What a step from a request to source makes."""
 
 
-def steps_of(request: KernelRequest) -> Iterator[tuple[str, Fusion | Kernel | Source]]:
-    """Yield the name of each step from a request to source, and what it makes: ops, Kernel IR or source.
+def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator[tuple[str, Made]]:
+    """Yield the name of each step from a request to source, and what it makes.
 
-    A step is computed when it is asked for; `text_of` prints what it makes.
+    A step is computed when it is asked for; `text_of` prints what it makes. ``plan`` is the `planned` kernel of the
+    request, if a caller has it: the writers then receive the schedules that the caller shows.
+
+    - ``decompose``, ``accurate``, ``sums_of_rows``: the ops of the segment as kernels compute them
+    - ``nests``: the loop nests that compute its outputs, one after another
+    - ``space``: the properties of each nest by which loops are chosen
+    - ``schedule``: the loops of each nest, with the reasons; the writers decide nothing else
+    - ``write``: Kernel IR, element by element
+    - ``passes``: Kernel IR with wide accesses and cheaper values
+    - ``sizes``: Kernel IR that takes sizes as arguments
+    - ``print``: source
+
+    A schedule that is lowered loop by loop (`KernelRequest.loops`) has the first and the last two steps.
     """
     fusion = decompose(request.fusion)
     yield "decompose", fusion
@@ -39,20 +56,37 @@ def steps_of(request: KernelRequest) -> Iterator[tuple[str, Fusion | Kernel | So
         yield "accurate", fusion
         fusion = with_sums_of_rows(fusion)
         yield "sums_of_rows", fusion
-        # Finds the nests, chooses the parameters of each, writes its loops and runs the passes over them.
-        here = [change for change in request.changes if change.target == request.target]
-        kernel = write(fusion, request, Chooser(here, request.propose, _kept(request)))
-        yield "write", kernel
+        plan = plan or plan_of(fusion, request, _chooser(request))
+        yield "nests", tuple(nest.facts.nest for nest in plan.nests)
+        yield "space", tuple(nest.facts.space for nest in plan.nests)
+        yield "schedule", plan.choices
+        nests = tuple(map(write, plan.nests))
+        yield "write", kernel_of(plan, nests)
+        kernel = kernel_of(plan, tuple(map(passed, nests)))
+        yield "passes", kernel
         kernel = with_sizes(kernel) if request.shared is None else request.shared.kernel(kernel)
     yield "sizes", kernel
     yield "print", printed(kernel)
 
 
-def text_of(made: Fusion | Kernel | Source) -> str:
-    """Return what a step makes as text: ops, or source."""
-    if isinstance(made, Fusion):
-        return str(made)
-    return (printed(made) if isinstance(made, Kernel) else made).text
+def text_of(made: Made) -> str:
+    """Return what a step makes as text: ops, one line per nest, or source."""
+    if isinstance(made, Kernel):
+        return printed(made).text
+    if isinstance(made, tuple):
+        return "\n".join(map(str, made))
+    return made.text if isinstance(made, Source) else str(made)
+
+
+def planned(request: KernelRequest) -> KernelPlan:
+    """Return the nests of a segment's kernel with their schedules, which is not written."""
+    return plan_of(with_sums_of_rows(accurate(decompose(request.fusion))), request, _chooser(request))
+
+
+def _chooser(request: KernelRequest) -> Chooser:
+    """Return what chooses the loops of a kernel's nests: proposed, kept or set by hand."""
+    changes = [change for change in request.changes if change.target == request.target]
+    return Chooser(target=request.target, changes=changes, propose=request.propose, kept=_kept(request) or KeptChoice())
 
 
 def _lowered_loop_by_loop(fusion: Fusion, request: KernelRequest) -> Kernel:
@@ -74,9 +108,20 @@ def printed(kernel: Kernel) -> Source:
     return source
 
 
-def lower(request: KernelRequest) -> Kernel:
+def lower(request: KernelRequest, plan: KernelPlan | None = None) -> Kernel:
     """Return the Kernel IR of a segment, which takes sizes as arguments; errors are those of its steps."""
-    return next(made for name, made in steps_of(request) if name == "sizes" and isinstance(made, Kernel))
+    return next(made for name, made in steps_of(request, plan) if name == "sizes" and isinstance(made, Kernel))
+
+
+def lower_within(request: KernelRequest, most: int) -> Kernel | MovesMore:
+    """Return the Kernel IR of a segment before its passes, or that its phases move more bytes than a limit.
+
+    Bytes count each buffer once per phase. Lowering ends as soon as they are known to exceed the limit.
+    """
+    fusion = with_sums_of_rows(accurate(decompose(request.fusion)))
+    plan = plan_of(fusion, request, _chooser(request), counts=True)
+    nests = written_within(plan, most)
+    return nests if isinstance(nests, MovesMore) else kernel_of(plan, nests)
 
 
 def kernel_digest(request: KernelRequest) -> str:

@@ -50,8 +50,6 @@ class KernelRequest:
         Results of `fl.tune` that were kept: those for this kernel replace what is proposed.
     shared
         The kernels of the same segment at other sizes, with which it shares compiled code.
-    most_bytes
-        Bytes that the phases may move, counting each buffer once. Lowering stops early if the kernel moves more.
     """
 
     fusion: Fusion
@@ -66,7 +64,6 @@ class KernelRequest:
     propose: Propose | None = None
     kept: Kept | None = None
     shared: SharedKernels | None = None
-    most_bytes: int | None = None
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -77,7 +74,7 @@ class KernelRequest:
             self.fusion.digest, self.scheduler, self.target,
             tuple(given if given is None or isinstance(given, Layout) else tuple(given) for given in strides),
             tuple(self.alignment.get(tensor.name) for tensor in tensors),
-            self.device, tuple(self.changes), tuple(self.loops), self.propose, self.kept, self.shared, self.most_bytes,
+            self.device, tuple(self.changes), tuple(self.loops), self.propose, self.kept, self.shared,
         )
 
     def __eq__(self, other: object) -> bool:

@@ -1,7 +1,7 @@
 """Scans of one nest: running values along one axis, and the ops before and after them at the same positions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Phase, Role
 from fuser_lab.codegen.nest_lowering import NestLowering, Places
@@ -10,7 +10,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Scalar, Val
 from fuser_lab.ir.term import Const, Term, Var, cast
 from fuser_lab.ops import OPS
-from fuser_lab.schedule.state import Space, Style
+from fuser_lab.schedule.state import Style
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,9 @@ class ScanLowering(NestLowering):
         """Yield the only phase."""
         yield self._phase(self._rows if self.schedule.style is Style.ROWS else self._columns)
 
-    def _space(self) -> Space:
-        return replace(super()._space(), scans=len(self._nest.scans))
+    def _rows(self) -> Launch:
+        """Write scans along rows."""
+        raise NotImplementedError
 
     def _columns(self) -> Launch:
         """Write scans down columns, of which adjacent ones are adjacent in memory."""

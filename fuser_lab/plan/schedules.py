@@ -3,11 +3,11 @@
 import html
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fuser_lab.codegen.decompose import decompose
-from fuser_lab.codegen.generate import generate, generate_scheduled
+from fuser_lab.codegen.generate import generate_scheduled, schedules_of
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.schedule_reading import read_schedule
 from fuser_lab.definition.scheduling import RULES, HandSchedule, Steps, steps_of
@@ -27,7 +27,9 @@ from fuser_lab.targets import target_of
 class SegmentSchedule:
     """The schedule of one segment: transforms over its fusion, and the reasons for their parameters.
 
-    ``meanings`` maps the index of a split among the transforms to the parameter that its factor is.
+    ``meanings`` maps the index of a split among the transforms to the parameter that its factor is. ``params`` are the
+    loops of the kernel's nests as the writers receive them, of which the transforms are the text; there are none if the
+    transforms are lowered loop by loop.
 
     It prints as the Python that schedules the segment's fusion ``fd`` by hand. `fuser_lab.Plan.with_schedule` accepts
     this text, edited, or the transforms. In ``fusion`` all sizes are known, and a Welford is a mean and a sum of
@@ -38,6 +40,7 @@ class SegmentSchedule:
     transforms: tuple[Transform, ...]
     reasons: tuple[str, ...] = ()
     meanings: tuple[tuple[int, str], ...] = ()
+    params: tuple[NestChoice, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def scheduled(self) -> ScheduledFusion:
@@ -97,7 +100,7 @@ def running(segment: ScheduledSegment, target: str | None = None) -> SegmentSche
     lines = [line_of(nest) for other in sorted(others) for nest in segment.params(other) if nest.is_changed]
     return SegmentSchedule(
         fusion=plain, transforms=(*schedule.transforms, *lines), reasons=(*reasons, *following(nests)),
-        meanings=schedule.meanings,
+        meanings=schedule.meanings, params=nests,
     )
 
 
@@ -113,7 +116,7 @@ def _reading(segment: ScheduledSegment, transforms: Sequence[Transform]) -> Read
         request = replace(request_of(segment, target), loops=())
 
         def nests(changes: Sequence[LoopChange]) -> Sequence[NestChoice]:
-            return generate(replace(request, changes=changes)).kernel_ir.nests
+            return schedules_of(replace(request, changes=changes))
 
         return nests
 

@@ -1,7 +1,7 @@
 """One segment of a plan: its inputs and outputs, its kernel, parameters and schedule."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from fuser_lab.segmentation.origins import with_sources
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
+    from fuser_lab.codegen.kernel_plan import KernelPlan
     from fuser_lab.codegen.kernel_steps import KernelSteps
     from fuser_lab.codegen.request import KernelRequest
     from fuser_lab.plan.clock import Features
@@ -42,6 +43,7 @@ class Segment(Shown):
 
     index: int
     plan: "SegmentsPlan"
+    _planned: "dict[str, KernelPlan]" = field(init=False, default_factory=dict, repr=False, compare=False)  # by target
 
     @property
     def group(self) -> SegmentedGroup:
@@ -136,7 +138,7 @@ class Segment(Shown):
         """
         from fuser_lab.codegen.generate import generate
 
-        return generate(self._request(target))
+        return generate(self._request(target), self._kernel_plan(target))
 
     def predicted_time(self) -> Prediction:
         """Return the predicted time of the segment's kernel in isolation on the plan's target, with its interval.
@@ -172,6 +174,17 @@ class Segment(Shown):
             )
             raise CodegenError(msg)
         return request_of(self, target)
+
+    def _kernel_plan(self, target: str) -> "KernelPlan | None":
+        """Return the plan of the segment's kernel, which is made once; None if loops are lowered one by one."""
+        from fuser_lab.codegen.pipeline import planned
+
+        request = self._request(target)
+        if request.loops:
+            return None
+        if target not in self._planned:
+            self._planned[target] = planned(request)
+        return self._planned[target]
 
     @takes(target=TARGET)
     def steps(self, target: str = targets.CPU.name) -> "KernelSteps":
@@ -270,7 +283,11 @@ class Segment(Shown):
         CodegenError
             If the segment has no kernel.
         """
-        return self.kernel(target).kernel_ir.nests
+        plan = self._kernel_plan(target)
+        if plan is None or self.scheduler is SchedulerType.GREEDY:
+            # Whether a Greedy segment has a kernel is known when it is written.
+            return self.kernel(target).kernel_ir.nests
+        return plan.choices
 
     @takes(target=TARGET, nest=whole(0))
     def candidates(self, target: str = targets.CUDA.name, *, nest: int = 0) -> "Candidates":

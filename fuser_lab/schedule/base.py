@@ -7,12 +7,12 @@ from typing import Protocol, final, runtime_checkable
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Param, SchedulerType, Verdict, reason, refuse
-from fuser_lab.errors import ArgumentTypeError
+from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.ir import Fusion
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.loops import choose_loops
 from fuser_lab.schedule.parameters import NestChoice
-from fuser_lab.schedule.state import LoopSchedule, Space
+from fuser_lab.schedule.state import LoopSchedule, Refused, Space
 from fuser_lab.schedule.templates import KernelSchedule, schedule_of
 
 
@@ -26,8 +26,18 @@ class Heuristics:
     __slots__ = ()
 
     def propose(self, space: Space, target: str) -> LoopSchedule:
-        """Return the parameters of a nest of loops on a target, with reasons."""
-        return choose_loops(space, target)
+        """Return the parameters of a nest of loops on a target, with reasons.
+
+        Raises
+        ------
+        ScheduleError
+            If the target has no loops for the nest: rows whose column sums do not fit on chip.
+        """
+        loops = choose_loops(space, target)
+        if isinstance(loops, Refused):
+            msg = f"propose: {loops.reason}."
+            raise ScheduleError(msg)
+        return loops
 
     @final
     def apply(self, fusion: Fusion, nests: Sequence[NestChoice], taken: Collection[str] = ()) -> KernelSchedule:

@@ -4,12 +4,11 @@ The thresholds were measured on an H200 (docs/benchmarks.md); the numbers of mul
 shared memory are those of the device. Every choice gives a correct kernel, as long as a block fits the device.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from fuser_lab.cost.device import WARP, Device
-from fuser_lab.schedule.gpu_caches import eviction, why
-from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
+from fuser_lab.schedule.gpu_caches import eviction
+from fuser_lab.schedule.state import Evict, LoopSchedule, Refused, Space, Style
 
 SHORT_THREADS = 1536  # threads per multiprocessor that registers are limited for, if each has one access in flight
 LEAST_THREADS = 64  # fewest threads per block
@@ -412,18 +411,11 @@ def row_room(device: Device, resident: int) -> int:
     return max(min(shared_room(device, resident), shared_room(device, 1) - CACHED), 0)
 
 
-def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSchedule | None:
-    """Return the loops of rows that also accumulate column sums; None if a row does not fit a block.
-
-    Parameters
-    ----------
-    space
-        The rows.
-    sums
-        Bytes of the running value of one column, for each of the sums.
-    constant
-        Bytes per column of inputs that all rows share.
-    """
+def backward_loops(space: Space) -> LoopSchedule | Refused:
+    """Return the loops of rows that also accumulate column sums."""
+    if not space.inner_reduced:
+        return Refused("rows are not contiguous in memory, so column sums read them again")
+    sums, constant = space.column_sums, space.constant_bytes
     width = space.vector
     groups = -(-max(space.depth, 1) // width)
     elements = ELEMENTS if ELEMENTS * space.input_bytes // 4 <= BACKWARD_WORDS else ELEMENTS // 2
@@ -443,7 +435,10 @@ def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSche
         resident -= 1
     fits = per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 <= BACKWARD_WORDS
     if lanes > MOST_THREADS or not fits or nbytes > shared_room(space.device, resident):
-        return None
+        return Refused(
+            f"no block of the {space.device.name} has registers and shared memory for a row of {space.depth} "
+            f"elements and {len(sums)} column sums, so the sums read the rows again",
+        )
     keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
     # In a single pass, only loads of the next row hide the latency of this one.
     next_row = per_thread * (sum(sums[shared:]) + 2 * space.input_bytes + constant * keeps) // 4
@@ -459,7 +454,7 @@ def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSche
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), blocks=blocks, vector=width, persistent=True, registers=steps,
         unroll=2 if ahead else 1, shared=shared, values=False, constants=keeps, resident=min(resident, 16),
-        evict=eviction(space), reasons=(*reasons, *why(eviction(space))),
+        evict=eviction(space), reasons=tuple(reasons),
     )
 
 

@@ -5,10 +5,10 @@ from math import prod
 
 from fuser_lab.schedule.gpu_caches import why
 from fuser_lab.schedule.gpu_elements import element_loops
-from fuser_lab.schedule.gpu_loops import column_loops, kept_column_loops, row_loops
+from fuser_lab.schedule.gpu_loops import backward_loops, column_loops, kept_column_loops, row_loops
 from fuser_lab.schedule.gpu_scans import scan_loops
 from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
-from fuser_lab.schedule.state import LoopSchedule, Space, Style
+from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
 from fuser_lab.targets import target_of
 
 CPU_PARALLEL_FROM = 1 << 17  # elements; below this number, waking the other cores costs more than it saves
@@ -27,12 +27,26 @@ PARTIAL_ELEMENTS = 4096  # elements of a row that are added to one running sum, 
 PARTIAL_ADDITIONS = 128  # additions to each of the 32 running values of a row's sum in vectors: as many elements in all
 
 
-def choose_loops(space: Space, target: str) -> LoopSchedule:
-    """Return the loops of a nest on the named target; correct for any extents."""
+def choose_loops(space: Space, target: str) -> LoopSchedule | Refused:
+    """Return the loops of a nest on the named target, correct for any extents.
+
+    Only rows that add to column sums may be refused, because these sums do not fit on chip.
+    """
     return _gpu(space) if target_of(target).has_blocks else _cpu(space)
 
 
-def _cpu(space: Space) -> LoopSchedule:
+def _cpu(space: Space) -> LoopSchedule | Refused:
+    loops = _cpu_loops(space)
+    if not space.column_sums:
+        return loops
+    if not space.inner_reduced or loops.split > 1 or sum(space.column_sums) * space.depth > CPU_SUMS_BYTES:
+        return Refused(f"the sums of {space.depth} columns do not fit in a core's cache, so they read the rows again")
+    # Rows of a band: few enough for accurate sums and to occupy all cores.
+    least = CPU_SPLIT if loops.parallel else 1
+    return replace(loops, grain=max(min(PARTIAL_ROWS, -(-space.rows // least)), 1))
+
+
+def _cpu_loops(space: Space) -> LoopSchedule:
     work = space.rows * max(space.depth, 1)
     parallel = work >= CPU_PARALLEL_FROM
     if space.scans:
@@ -83,9 +97,9 @@ def _columns_at_a_time(space: Space, *, parallel: bool) -> int:
     return tile
 
 
-def _gpu(space: Space) -> LoopSchedule:
-    loops = _gpu_loops(space)
-    return replace(loops, reasons=(*loops.reasons, *why(loops.evict)))
+def _gpu(space: Space) -> LoopSchedule | Refused:
+    loops = backward_loops(space) if space.column_sums else _gpu_loops(space)
+    return loops if isinstance(loops, Refused) else replace(loops, reasons=(*loops.reasons, *why(loops.evict)))
 
 
 def _gpu_loops(space: Space) -> LoopSchedule:

@@ -23,8 +23,8 @@ from fuser_lab.schedule.gpu_loops import (
 )
 from fuser_lab.schedule.gpu_scans import illegal_scan
 from fuser_lab.schedule.gpu_tile_sums import tile_sums_meet
-from fuser_lab.schedule.loops import describe
-from fuser_lab.schedule.state import LoopSchedule, Space, Style
+from fuser_lab.schedule.loops import choose_loops, describe
+from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
 from fuser_lab.targets import Form, target_of
 
 Value = int | bool | tuple[int, int]
@@ -139,74 +139,75 @@ class NestChoice:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chooser:
-    """Applies parameters set by hand to the loops that heuristics choose for a kernel's nests, and records both."""
+    """Chooses the loops of a kernel's nests: proposed, kept or set by hand, in this order.
 
-    def __init__(
-        self, changes: Sequence[LoopChange] = (), propose: Callable[[Space, str], LoopSchedule] | None = None,
-        kept: KeptChoice | None = None,
-    ) -> None:
-        """Take the changes of one segment for one target, what proposes parameters, and which ones were kept."""
-        self._propose = propose
-        self._kept = kept or KeptChoice()
-        self._changes = {change.nest: change.values for change in changes}
-        self._choices: dict[int, NestChoice] = {}
-        self._notes: list[str] = []
+    Attributes
+    ----------
+    target
+        Name of the target.
+    changes
+        Parameters set by hand for the segment on this target.
+    propose
+        Proposes the parameters of a nest instead of the default, `choose_loops`.
+    kept
+        Parameters kept from `fl.tune`.
+    """
+
+    target: str
+    changes: Sequence[LoopChange] = ()
+    propose: Callable[[Space, str], LoopSchedule] | None = None
+    kept: KeptChoice = field(default_factory=KeptChoice)
+
+    def choice(self, number: int, space: Space, notes: Sequence[str] = ()) -> NestChoice | Refused:
+        """Return the loops of a nest, or why the target has none for it; ``notes`` precede the reasons for them.
+
+        Values set by hand that are illegal are not used, and the choice says why.
+        """
+        loops = choose_loops(space, self.target)
+        return loops if isinstance(loops, Refused) else self.with_given(number, space, loops, notes)
 
     def with_given(
-        self, number: int, target: str, space: Space, chosen: LoopSchedule, names: tuple[str, ...] | None = None,
-    ) -> LoopSchedule:
-        """Return chosen loops with the values set by hand if they are legal; the choice records why they are not."""
-        if names is None:
-            names = _names(space, target, chosen)
-        if self._propose is not None:
-            chosen = _proposal(space, target, chosen, names, self._propose(space, target))
-        chosen = replace(chosen, reasons=(*self._notes, *chosen.reasons)) if self._notes else chosen
-        self._notes = []
-        chosen, is_kept = self._with_kept(number, target, space, chosen, names)
-        values = self._changes.get(number, ())
+        self, number: int, space: Space, chosen: LoopSchedule, notes: Sequence[str] = (),
+    ) -> NestChoice:
+        """Return the loops of a nest for which the heuristics choose some loops."""
+        target, names = self.target, _names(space, self.target, chosen)
+        if self.propose is not None:
+            chosen = _proposal(space, target, chosen, names, self.propose(space, target))
+        chosen = replace(chosen, reasons=(*notes, *chosen.reasons)) if notes else chosen
+        chosen, is_kept = self._with_kept(number, space, chosen, names)
+        values = next((change.values for change in self.changes if change.nest == number), ())
         schedule, problem = changed(space, target, chosen, values, names) if values else (chosen, "")
-        self._choices[number] = NestChoice(
+        return NestChoice(
             number=number, target=target, space=space, chosen=chosen, schedule=schedule, names=names, problem=problem,
             is_kept=is_kept,
         )
-        return schedule
 
     def _with_kept(
-        self, number: int, target: str, space: Space, chosen: LoopSchedule, names: tuple[str, ...],
+        self, number: int, space: Space, chosen: LoopSchedule, names: tuple[str, ...],
     ) -> tuple[LoopSchedule, bool]:
         """Return loops with the parameters kept for a nest, if they are legal, and whether they are used."""
-        values, because = self._kept.values.get(number, ()), self._kept.refused if number == 0 else ""
+        values, because = self.kept.values.get(number, ()), self.kept.refused if number == 0 else ""
         if values:
-            schedule, problem = changed(space, target, chosen, values, names)
+            schedule, problem = changed(space, self.target, chosen, values, names)
             if not problem:
-                reason = f"parameters {self._kept.origin}: {_settings_text(dict(values))}; {self._kept.gain}"
+                reason = f"parameters {self.kept.origin}: {_settings_text(dict(values))}; {self.kept.gain}"
                 return replace(schedule, reasons=(*chosen.reasons, reason)), True
-            because = f"parameters {self._kept.origin} are not used: {problem}"
+            because = f"parameters {self.kept.origin} are not used: {problem}"
         return (replace(chosen, reasons=(*chosen.reasons, because)) if because else chosen), False
 
-    def note(self, reason: str) -> None:
-        """Record why the next nest does not have another form."""
-        self._notes.append(reason)
-
-    def choices(self, count: int, *, strict: bool) -> tuple[NestChoice, ...]:
-        """Return the choices of the first nests.
-
-        Raises
-        ------
-        ScheduleError
-            If strict, and a value set by hand is illegal or is for a nest that does not exist.
-        """
-        choices = tuple(self._choices[number] for number in range(count) if number in self._choices)
+    def check(self, choices: Sequence[NestChoice]) -> None:
+        """Raise ScheduleError if a value set by hand is illegal, or is for a nest that does not exist."""
         problem = next((choice.problem for choice in choices if choice.problem), "")
-        beyond = next((number for number in self._changes if number not in {c.number for c in choices}), None)
+        numbers = {choice.number for choice in choices}
+        beyond = next((change.nest for change in self.changes if change.nest not in numbers), None)
         if beyond is not None:
-            nests = f"{len(choices)} nest{'s' if len(choices) != 1 else ''} of loops"
-            problem = f"the kernel has {nests}, given nest {beyond}"
-        if strict and problem:
+            count = f"{len(choices)} nest{'s' if len(choices) != 1 else ''} of loops"
+            problem = f"the kernel has {count}, given nest {beyond}"
+        if problem:
             msg = f"with_params: {problem}."
             raise ScheduleError(msg)
-        return choices
 
 
 def _proposal(
@@ -225,7 +226,8 @@ def _proposal(
         raise ScheduleError(msg)
     values = tuple((name, getattr(proposal, name)) for name in sorted(names))
     differ = tuple((name, value) for name, value in values if value != getattr(chosen, name))
-    schedule, problem = changed(space, target, chosen, differ, names)
+    # Values that follow from others are those of the heuristics if nothing differs.
+    schedule, problem = changed(space, target, chosen, differ, names) if differ else (chosen, "")
     if problem:
         msg = f"propose: {problem}."
         raise ScheduleError(msg)
@@ -234,6 +236,8 @@ def _proposal(
 
 def _names(space: Space, target: str, chosen: LoopSchedule) -> tuple[str, ...]:
     """Return the parameters that may be set by hand."""
+    if space.column_sums:
+        return BACKWARD_NAMES if target_of(target).has_blocks else BANDS_NAMES
     if chosen.keeps_columns:
         return KEPT_COLUMN_NAMES
     if chosen.style is Style.TILES and space.reduces:

@@ -1,7 +1,7 @@
 """The loops of a segment: the data that a scheduler's choice passes to the lowering."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
 
 from fuser_lab.cost.device import DEFAULT, Device
@@ -109,6 +109,15 @@ class Space:
     scans: int = 0
     device: Device = DEFAULT
 
+    def __str__(self) -> str:
+        """Return the properties that are not those of a nest without loops, as one line."""
+        plain = Space(kept=(), reduced=(), kept_run=1, reduced_run=1, inner_reduced=False, passes=1)
+        values = ((entry.name, getattr(self, entry.name)) for entry in fields(self) if entry.name != "device")
+        return ", ".join(
+            [f"{name} = {value}" for name, value in values if value != getattr(plain, name)]
+            + [f"device = {self.device.name}"],
+        )
+
     @property
     def rows(self) -> int:
         """Number of results of a reduction, or of elements if there is no reduction."""
@@ -215,3 +224,10 @@ class LoopSchedule:
     def keeps_columns(self) -> bool:
         """Whether blocks of a GPU keep columns on chip between passes."""
         return self.style is Style.COLUMNS and self.persistent
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The answer of a step without a result: the reason, with which the next form of a kernel is tried."""
+
+    reason: str

@@ -155,10 +155,10 @@ def _forced(loops: Sequence[LoopSchedule]) -> Iterator[None]:
     """Give the nests of kernels these loops instead of those that are chosen, where they have the same style."""
     plain = Chooser.with_given
 
-    def with_given(self: Chooser, number: int, target: str, space: Space, chosen: LoopSchedule, *names: Any) -> Any:
+    def with_given(self: Chooser, number: int, space: Space, chosen: LoopSchedule, *notes: Any) -> Any:
         if number < len(loops) and loops[number].style is chosen.style and space.vector % loops[number].vector == 0:
             chosen = loops[number]
-        return plain(self, number, target, space, chosen, *names)
+        return plain(self, number, space, chosen, *notes)
 
     with patch.object(Chooser, "with_given", with_given) if loops else contextlib.nullcontext():
         yield

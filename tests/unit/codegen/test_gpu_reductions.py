@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from thorough import tries
 
 from fuser_lab.api import FusionDefinition, segment
-from fuser_lab.codegen import gpu_backward, nest_lowering
 from fuser_lab.codegen.index_math import linear
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import (
@@ -39,11 +38,11 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ir.term import Apply, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
-from fuser_lab.schedule import gpu_loops
+from fuser_lab.schedule import gpu_loops, loops, parameters
 from fuser_lab.schedule.gpu_loops import COMMON_STEPS, MEETING_BYTES, backward_loops, column_loops, row_loops
 from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.parameters import LoopChange
-from fuser_lab.schedule.state import LoopSchedule, Space, Style
+from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
 from tests import agreement
 from tests.kernels import generate, lower
 
@@ -495,14 +494,14 @@ FORCED = {
 def test_rows_are_right_whatever_is_chosen(
     forced: dict[str, int], threads: int, online: bool, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    chosen = nest_lowering.choose_loops
+    chosen = parameters.choose_loops
     changes: dict[str, Any] = {**forced, "threads": (threads, 1), "values": False, "online": online}
 
-    def choose(space: Space, target: str) -> LoopSchedule:
+    def choose(space: Space, target: str) -> LoopSchedule | Refused:
         schedule = chosen(space, target)
-        return replace(schedule, **changes) if space.passes > 1 else schedule
+        return replace(schedule, **changes) if isinstance(schedule, LoopSchedule) and space.passes > 1 else schedule
 
-    monkeypatch.setattr(nest_lowering, "choose_loops", choose)
+    monkeypatch.setattr(parameters, "choose_loops", choose)
     for shape in ((7, 520), (9, 77)):
         for dtype in (D.Float, D.BFloat16):
             check(build(softmax, [shape], dtype), S.INNER_PERSISTENT, [numbers(shape, dtype)])
@@ -520,13 +519,11 @@ def test_rows_are_right_whatever_is_chosen(
 def test_rows_and_columns_are_right_whatever_is_chosen(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    chosen = gpu_backward.backward_loops
+    def choose(space: Space) -> LoopSchedule | Refused:
+        schedule = backward_loops(space)
+        return replace(schedule, **changes) if isinstance(schedule, LoopSchedule) else schedule
 
-    def choose(space: Space, sums: Sequence[int], constant: int) -> LoopSchedule | None:
-        schedule = chosen(space, sums, constant)
-        return None if schedule is None else replace(schedule, **changes)
-
-    monkeypatch.setattr(gpu_backward, "backward_loops", choose)
+    monkeypatch.setattr(loops, "backward_loops", choose)
     for shape in ((37, 520), (40, 64), (300, 77)):
         shapes = [shape, shape, shape[1:], (shape[0], 1)]
         for dtype in (D.Float, D.BFloat16):
@@ -586,8 +583,8 @@ def test_schedules_fit_the_machine(space: Space, vector: int) -> None:
     assert 1 <= lanes * height <= 1024
     assert vector % columns.vector == 0
     assert height == 1 or height * lanes * columns.vector * space.sum_bytes <= MEETING_BYTES
-    walk_rows = backward_loops(space, sums=(4, 4, 8), constant=space.constant_bytes)
-    if walk_rows is not None:
+    walk_rows = backward_loops(replace(space, column_sums=(4, 4, 8)))
+    if isinstance(walk_rows, LoopSchedule):
         held = walk_rows.registers * walk_rows.vector
         assert walk_rows.threads[0] * held >= depth
         assert sum((4, 4, 8)[: walk_rows.shared]) * held * walk_rows.threads[0] <= SHARED_OF_A_BLOCK

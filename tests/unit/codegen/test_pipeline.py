@@ -1,6 +1,12 @@
 """A request passes through named steps to source, and decides which kernels are the same."""
 
+import re
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from backend.fusions import D, S, build
@@ -9,14 +15,41 @@ import fuser_lab as fl
 from fuser_lab.analysis.numbering import numbered
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.pipeline import lower, steps_of, text_of
+from fuser_lab.codegen.nest_lowering import NestLowering
+from fuser_lab.codegen.pipeline import lower, planned, steps_of, text_of
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.kernel_transforms import is_hint
+from fuser_lab.schedule.base import Heuristics
 from fuser_lab.schedule.parameters import LoopChange
 
 REWRITES = ("decompose", "accurate", "sums_of_rows")
+
+
+STEPS = (*REWRITES, "nests", "space", "schedule", "write", "passes", "sizes", "print")
+
+
+def softmax_of_columns(fd: Any, x: Any) -> Any:
+    e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [0], keepdim=True)))
+    return fd.ops.div(e, fd.ops.sum(e, [0], keepdim=True))
+
+
+# One nest of each style: ops, shapes of inputs, scheduler, and the style of the first nest.
+STYLES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], S, str]] = {
+    "elements": (lambda fd, x: fd.ops.exp(x), [(6, 40)], S.POINTWISE, "elements"),
+    "tiles": (lambda fd, x, y: fd.ops.add(x, fd.ops.permute(y, [1, 0])), [(64, 96), (96, 64)], S.POINTWISE, "tiles"),
+    "rows": (lambda fd, x: fd.ops.sum(x, [1]), [(6, 40)], S.REDUCTION, "rows"),
+    "rows in parts": (lambda fd, x: fd.ops.sum(x, [0, 1]), [(2048, 1024)], S.REDUCTION, "rows"),
+    "columns": (lambda fd, x: fd.ops.sum(x, [0]), [(64, 40)], S.REDUCTION, "columns"),
+    "kept columns": (softmax_of_columns, [(64, 4096)], S.OUTER_PERSISTENT, "columns"),
+    "scanned rows": (lambda fd, x: fd.ops.cumsum(x, 1), [(6, 40)], S.GREEDY, "rows"),
+    "scanned columns": (lambda fd, x: fd.ops.cumsum(x, 0), [(40, 6)], S.GREEDY, "columns"),
+    "rows with column sums": (
+        lambda fd, x: (fd.ops.mul(x, fd.ops.broadcast(fd.ops.sum(x, [1]), [False, True])), fd.ops.sum(x, [0])),
+        [(64, 40)], S.INNER_OUTER_PERSISTENT, "rows",
+    ),
+}
 
 
 def statistics() -> Fusion:
@@ -27,7 +60,7 @@ def statistics() -> Fusion:
 def test_the_last_step_is_the_source(target: str) -> None:
     request = KernelRequest(fusion=statistics(), scheduler=S.REDUCTION, target=target)
     steps = dict(steps_of(request))
-    assert tuple(steps) == (*REWRITES, "write", "sizes", "print")
+    assert tuple(steps) == STEPS
     assert text_of(steps["print"]) == generate(request).source
     assert steps["sizes"] == lower(request)
     written = steps["write"]
@@ -76,8 +109,106 @@ def test_requests_are_equal_up_to_names() -> None:
     change = LoopChange(target="cpu", nest=0, values=(("grain", 2),))
     different = (
         replace(request, strides={second: (80, 2)}), replace(request, target="cuda"), replace(request, strides={}),
-        replace(request, alignment={first: 4}), replace(request, changes=[change]), replace(request, most_bytes=1),
-        replace(request, scheduler=S.TRANSPOSE), replace(request, fusion=statistics()),
+        replace(request, alignment={first: 4}), replace(request, changes=[change]),
+        replace(request, scheduler=S.TRANSPOSE), replace(request, propose=Heuristics().propose),
+        replace(request, fusion=statistics()),
     )
     assert len({request, *different}) == 1 + len(different)
     assert request != "request"
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("style", STYLES)
+def test_every_writer_receives_the_schedule_that_is_shown(style: str, target: str) -> None:
+    record, shapes, scheduler, word = STYLES[style]
+    request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target=target)
+    steps = dict(steps_of(request))
+    assert tuple(steps) == STEPS
+    choices, kernel = steps["schedule"], steps["sizes"]
+    assert isinstance(choices, tuple)
+    assert isinstance(kernel, Kernel)
+    assert choices[0].schedule.style.value == word
+    assert all(shown is choice for shown, choice in zip(kernel.nests, choices, strict=True))
+    for phase in kernel.phases:
+        assert any(phase.schedule is choice.schedule for choice in choices)
+    for name, lines in (("nests", len(choices)), ("space", len(choices)), ("write", 10), ("passes", 10)):
+        assert len(text_of(steps[name]).splitlines()) >= lines
+    assert str(choices[0]) in text_of(choices)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("style", STYLES)
+def test_schedules_are_chosen_without_a_writer(style: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, shapes, scheduler, _ = STYLES[style]
+    request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target=target)
+    chosen = lower(request).nests
+
+    def construct(*_: object) -> None:
+        msg = "a writer is constructed"
+        raise AssertionError(msg)
+
+    monkeypatch.setattr(NestLowering, "__init__", construct)
+    assert planned(request).choices == chosen
+    with pytest.raises(AssertionError, match="a writer is constructed"):
+        lower(request)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_segment_shows_the_schedule_that_its_writer_receives(target: str) -> None:
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=fl.DataType.Float)
+        fd.add_output(fd.ops.mul(x, fd.ops.sum(x, [1], keepdim=True)))
+    plan = fl.segment(fd, [fl.spec((64, 256))])
+    parameter = {"cpu": {"grain": 4}, "cuda": {"threads": 64}}[target]
+    for shown in (plan, plan.with_params(0, target=target, **parameter)):
+        (segment,) = shown.segments
+        kernel = segment.kernel(target).kernel_ir
+        for params in (segment.params(target), segment.schedule_for(target).params):
+            assert params[0] is kernel.nests[0]
+            assert params[0].schedule is kernel.phases[0].schedule
+        assert params[0].is_changed is (shown is not plan)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("style", STYLES)
+def test_a_scheduler_that_proposes_the_default_has_the_same_kernel(style: str, target: str) -> None:
+    record, shapes, scheduler, _ = STYLES[style]
+    request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target=target)
+    assert lower(replace(request, propose=Heuristics().propose)) == lower(request)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_sums_that_are_needed_at_other_positions_go_through_memory(target: str) -> None:
+    def record(fd: Any, x: Any, y: Any) -> Any:
+        z = fd.ops.mul(y, fd.ops.sub(x, fd.ops.sum(x, [3], keepdim=True)))
+        turned = fd.ops.permute(fd.ops.permute(z, [0, 3, 1, 2]), [0, 2, 3, 1])
+        return fd.ops.reshape(fd.ops.set(turned), [2 * 7 * 7, 32]), fd.ops.stride_order(z, [3, 1, 0, 2])
+
+    fusion = build(record, [(2, 7, 7, 32)] * 2, D.Float)
+    kernel = lower(KernelRequest(fusion=fusion, scheduler=S.INNER_PERSISTENT, target=target))
+    assert [len(choice.space.reduced) for choice in kernel.nests] == [1, 0]
+    assert [buffer.name for buffer in kernel.workspace] == ["T2_whole"]
+
+
+@pytest.mark.parametrize(("target", "counts"), [("cuda", (36, 5)), ("cpu", (30, 3))])
+def test_the_files_that_a_row_sum_passes_are_listed_in_the_design(target: str, counts: tuple[int, int]) -> None:
+    record, shapes, scheduler, _ = STYLES["rows"]
+    request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target=target)
+    package, files = Path(fl.__file__).parent, set[Path]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            files.add(Path(frame.f_code.co_filename))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        generate(request)
+    finally:
+        sys.setprofile(before)
+    passed = {room: {file.stem for file in files if file.parent == package / room} for room in ("codegen", "schedule")}
+    assert tuple(map(len, passed.values())) == counts, "docs/design.md has the counts and the list"
+    design = (package.parent / "docs" / "design.md").read_text()
+    listed = design[design.index("On its way to source, a row sum"):design.index("**A schedule is shown as")]
+    assert set().union(*passed.values()) <= set(re.findall(r"`(\w+)`", listed))
+    assert all(str(count) in listed.partition("\n\n")[0] for count in counts)

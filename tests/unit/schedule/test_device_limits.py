@@ -1,6 +1,7 @@
 """Kernels for each device respect its limits: threads and shared memory of a block, blocks of all multiprocessors."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from backend.fusions import D, S, build
@@ -12,7 +13,7 @@ import fuser_lab as fl
 from fuser_lab.codegen.kernel_ir import Alloc, Reduce, Role, walk
 from fuser_lab.cost.device import A100, DEVICES, H200
 from fuser_lab.schedule.gpu_loops import backward_loops, row_loops, row_room, shared_room
-from fuser_lab.schedule.state import Space
+from fuser_lab.schedule.state import LoopSchedule, Space
 from tests.kernels import generate
 
 SMALL = fl.Device(
@@ -127,8 +128,8 @@ def test_any_device_has_room_for_what_is_chosen(per_sm, per_block, sms, depth, s
     )
     rows = row_loops(space)
     assert rows.shared * rows.threads[0] * vector * size <= shared_room(device, max(rows.resident, 1))
-    walk_rows = backward_loops(space, sums=(4, 4, 8), constant=0)
-    if walk_rows is not None:
+    walk_rows = backward_loops(replace(space, column_sums=(4, 4, 8)))
+    if isinstance(walk_rows, LoopSchedule):
         held = walk_rows.registers * vector * walk_rows.threads[0]
         assert sum((4, 4, 8)[: walk_rows.shared]) * held <= shared_room(device, max(walk_rows.resident, 1))
 

@@ -1,0 +1,53 @@
+"""The facts about a nest of loops of the CPU."""
+
+from dataclasses import replace
+from functools import cached_property
+
+from fuser_lab.codegen.nest_facts import NestFacts, extent_of
+from fuser_lab.codegen.persistence import inputs_needed, is_scalar
+from fuser_lab.codegen.transposed import TiledAxes, tiles_of
+from fuser_lab.schedule.loops import PARTIAL_ADDITIONS
+from fuser_lab.schedule.state import Space
+
+LANES = 8
+NARROW = 4  # elements of a window along memory, up to which vectors of neighbouring windows share cache lines
+UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
+
+
+class CpuFacts(NestFacts):
+    """The facts about a nest of loops of the CPU."""
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether each vector lane reduces one window of a pool."""
+        kept, reduced = self.nest.kept, self.nest.reduced
+        return (
+            self.passes == 1 and not self.nest.scans and bool(kept) and len(reduced) > 1 and kept[-1].extent >= LANES
+            and reduced[-1].extent <= NARROW and extent_of(reduced) <= UNROLLED
+        )
+
+    @property
+    def _reads(self) -> int:
+        # A core that reads across rows reads each again in every pass.
+        return self.passes
+
+    @cached_property
+    def tiled(self) -> TiledAxes | None:
+        """The axes of tiles, if some tensors are transposed."""
+        return None if self.nest.scans else tiles_of(self)
+
+    @cached_property
+    def space(self) -> Space:
+        """The properties by which loops are chosen."""
+        space, nest, tiled = self._extents(), self.nest, self.tiled
+        if nest.scans:
+            return space
+        if nest.reductions and not self.inner_reduced and self.passes > 1:
+            first = inputs_needed(self, 0, ())
+            space = replace(space, read_bytes=sum(tv.dtype.itemsize for tv in first))
+        if self.inner_reduced and space.depth > PARTIAL_ADDITIONS:
+            space = replace(space, scalar=is_scalar(self))
+        if tiled is None:
+            return space
+        size = max(tv.dtype.compute.itemsize for tv in (*tiled.inputs, *tiled.outputs))
+        return replace(space, transposed=(tiled.across.extent, tiled.along.extent), itemsize=size)

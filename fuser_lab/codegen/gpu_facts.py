@@ -1,0 +1,470 @@
+"""The facts about a nest of loops of a GPU: how wide its accesses to memory are, and what passes over it read."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from fuser_lab.codegen.index_map import Index, Read, counted, element_term, index_var
+from fuser_lab.codegen.index_math import Ranges, linear, simplify, substitute, variables
+from fuser_lab.codegen.kernel_ir import Role, Statement
+from fuser_lab.codegen.nest_facts import NestFacts, extent_of
+from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.online import moments, online_pair
+from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, rows_kept
+from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
+from fuser_lab.codegen.transposed import LEAST, MOST_TILES, TiledAxes, tiles_of
+from fuser_lab.codegen.values import applied
+from fuser_lab.codegen.vectorize import SMALL, accesses, best_width
+from fuser_lab.cost.work import function_class
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val
+from fuser_lab.ir.term import Apply, Term, Var, index
+from fuser_lab.ops import OPS
+from fuser_lab.schedule.gpu_elements import LOOKUPS
+from fuser_lab.schedule.gpu_loops import MANY, SHORT, STAGED_BYTES, gains_from_copies
+from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
+from fuser_lab.schedule.state import Space
+
+Places = Mapping[str, Term]
+
+NARROW = 4  # width of a window up to which adjacent lanes still read the same sectors of memory
+MOST_NEIGHBOURS = 8  # elements that a thread processes at a time
+DEEPEST = 2  # look-ups at positions that are themselves looked up
+_MANY_ELEMENTS = 1 << 12
+_MOST_REPEATS = 8  # chunks per thread that share inputs
+_CACHED = 1 << 17  # bytes: about what the L1 cache holds besides streamed data
+_DIVIDED_FROM = 128  # elements of a row from which its first and last accesses may be partial
+_NARROW_BYTES = 4  # per element, up to which lanes would read distant parts of lines
+_WIDE_ENOUGH = 8  # bytes of an access that begins with the row's first element
+
+
+class GpuFacts(NestFacts):
+    """The facts about a nest of loops of a GPU."""
+
+    @property
+    def space(self) -> Space:
+        """The properties by which loops are chosen."""
+        return self._spaced[0]
+
+    @property
+    def tiled(self) -> TiledAxes | None:
+        """The axes of tiles, if some tensors are transposed."""
+        return self._spaced[1]
+
+    @property
+    def lead(self) -> TensorView | None:
+        """The tensor whose accesses divide rows into groups, if rows begin anywhere in an access."""
+        return self._spaced[2]
+
+    @cached_property
+    def _spaced(self) -> tuple[Space, TiledAxes | None, TensorView | None]:
+        """Return the space, the axes of tiles, and the tensor that divides rows."""
+        nest, elements = self.nest, not self.nest.reductions and not self.nest.scans and bool(self.nest.full)
+        space = replace(
+            self._extents(), vector=self._element_vector() if elements else self._row_vector(),
+            window=nest.reduced[-1].extent if self._windows_of_access() else 1,
+            stored_bytes=extent_of(nest.axes) * sum(tv.dtype.itemsize for tv in nest.full),
+        )
+        if nest.reductions:
+            space = self._with_passes(space)
+        if nest.scans:
+            needed = self.scanned_inputs
+            space = replace(
+                space, streams=max(len(needed), 1), read_bytes=sum(tv.dtype.itemsize for tv in needed),
+                sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in nest.scans),
+            )
+        space, lead = self._with_wide_accesses(space)
+        if self.column_sums:
+            shared = sum(tv.dtype.itemsize for tv in self._inputs_of_rows() if not self.varies(tv))
+            return replace(space, constant_bytes=shared), None, lead
+        tiled = tiles_of(self) if elements else self._tiles_of_sums()
+        if tiled is not None:
+            tiles = self._with_tiles(space, tiled)
+            # Reductions over tiles combine results in shared memory, which may be too small.
+            return (tiles, tiled, None) if elements or tile_sum_loops(tiles) is not None else (space, None, lead)
+        return (self._with_chunks(space) if elements else space), None, lead
+
+    @property
+    def _reads(self) -> int:
+        return 1  # a GPU keeps a row on chip, or reads it again from the L2 cache
+
+    @cached_property
+    def has_windows(self) -> bool:
+        """Whether windows are so many, small and narrow that a thread reduces whole windows."""
+        kept, reduced = self.nest.kept, self.nest.reduced
+        return (
+            self.passes == 1 and not self.nest.scans and bool(kept) and bool(reduced)
+            and reduced[-1].extent <= NARROW and extent_of(reduced) <= SHORT
+            and extent_of(kept) >= MANY * self.device.sms
+        )
+
+    # Reductions
+
+    def _with_passes(self, space: Space) -> Space:
+        """Return a space with the bytes per element of a row that passes read and keep."""
+        nest = self.nest
+        kept = [rows_kept(self, values=values) for values in (True, False)]
+        values, inputs = (bytes_kept(saved, self.fusion) for saved in kept)
+        first = set(inputs_needed(self, 0, ()))
+        later = {tv for number in range(1, self.passes) for tv in inputs_needed(self, number, kept[1])} - first
+        fast = {axis.name for axis in nest.reduced[-1:]}
+        varying = [tv for tv in later if any(fast & variables(term) for term in nest.index[tv])]
+        # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
+        is_fixed = not (self.column_sums or space.reduces_outermost)
+        return replace(
+            space, streams=max(len(first), 1), read_bytes=sum(tv.dtype.itemsize for tv in first), input_bytes=inputs,
+            value_bytes=values,
+            constant_bytes=sum(tv.dtype.itemsize for tv in later),
+            varying_bytes=sum(tv.dtype.itemsize for tv in varying),
+            sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in nest.reductions),
+            met_bytes=self._bytes_of_passes(),
+            widest_sum=max(expr.out.dtype.compute.itemsize for expr in nest.reductions),
+            online=online_pair(self.fusion, nest, self.levels) is not None,
+            moments=is_fixed and moments(self.fusion, nest, self.levels, space.depth) is not None,
+        )
+
+    def _bytes_of_passes(self) -> int:
+        """Return the bytes of the running values of one result, if passes use the same memory for those of a dtype."""
+        passes = Counter((e.out.dtype.compute, self.levels.get(e.inputs[0], 0)) for e in self.nest.reductions)
+        most: dict[DataType, int] = {}
+        for (dtype, _), count in passes.items():
+            most[dtype] = max(most.get(dtype, 0), count)
+        return sum(dtype.itemsize * count for dtype, count in most.items())
+
+    @property
+    def scanned_inputs(self) -> tuple[TensorView, ...]:
+        """The inputs of which an element is read at each point of a scanned axis."""
+        return inputs_needed(self, 0, ())
+
+    def _inputs_of_rows(self) -> set[TensorView]:
+        """Return the inputs of which any pass over a row reads an element at each point."""
+        return {tv for number in range(self.passes) for tv in inputs_needed(self, number, ())}
+
+    def varies(self, tensor: TensorView) -> bool:
+        """Whether the elements of a tensor differ between rows."""
+        rows = {axis.name for axis in self.nest.kept}
+        return bool(rows & set[str]().union(*map(variables, self.nest.index[tensor])))
+
+    # Accesses of several adjacent elements
+
+    def _row_vector(self) -> int:
+        """Return how many adjacent elements of rows or columns a thread moves with one access."""
+        axes = self.nest.reduced if self.inner_reduced else self.nest.kept
+        if not axes:
+            return 1
+        return self._windows_of_access() or self._neighbours_along(axes[-1])
+
+    def _windows_of_access(self) -> int:
+        """Return how many adjacent windows have lines of 16 bytes together; 0 if no number does."""
+        if not self.has_windows or self.inner_reduced:
+            return 0
+
+        def is_full(tensor: TensorView, count: int) -> bool:
+            return self.width_of_window(tensor, count) * tensor.dtype.itemsize == ACCESS_BYTES
+
+        counts = (n for n in (1, 2, 4, MOST_NEIGHBOURS) if self.nest.kept[-1].extent % n == 0)
+        return next((n for n in counts if any(is_full(tensor, n) for tensor in self.nest.index)), 0)
+
+    def width_of_window(self, tensor: TensorView, count: int) -> int:
+        """Return how many elements an access reads of a line of ``count`` adjacent windows of an input.
+
+        0 unless the elements of a window are adjacent in memory and followed by those of the next window.
+        """
+        kept, reduced = self.nest.kept, self.nest.reduced
+        if tensor in self.fusion.producers or tensor not in self.nest.index or not kept or not reduced:
+            return 0
+        side = reduced[-1]
+        places, ranges = self.trial_places(kept[-1], count)
+        at = self.nest.at(tensor, {**places, side.name: index_var("w")})
+        ranges["w"] = (0, side.extent - 1)
+        position = simplify(self.layouts[tensor].position(tuple(simplify(i, ranges) for i in at)), ranges)
+        buffer = self.buffers[tensor.name]
+        first = simplify(substitute(position, {"v": index(0)}), ranges)
+        is_next = count == 1 or access_of(buffer, position, "v").step == side.extent
+        if access_of(buffer, position, "w").step != 1 or not is_next:
+            return 0
+        return access_of(buffer, first, "w").width(count * side.extent)
+
+    def trial_places(
+        self, fast: Axis, count: int, lead: TensorView | None = None,
+    ) -> tuple[Places, dict[str, tuple[int, int]]]:
+        """Return an axis in groups of adjacent elements, and the ranges of all variables.
+
+        If ``lead`` divides rows, a group begins with an access to it.
+        """
+        ranges = self.ranges()
+        ranges |= {"chunk": (0, max(fast.extent // count - 1, 0)), "v": (0, count - 1)}
+        if lead is None:
+            return {fast.name: index_var("chunk") * count + index_var("v")}, ranges
+        ranges["first"] = (0, self.buffers[lead.name].size // count)
+        start = self.start_of_row(lead, {}, ranges)
+        return {fast.name: (index_var("first") + index_var("chunk")) * count + index_var("v") - start}, ranges
+
+    def start_of_row(self, lead: TensorView, places: Places, ranges: Ranges) -> Term:
+        """Return the position of a row's first element in a tensor."""
+        at = self.nest.at(lead, {**places, self.nest.reduced[-1].name: index(0)})
+        return simplify(self.layouts[lead].position(tuple(simplify(i, ranges) for i in at)), ranges)
+
+    def _neighbours_along(self, fast: Axis) -> int:
+        """Return how many adjacent elements along an axis a thread processes: accesses of 16 bytes, or all."""
+        # If groups do not divide the axis, positions in the last group are outside the tensor.
+        size = math.gcd(MOST_NEIGHBOURS, fast.extent)
+        while size > 1:
+            places, ranges = self.trial_places(fast, size)
+            statements = self.trial(places, ranges)
+            found = [a for a in accesses(statements, "v") if a.step == 1]
+            least = min((a.buffer.dtype.itemsize for a in found), default=ACCESS_BYTES)
+            if size * least <= ACCESS_BYTES and all(
+                a.width(size) >= min(size, ACCESS_BYTES // a.buffer.dtype.itemsize) for a in found
+            ):
+                return size
+            size //= 2
+        return 1
+
+    # Rows that begin anywhere in an access
+
+    def _with_wide_accesses(self, space: Space) -> tuple[Space, TensorView | None]:
+        """Return a space with wide accesses to rows that begin anywhere in one, and the tensor that divides rows.
+
+        Short rows are copied to shared memory, several at a time; others are divided at accesses.
+        """
+        if self.column_sums:
+            return space, None
+        packed = self._packed(space)
+        nbytes = space.depth * sum(tv.dtype.itemsize for tv in self.row_tensors()) if packed else 0
+        if packed and packed * nbytes <= STAGED_BYTES:
+            return replace(space, packed=packed, packed_bytes=nbytes), None
+        found = self._divided(space.vector)
+        return (space, None) if found is None else (replace(space, vector=found[1], shifted=True), found[0])
+
+    def row_tensors(self) -> list[TensorView]:
+        """Return the inputs and results that have elements for each point of a row, and others for other rows."""
+        nest = self.nest
+        fast, kept = nest.reduced[-1].name, {axis.name for axis in nest.kept if axis.extent > 1}
+        names = {
+            tv: set[str]().union(*map(variables, nest.index[tv]))
+            for tv in (*(tv for tv in self.fusion.tensor_inputs if tv in nest.index), *nest.full)
+        }
+        return [tv for tv, along in names.items() if fast in along and kept & along]
+
+    def _packed(self, space: Space) -> int:
+        """Return how many rows hold whole accesses of all tensors of rows; 0 if rows are not read in such accesses.
+
+        The rows of each tensor must follow one another without gaps, so that those of a block are contiguous.
+        """
+        nest = self.nest
+        if not (nest.reductions and self.inner_reduced) or len(nest.reduced) != 1:
+            return 0
+        if space.rows < 2 or not gains_from_copies(space.depth) or self.has_windows:
+            return 0
+        tensors = self.row_tensors()
+        if not tensors or space.vector * max(tv.dtype.itemsize for tv in tensors) >= _WIDE_ENOUGH:
+            return 0
+        ranges = {"row": (0, space.rows - 1), "place": (0, space.depth - 1)}
+        row, place = index_var("row"), index_var("place")
+        packed = 1
+        for tensor in tensors:
+            at = nest.at(tensor, {**flattened(nest.kept, row, ranges), nest.reduced[-1].name: place})
+            position = simplify(self.layouts[tensor].position(tuple(simplify(i, ranges) for i in at)), ranges)
+            buffer, width = self.buffers[tensor.name], ACCESS_BYTES // tensor.dtype.itemsize
+            whole = buffer.alignment % ACCESS_BYTES == 0 and space.rows * space.depth % width == 0
+            if position != simplify(row * space.depth + place, ranges) or not whole:
+                return 0
+            packed = max(packed, width // math.gcd(width, space.depth))
+        return packed
+
+    def _divided(self, plain: int) -> tuple[TensorView, int] | None:
+        """Return the tensor whose accesses divide rows into groups, and the number of elements of a group.
+
+        None if groups of ``plain`` elements that begin with the row are wide enough, or if accesses to large tensors
+        begin at different positions of a row.
+        """
+        nest = self.nest
+        fast = nest.reduced[-1] if nest.reduced else None
+        if not ((nest.reductions or nest.scans) and self.inner_reduced) or fast is None:
+            return None
+        if len(nest.reduced) != 1 or fast.extent < _DIVIDED_FROM:
+            return None
+        ranges = self.ranges()
+        found = list(accesses(self.at_one_point(), fast.name))
+        near = [a.buffer for a in found if a.step == 1]
+        named = {tv.name: tv for tv in nest.index}
+        lead = named.get(max(near, key=lambda b: b.size * b.dtype.itemsize).name) if near else None
+        if lead is None or plain * lead.dtype.itemsize >= _WIDE_ENOUGH:
+            return None
+        largest = max(a.buffer.size * a.buffer.dtype.itemsize for a in found)
+        start = self.start_of_row(lead, {}, ranges)
+        if any(step < 0 for _, step in linear(start, ranges).parts):
+            return None  # targets disagree on the remainder of negative numbers
+        size = MOST_NEIGHBOURS
+        while size > plain:
+            reach = {"first": (0, self.buffers[lead.name].size // size), "chunk": (0, fast.extent // size + 1)}
+            places = {fast.name: (index_var("first") + index_var("chunk")) * size + index_var("v") - start}
+            tried = accesses(self.trial(places, {**ranges, **reach, "v": (0, size - 1)}), "v")
+            moving = [a for a in tried if a.step]
+            large = [a for a in moving if a.buffer.size * a.buffer.dtype.itemsize * SMALL >= largest]
+            least = min((a.buffer.dtype.itemsize for a in large), default=ACCESS_BYTES)
+            narrow = [a for a in moving if a.width(size) < min(size, ACCESS_BYTES // a.buffer.dtype.itemsize)]
+            nbytes = sum({a.buffer: a.buffer.dtype.itemsize for a in narrow}.values())
+            if size * least <= ACCESS_BYTES and not set(narrow) & set(large) and nbytes <= _NARROW_BYTES:
+                return lead, size
+            size //= 2
+        return None
+
+    # Tiles of two axes
+
+    def _with_tiles(self, space: Space, tiled: TiledAxes) -> Space:
+        """Return a space with the tiles of tensors that are transposed."""
+        others = self.fast_along(tiled.along) if self.nest.reductions else self.nest.full
+        size = max(tv.dtype.itemsize for tv in (*tiled.inputs, *others))
+        return replace(
+            space, transposed=(tiled.across.extent, tiled.along.extent), itemsize=size,
+            vector=max(ACCESS_BYTES // size, 1),
+            transposed_bytes=sum(tv.dtype.itemsize for tv in (*tiled.inputs, *tiled.outputs)),
+            mirrored=self._is_mirrored(tiled), shifted=False, window=1,
+        )
+
+    def _is_mirrored(self, tiled: TiledAxes) -> bool:
+        """Whether a tensor is read along both axes: each tile straight and, at another position, transposed.
+
+        If the whole tensor fits in the L2 cache, the order of tiles does not matter.
+        """
+        if tiled.across.extent != tiled.along.extent:
+            return False
+        item = max((tv.dtype.itemsize for tv in tiled.inputs), default=0)
+        if 2 * tiled.across.extent * tiled.along.extent * item <= self.device.l2:
+            return False
+        names = [tiled.parts[axis.name][-1].name for axis in (tiled.across, tiled.along)]
+        read = [tv for tv in self.nest.index if tv in self.fusion.inputs and tv.numel]
+        steps = {tv: self.steps(tv) or {} for tv in read}
+        return any(
+            self.buffers[a.name] is self.buffers[b.name]
+            and [steps[a].get(name) for name in names] == [steps[b].get(name) for name in reversed(names)]
+            for a in tiled.inputs for b in read if b not in tiled.inputs
+        )
+
+    def _tiles_of_sums(self) -> TiledAxes | None:
+        """Return the axes of tiles: a kept and a reduced axis along which inputs are contiguous; None without both."""
+        nest = self.nest
+        if not nest.reductions or nest.full or self.passes > 1:
+            return None
+        votes = {axis: self.fast_along(axis) for axis in nest.axes}
+
+        def chosen(axes: Sequence[Axis]) -> Axis | None:
+            voted = [axis for axis in axes if votes[axis]]
+            return max(voted, key=lambda axis: sum(tv.nbytes for tv in votes[axis]), default=None)
+
+        along, across = chosen(nest.kept), chosen(nest.reduced)
+        if along is None or across is None or min(along.extent, across.extent) < LEAST:
+            return None
+        moved = votes[across]
+        if len(moved) > MOST_TILES:
+            return None
+        axes = (*(axis for axis in nest.axes if axis is not along), along)
+        return TiledAxes(
+            axes=axes, parts={axis.name: (axis,) for axis in axes}, across=across, inputs=tuple(moved), outputs=(),
+        )
+
+    def fast_along(self, axis: Axis) -> list[TensorView]:
+        """Return the large inputs that are contiguous along an axis."""
+        inputs = [tv for tv in self.nest.index if tv in self.fusion.inputs and tv.numel]
+        largest = max((tv.nbytes for tv in inputs), default=0)
+        return [
+            tv for tv in inputs
+            if tv.nbytes * SMALL >= largest and (steps := self.steps(tv)) is not None and steps.get(axis.name) == 1
+        ]
+
+    # Every element separately
+
+    def _element_vector(self) -> int:
+        """Return how many adjacent elements of a nest without reductions a thread moves with one access."""
+        count = extent_of(self.nest.kept)
+        if count % 2 and count < _MANY_ELEMENTS:
+            return 1
+
+        def one(size: int) -> tuple[Statement, ...]:
+            chunk, v = index_var("chunk"), index_var("v")
+            ranges = {"chunk": (0, max(-(-count // size) - 1, 0)), "v": (0, size - 1)}
+            places = flattened(self.nest.kept, chunk * size + v, ranges)
+            return self.trial(places, ranges)
+
+        width = best_width(one, "v")
+        # A partial last chunk needs separate code, which is not worthwhile for few elements.
+        return width if count % width == 0 or count >= _MANY_ELEMENTS else 1
+
+    def _with_chunks(self, space: Space) -> Space:
+        """Return a space with the reasons for which a thread processes several chunks of elements."""
+        looked_up = space.rows % space.vector == 0 and bool(self.lookups())
+        least = LOOKUPS if looked_up else 1
+        return replace(
+            space, repeats=self._repeats(space.rows, space.vector, least), looked_up=looked_up,
+            slow_scalars=any(map(_is_slow_scalar, self.fusion.exprs)),
+        )
+
+    def _repeats(self, count: int, vector: int, least: int) -> int:
+        """Return how many chunks of a thread share inputs that do not fit in the L1 cache.
+
+        There are enough chunks for the shared bytes to be at most the bytes of each chunk alone, and at least ``least``
+        if possible.
+        """
+        repeats = 1
+        while repeats < _MOST_REPEATS and count % (2 * repeats * vector) == 0:
+            own, shared = self._shared_bytes(count // (2 * repeats), vector)
+            if not shared:
+                break
+            repeats *= 2
+            if shared <= repeats * own and repeats >= least:
+                break
+        return repeats
+
+    def _shared_bytes(self, distance: int, vector: int) -> tuple[int, int]:
+        """Return the bytes of an element's inputs, and of those shared by chunks ``distance`` elements apart.
+
+        The latter are 0 if they may fit in the L1 cache.
+        """
+        part, chunk, v = index_var("part"), index_var("chunk"), index_var("v")
+        ranges = {"part": (0, 1), "chunk": (0, distance // vector - 1), "v": (0, vector - 1)}
+        places = flattened(self.nest.kept, part * distance + chunk * vector + v, ranges)
+        statements = self.trial(places, ranges)
+        read = [a.buffer for a in accesses(statements, "v") if a.step == 1 and a.buffer.role is not Role.OUTPUT]
+        among = frozenset({"chunk", "v"})
+        common = [a.buffer for a in accesses(statements, "v", among=among) if a.step == 1]
+        held = sum(b.size * b.dtype.itemsize for b in set(common)) <= _CACHED
+        shared = 0 if held else sum(b.dtype.itemsize for b in common)
+        return max(sum(b.dtype.itemsize for b in read) - sum(b.dtype.itemsize for b in common), 1), shared
+
+    # Elements at data-dependent positions
+
+    def lookups(self) -> dict[Expr, int]:
+        """Return the look-ups with a known position in the nest, in order, and how many depend on each other."""
+        needed: set[Val] = set(self.nest.full)
+        for expr in reversed(self.fusion.exprs):
+            if not needed.isdisjoint(expr.outputs):
+                needed.update(expr.inputs)
+        depths: dict[Val, int] = {}
+        found: dict[Expr, int] = {}
+        for expr in self.fusion.exprs:
+            depth = max((depths.get(value, 0) for value in expr.inputs), default=0)
+            is_needed = expr.kind is OpKind.INDEXING and expr.out in needed and expr.out in self.nest.index
+            if is_needed and self.positions(expr, self.nest.index[expr.out]):
+                depth += 1
+                found[expr] = depth
+            depths.update((out, depth) for out in expr.tensor_outputs)
+        return {expr: depth for expr, depth in found.items() if depth <= DEEPEST}
+
+    def positions(self, expr: Expr, at: Index) -> list[Read]:
+        """Return the elements that are the positions of a look-up and are data."""
+        casts = (t for t in element_term(expr, at).walk() if isinstance(t, Apply) and t.dtype is DataType.Index)
+        reads = (t.args[0] for t in casts if t.fn == "cast")
+        return [read for read in reads if isinstance(read, Read) and counted(read, self.fusion.producers) is None]
+
+
+def _is_slow_scalar(expr: Expr) -> bool:
+    """Whether an expression computes a scalar, which every thread does, by a slow function."""
+    if not isinstance(expr.outputs[0], Scalar) or OPS[expr.op.name].scalar is None:
+        return False
+    operands = [Var(value.dtype.compute, value.name) for value in expr.inputs]
+    parts = applied(expr, operands).walk()
+    return any(isinstance(part, Apply) and function_class(part.fn) == "special" for part in parts)

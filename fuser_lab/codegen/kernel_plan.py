@@ -1,0 +1,425 @@
+"""The nests of a segment's kernel with their schedules, before any code is written: the writers decide nothing else.
+
+A segment is one nest, several nests, or parts of which the first store in memory what the later ones read. Which of
+these forms a kernel has depends on its ops and on the schedules of its nests, so forms are tried in order:
+
+    rows that add to column sums, for InnerOuterPersistent
+    columns that blocks keep on chip, or else one pass after another over columns, for OuterPersistent
+    all nests of the segment at once
+    the first reductions, then the nests that read their results from memory
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fuser_lab.codegen.accurate import accurate
+from fuser_lab.codegen.column_sums import backward_of, rows_each, rows_nest, totals
+from fuser_lab.codegen.cpu_facts import CpuFacts
+from fuser_lab.codegen.decompose import decompose
+from fuser_lab.codegen.gpu_facts import GpuFacts
+from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Role
+from fuser_lab.codegen.layout import Layout, layout_of
+from fuser_lab.codegen.nest_facts import NestFacts
+from fuser_lab.codegen.nests import Nest, fastest_is_reduced, nests_of
+from fuser_lab.codegen.online import online_pair
+from fuser_lab.codegen.request import KernelRequest
+from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
+from fuser_lab.codegen.transposed_reads import with_transposed_reads
+from fuser_lab.codegen.values import level_of
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
+from fuser_lab.schedule.parameters import Chooser, NestChoice
+from fuser_lab.schedule.state import Refused, Style
+from fuser_lab.targets import target_of
+
+EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
+"""The schedulers whose segments have no kernels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The memory of a tensor between the phases of a kernel."""
+
+    buffer: Buffer
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NestPlan:
+    """One nest of a kernel, with everything that its writer needs.
+
+    Attributes
+    ----------
+    name
+        Name of the nest's function, or the prefix of its functions.
+    facts
+        The nest with its memory.
+    choice
+        Its schedule, with the reasons.
+    column_parts
+        Where rows that add to column sums store the parts of each sum.
+    stored
+        The results that such rows store; the others are only added up.
+    least
+        Bytes that all nests before this one, together with at least so many more, move in any case; see `waiting`.
+    waiting
+        Bytes that the parts after this nest move at least.
+    """
+
+    name: str
+    facts: NestFacts
+    choice: NestChoice
+    column_parts: Mapping[Expr, Place] = field(default_factory=dict)
+    stored: frozenset[TensorView] = frozenset()
+    least: tuple[int, ...] = ()
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelPlan:
+    """The nests of a kernel in the order in which they run, and the memory of its inputs and outputs.
+
+    ``exprs`` are the ops of the segment, in the forms that steps before this one give them.
+    """
+
+    request: KernelRequest
+    exprs: tuple[Expr, ...]
+    scalars: tuple[Scalar, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    nests: tuple[NestPlan, ...]
+
+    @property
+    def choices(self) -> tuple[NestChoice, ...]:
+        """The schedules of all nests."""
+        return tuple(nest.choice for nest in self.nests)
+
+
+def plan_of(fusion: Fusion, request: KernelRequest, chooser: Chooser, *, counts: bool = False) -> KernelPlan:
+    """Return the nests of a segment's kernel with their schedules.
+
+    Parameters
+    ----------
+    fusion
+        The segment's ops as kernels compute them.
+    request
+        The request for the kernel.
+    chooser
+        Chooses the loops of each nest.
+    counts
+        Whether the bytes that nests move at least are counted.
+
+    Raises
+    ------
+    ScheduleError
+        If parameters set by hand are illegal.
+    CodegenError
+        If no scheduler accepted the segment, or no nest of loops can compute it.
+    """
+    scheduler = request.scheduler
+    if scheduler is None:
+        msg = "a segment that no scheduler accepts has no kernel."
+        raise CodegenError(msg)
+    if scheduler in EVALUATED:
+        msg = f"a segment of {scheduler.value} has no kernel, because the array library evaluates it."
+        raise CodegenError(msg)
+    inputs = fusion.tensor_inputs
+    computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in inputs)
+    layouts = {tv: layout_of(tv, request.strides.get(tv.name)) for tv in (*inputs, *computed)}
+    buffers = {
+        tv.name: Buffer(
+            name=tv.name, dtype=tv.dtype, size=layout.size, role=Role.INPUT if tv in inputs else Role.OUTPUT,
+            alignment=min(request.alignment.get(tv.name, ALIGNED), ALIGNED) if tv in inputs else ALIGNED,
+        )
+        for tv, layout in layouts.items()
+    }
+    segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
+    planner = _Planner(request, chooser, counts=counts)
+    part = planner.with_transposed_reads(_Part(fusion=segment, buffers=buffers, layouts=layouts), scheduler)
+    nests = planner.form(part, scheduler)
+    if isinstance(nests, Refused):
+        raise CodegenError(nests.reason)
+    if not request.strides and not request.alignment:
+        # For other than dense inputs, parameters set by hand that are illegal are ignored.
+        chooser.check([nest.choice for nest in nests])
+    return KernelPlan(
+        request=request, exprs=(*part.fusion.exprs, *fusion.exprs, *request.fusion.exprs),
+        scalars=tuple(value for value in fusion.inputs if isinstance(value, Scalar)),
+        inputs=tuple(buffers[tv.name] for tv in inputs),
+        outputs=tuple(buffers[tv.name] for tv in computed), nests=nests,
+    )
+
+
+def may_join_rows_and_columns(fusion: Fusion) -> bool:
+    """Whether the kernel of a segment for InnerOuterPersistent may be different from that for Reduction."""
+    segment = with_sums_of_rows(accurate(decompose(fusion)))
+    return backward_of(segment) is not None or bool(with_transposed_reads(segment)[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """Ops of a segment that are computed together, the memory of tensors, and the least bytes of later parts."""
+
+    fusion: Fusion
+    buffers: Mapping[str, Buffer]
+    layouts: Mapping[TensorView, Layout]
+    waiting: int = 0
+
+    def nests(self) -> tuple[Nest, ...] | Refused:
+        """Return the nests of the ops."""
+        return nests_of(self.fusion, self.buffers, self.layouts)
+
+    def least(self, outputs: Sequence[TensorView]) -> int:
+        """Return the minimum bytes of some outputs, reading each of their inputs once.
+
+        Operands of pads and cats do not count, because a slice may discard them.
+        """
+        waiting = [tv for tv in outputs if tv.numel]
+        touched = {self.buffers[tv.name] for tv in waiting}
+        seen = set(waiting)
+        while waiting:
+            tensor = waiting.pop()
+            maker = self.fusion.producers.get(tensor)
+            if maker is None:
+                touched.add(self.buffers[tensor.name])
+            elif maker.kind is not OpKind.RESIZE:
+                new = set(maker.tensor_inputs) - seen
+                seen |= new
+                waiting += new
+        return sum(buffer.nbytes for buffer in touched)
+
+    def through_memory(self, results: tuple[TensorView, ...]) -> "tuple[_Part, _Part]":
+        """Return the part that computes some results and stores them, and the part that computes the rest from them."""
+        layouts = {**{tv: layout_of(tv) for tv in results}, **self.layouts}
+        places = {
+            tv.name: Buffer(name=f"{tv.name}_whole", dtype=tv.dtype, size=layouts[tv].size, role=Role.WORKSPACE)
+            for tv in results if tv.name not in self.buffers
+        }
+        memory = replace(self, buffers={**self.buffers, **places}, layouts=layouts)
+        rest = tuple(tv for tv in self.fusion.outputs if tv not in results)
+        return (
+            replace(memory, fusion=_part(self.fusion, self.fusion.inputs, results)),
+            replace(memory, fusion=_part(self.fusion, (*self.fusion.inputs, *results), rest)),
+        )
+
+
+_Nests = tuple[NestPlan, ...] | Refused
+
+
+class _Planner:
+    """Tries the forms of a kernel; each method returns the nests of a form, or why the kernel does not have it."""
+
+    def __init__(self, request: KernelRequest, chooser: Chooser, *, counts: bool) -> None:
+        self._request, self._chooser, self._counts = request, chooser, counts
+        self._has_blocks = target_of(request.target).has_blocks
+
+    def with_transposed_reads(self, part: _Part, scheduler: SchedulerType) -> _Part:
+        """Return a segment in which inputs that are also read transposed have a second name for these reads.
+
+        Only nests over tiles benefit: if the segment has reductions, at least one of them must be over tiles, which
+        only GPUs have.
+        """
+        reduces = any(expr.kind is OpKind.REDUCTION for expr in part.fusion.exprs)
+        if reduces and (not self._has_blocks or scheduler in _WALKS_OTHERWISE):
+            return part
+        turned, twins = with_transposed_reads(part.fusion)
+        second = replace(
+            part, fusion=turned,
+            buffers={**part.buffers, **{twin.name: part.buffers[source.name] for twin, source in twins.items()}},
+            layouts={**part.layouts, **{twin: part.layouts[source] for twin, source in twins.items()}},
+        )
+        if not twins or (self._has_blocks and not reduces):
+            return second
+        nests = second.nests()
+        planned = () if isinstance(nests, Refused) else (
+            self._nest(second, nest, 0) for nest in nests if bool(nest.reductions) is reduces
+        )
+        tiles = (isinstance(nest, NestPlan) and nest.choice.schedule.style is Style.TILES for nest in planned)
+        return second if any(tiles) else part
+
+    def form(self, part: _Part, scheduler: SchedulerType) -> _Nests:
+        """Return the nests of the first form that a segment has."""
+        notes: tuple[str, ...] = ()
+        # GPU lanes that each iterate over a column read adjacent elements; lanes that share a column do not. Therefore
+        # columns that do not fit on chip are read once per result that others need, and the rest is a separate nest.
+        if self._has_blocks and scheduler is SchedulerType.OUTER_PERSISTENT:
+            kept = self._columns_kept(part)
+            return self._separate_passes(part, 0) if isinstance(kept, Refused) else kept
+        if scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
+            joined = self._rows_and_columns(part)
+            if not isinstance(joined, Refused):
+                return joined
+            notes = (joined.reason,) if joined.reason else ()
+        return self._nests(part, 0, notes)
+
+    def _nests(self, part: _Part, number: int, notes: Sequence[str] = ()) -> _Nests:
+        """Return the nests of a part, or of its parts if no nest of loops covers all of it."""
+        least = self._least(part)
+        nests = self._direct(part, number, notes)
+        if isinstance(nests, Refused):
+            results = _first_reductions(part.fusion)
+            if not results or set(results) >= set(part.fusion.outputs):
+                return nests
+            # Totals that are needed at positions other than where they are computed go through memory.
+            together = (*results, *_computed_with(part.fusion, results))
+            among = results if set(together) >= set(part.fusion.outputs) else together
+            nests = self._one_after_another(part, among, number, notes, self._nests)
+        if isinstance(nests, Refused) or not nests or not self._counts:
+            return nests
+        return (replace(nests[0], least=(least + part.waiting, *nests[0].least)), *nests[1:])
+
+    def _one_after_another(
+        self, part: _Part, results: tuple[TensorView, ...], number: int, notes: Sequence[str],
+        plan_rest: Callable[[_Part, int], _Nests],
+    ) -> _Nests:
+        """Return the nests that compute some results, then those that read them from memory."""
+        first, rest = part.through_memory(results)
+        before = self._nests(replace(first, waiting=part.waiting + self._least(rest)), number, notes)
+        if isinstance(before, Refused):
+            return before
+        after = plan_rest(rest, number + len(before))
+        return after if isinstance(after, Refused) else (*before, *after)
+
+    def _least(self, part: _Part) -> int:
+        return part.least(part.fusion.outputs) if self._counts else 0
+
+    def _direct(self, part: _Part, number: int, notes: Sequence[str]) -> _Nests:
+        """Return the nests of all outputs; columns that are read again without being kept are separate passes."""
+        nests = part.nests()
+        if isinstance(nests, Refused):
+            return nests
+        planned: list[NestPlan] = []
+        for place, nest in enumerate(nests, number):
+            plan = self._nest(part, nest, place, () if planned else notes)
+            if isinstance(plan, Refused):
+                return plan
+            if self._has_blocks and plan.facts.space.is_walked_again and not plan.choice.schedule.keeps_columns:
+                return self._separate_passes(part, number, notes)
+            planned.append(plan)
+        if planned and self._counts:
+            least = sum(part.least(nest.outputs) for nest in nests)
+            planned[0] = replace(planned[0], least=(least + part.waiting,))
+        return tuple(planned)
+
+    def _columns_kept(self, part: _Part) -> _Nests:
+        """Return the only nest if a block keeps its columns on chip between passes."""
+        nests = part.nests()
+        if isinstance(nests, Refused) or len(nests) != 1:
+            return Refused("several nests read the columns")
+        plan = self._nest(part, nests[0], 0)
+        if isinstance(plan, Refused):
+            return plan
+        return (plan,) if plan.choice.schedule.keeps_columns else Refused("columns do not fit on chip")
+
+    def _separate_passes(self, part: _Part, number: int, notes: Sequence[str] = ()) -> _Nests:
+        """Return nests that first store results of independent reductions in memory, then compute the rest."""
+        results = self._computed_together(part) or _first_reductions(part.fusion)
+        if not results or set(results) >= set(part.fusion.outputs):
+            return self._nests(part, number, notes)
+        return self._one_after_another(part, results, number, notes, self._separate_passes)
+
+    def _computed_together(self, part: _Part) -> tuple[TensorView, ...]:
+        """Return a maximum and a sum of exponentials of the same columns, if they can be computed in one pass."""
+        nests = part.nests()
+        if isinstance(nests, Refused) or len(nests) != 1:
+            return ()
+        (nest,) = nests
+        pair = online_pair(part.fusion, nest, level_of(part.fusion))
+        if pair is None or fastest_is_reduced(part.fusion, nest, part.buffers, part.layouts):
+            return ()
+        whole = not nest.full and nest.reductions in {pair, pair[::-1]}
+        return part.fusion.outputs if whole else tuple(expr.out for expr in pair)
+
+    def _rows_and_columns(self, part: _Part) -> _Nests:
+        """Return nests that read rows once for row results and column sums."""
+        cut = backward_of(part.fusion)
+        rows = None if cut is None else rows_nest(cut, part.buffers, part.layouts)
+        if cut is None or rows is None:
+            return Refused("")
+        nest, buffers, layouts = rows
+        plan = self._nest(
+            _Part(fusion=cut.rows, buffers=buffers, layouts=layouts), nest, 0, column_sums=cut.columns,
+        )
+        if isinstance(plan, Refused):
+            return plan
+        count = plan.facts.space.rows
+        rest, sums = totals(part.fusion, cut, -(-count // rows_each(plan.choice.schedule, count)))
+        parts = {
+            expr: Place(
+                buffer=Buffer(name=tensor.name, dtype=tensor.dtype, size=layout.size, role=Role.WORKSPACE),
+                layout=layout,
+            )
+            for expr, tensor in sums.items() for layout in (layout_of(tensor),)
+        }
+        renamed = {next(e.out for e in rest.exprs if e.inputs == (tv,)): expr.out for expr, tv in sums.items()}
+        after = self._nests(
+            _Part(
+                fusion=rest,
+                buffers={**part.buffers, **{sums[expr].name: place.buffer for expr, place in parts.items()}},
+                layouts={
+                    **part.layouts, **{sums[expr]: place.layout for expr, place in parts.items()},
+                    **{new: part.layouts[old] for new, old in renamed.items() if old in part.layouts},
+                },
+            ), 1,
+        )
+        return after if isinstance(after, Refused) else (
+            replace(plan, column_parts=parts, stored=cut.stored), *after,
+        )
+
+    def _nest(
+        self, part: _Part, nest: Nest, number: int, notes: Sequence[str] = (), column_sums: tuple[Expr, ...] = (),
+    ) -> NestPlan | Refused:
+        """Return a nest with its facts and the schedule that is chosen by them."""
+        request = self._request
+        facts = (GpuFacts if self._has_blocks else CpuFacts)(
+            fusion=part.fusion, nest=nest, buffers=part.buffers, layouts=part.layouts, device=request.device,
+            column_sums=column_sums,
+        )
+        try:
+            space = facts.space
+        except CodegenError as error:  # along merged axes, a value may be needed where its reduction is not available
+            return Refused(str(error))
+        choice = self._chooser.choice(number, space, notes)
+        if isinstance(choice, Refused):
+            return choice
+        name = request.function if number == 0 else f"{request.function}_{number}"
+        return NestPlan(name=name, facts=facts, choice=choice, waiting=part.waiting)
+
+
+_WALKS_OTHERWISE = frozenset({SchedulerType.OUTER_PERSISTENT, SchedulerType.INNER_OUTER_PERSISTENT})
+
+
+def _first_reductions(fusion: Fusion) -> tuple[TensorView, ...]:
+    """Return the results of the reductions that depend on no other reduction."""
+    behind: set[Val] = set()
+    found: list[TensorView] = []
+    for expr in fusion.exprs:
+        depends = not behind.isdisjoint(expr.inputs)
+        if expr.kind is OpKind.REDUCTION and not depends:
+            found.append(expr.out)
+        if depends or expr.kind is OpKind.REDUCTION:
+            behind.update(expr.outputs)
+    return tuple(found)
+
+
+def _computed_with(fusion: Fusion, totals: tuple[TensorView, ...]) -> tuple[TensorView, ...]:
+    """Return the outputs without totals that have the shape of the totals' operands, so that one nest computes both."""
+    shapes = {fusion.producers[tv].tensor_inputs[0].shape for tv in totals}
+    after: set[Val] = set(totals)
+    for expr in fusion.exprs:
+        if not after.isdisjoint(expr.inputs):
+            after.update(expr.outputs)
+    return tuple(tv for tv in fusion.outputs if tv not in after and tv.shape in shapes)
+
+
+def _part(fusion: Fusion, inputs: tuple[Val, ...], outputs: tuple[TensorView, ...]) -> Fusion:
+    """Return the part of a fusion that computes some of its values from others."""
+    wanted: set[Val] = set(outputs)
+    kept: list[Expr] = []
+    for expr in reversed(fusion.exprs):
+        if not wanted.isdisjoint(expr.outputs) and set(expr.outputs).isdisjoint(inputs):
+            kept.append(expr)
+            wanted.update(expr.inputs)
+    return Fusion(inputs=inputs, exprs=tuple(reversed(kept)), outputs=outputs)
+
