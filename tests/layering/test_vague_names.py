@@ -21,7 +21,6 @@ TERMS = {
     ("fuser_lab/plan/planning.py", "kept"): "kept results of fl.tune, class Kept",
     ("fuser_lab/plan/clock.py", "given"): "a given schedule, class Given",
     ("fuser_lab/plan/schedules.py", "given"): "a given schedule, class Given",
-    ("fuser_lab/schedule/parameters.py", "kept"): "kept results of fl.tune, class KeptChoice",
     ("fuser_lab/schedule/registry.py", "kept"): "kept results of fl.tune, class Kept",
     ("fuser_lab/teaching/questions.py", "given"): "a given prediction, Question.given",
 }
