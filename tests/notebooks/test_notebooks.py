@@ -29,7 +29,7 @@ def test_notebook_runs(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_and_text_form_agree(path):
     cells = [(c.cell_type, c.source) for c in nbformat.read(path, as_version=4).cells]
-    assert [(c.cell_type, c.source) for c in jupytext.read(path.with_suffix(".py")).cells] == cells
+    assert [(c.cell_type, c.source) for c in jupytext.read(path.parent / "text" / f"{path.stem}.py").cells] == cells
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

@@ -96,7 +96,7 @@ rope = fl.examples.get("llama3_rope_backward")
 with FusionDefinition() as rope_fd:
     rope.define(rope_fd, "full")
 
-bottom_up = fl.segment(rope_fd, rope.specs())
+bottom_up = fl.segment(rope_fd, rope.specs("full"))
 bottom_up
 
 # %% [markdown]
@@ -126,7 +126,7 @@ for strategy in ("bottom_up", "top_down"):
 # %% [markdown]
 # ## Where to go next
 #
-# - `fl.examples.names()` lists more fusions; `fl.explore(rope_fd, rope.specs())` opens this one.
+# - `fl.examples.names()` lists more fusions; `fl.explore(rope_fd, rope.specs("full"))` opens this one.
 # - `plan.save("plan.svg")` writes the picture, and `plan.save("plan.html")` writes a single file that includes the decisions.
 # - `print(plan.segments[0].source("cuda"))` shows the CUDA kernel, even on a machine without a GPU.
 # - `print(plan.to_python())` prints code that builds the same plan again.
