@@ -63,7 +63,7 @@ class Example:
         return self.make(np.random.default_rng(seed), self.sizes(size))
 
     def specs(self, size: str = "small") -> list[TensorSpec | int | float]:
-        """Return abstract inputs of the sizes that `define` records by default: shapes and dtypes, nothing allocated."""
+        """Return abstract inputs, of the same default size as `define`: shapes and dtypes, nothing allocated."""
         found: list[TensorSpec | int | float] = []
         # Two elements per axis are enough to determine ranks, dtypes and scalars from the inputs.
         tiny = self.make(np.random.default_rng(0), self.small)

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # How many kernels does this need?
+# # Quickstart: see where a fusion is cut, ask why, cut it elsewhere
 #
 # After this notebook, you can see where nvFuser cuts a fusion, ask why, cut it elsewhere, and time the result.
 #
@@ -130,3 +130,5 @@ for strategy in ("bottom_up", "top_down"):
 # - `plan.save("plan.svg")` writes the picture, and `plan.save("plan.html")` writes a single file that includes the decisions.
 # - `print(plan.segments[0].source("cuda"))` shows the CUDA kernel, even on a machine without a GPU.
 # - `print(plan.to_python())` prints code that builds the same plan again.
+#
+# **Words:** [Bottom-up](../docs/glossary.md#bottom-up "nvFuser's way to segment: it starts from single ops and merges neighbours, step by step.") · [Broadcast](../docs/glossary.md#broadcast "An op that gives a tensor one more axis, along which it repeats its elements; it moves no data.") · [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Forwarding](../docs/glossary.md#forwarding "The segmenter's choice to let each segment compute a cheap tensor again, so that it is neither written nor read.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Presegmentation](../docs/glossary.md#presegmentation "Rewriting or cutting a fusion before the segmenter merges ops: passes, and top-down cuts.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.") · [Strategy](../docs/glossary.md#strategy "The method that cuts a fusion, such as bottom-up, top-down or optimal.") · [Top-down](../docs/glossary.md#top-down "A strategy that cuts the fusion at its hints first, and asks the schedulers about each whole piece.")

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # What does an op cost?
+# # Memory traffic: what fusing saves
 #
 # After this lesson, you can count the bytes that a fusion moves, and predict from them how much fusing saves.
 #
@@ -23,10 +23,13 @@
 
 # %%
 import numpy as np
+from IPython.display import display
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.teaching import on_gpu, predict, score
+from fuser_lab.teaching import on_gpu, read_questions, score
+
+predict = read_questions("questions/01_what_is_a_fusion.toml").predict
 
 
 def bias_silu(*more):
@@ -75,11 +78,8 @@ def moved(plan):
     return sum(segment.bytes for segment in plan.segments)
 
 
-print(f"one by one  {moved(one_by_one):>11,} bytes\nfused       {moved(fused):>11,} bytes")
-first = question.reveal(
-    moved(one_by_one) / moved(fused), within=0.02, because="One by one, the kernels read 4 n and write 3 n; fused, they read n and write n.",
-    hints={3: "There are three kernels, but mul reads two tensors.", 7: "They move 7 n. How many does the fused kernel move?"},
-)
+question.show(f"one by one  {moved(one_by_one):>11,} bytes\nfused       {moved(fused):>11,} bytes")
+first = question.reveal(moved(one_by_one) / moved(fused), within=0.02)
 first
 
 # %% [markdown]
@@ -103,10 +103,7 @@ grown = {
     "one by one": (moved(fl.segment(longer, sizes, strategy="unfused")) - moved(one_by_one)) / n,
     "fused": (moved(fl.segment(longer, sizes)) - moved(fused)) / n,
 }
-second = question.reveal(
-    grown, hints={"one by one": {1: "The new kernel reads as well as writes."}, "fused": {1: "Which tensor would that be? The kernel already stored its result."}},
-    because="When fused, the exp sits between a load and a store that the kernel performs anyway.",
-)
+second = question.reveal(grown)
 second
 
 # %% [markdown]
@@ -119,9 +116,7 @@ second
 rng = np.random.default_rng(0)
 inputs = [rng.standard_normal(shape, dtype=np.float32) for shape in ((1024, 4096), (4096,))]
 plans = [fl.segment(fd, inputs, strategy="unfused", name="one by one"), fl.segment(fd, inputs, name="fused")]
-fl.time(plans, inputs, seconds=0.1, progress=False)
-
-# %%
+display(fl.time(plans, inputs, seconds=0.1, progress=False))
 (result,) = plans[1].run(inputs)
 z = inputs[0] + inputs[1]
 np.testing.assert_allclose(result, z / (1 + np.exp(-z)), rtol=1e-5, atol=1e-6)
@@ -151,11 +146,8 @@ question
 
 # %%
 gpu = fused.oracle.device
-print(f"{gpu.name}: {gpu.bandwidth:,.0f} GB/s from memory, {gpu.fp32:,.0f} float32 TFLOP/s")
-third = question.reveal(
-    gpu.fp32 * 1e12 / (gpu.bandwidth * 1e9), within=0.5,
-    because="A kernel that does fewer operations per byte waits for memory. SiLU does a handful of operations per 8 bytes.",
-)
+question.show(f"{gpu.name}: {gpu.bandwidth:,.0f} GB/s from memory, {gpu.fp32:,.0f} float32 TFLOP/s")
+third = question.reveal(gpu.fp32 * 1e12 / (gpu.bandwidth * 1e9), within=0.5)
 third
 
 # %% [markdown]
@@ -176,8 +168,6 @@ print(plans[1].segments[0].source("cpu"))
 
 # %%
 print(fd)
-
-# %%
 scope = {"FusionDefinition": FusionDefinition, "DataType": DataType}
 exec(repr(fd), scope)  # noqa: S102 - this notebook printed the text itself
 with FusionDefinition() as again:
@@ -211,3 +201,5 @@ score(first, second, third)
 #
 # - If one kernel is always best, why are there ever two? The next lesson answers this: [02_why_fusions_split](02_why_fusions_split.ipynb).
 # - `fl.examples.names()` lists real fusions: softmax, layer norm, dropout and more.
+#
+# **Words:** [Broadcast](../docs/glossary.md#broadcast "An op that gives a tensor one more axis, along which it repeats its elements; it moves no data.") · [Definition](../docs/glossary.md#definition "The record of the ops of a fusion, made by calls in a `with FusionDefinition()` block.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.")

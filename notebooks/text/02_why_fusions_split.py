@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # Why not one kernel?
+# # Why fusions split: a reason for each cut
 #
 # After this lesson, you can name the reason why nvFuser splits a fusion, and rewrite the fusion so that it does not.
 #
@@ -19,9 +19,13 @@
 # along the same row of y. nvFuser makes two kernels. What prevents one?
 
 # %%
+from IPython.display import display
+
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/02_why_fusions_split.toml").predict
 
 
 def plan_of(define, *specs, **options):
@@ -53,14 +57,12 @@ two
 for verdict in between.verdicts:
     print(f"{verdict.scheduler.value:24} {verdict.text}")
 
-# %% [markdown]
-# Most of these schedulers are made for other fusions. The sentence that matters comes from the scheduler that is meant for this
-# one; printing the boundary shows only that sentence:
-
-# %%
 between
 
 # %% [markdown]
+# The cell above prints the answer of each. Most of these schedulers are made for other fusions. The sentence that matters comes from the scheduler that is meant for this
+# one, and it is all that the boundary itself shows.
+#
 # The **reduction** scheduler walks along each row once and ends with one number per row. Expanding that number to a row of 4096
 # elements again takes a second walk, which its kernels do not have.
 #
@@ -76,12 +78,7 @@ question
 
 # %%
 kept = plan_of(lambda ops, x: ops.add(x, column(ops, x)), square)
-outcomes = [
-    question.reveal(
-        len(kept.segments), hints={2: "It was two above. But here the second walk is along the row that the kernel has just read."},
-        because=f"The {kept.segments[0].scheduler.value} scheduler keeps the row in registers and walks over it a second time.",
-    ),
-]
+outcomes = [question.reveal(len(kept.segments), facts={"scheduler": kept.segments[0].scheduler.value})]
 outcomes[0]
 
 # %% [markdown]
@@ -98,8 +95,6 @@ plan_of(lambda ops, x, y: ops.add(ops.add(x, column(ops, x)), y), square, square
 # for one kernel:
 
 # %%
-
-
 def softmax(ops, x):
     highest = ops.broadcast(ops.max(x, dims=[1]), is_broadcast_dim=[False, True])
     e = ops.exp(ops.sub(x, highest))
@@ -120,9 +115,8 @@ long.boundaries()[0]
 question = predict("The longest row for one kernel", {"H200": None, "A100": None, "H200, bfloat16": None})
 question
 
-# %%
-
-
+# %% jupyter={"source_hidden": true}
+# Searches the longest row that one kernel can handle, for three cases, and compares.
 def longest(dtype, target):
     """Return the length of the longest row that one kernel can handle, in steps of 1024 elements."""
     low, high = 1, 4096  # low is one kernel, high is not
@@ -134,12 +128,7 @@ def longest(dtype, target):
 
 
 found = {"H200": longest("float32", "H200"), "A100": longest("float32", "A100"), "H200, bfloat16": longest("bfloat16", "H200")}
-outcomes.append(
-    question.reveal(
-        found,
-        because="The limit is half the registers of a multiprocessor, times the blocks of a cluster, divided by the bytes per element.",
-    )
-)
+outcomes.append(question.reveal(found))
 outcomes[1]
 
 # %% [markdown]
@@ -151,7 +140,8 @@ outcomes[1]
 # Each of these fusions is cut in two, and each has a variant with the same or nearly the same result that is not. Before you run
 # the cell, read the left column and say what causes the cut.
 
-# %%
+# %% jupyter={"source_hidden": true}
+# Cuts five fusions as written and as changed, and lists the refusal of each.
 import pandas as pd
 
 rows = fl.spec((128,), "int64")
@@ -227,17 +217,13 @@ hinted.boundaries()[0]
 # before the reductions *and* after them: a **cycle**.
 
 # %%
-
-
 def around(ops, x):
     a = ops.mul(x, 2.0)
     return ops.add(a, ops.sum(ops.sum(a, dims=[0]), dims=[0]))
 
 
 waiting = plan_of(around, square)
-waiting
-
-# %%
+display(waiting)
 for boundary in waiting.boundaries():
     print(boundary.text)
 
@@ -265,15 +251,8 @@ question
 # %%
 plans = {name: plan_of(define, *sizes) for name, (define, sizes) in QUIZ.items()}
 for name, plan in plans.items():
-    print(f"{name:40}", *(segment.scheduler.value for segment in plan.segments))
-outcomes.append(
-    question.reveal(
-        [len(plan.segments) for plan in plans.values()],
-        hints={(1, 2, 1, 2, 2, 2): "A kernel can keep a row, or a short enough column, on chip; what follows the sum then reads nothing again."},
-        because="Only the second fusion reads a long row, y, after a reduction that did not read it. The others keep what they need "
-        "again, or need nothing again.",
-    )
-)
+    question.show(f"{name:40}", *(segment.scheduler.value for segment in plan.segments))
+outcomes.append(question.reveal([len(plan.segments) for plan in plans.values()]))
 outcomes[2]
 
 # %%
@@ -285,3 +264,5 @@ score(*outcomes)
 # - [docs/reasons.md](../docs/reasons.md) lists every reason, with a fusion that causes it and its remedies.
 # - Who decides what is tried at all, and in which order? [03_how_the_segmenter_thinks](03_how_the_segmenter_thinks.ipynb).
 # - `fl.explore(waiting)` shows the same sentences when you click an arrow.
+#
+# **Words:** [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Persistent buffer](../docs/glossary.md#persistent-buffer "A tensor that a kernel keeps on chip across a reduction, so that it is read from memory once and used twice.") · [Pointwise](../docs/glossary.md#pointwise "Computed element by element, without a reduction.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.")

@@ -9,23 +9,27 @@
 #     language: python
 #     name: python3
 # ---
+
 # %% [markdown]
-# # Three kernels where two would do
+# # The segmenter, attempt by attempt
 #
 # After this lesson, you can follow the segmenter attempt by attempt, and find the moment at which it missed a better plan.
 #
 # The fusion below multiplies exp(x) by its row sums and column sums, and a tensor y joins in at the end. nvFuser cuts it into the
 # three kernels in the picture. There is a plan with **two** kernels that moves fewer bytes, and nvFuser's schedulers accept both of
-# them. So why does nvFuser not find it?
+# them. So why does nvFuser make three kernels where two would do?
 
 # %%
 from collections import Counter
 
 import numpy as np
+from IPython.display import display
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/03_how_the_segmenter_thinks.toml").predict
 
 with FusionDefinition() as fd:
     x, y = (fd.define_tensor(shape=[4096, 4096], contiguity=True, dtype=DataType.Float) for _ in range(2))
@@ -45,69 +49,45 @@ plan
 
 # %%
 log = plan.decisions.to_pandas()
-log[["phase", "of", "outcome", "code"]]
-
-# %% [markdown]
-# ## 0. Before the first question
-#
-# The segmenter does not always see the fusion that you defined. **Pre-segmentation passes** rewrite it first: they remove work, or
-# move it to where a kernel can hide it. They find nothing to do in the fusion above. In the next one, a matrix is taken apart,
-# transposed and put together again, and a value is cast up and down. What do the passes make of it?
-
-# %%
-with FusionDefinition() as detour:
-    m = detour.define_tensor(shape=[4096, 4096], contiguity=True, dtype=DataType.BFloat16)
-    halves = [detour.ops.slice(m, [0, at], [4096, at + 2048]) for at in (0, 2048)]
-    joined_again = detour.ops.cat([detour.ops.permute(half, [1, 0]) for half in halves], dim=0)
-    up = detour.ops.cast(joined_again, dtype=DataType.Double)
-    detour.add_output(detour.ops.exp(detour.ops.cast(up, dtype=DataType.Float)))
-
-fl.segment(detour).pass_diffs()
-
-# %% [markdown]
-# Results keep their names where a pass can keep them: an op marked ≠ computes the tensor that you know in another way.
-# Tensors marked − no longer exist, so neither the log nor `plan.why` mentions them.
-#
-# The next sections go through the record of the first fusion, phase by phase.
-#
-# ## 1. Everything at once
-#
-# The first question is about the whole fusion. If a scheduler had accepted it, the segmenter would have stopped there.
-
-# %%
+print(f"{len(log)} attempts, in these phases: {', '.join(log['phase'].unique())}\n")
 print(plan.decisions[0].text)
 
 # %% [markdown]
-# ## 2. Single ops, and what is recomputed
+# The sentence is the answer to the first question, which is about the whole fusion. If a scheduler had accepted it, the segmenter would
+# have stopped there.
+#
+# The fusion on record may differ from the one that you defined: **pre-segmentation passes** rewrite it first
+# ([docs/passes.md](../docs/passes.md)). They find nothing to do here; in general, `plan.pass_diffs()` shows what they did.
+#
+# The next sections go through the record, phase by phase.
+#
+# ## 1. Single ops, and what is recomputed
 #
 # Now the segmenter starts from the other end: each op is a separate group. The exception is a chain of unary ops that begins at an
 # input. Instead of forming a group, it is computed **again**, from the input, by each group that needs it. This is called
 # *forwarding*: an exp costs less than a trip to memory.
 #
-# **Predict:** which tensor is recomputed here? (The inputs are T0 and T1; results are numbered in the order of their definition.)
+# **Predict:** how many groups are there before the first round?
 
 # %%
-question = predict("Which tensor is recomputed by its readers?", None)  # as "T7"
+question = predict("Groups before the first round", None)
 question
 
 # %%
-(forwarded,) = plan.decisions.filter(phase="forward")
-outcomes = [
-    question.reveal(
-        forwarded.subjects[0][0], hints={"T0": "That is an input; nothing computes it.", "T7": "T7 broadcasts sums; it is not a unary op on an input."},
-        because="It is the only result of a unary op on an input that no other op reads.",
-    ),
-]
+forwarded = plan.decisions.filter(phase="forward")
+question.show(forwarded)
+outcomes = [question.reveal(len(plan.fusion.exprs) - len(forwarded))]
 outcomes[0]
 
 # %% [markdown]
-# ## 3. Rounds by level
+# ## 2. Rounds by level
 #
 # The **level** of a group is the length of the longest path that leads to it. In each round the groups propose, in order, to a
 # neighbour one level up or down. The pair is merged if a scheduler accepts both as one kernel. All pairs of a round are merged at
 # the same time.
 
-# %%
+# %% jupyter={"source_hidden": true}
+# Prints the level of each group: one more than the highest level among the groups that it reads.
 fusion, level = plan.fusion, {}
 for expr in fusion.exprs:
     makers = [fusion.producers[tv] for tv in expr.tensor_inputs if tv in fusion.producers]
@@ -127,30 +107,23 @@ for expr in fusion.exprs:
 # **Predict:** which pairs are merged in round 1? T3 proposes first, then T4, and so on; the schedulers accept every pair here.
 
 # %%
-question = predict("Which pairs are joined in round 1?", None)  # as {"T3+T4", "T5+T6"}
+question = predict("Which pairs are joined in round 1?", None)  # as {"T2+T3", "T8+T10"}
 question
 
-# %%
-
-
+# %% jupyter={"source_hidden": true}
+# Lists the pairs that were accepted in round 1.
 def joined(phase):
     return {"+".join(sum(attempt.subjects, ())) for attempt in plan.decisions.filter(phase=phase, accepted=True)}
 
 
-outcomes.append(
-    question.reveal(
-        joined("level round 1"),
-        because="T5 stays out, since its neighbour T4 has a partner within one level; T10 stays out because of T7.",
-    )
-)
+outcomes.append(question.reveal(joined("level round 1")))
 outcomes[1]
 
 # %% [markdown]
 # This is the plan after each round, as groups of ops (T2 stands alone until its readers are known):
 
-# %%
-
-
+# %% jupyter={"source_hidden": true}
+# Prints the groups after each of the first rounds, and draws the plan that stops after the second.
 def groups_after(phase):
     """Return the groups at the end of a phase."""
     groups = {expr.name: {expr.name} for expr in fusion.exprs}
@@ -165,24 +138,19 @@ def groups_after(phase):
 
 for number in (1, 2, 3):
     print(f"round {number}:", *("+".join(group) for group in groups_after(f"level round {number}")))
-
-# %%
 fl.segment(fd, strategy=lambda *_: groups_after("level round 2"), name="after round 2")
 
 # %% [markdown]
-# ## 4. Where the better plan was lost
+# ## 3. Where the better plan was lost
 #
 # The better plan has T9 and T10 in one kernel: the op that ends the first output and the op that begins the second. Both read y.
 # In the rounds above, T9 merged with T8 and T10 merged with T11, and those merges are final. No phase asks about two groups that
 # merely share an input, so this pair was never considered:
-
-# %%
-plan.why("T9", "T10")
-
-# %% [markdown]
+#
 # **Never tried** is a different answer from *refused*. One more question gives a better plan:
 
 # %%
+display(plan.why("T9", "T10"))
 s9, s10 = plan.segmented.home["T9"][0], plan.segmented.home["T10"][0]
 better = plan.glue(s9, s10)
 better
@@ -201,7 +169,7 @@ print(len(unforwarded.segments), "segments")
 # This is not an argument for or against forwarding. It shows what a **greedy** method is like: good and less good plans
 # lie close together, and the method takes the first one that it reaches.
 #
-# ## 5. The last two phases
+# ## 4. The last two phases
 #
 # The **final merge** asks about all remaining neighbours, whatever their levels, one pair at a time. **Resolve forwarded** gives each
 # group its own copy of what it recomputes, if a scheduler still accepts the group with that copy.
@@ -209,7 +177,7 @@ print(len(unforwarded.segments), "segments")
 # There are more phases than this fusion needs: casts are grouped, pads are merged with their cat, and reductions of one shape are
 # combined. Each has its switch in `SegmenterOptions`.
 #
-# ## 6. Step by step
+# ## 5. Step by step
 #
 # The explorer replays the log: step through its list of decisions, and watch the groups form.
 
@@ -225,8 +193,6 @@ explorer
 # is tried first.
 
 # %%
-
-
 def neighbours(plan):
     """Return pairs of segments between which a tensor passes."""
     return [(a, b) for a, after in enumerate(plan.segmented.successors) for b in sorted(after)]
@@ -255,7 +221,8 @@ print("from the front:", len(join_all(single, list).segments), "segments")
 question = predict("From the back, and at random", {"segments from the back": None, "runs of 50 with two": None})
 question
 
-# %%
+# %% jupyter={"source_hidden": true}
+# Merges from the back, then 50 times in random order, and counts the segments.
 back = join_all(single, lambda pairs: pairs[::-1])
 rng = np.random.default_rng(0)
 
@@ -265,14 +232,9 @@ def shuffled(pairs):
 
 
 runs = Counter(len(join_all(single, shuffled).segments) for _ in range(50))
-print("segments: runs", dict(runs))
+question.show("segments: runs", dict(runs))
 answer = {"segments from the back": len(back.segments), "runs of 50 with two": runs[2]}
-outcomes.append(
-    question.reveal(
-        answer, within=10 / max(runs[2], 1),
-        because="Each accepted merge rules out others. From the back, T8 to T11 gather before the segmenter reaches T6.",
-    )
-)
+outcomes.append(question.reveal(answer, within=10 / max(runs[2], 1)))
 outcomes[2]
 
 # %%
@@ -284,3 +246,5 @@ score(*outcomes)
 # - The author of a program can help the segmenter: [04_segment_set_and_top_down](04_segment_set_and_top_down.ipynb).
 # - Is two the best possible number, and how could one know? [05_greedy_and_optimal](05_greedy_and_optimal.ipynb).
 # - `plan.decisions.filter(phase=..., op=..., code=..., accepted=...)` finds attempts; `str(plan.decisions)` lists all of them.
+#
+# **Words:** [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Forwarding](../docs/glossary.md#forwarding "The segmenter's choice to let each segment compute a cheap tensor again, so that it is neither written nor read.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Greedy](../docs/glossary.md#greedy "A method that takes the next best step and does not take back earlier ones.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Presegmentation](../docs/glossary.md#presegmentation "Rewriting or cutting a fusion before the segmenter merges ops: passes, and top-down cuts.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")

@@ -9,8 +9,9 @@
 #     language: python
 #     name: python3
 # ---
+
 # %% [markdown]
-# # What does bad luck cost?
+# # Greedy merges, lower bounds, and the best plan
 #
 # After this lesson, you can compare plans by one number, and say how far a plan is from the best one.
 #
@@ -28,7 +29,9 @@ import numpy as np
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions
 from fuser_lab.segmentation import verify
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/05_greedy_and_optimal.toml").predict
 
 
 def neighbours(plan):
@@ -78,19 +81,12 @@ question = predict("Microseconds of the plan above", None)
 question
 
 # %%
-
-
 def microseconds(plan):
     return 1e6 * (moved(plan) / (plan.oracle.device.bandwidth * 1e9)) + 4 * len(plan.segments)
 
 
 launches = 4 * len(worst.segments)
-outcomes = [
-    question.reveal(
-        microseconds(worst), within=0.1, hints={microseconds(worst) / 1e3: "That is in milliseconds."},
-        because=f"Launches take only {launches} µs of it; the rest is bytes.",
-    ),
-]
+outcomes = [question.reveal(microseconds(worst), within=0.1, facts={"launches": launches})]
 outcomes[0]
 
 # %% [markdown]
@@ -118,7 +114,8 @@ print(f"{microseconds(fl.segment(fd, sizes)):6,.0f} µs  nvFuser")
 question = predict("Which is faster?", {"rotary embedding": None, "layer norm": None})  # "bottom_up" or "saving"
 question
 
-# %%
+# %% jupyter={"source_hidden": true}
+# Reads both fusions from the gallery, and predicts the time of each strategy.
 gallery = {case["id"]: case for case in json.loads(Path("../tests/data/gallery.json").read_text())}
 
 
@@ -135,13 +132,8 @@ times = {
     name: {s: microseconds(fl.segment(*real, strategy=s)) for s in ("bottom_up", "saving")} for name, real in REAL.items()
 }
 for name, of in times.items():
-    print(f"{name:18}", *(f"{strategy} {time:6.0f} µs" for strategy, time in of.items()))
-outcomes.append(
-    question.reveal(
-        {name: min(of, key=of.get) for name, of in times.items()},
-        because="No greedy rule is always better. Each has fusions that mislead it.",
-    )
-)
+    question.show(f"{name:18}", *(f"{strategy} {time:6.0f} µs" for strategy, time in of.items()))
+outcomes.append(question.reveal({name: min(of, key=of.get) for name, of in times.items()}))
 outcomes[1]
 
 # %% [markdown]
@@ -172,16 +164,10 @@ with FusionDefinition() as two_norms:
 
 plan = fl.segment(two_norms)
 certificate = plan.certificate()
-certificate
-
-# %%
-outcomes.append(
-    question.reveal(
-        sum(term.cost // fl.spec((4096, 4096)).nbytes for term in certificate.proof.terms if term.kind.value != "launches"),
-        because="Every plan reads x and y and writes the output. It also writes and rereads a or b, since the ops before the column "
-        "sum and those after it can never share a kernel.",
-    )
-)
+question.show(certificate)
+outcomes.append(question.reveal(
+    sum(term.cost // fl.spec((4096, 4096)).nbytes for term in certificate.proof.terms if term.kind.value != "launches"),
+))
 outcomes[2]
 
 # %% [markdown]
@@ -246,3 +232,5 @@ score(*outcomes)
 # - [docs/optimal.md](../docs/optimal.md): which plans are compared, where bounds come from, and what the checker checks.
 # - `certificate.missed` and `certificate.terms` hold the same as data.
 # - All of this counts bytes. Is that the right measure? [06_cost_models](06_cost_models.ipynb).
+#
+# **Words:** [Bound](../docs/glossary.md#bound "A cost that every plan of a fusion has to pay, however it is cut.") · [Certificate](../docs/glossary.md#certificate "A proof of how far a plan is at most from the cheapest one, as a list of reasons that add up to a bound.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Greedy](../docs/glossary.md#greedy "A method that takes the next best step and does not take back earlier ones.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Strategy](../docs/glossary.md#strategy "The method that cuts a fusion, such as bottom-up, top-down or optimal.")

@@ -9,8 +9,9 @@
 #     language: python
 #     name: python3
 # ---
+
 # %% [markdown]
-# # Proved the cheapest. Is it the fastest?
+# # Cost models: what a count of bytes misses
 #
 # After this lesson, you can build a cost model for your machine, and say where such a model stops being true.
 #
@@ -26,7 +27,9 @@ import numpy as np
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions
-from fuser_lab.teaching import on_gpu, predict, score
+from fuser_lab.teaching import on_gpu, read_questions, score
+
+predict = read_questions("questions/06_cost_models.toml").predict
 
 rng = np.random.default_rng(0)
 
@@ -60,8 +63,6 @@ recomputed
 
 # %%
 print(str(recomputed.certificate()).split("every plan pays")[0])
-
-# %%
 stored
 
 # %% [markdown]
@@ -92,14 +93,8 @@ def seconds_of(fusion, plans, inputs):
 
 
 first, second = seconds_of("sin", [recomputed, stored], sine_inputs)
-print(f"recomputed {moved(recomputed) / 1e6:5.1f} MB {1e3 * first:6.1f} ms\nstored     {moved(stored) / 1e6:5.1f} MB {1e3 * second:6.1f} ms")
-outcomes = [
-    question.reveal(
-        first / second, within=0.3, hints={2 / 3: "That is the ratio of the bytes. Does this kernel wait for memory?"},
-        because="A sine takes many instructions. They take longer than memory does, and one plan has twice "
-        "as many of them. A count of bytes does not see that.",
-    ),
-]
+question.show(f"recomputed {moved(recomputed) / 1e6:5.1f} MB {1e3 * first:6.1f} ms\nstored     {moved(stored) / 1e6:5.1f} MB {1e3 * second:6.1f} ms")
+outcomes = [question.reveal(first / second, within=0.3)]
 outcomes[0]
 
 # %% [markdown]
@@ -118,25 +113,23 @@ question
 *plans, neg_inputs = two_plans("neg")
 times = seconds_of("neg", plans, neg_inputs)
 for plan, time in zip(plans, times, strict=True):
-    print(f"{plan.name:10} {moved(plan) / 1e6:5.1f} MB {1e3 * time:6.2f} ms")
+    question.show(f"{plan.name:10} {moved(plan) / 1e6:5.1f} MB {1e3 * time:6.2f} ms")
 faster = "a tie" if measured["neg"][1] else "recomputed" if times[0] < times[1] else "stored"
-outcomes.append(
-    question.reveal(
-        faster, hints={"stored": "The sign is flipped on the way from memory to the sum, at no measurable cost."},
-        because="Negating twice costs nothing; writing and reading again does. The graph and the bytes are the same, so the op decides.",
-    )
-)
+outcomes.append(question.reveal(faster))
 outcomes[1]
 
 # %% [markdown]
 # ## 2. A model of this machine
 #
 # The model has two numbers: a bandwidth and the time of a launch. What are they on this machine? The next cell times an add and a mul,
-# as two kernels and as one, for small and for large matrices:
+# as two kernels and as one, for small and for large matrices, and prints the times of one kernel:
+#
+# The large matrices show how many bytes per second pass through memory. The small ones move next to nothing, so they show what it
+# costs to start a kernel:
+#
+# > time = start × segments + bytes / bandwidth
 
 # %%
-
-
 def add_mul(ops, x, y):
     return (ops.mul(ops.add(x, y), y),)
 
@@ -146,15 +139,7 @@ for n in SIZES:
     fd, inputs = defined(add_mul, (n, n), (n, n))
     fused = fl.segment(fd, inputs, name="fused")
     times = seconds_of(n, [fused, fused.cut("T2").renamed("cut")], inputs)
-    print(f"{n:4} x {n:4}: fused {1e6 * times[0]:7.0f} µs, cut {1e6 * times[1]:7.0f} µs")
-
-# %% [markdown]
-# The large matrices show how many bytes per second pass through memory. The small ones move next to nothing, so they show what it
-# costs to start a kernel:
-#
-# > time = start × segments + bytes / bandwidth
-
-# %%
+    print(f"{n:4} x {n:4}, fused: {1e6 * times[0]:7.0f} µs")
 (_, _), (largest, largest_time) = measured[SIZES[-1]][0]
 (_, smallest_time), _ = measured[SIZES[0]][0]
 start, bandwidth = smallest_time, moved(largest) / largest_time
@@ -163,7 +148,6 @@ print(f"start {1e6 * start:.0f} µs, bandwidth {bandwidth / 1e9:.1f} GB/s")
 
 def model(plan):
     return start * len(plan.segments) + moved(plan) / bandwidth
-
 
 # %% [markdown]
 # ## 3. Caches
@@ -180,13 +164,8 @@ fd, inputs = defined(add_mul, (512, 512), (512, 512))
 plan = fl.segment(fd, inputs)
 (time,) = seconds_of(512, [plan], inputs)
 ratio = time / model(plan)
-print(f"{moved(plan) / 1e6:.1f} MB, model {1e6 * model(plan):.0f} µs, measured {1e6 * time:.0f} µs, ratio {ratio:.2f}")
-outcomes.append(
-    question.reveal(
-        "less" if ratio < 0.8 else "more" if ratio > 1.2 else "about",
-        because="Data that fits in a cache does not go to memory, and a byte in a cache costs less than the model says.",
-    )
-)
+question.show(f"{moved(plan) / 1e6:.1f} MB, model {1e6 * model(plan):.0f} µs, measured {1e6 * time:.0f} µs, ratio {ratio:.2f}")
+outcomes.append(question.reveal("less" if ratio < 0.8 else "more" if ratio > 1.2 else "about"))
 outcomes[2]
 
 # %% [markdown]
@@ -206,43 +185,10 @@ question
 
 # %%
 ratios = {n: measured[n][0][1][1] / measured[n][0][0][1] for n in SIZES}
-outcomes.append(
-    question.reveal(
-        ratios, within=0.5, hints={64: {2: "The bytes double, yes. But does such a small kernel wait for memory?"}},
-        because="For small tensors the start is nearly the whole cost, in any plan. The ratio of bytes shows only where memory decides.",
-    )
-)
+for n in SIZES:
+    question.show(f"{n:4} x {n:4}:", *(f"{plan.name} {1e6 * time:.0f} µs" for plan, time in measured[n][0]))
+outcomes.append(question.reveal(ratios, within=0.5))
 outcomes[3]
-
-# %% [markdown]
-# ## 5. The order of access
-#
-# Compare x + y with x + yᵀ: both move the same number of bytes and do the same number of additions.
-#
-# **Predict:** how many times as long does the second one take? (Within 50 %.)
-
-# %%
-question = predict("Time of x + y transposed / time of x + y", None)
-question
-
-# %%
-times = {}
-for name, body in (
-    ("x + y", lambda ops, x, y: (ops.add(x, y),)),
-    ("x + y transposed", lambda ops, x, y: (ops.add(x, ops.permute(y, dims=[1, 0])),)),
-):
-    fd, inputs = defined(body, (1024, 1024), (1024, 1024))
-    plan = fl.segment(fd, inputs)
-    (times[name],) = seconds_of(name, [plan], inputs)
-    print(f"{name:17} {plan.segments[0].scheduler.value:10} {moved(plan) / 1e6:.1f} MB, measured {1e6 * times[name]:6.0f} µs")
-outcomes.append(
-    question.reveal(
-        times["x + y transposed"] / times["x + y"], within=0.5,
-        because="Memory is read in lines of neighbouring elements. A kernel that walks across the lines has to transpose tiles, which takes "
-        "time even though it moves no more bytes. Lesson 15 is about that.",
-    )
-)
-outcomes[4]
 
 # %% [markdown]
 # ## What a model is good for
@@ -250,9 +196,8 @@ outcomes[4]
 # A model does not have to predict the time. It has to predict **which plan is faster**, before anything runs. The next cell asks it
 # exactly that, for all pairs of plans of one fusion that were measured above.
 
-# %%
-
-
+# %% jupyter={"source_hidden": true}
+# Asks a cost function about each pair of measured plans, and prints which pairs it orders as the times do.
 def judged(cost):
     """Return how many of the measured pairs a cost function orders correctly, and the number of pairs."""
     right = []
@@ -276,8 +221,6 @@ print("{} of {} right".format(*judged(moved)))
 # counts how many times the kernels of a plan compute a given op; `per_sine` is the time of one sine in section 1.
 
 # %%
-
-
 def elements(plan, op):
     return sum(e.out.numel for segment in plan.segments for e in segment.exprs if e.op.name == op)
 
@@ -298,6 +241,9 @@ print(f"{right} of {pairs} right:", "well done" if right == pairs else "what do 
 #
 # Is the plan that is slower here also slower on a GPU? Lesson 01 asked how many operations an H200 performs in the time of one byte.
 # Assume that a sine takes twenty of them. A model with arithmetic then gives, for the H200:
+#
+# A kernel loads the next elements while it computes, so the larger of these two numbers counts, not their sum. How much more expensive
+# would a sine have to be before *stored* wins? If this machine has a GPU, the measurement decides; the ratio is in the last column.
 
 # %%
 gpu, OPERATIONS_OF_A_SINE = recomputed.oracle.device, 20
@@ -305,12 +251,6 @@ for plan in (recomputed, stored):
     memory = moved(plan) / (gpu.bandwidth * 1e9)
     arithmetic = OPERATIONS_OF_A_SINE * elements(plan, "sin") / (gpu.fp32 * 1e12)
     print(f"{plan.name:10} memory {1e6 * memory:5.1f} µs, sines {1e6 * arithmetic:5.1f} µs")
-
-# %% [markdown]
-# A kernel loads the next elements while it computes, so the larger of these two numbers counts, not their sum. How much more expensive
-# would a sine have to be before *stored* wins? If this machine has a GPU, the measurement decides; the ratio is in the last column.
-
-# %%
 on_device = on_gpu(sine_inputs)
 if on_device:
     print(fl.time([recomputed, stored], on_device, seconds=0.1, progress=False))
@@ -329,3 +269,5 @@ score(*outcomes)
 #   is far below 1, bytes alone mislead.
 # - [docs/optimal.md](../docs/optimal.md) says what certificates count and what they leave out. [15_layouts](15_layouts.ipynb) has a
 #   cost model for the order of axes.
+#
+# **Words:** [Certificate](../docs/glossary.md#certificate "A proof of how far a plan is at most from the cheapest one, as a list of reasons that add up to a bound.") · [Cost model](../docs/glossary.md#cost-model "An estimate of the time of a plan that is cheap to compute, such as a count of bytes and launches.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Tie](../docs/glossary.md#tie "Two measured times whose difference is not larger than the noise.")

@@ -11,23 +11,24 @@
 # ---
 
 # %% [markdown]
-# # Two plans. Which one is faster?
+# # Timing plans: tell a difference from noise
 #
-# After this lesson, you can time plans, kernels and alternatives, and tell a difference from noise.
+# After this lesson, you can time plans and alternatives, and tell a difference from noise.
 #
 # The fusion below scales each row of x to a mean square of one, then uses it to gate y. The first plan is one kernel. The other plan,
-# further down, is cut once. You predict how much slower the cut plan is, and then learn how to measure it without fooling yourself.
+# below it, is cut once. Which one is faster, by how much, and how do you measure it without fooling yourself?
 
 # %%
 import time
-from itertools import count
 
 import numpy as np
-from IPython.display import SVG
+from IPython.display import display
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.teaching import on_gpu, predict, score
+from fuser_lab.teaching import on_gpu, read_questions, score
+
+predict = read_questions("questions/08_profile_and_compare.toml").predict
 
 with FusionDefinition() as fd:
     x, y = (fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2))
@@ -43,9 +44,7 @@ def arrays(rows, columns=1024):
 
 inputs = arrays(2048)
 whole = fl.segment(fd, inputs, name="whole")
-whole
-
-# %%
+display(whole)
 (silu,) = (expr for expr in whole.fusion.exprs if expr.op.name == "silu")
 scaled_name = silu.inputs[0].name
 cut = whole.cut(scaled_name).renamed("cut")
@@ -67,20 +66,12 @@ fl.diff(whole, cut)
 question = predict("How many times as many bytes?", None)
 question
 
-
 # %%
 def moved(plan):
     return sum(segment.bytes for segment in plan.segments)
 
 
-first = question.reveal(
-    moved(cut) / moved(whole), within=0.01,
-    hints={
-        2: "Two kernels do not mean twice the bytes. Count what each one reads and writes.",
-        4 / 3: "The tensor that is written at the cut is also read again after it.",
-    },
-    because="One kernel reads two tensors and writes one; the cut adds a write and a read of the scaled x, so 5 instead of 3.",
-)
+first = question.reveal(moved(cut) / moved(whole), within=0.01)
 first
 
 # %% [markdown]
@@ -89,16 +80,13 @@ first
 # `fl.time` first compares both results with a reference, then runs each segment and each plan many times. *Median* is the middle of all
 # runs, and *IQR* is the spread of the middle half. If the IQR is as large as the difference that you want to see, the measurement
 # shows nothing, and the ratio is marked as a tie.
-
-# %%
-times = fl.time([whole, cut], inputs, seconds=0.2, progress=False)
-times
-
-# %% [markdown]
+#
 # Here is the same as a data frame, with units in the column names; `verbose=True` adds what you need in order to trust a number: the
 # number of samples, the timer, and the device.
 
 # %%
+times = fl.time([whole, cut], inputs, seconds=0.2, progress=False)
+display(times)
 frame = times.to_pandas(verbose=True)
 totals = frame[frame["segment"] == "total"].set_index("plan")
 totals.T
@@ -114,13 +102,12 @@ totals.T
 question = predict("With few rows, the cut costs relatively", None, choices=("more", "less", "too close to tell"))
 question
 
-# %%
+# %% jupyter={"source_hidden": true}
+# Times both plans with 128 rows, and compares the ratio with the one above.
 few = arrays(128)
 small = fl.segment(fd, few, name="whole")
 again = fl.time([small, small.cut(scaled_name).renamed("cut")], few, seconds=0.1, progress=False)
-again
-
-# %%
+question.show(again)
 
 
 def ratio_of(times):
@@ -133,7 +120,7 @@ def ratio_of(times):
 (many_ratio, many_tie), (few_ratio, few_tie) = ratio_of(times), ratio_of(again)
 second = question.reveal(
     "too close to tell" if many_tie or few_tie else "more" if few_ratio > many_ratio else "less",
-    because=f"Measured here and now: {few_ratio:.2f} times as slow with 128 rows, {many_ratio:.2f} times with 2048.",
+    facts={"few_ratio": few_ratio, "many_ratio": many_ratio},
 )
 second
 
@@ -146,7 +133,8 @@ second
 # Being faster than another kernel is relative. An absolute yardstick is the **copy**: no kernel moves bytes faster than a plain copy of
 # the same number of bytes.
 
-# %%
+# %% jupyter={"source_hidden": true}
+# Measures a copy, and shows the rate of both plans beside it.
 source, target = inputs[0], np.empty_like(inputs[0])
 samples = []
 for _ in range(20):
@@ -167,7 +155,6 @@ totals[["GB/s"]]
 question = predict("Time of NumPy / time of the plan", None)
 question
 
-
 # %%
 def by_numpy(x, y):
     z = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-6)
@@ -177,125 +164,12 @@ def by_numpy(x, y):
 raced = fl.time([whole], inputs, peers={"NumPy": by_numpy}, seconds=0.1, progress=False)
 by_name = {row.plan: row.median for row in raced.rows if row.segment is None}
 slower = by_name["NumPy"] / by_name["whole"]
-peer = question.reveal(
-    round(slower, 1), within=1.0, hints={1: "NumPy computes the same. But how often does it go through memory, and on how many cores?"},
-    because="NumPy makes a tensor for each op and uses one core. The bytes of *unfused* show how much of the time is memory.",
-)
+question.show(raced)
+peer = question.reveal(round(slower, 1), within=1.0)
 peer
 
-# %%
-raced
-
 # %% [markdown]
-# The third yardstick is arithmetic. A **roofline** draws both limits of a device: the slope is memory, and the flat part is arithmetic.
-# Each mark is a segment of the cut plan, placed by its operations per byte. Nothing is measured here; the plot shows what an H200
-# could reach at best.
-
-# %%
-from fuser_lab.report import plots
-
-SVG(plots.roofline_svg(plots.loads(cut), cut.oracle.device))
-
-# %% [markdown]
-# **Predict:** which limit do the segments reach first?
-
-# %%
-question = predict("Which limit?", None, choices=("memory", "arithmetic"))
-question
-
-# %%
-gpu = cut.oracle.device
-ridge = gpu.fp32 * 1e12 / (gpu.bandwidth * 1e9)
-most = max(load.intensity for load in plots.loads(cut))
-third = question.reveal(
-    "memory" if most < ridge else "arithmetic",
-    because=f"The segments do at most {most:.1f} operations per byte; an {gpu.name} does {ridge:.0f} in the time of one byte.",
-)
-third
-
-# %% [markdown]
-# ## 4. The same plan, other parameters
-#
-# A plan says what a kernel computes. How many rows one task handles, or how many threads work on a row, are **parameters**, which
-# heuristics choose (lesson 07). `fl.tune` measures values near these, and takes another value only if it is faster beyond the
-# noise. It stores its results on disk. Most of the time goes into compiling, so this cell ends the search early, which you can also do
-# with Ctrl-C.
-#
-# **Predict:** does it find something faster?
-
-# %%
-question = predict("Faster beyond the noise?", None, choices=("yes", "no"))
-question
-
-# %%
-asked = count()
-found = fl.tune(whole, inputs, seconds=0.02, progress=False, cancelled=lambda: next(asked) >= 6)
-tuned = question.reveal(
-    "yes" if found.best(0).values else "no",
-    because="Bytes, ops and results are the same for all parameters. `found.plan` is the plan with the parameters that were chosen.",
-)
-tuned
-
-# %%
-found
-
-# %% [markdown]
-# ## 5. Where does the time of a call go?
-#
-# `fd.profile` runs a definition once and reports the time of each segment, under nvFuser's names. The first call also compiles.
-#
-# **Predict:** how many times as long does the first call take as the second? (Give the nearest power of ten.)
-
-# %%
-question = predict("First call over second call, as a power of ten: 1, 2, 3, ...", None)
-question
-
-# %%
-with FusionDefinition() as fresh:
-    a, b = (fresh.define_tensor(shape=[-1, -1], contiguity=True) for _ in range(2))
-    fresh.add_output(fresh.ops.mul(fresh.ops.tanh(fresh.ops.add(a, b)), 1.0 + time.time() % 1))  # a number that no cached kernel has
-
-spent = []
-for _ in range(2):
-    start = time.perf_counter()
-    fresh.execute(inputs)
-    spent.append(time.perf_counter() - start)
-print(f"first {spent[0]:.3f} s, second {spent[1]:.6f} s")
-power = round(np.log10(spent[0] / spent[1]))
-fourth = question.reveal(power, hints={1: "Ten times? Numba first generates machine code with LLVM, which takes a good part of a second."}, because="The first call segments, generates and compiles. Measure the second call, or say that you measured the first.")
-fourth
-
-# %%
-print(fresh.profile(inputs))
-
-# %% [markdown]
-# ## 6. Magics
-#
-# In a notebook, a definition can have its own cell. `%%fusion` reads the cell without executing it, and leaves the definition, its
-# inputs and its plan in variables.
-
-# %%
-# %load_ext fuser_lab
-
-# %%
-# %%fusion gated
-def gated(fd: FusionDefinition):
-    x = fd.define_tensor(shape=[64, 256], contiguity=[True, True], dtype=DataType.Float)
-    y = fd.define_tensor(shape=[64, 256], contiguity=[True, True], dtype=DataType.Float)
-    z = fd.ops.segment_set(fd.ops.mul(x, fd.ops.sigmoid(x)))
-    fd.add_output(fd.ops.mul(z, y))
-
-# %%
-without_hint = fl.segment(gated, gated_inputs, options=fl.SegmenterOptions(segment_set="ignore"), name="no hint")  # noqa: F821
-
-# %%
-# %fusion_diff gated_plan without_hint
-
-# %%
-# %fusion_time without_hint gated_plan --seconds 0.05
-
-# %% [markdown]
-# ## 7. On a GPU
+# ## 4. On a GPU
 #
 # The same lines work with arrays on the device. The device's own clock takes the times, the L2 cache is cleared before each
 # run, and the warm time is shown next to the cold one.
@@ -314,6 +188,11 @@ else:
 # plan of exactly **two** segments that moves as few bytes as possible.
 
 # %%
+question = predict("After which tensor is the cheapest cut?", None)  # a name from the first picture, as "T8"
+question
+
+# %% jupyter={"source_hidden": true}
+# Cuts the plan after each tensor, and compares the bytes of the plans that have two segments.
 candidates = {}
 for tensor in [t.name for e in whole.fusion.tensor_exprs for t in e.tensor_outputs][:-1]:
     try:
@@ -323,29 +202,25 @@ for tensor in [t.name for e in whole.fusion.tensor_exprs for t in e.tensor_outpu
     if len(attempt.segments) == 2:
         candidates[tensor] = moved(attempt)
 
-question = predict("After which tensor is the cheapest cut?", None)  # a name from the first picture, as "T8"
-question
-
-# %%
 best = min(candidates.values())
 cheapest = [name for name, nbytes in candidates.items() if nbytes == best]
-print({name: f"{nbytes / moved(whole):.2f}" for name, nbytes in candidates.items()})
-fifth = question.reveal(
+question.show({name: f"{nbytes / moved(whole):.2f}" for name, nbytes in candidates.items()})
+third = question.reveal(
     question.predicted if question.predicted in cheapest else cheapest[0],
-    hints={scaled_name: "That is the plan above, where a whole matrix crosses."},
-    because=f"After any of {', '.join(cheapest)}, one number per row crosses, which is hardly anything; but x is read twice: "
-    f"{best / moved(whole):.2f} times the bytes instead of {moved(cut) / moved(whole):.2f}.",
+    facts={"names": ", ".join(cheapest), "cheap": best / moved(whole), "above": moved(cut) / moved(whole)},
 )
-fifth
+third
 
 # %%
-score(first, second, peer, third, tuned, fourth, fifth)
+score(first, second, peer, third)
 
 # %% [markdown]
 # ## Where to go next
 #
 # - `fl.explore(fd, inputs)` shows the same numbers in tabs; **Run** measures.
-# - `plan.with_params(0, ...)` sets parameters by hand; they are part of `plan.to_python()` and of the plan's hash.
+# - How good is a kernel in absolute terms, and would other parameters be faster? [23_roofline_and_tuning](23_roofline_and_tuning.ipynb).
 # - [docs/running.md](../docs/running.md): runs without allocation, CUDA graphs, and what is measured how.
 # - `python -m fuser_lab diff` compares plans on the command line.
 # - Has somebody sent you a slow fusion? [09_replay_an_issue](09_replay_an_issue.ipynb).
+#
+# **Words:** [Crossing tensor](../docs/glossary.md#crossing-tensor "A tensor that one segment writes to memory and another one reads.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Tie](../docs/glossary.md#tie "Two measured times whose difference is not larger than the noise.")

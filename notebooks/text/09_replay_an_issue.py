@@ -11,12 +11,12 @@
 # ---
 
 # %% [markdown]
-# # "Why is this not one kernel?"
+# # Working on an issue: from a script to a repair
 #
 # After this lesson, you can take the script of an issue, find the op that splits the fusion, and repair it without a GPU.
 #
 # Somebody opens an issue: GroupNorm with SiLU, from a diffusion model, is cut, and a tensor of a gigabyte passes through memory. A
-# script is attached. You have no GPU of that kind, and no time to run a stranger's script. What can you find out?
+# script is attached. You have no GPU of that kind, and no time to run a stranger's script. Why is this not one kernel, and what can you find out?
 #
 # The case is real (NVIDIA/Fuser issue #2375); the text below is rewritten.
 
@@ -25,12 +25,14 @@ import numpy as np
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/09_replay_an_issue.toml").predict
 
 ISSUE = """
 ### GroupNorm + SiLU is segmented
 
-The reshapes to groups and back seem to be in the way. Repro:
+We expected one kernel for the normalization and everything around it. Repro:
 
 ```python
 import torch
@@ -71,15 +73,13 @@ plan
 
 # %% [markdown]
 # `fl.load_repro` takes the whole text. It finds the script in its fence and **reads** it; it executes nothing, and allocates no tensor of
-# half a gigabyte. The inputs are descriptions:
-
-# %%
-inputs
-
-# %% [markdown]
+# half a gigabyte. The inputs are descriptions.
+#
 # Anything that it does not understand is named, with its line, so that it never silently misreads a script:
 
 # %%
+print(*inputs, sep="\n")
+
 try:
     fl.load_repro(ISSUE.replace("fd.execute(inputs)", "import os; os.remove('precious')\nfd.execute(inputs)"))
     print("read; and the file is still there, since nothing was executed")
@@ -103,16 +103,10 @@ question
 # %%
 (between,) = plan.boundaries()
 persistent = next(v for v in between.verdicts if v.scheduler.value == "inner_persistent")
-print(persistent.text, end="\n\n")
-elementwise = "It is computed element by element, and fits in the same kernel as its neighbours."
-first = question.reveal(
-    "a reshape" if "reshape" in persistent.text else persistent.code, hints={"a cast": elementwise, "a sigmoid": elementwise},
-    because="The scheduler that keeps rows on chip is the one for normalizations, so its sentence is the one to read.",
-)
+question.show(persistent.text, end="\n\n")
+question.show(between)
+first = question.reveal("a reshape" if "reshape" in persistent.text else persistent.code)
 first
-
-# %%
-between
 
 # %% [markdown]
 # ## 2. Would something else help?
@@ -129,21 +123,15 @@ question
 # %%
 counts = {s: len(fl.segment(fd, inputs, strategy=s).segments) for s in ("bottom_up", "top_down", "saving", "optimal")}
 counts |= {target: len(fl.segment(fd, inputs, target=target).segments) for target in ("A100", "H100", "B200")}
-print(counts)
-second = question.reveal(
-    min(counts.values()), hints={1: "Then some scheduler would have to accept the whole fusion, and every scheduler was asked."},
-    because="No scheduler accepts the whole fusion, so no strategy finds one segment; and a limit of the device is not the cause.",
-)
+question.show(counts)
+question.show(plan.certificate(states=20_000))
+second = question.reveal(min(counts.values()))
 second
 
 # %% [markdown]
-# Is that proved? A certificate says what every plan must pay, and for what. Read its first line: it says how much any other cut of this
-# definition could gain at most.
-
-# %%
-plan.certificate(states=20_000)
-
-# %% [markdown]
+# Is that proved? The certificate below the answer says what every plan must pay, and for what. Read its first line: it says how much
+# any other cut of this definition could gain at most.
+#
 # ## 3. What is essential?
 #
 # People read issues that are short. `fl.shrink` removes everything that is not needed, and makes a plan after each step. `keep` says
@@ -157,20 +145,15 @@ question
 
 # %%
 small = fl.shrink(fd, inputs, keep="reshape_mixes")
-third = question.reveal(small.ops[1], because=f"The issue has {small.ops[0]} ops; {small.tried} plans were tried.")
+question.show(small.plan)
+question.show(small.script)
+third = question.reveal(small.ops[1], facts={"ops": small.ops[0], "tried": small.tried})
 third
-
-# %%
-small.plan
 
 # %% [markdown]
 # What remains is a normalization, followed by a reshape that merges a reduced axis with one that was kept. The casts, the weights and
-# SiLU play no part. You can paste the script into the issue, where its few lines show what the long script hid:
-
-# %%
-print(small.script)
-
-# %% [markdown]
+# SiLU play no part. You can paste the script below the picture into the issue, where its few lines show what the long script hid.
+#
 # `keep=` also takes two tensors that must stay separate, as in `("T14", "T15")`, or any function of a plan. Without it, `fl.shrink` keeps
 # the boundary that the most bytes cross.
 #
@@ -186,8 +169,6 @@ question = predict("After the repair", {"segments": None, "bytes before / after"
 question
 
 # %%
-
-
 def group_norm_silu(fd, n=32, groups=32, each=4, side=256):
     """Define GroupNorm and SiLU with the large reshape at the end."""
     x = fd.define_tensor(shape=[-1] * 4, contiguity=True, dtype=DataType.Half)
@@ -213,22 +194,20 @@ def moved(plan):
 with FusionDefinition() as repaired_fd:
     group_norm_silu(repaired_fd)
 repaired = fl.segment(repaired_fd, inputs, name="repaired")
+question.show(repaired)
 fourth = question.reveal(
-    {"segments": len(repaired.segments), "bytes before / after": moved(plan) / moved(repaired)}, within=0.1,
-    hints={"segments": {1: "Nearly: the reshape at the end is a separate segment, which launches nothing."}},
-    because="One kernel remains; a reshape of a result is a view, which costs nothing.",
+    {"segments": len(repaired.segments), "bytes before / after": moved(plan) / moved(repaired)},
+    within=0.1,
 )
 fourth
-
-# %%
-repaired
 
 # %% [markdown]
 # ## 5. Is it the same function?
 #
 # A repair must not change the result. Run both definitions at small sizes, and compare them with NumPy in float64:
 
-# %%
+# %% jupyter={"source_hidden": true}
+# Runs both definitions at small sizes, and compares them with NumPy in float64.
 SIZES = {"[32, 32, 4, 256, 256]": "[2, 2, 4, 8, 8]", "[32, 128, 256, 256]": "[2, 8, 8, 8]", "shape=[1, 128, 1, 1]": "shape=[1, 8, 1, 1]"}
 text = ISSUE.replace("(32, 128, 256, 256)", "(2, 8, 8, 8)").replace("(128,)", "(8,)")
 for large, tiny in SIZES.items():
@@ -270,10 +249,7 @@ question
 # %%
 verdicts = loss_plan.boundaries()[0].verdicts
 said = next(v for v in verdicts if v.scheduler.value == "inner_persistent")
-fifth = question.reveal(
-    said.code, hints={"reshape_mixes": "That was the first issue. There is no reshape here."},
-    because=f"{said.text[0].upper()}{said.text[1:]}. docs/reasons.md says what helps; lesson 11 tries it.",
-)
+fifth = question.reveal(said.code, facts={"reason": f"{said.text[0].upper()}{said.text[1:]}"})
 fifth
 
 # %%
@@ -287,3 +263,5 @@ score(first, second, third, fourth, fifth)
 #   HTML file from a script, ready to attach to an issue.
 # - [docs/repro_scripts.md](../docs/repro_scripts.md): what is read from a script, and what is refused.
 # - More real issues: [11_gallery_of_real_issues](11_gallery_of_real_issues.ipynb).
+#
+# **Words:** [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Broadcast](../docs/glossary.md#broadcast "An op that gives a tensor one more axis, along which it repeats its elements; it moves no data.") · [Certificate](../docs/glossary.md#certificate "A proof of how far a plan is at most from the cheapest one, as a list of reasons that add up to a bound.") · [Crossing tensor](../docs/glossary.md#crossing-tensor "A tensor that one segment writes to memory and another one reads.") · [Definition](../docs/glossary.md#definition "The record of the ops of a fusion, made by calls in a `with FusionDefinition()` block.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Strategy](../docs/glossary.md#strategy "The method that cuts a fusion, such as bottom-up, top-down or optimal.")

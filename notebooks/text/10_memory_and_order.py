@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # How much memory does a plan need at once?
+# # Peak memory: the order of segments
 #
 # After this lesson, you can compute the peak memory of a plan, and lower it by changing the order or the fusion.
 #
@@ -31,7 +31,9 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.report import plots
 from fuser_lab.runtime.storage import Lifetime, plan_storage
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/10_memory_and_order.toml").predict
 
 SIDE = 256
 
@@ -70,7 +72,6 @@ fl.segment(branches(3, breadth_first=True))
 question = predict("Peak in MiB", {"all branches first": None, "one after another": None})
 question
 
-
 # %%
 def peak(plan):
     """Return the largest number of bytes that crossing tensors and results occupy at one time."""
@@ -82,13 +83,8 @@ plans = {
     for name, first in (("all branches first", True), ("one after another", False))
 }
 for name, plan in plans.items():
-    print(f"{name:20} {len(plan.segments)} segments, {sum(s.bytes for s in plan.segments) / 2**20:.2f} MiB moved")
-outcomes = [
-    question.reveal(
-        {name: peak(plan) / 2**20 for name, plan in plans.items()},
-        because="Ten finished branches and one more tensor are alive at once; in the other order, at most three tensors are.",
-    ),
-]
+    question.show(f"{name:20} {len(plan.segments)} segments, {sum(s.bytes for s in plan.segments) / 2**20:.2f} MiB moved")
+outcomes = [question.reveal({name: peak(plan) / 2**20 for name, plan in plans.items()})]
 outcomes[0]
 
 # %% [markdown]
@@ -105,9 +101,8 @@ HTML("".join(plots.memory_svg(fl.segment(branches(4, breadth_first=first))) for 
 # any segment may run whose operands exist. The path with the smallest peak is found like a shortest path (Dijkstra), with *max* in place
 # of *plus*.
 
-# %%
-
-
+# %% jupyter={"source_hidden": true}
+# Defines `best_order(plan)`: the smallest peak over all orders, an order that has it, and the states visited.
 def best_order(plan):
     """Return the smallest peak over all orders of the segments, an order that has it, and the number of states visited."""
     written = [{t.name: t.nbytes for t in s.outputs} for s in plan.segments]
@@ -152,13 +147,8 @@ question
 
 # %%
 smallest, order, states = best_order(three)
-print(f"{states} states; an order with the smallest peak:", *(f"S{n}" for n in order))
-outcomes.append(
-    question.reveal(
-        {"as it is": peak(three) / 2**20, "smallest": smallest / 2**20},
-        because="A product needs its two operands and its result, which are three tensors. Less is impossible.",
-    ),
-)
+question.show(f"{states} states; an order with the smallest peak:", *(f"S{n}" for n in order))
+outcomes.append(question.reveal({"as it is": peak(three) / 2**20, "smallest": smallest / 2**20}))
 outcomes[1]
 
 # %% [markdown]
@@ -170,7 +160,8 @@ outcomes[1]
 # A planner does not allocate memory at every step. It knows all lifetimes beforehand, and lets tensors share a block if they are not
 # alive at the same time. This function does that when a plan runs:
 
-# %%
+# %% jupyter={"source_hidden": true}
+# Defines `storage(plan)`, the blocks of the tensors that pass between segments, and prints their number.
 def storage(plan):
     """Return the blocks for the tensors that pass between segments."""
     made = {t.name: (n, t.nbytes) for n, s in enumerate(plan.segments) for t in s.outputs}
@@ -202,12 +193,7 @@ with FusionDefinition() as chain:
         x = chain.ops.matmul(x, w)
     chain.add_output(x)
 
-outcomes.append(
-    question.reveal(
-        len(storage(fl.segment(chain)).blocks), hints={5: "They are not all alive at the same time.", 1: "A product cannot overwrite what it still reads."},
-        because="Each product reads from one block and writes to the other, in turn: ping-pong buffers.",
-    ),
-)
+outcomes.append(question.reveal(len(storage(fl.segment(chain)).blocks)))
 outcomes[2]
 
 # %% [markdown]
@@ -245,19 +231,11 @@ made_again = fl.segment(rope, specs, name="made again")
 smaller = set()
 for what, measured in (("bytes", lambda p: sum(s.bytes for s in p.segments)), ("peak", peak)):
     before, after = measured(kept), measured(made_again)
-    print(f"{what:6} {before / 1e6:6.1f} MB -> {after / 1e6:6.1f} MB")
+    question.show(f"{what:6} {before / 1e6:6.1f} MB -> {after / 1e6:6.1f} MB")
     smaller |= {what} if after < before else set()
-outcomes.append(
-    question.reveal(
-        "both" if len(smaller) == 2 else smaller.pop() if smaller else "neither",
-        hints={"bytes": "Where are the zeros while they wait to be read?", "peak": "What does it cost to write and read the zeros?"},
-        because="A tensor that is not stored is neither written nor read, and occupies no memory while other segments run.",
-    ),
-)
+question.show(fl.diff(kept, made_again))
+outcomes.append(question.reveal("both" if len(smaller) == 2 else smaller.pop() if smaller else "neither"))
 outcomes[3]
-
-# %%
-fl.diff(kept, made_again)
 
 # %% [markdown]
 # Training frameworks do the same on a larger scale, under the name *rematerialization* or checkpointing.
@@ -288,3 +266,5 @@ score(*outcomes)
 #
 # - In `fl.explore(...)`, the tab *memory* shows the same bars; cut and glue, and watch them change.
 # - [14_segments_as_definitions](14_segments_as_definitions.ipynb) runs segments by hand and drops each tensor after its last reader.
+#
+# **Words:** [Forwarding](../docs/glossary.md#forwarding "The segmenter's choice to let each segment compute a cheap tensor again, so that it is neither written nor read.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Peak memory](../docs/glossary.md#peak-memory "The largest number of bytes that the tensors of a plan occupy at one moment.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")

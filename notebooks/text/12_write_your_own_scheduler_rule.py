@@ -11,24 +11,23 @@
 # ---
 
 # %% [markdown]
-# # What if the rules were yours?
+# # Scheduler rules of your own
 #
-# After this lesson, you can write a scheduler rule, a scheduler and a pass of your own, and measure what they change.
+# After this lesson, you can write a scheduler rule of your own, and measure what it changes.
 #
 # Eight tensors are summed, each through a sine, in one kernel with eight inputs. Nothing in nvFuser's rules limits how many tensors a
 # kernel touches. Other compilers have such a limit, because many pointers cost registers. Is it a good rule? You do not have to take
 # anybody's word for it. You can write it down, and look.
 
 # %%
-from dataclasses import dataclass
-
 import numpy as np
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.cost.verdict import accept
-from fuser_lab.schedule.own import CandidateFacts, Device, SchedulerType, Verdict, refusal
-from fuser_lab.teaching import predict, score
+from fuser_lab.schedule.own import SchedulerType
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/12_write_your_own_scheduler_rule.toml").predict
 
 with FusionDefinition() as many:
     xs = [many.define_tensor(shape=[2048, 2048], dtype=DataType.Float) for _ in range(8)]
@@ -54,7 +53,6 @@ def few_tensors(facts, device):
     count = len(facts.inputs) + len(facts.outputs)
     return f"{count} tensors in memory, more than {MOST}" if count > MOST else None
 
-
 # %% [markdown]
 # `fl.with_rule` adds it to nvFuser's schedulers, and `fl.segment(..., schedulers=...)` uses those.
 #
@@ -65,7 +63,6 @@ def few_tensors(facts, device):
 question = predict("With at most four tensors", {"segments": None, "times the bytes": None})
 question
 
-
 # %%
 def moved(plan):
     return sum(segment.bytes for segment in plan.segments)
@@ -73,25 +70,17 @@ def moved(plan):
 
 free = fl.segment(many, name="nvFuser's rules")
 limited = fl.segment(many, schedulers=fl.with_rule(few_tensors), name="few tensors")
-outcomes = [
-    question.reveal(
-        {"segments": len(limited.segments), "times the bytes": moved(limited) / moved(free)}, within=0.05,
-        hints={"segments": {2: "Each has four tensors, but a kernel writes one of the four.", 3: "The next kernel reads what a kernel passes on."}},
-        because="Each kernel writes one sum. The first reads up to three tensors; each later one reads the last sum and up to two more.",
-    ),
-]
+question.show(limited)
+question.show(limited.boundaries()[0])
+outcomes = [question.reveal(
+    {"segments": len(limited.segments), "times the bytes": moved(limited) / moved(free)},
+    within=0.05,
+)]
 outcomes[0]
 
-# %%
-limited
-
 # %% [markdown]
-# Your sentence now appears wherever the others do: in `why`, in the log of decisions, and in the explorer:
-
-# %%
-limited.boundaries()[0]
-
-# %% [markdown]
+# Your sentence now appears wherever the others do: in `why`, in the log of decisions, in the explorer, and at the boundary shown above.
+#
 # Strategies do not know what a rule means; they only ask it. **Predict:** does the exact search find a plan with fewer bytes than the
 # bottom-up one, under the same rule?
 
@@ -101,12 +90,8 @@ question
 
 # %%
 optimum = fl.segment(many, strategy="optimal", schedulers=fl.with_rule(few_tensors))
-print(f"bottom-up {moved(limited):,} bytes, optimal {moved(optimum):,} bytes")
-outcomes.append(
-    question.reveal(
-        moved(optimum) < moved(limited), because="The first kernel reads three of the eight tensors and each later one reads two more, so three sums have to pass.",
-    ),
-)
+question.show(f"bottom-up {moved(limited):,} bytes, optimal {moved(optimum):,} bytes")
+outcomes.append(question.reveal(moved(optimum) < moved(limited)))
 outcomes[1]
 
 # %% [markdown]
@@ -118,7 +103,6 @@ outcomes[1]
 # %%
 question = predict("Segments of eight sines, at most three ops each", None)
 question
-
 
 # %%
 def few_ops(facts, device):
@@ -133,21 +117,11 @@ with FusionDefinition() as sines:
     sines.add_output(x)
 
 surprised = fl.segment(sines, schedulers=fl.with_rule(few_ops))
-outcomes.append(
-    question.reveal(
-        len(surprised.segments), hints={3: "It would be three, three and two without the phase that comes first. Look at the log below."},
-        because="Chains of unary ops from an input are forwarded: they are set aside, and each reader computes them again. The whole chain "
-        "is then refused in one attempt, and its ops stay alone.",
-    ),
-)
-outcomes[2]
-
-# %%
-surprised.decisions.to_pandas().head(5)
-
-# %%
+question.show(surprised.decisions.to_pandas().head(5))
 plain = fl.SegmenterOptions(forward_inputs=False)
-print(len(fl.segment(sines, schedulers=fl.with_rule(few_ops), options=plain).segments), "segments without forwarding")
+question.show(len(fl.segment(sines, schedulers=fl.with_rule(few_ops), options=plain).segments), "segments without forwarding")
+outcomes.append(question.reveal(len(surprised.segments)))
+outcomes[2]
 
 # %% [markdown]
 # A rule does not only refuse candidates one at a time; it interacts with everything else that the segmenter does. nvFuser's own history
@@ -184,95 +158,17 @@ changed = {
     "segments": len(usual.segments) != len(other.segments),
     "kernel": usual.segments[0].scheduler is not other.segments[0].scheduler,
 }
-outcomes.append(
-    question.reveal(
-        "both" if all(changed.values()) else next((k for k, v in changed.items() if v), "nothing"),
-        hints={"segments": "Both schedulers accept the whole fusion. So where would a cut come from?"},
-        because="The first scheduler that accepts gets the segment, and uses its own kind of kernel.",
-    ),
-)
+question.show(fl.time([usual, other], square, seconds=0.1, progress=False))
+outcomes.append(question.reveal(
+    "both" if all(changed.values()) else next((k for k, v in changed.items() if v), "nothing"),
+))
 outcomes[3]
-
-# %%
-fl.time([usual, other], square, seconds=0.1, progress=False)
 
 # %% [markdown]
 # The bytes and the segments are the same; the kernel is different. `can_schedule` says what is *possible*; the order says what is
 # *preferred*.
 #
-# ## 4. A scheduler that accepts more
-#
-# Lesson 02 ran into a limit: the row sums of x, added to the rows of **y**, need two kernels, since no scheduler walks over a second row
-# after the reduction. The next scheduler does. A scheduler has a `type`, which says whose kernels it uses, and `can_schedule`, which
-# returns a **verdict**.
-
-# %%
-with FusionDefinition() as rows:
-    x, y = (rows.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2))
-    rows.add_output(rows.ops.add(y, rows.ops.sum(x, dims=[1], keepdim=True)))
-
-
-@dataclass(frozen=True)
-class SecondWalk:
-    """Accepts a sum of rows followed by any pointwise ops, whatever they read."""
-
-    type: SchedulerType = SchedulerType.REDUCTION
-
-    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
-        """Return the acceptance, or a refusal with its own sentence."""
-        if facts.reduction is None:
-            return refusal(self, "the candidate has no reduction", facts)
-        if len(facts.patterns) > 1:
-            return refusal(self, f"{len(facts.patterns)} reductions; one is enough for a second walk", facts)
-        if not facts.patterns[0].inner:
-            return refusal(self, "columns are summed, not rows", facts)
-        return accept(self.type)
-
-
-inputs = [rng.standard_normal((1024, 1024), dtype=np.float32) for _ in range(2)]
-two = fl.segment(rows, inputs, name="nvFuser's rules")
-one = fl.segment(rows, inputs, schedulers=[SecondWalk(), *fl.SCHEDULERS], name="second walk")
-one
-
-# %% [markdown]
-# There is one segment. Is the result right?
-
-# %%
-(result,) = one.run(inputs)
-np.testing.assert_allclose(result, inputs[1] + inputs[0].sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-3)
-print("the same as NumPy")
-
-# %% [markdown]
-# **Predict:** is it faster than the two segments? Before you answer, look up the crossing tensor in the table of the two-segment plan.
-
-# %%
-question = predict("Faster by more than a tenth?", None, choices=("yes", "no"))
-question
-
-# %%
-times = fl.time([two, one], inputs, seconds=0.1, progress=False)
-frame = times.to_pandas(verbose=True)
-(row,) = frame[(frame["segment"] == "total") & (frame["plan"] == "second walk")].itertuples(index=False)
-outcomes.append(
-    question.reveal(
-        "yes" if row.ratio < 0.9 and not row.tie else "no",
-        because=f"Measured: {row.ratio:.2f} of the time of two segments. Only one number per row crossed, {two.bytes_crossing:,} bytes.",
-    ),
-)
-outcomes[4]
-
-# %%
-times
-
-# %%
-print(one.segments[0].source("cpu"))
-
-# %% [markdown]
-# Read the kernel: the generator has made two loops over all rows, one after the other. **Accepting promises what is possible; how the
-# kernel loops is decided elsewhere**, and no rule can make a result wrong. Here the generator was allowed to do better, and did not. So
-# nvFuser's limit is at a place where there is little to gain, and now you know that instead of guessing.
-#
-# ## 5. On real fusions
+# ## 4. On real fusions
 #
 # **Predict:** with at most six tensors in a kernel, which of these examples are cut?
 
@@ -287,92 +183,12 @@ cut = set()
 for name in NAMES:
     fd, specs = fl.example(name, "full")
     before, after = fl.segment(fd, specs), fl.segment(fd, specs, schedulers=fl.with_rule(few_tensors))
-    print(f"{name:22} {len(before.segments)} -> {len(after.segments)} segments, {moved(after) / moved(before):.2f} times the bytes")
+    question.show(f"{name:22} {len(before.segments)} -> {len(after.segments)} segments, {moved(after) / moved(before):.2f} times the bytes")
     cut |= {name} if len(after.segments) > len(before.segments) else set()
-outcomes.append(question.reveal(cut, because="The backward pass of a normalization reads five tensors and writes three."))
-outcomes[5]
+outcomes.append(question.reveal(cut))
+outcomes[4]
 
 # %% [markdown]
-# ## 6. A pass that puts `segment_set` where it helps
-#
-# Rules decide what one kernel may hold. A **pass** rewrites the fusion before any scheduler is asked. This is the fusion of lesson 04,
-# which bottom-up cuts into more segments than necessary:
-
-# %%
-with FusionDefinition() as norms:
-    x, y = (norms.define_tensor(shape=[4096, 4096], contiguity=True, dtype=DataType.Float) for _ in range(2))
-    a = norms.ops.exp(x)
-    b = norms.ops.mul(a, norms.ops.sum(a, dims=[1], keepdim=True))
-    columns = norms.ops.sum(b, dims=[0], keepdim=True)
-    norms.add_output(norms.ops.add(norms.ops.mul(b, columns), y))
-    norms.add_output(norms.ops.sum(norms.ops.mul(y, columns), dims=[1]))
-
-before = fl.segment(norms, name="no pass")
-before
-
-# %% [markdown]
-# The pattern is a column sum that depends on row sums, and whose broadcast several ops read. A kernel that ends with the column sum
-# leaves all readers to the next kernel. A pass has a `name` and a method `run`, which receives a fusion with all sizes
-# known and returns one with the same inputs and outputs; `with_segment_set` returns a fusion with one more
-# `segment_set`.
-
-# %%
-from typing import ClassVar
-
-from fuser_lab.ir import Fusion, OpKind
-from fuser_lab.passes import with_segment_set
-
-
-def is_sum_of(expr, axis):
-    """Return whether an expression sums a matrix along one axis."""
-    return expr.kind is OpKind.REDUCTION and expr.attr("dims") == (axis,)
-
-
-def leads_from_rows(fusion, expr):
-    """Return whether an expression depends on sums of rows."""
-    makers = [fusion.producers[v] for v in expr.tensor_inputs if v in fusion.producers]
-    return any(is_sum_of(maker, 1) or leads_from_rows(fusion, maker) for maker in makers)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndWithColumnSums(fl.Pass):
-    """Puts segment_set after sums of columns that depend on sums of rows."""
-
-    name: ClassVar[str] = "end_with_column_sums"
-
-    def run(self, fusion: Fusion) -> Fusion:
-        """Return the fusion with the hints."""
-        for expr in fusion.exprs:
-            if is_sum_of(expr, 0) and leads_from_rows(fusion, expr) and fusion.users.get(expr.out):
-                fusion = with_segment_set(fusion, expr.name)
-        return fusion
-
-
-# %% [markdown]
-# **Predict:** the pass runs after nvFuser's passes. How many segments are there, and what fraction of the bytes is left?
-
-# %%
-question = predict("With the pass", {"segments": None, "part of the bytes": None})
-question
-
-# %%
-after = fl.segment(norms, passes=[*fl.PASSES, EndWithColumnSums()], name="with the pass")
-outcomes.append(
-    question.reveal(
-        {"segments": len(after.segments), "part of the bytes": moved(after) / moved(before)}, within=0.05,
-        because="The hint ends a segment after the sums, and both of their readers are together in the next one.",
-    ),
-)
-outcomes[6]
-
-# %%
-print(*(one.name for one in after.decisions.passes), sep="\n")
-fl.diff(before, after)
-
-# %% [markdown]
-# The log lists the pass next to the others, and so does the explorer. `before.annotate("T6")` does the same by hand, for one fusion; a
-# pass does it for all fusions that match the pattern.
-#
 # ## Your turn
 #
 # Write a rule for *reductions only* (`fl.with_rule(rule, "reduction", "inner_persistent")` adds it to these two schedulers) that cuts
@@ -380,8 +196,6 @@ fl.diff(before, after)
 # `.op.name`), `facts.reductions`, `facts.patterns` (`.numel` reduced for each of `.rows` results), and `facts.buffers`.
 
 # %%
-
-
 def mine(facts, device):
     """Refuse ... what?"""
     return None  # noqa: RET501 - a sentence goes here
@@ -404,5 +218,8 @@ score(*outcomes)
 # - `fl.explore(many, schedulers=fl.with_rule(few_tensors))` opens an explorer that applies your rule to every click.
 # - nvFuser's rules are in `fuser_lab/schedule/`, one file per scheduler; `CONTRIBUTING.md` says how to add one permanently.
 #   [docs/reasons.md](../docs/reasons.md) lists every sentence that they return.
+# - A scheduler that accepts more than nvFuser's, and a pass: [24_schedulers_and_passes](24_schedulers_and_passes.ipynb).
 # - A rule can also be a *strategy*: `fl.segment(fd, strategy=function)` takes a function of fusion and schedulers, as in
 #   [03_how_the_segmenter_thinks](03_how_the_segmenter_thinks.ipynb) and [13_teaching_kit](13_teaching_kit.ipynb).
+#
+# **Words:** [Bottom-up](../docs/glossary.md#bottom-up "nvFuser's way to segment: it starts from single ops and merges neighbours, step by step.") · [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Pointwise](../docs/glossary.md#pointwise "Computed element by element, without a reduction.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Schedule](../docs/glossary.md#schedule "The list of transforms that turns a segment into the loops of a kernel.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Strategy](../docs/glossary.md#strategy "The method that cuts a fusion, such as bottom-up, top-down or optimal.")

@@ -11,11 +11,11 @@
 # ---
 
 # %% [markdown]
-# # Thirty students, one fusion, half an hour. Who finds the best plan?
+# # A teaching kit: questions, exercises, a game and grades
 #
 # After this lesson, you can write questions, exercises and a game for a class, and grade the answers.
 #
-# This notebook is for those who teach with the others. The picture is the start of a game: nvFuser's plan for a fusion with one cut in a
+# Thirty students, one fusion, half an hour: who finds the best plan? This notebook is for those who teach with the others. The picture is the start of a game: nvFuser's plan for a fusion with one cut in a
 # bad place. Everybody looks for a better plan and hands it in as a line of text. The grade depends on the bytes that the plan moves.
 # Everything here runs on a laptop, and no answer is written down anywhere: the tool computes each one on demand.
 
@@ -28,10 +28,13 @@ from random import Random
 
 import numpy as np
 import pandas as pd
+from IPython.display import display
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.teaching import predict, read_answers, score
+from fuser_lab.teaching import predict, read_answers, read_questions, score
+
+bank = read_questions("questions/13_teaching_kit.toml")
 
 
 def game():
@@ -58,39 +61,37 @@ start
 # ruins teaching notebooks.
 
 # %%
-question = predict("How many segments does the plan with the fewest bytes have?", None)
+question = bank.predict("How many segments does the plan with the fewest bytes have?", None)
 question
 
 # %%
 best = fl.segment(game(), sizes, strategy="optimal", name="best")
-first = question.reveal(len(best.segments), because="A search finds it; `best.certificate()` says what is proved.")
+first = question.reveal(len(best.segments))
 first
 
 # %% [markdown]
-# You can ask for numbers, texts, yes or no, lists, sets and dicts of these; `within=0.1` accepts ten percent. A prediction of the wrong
-# kind does not count as a wrong answer. The reader sees which kind the question asks for, and the answer stays hidden:
+# You can ask for numbers, texts, yes or no, lists, sets and dicts of these; `within=0.1` accepts ten percent. What `question.show` prints
+# is shown with the answer, and not before.
+#
+# The best part of an exercise is the mistake that everybody makes. A hint says what a reader who makes it overlooks; the reason is for all
+# readers. Both are in a **question bank**, a file in the folder `questions`, because a reader sees the source of each cell. It also
+# has, for each question, patterns that nothing above the answer may show, and a test looks for them.
+#
+# The next cell prints the entry of the question above. Then it shows what a reader sees who believes that fewer segments are always better,
+# and what one sees whose prediction is of the wrong kind: it does not count as wrong, and the answer stays hidden.
 
 # %%
+print(Path("questions/13_teaching_kit.toml").read_text(encoding="utf-8").split("\n\n")[1])
+display(bank.predict("How many segments does the plan with the fewest bytes have?", 1).reveal(len(best.segments)))
 predict("How many segments does the start have?", "three").reveal(len(start.segments))
-
-# %% [markdown]
-# The best part of an exercise is the mistake that everybody makes. With `hints`, a reader who makes it sees what they overlooked;
-# `because` is for all readers. This reader believes that fewer segments are always better:
-
-# %%
-predict("How many segments does the plan with the fewest bytes have?", 1).reveal(
-    len(best.segments), because="`best.boundaries()` says what stands between its segments.",
-    hints={1: "One kernel would move the fewest bytes, but a segment ends at a `segment_set`, whatever the schedulers would accept."},
-)
 
 # %% [markdown]
 # ## 2. Questions about any fusion
 #
 # Some questions make sense for every plan, so a loop can make a sheet of exercises.
 
-# %%
-
-
+# %% jupyter={"source_hidden": true}
+# Defines `sheet(fd, inputs)`: questions with their answers, for any fusion.
 def moved(plan):
     return sum(segment.bytes for segment in plan.segments)
 
@@ -119,8 +120,6 @@ pd.DataFrame({name: sheet(*fl.example(name, "full")) for name in ("softmax", "bi
 # Each seed makes a different fusion, so neighbours cannot copy from each other.
 
 # %%
-
-
 def variant(seed):
     """Return a small random fusion and its sizes."""
     random = Random(seed)  # noqa: S311 - not used for security
@@ -141,16 +140,14 @@ pd.DataFrame([sheet(*variant(seed)) for seed in range(6)]).rename_axis("seed")
 # **Predict:** over the seeds 0 to 19, what is the largest number of segments?
 
 # %%
-question = predict("Most segments of the 20 variants", None)
+question = bank.predict("Most segments of the 20 variants", None)
 question
 
 # %%
 counts = [len(fl.segment(*variant(seed)).segments) for seed in range(20)]
-second = question.reveal(max(counts), within=0.4, because=f"The counts are {counts}. Sums of rows and sums of columns rarely share a kernel.")
+question.show(fl.segment(*variant(int(np.argmax(counts))), name="the longest"))
+second = question.reveal(max(counts), within=0.4, facts={"counts": counts})
 second
-
-# %%
-fl.segment(*variant(int(np.argmax(counts))), name="the longest")
 
 # %% [markdown]
 # ## 4. Grading
@@ -190,8 +187,6 @@ for student, answers in json.loads(ANSWERS).items():
 # every rule of nvFuser's schedulers applies. The grade is *bytes of the best plan / bytes of yours*.
 
 # %%
-
-
 def hand_in(plan):
     """Return a plan as one line of text."""
     return json.dumps([[e.outputs[0].name for e in s.exprs if not e.outputs[0].name.endswith("_replica")] for s in plan.segments])
@@ -222,40 +217,18 @@ for name, text in {
     print(f"{name:17} {points:.2f}  {sentence[:110]}")
 
 # %% [markdown]
-# To play with a mouse, edit the plan in the explorer; `explorer.plan` is the current plan.
-
-# %%
-explorer = fl.explore(start)
-explorer
-
-# %%
-print(grade(hand_in(explorer.plan)))
-
-# %% [markdown]
+# To play with a mouse, open `explorer = fl.explore(start)` and edit the plan; `grade(hand_in(explorer.plan))` is then its grade.
+#
 # **Predict:** segments 0 and 1 of the start share only inputs; somebody glues them. What is the grade then? (Within 10 %.)
 
 # %%
-question = predict("The grade with segments 0 and 1 glued", None)
+question = bank.predict("The grade with segments 0 and 1 glued", None)
 question
 
 # %%
 glued = start.glue(0, 1)
-third = question.reveal(
-    grade(hand_in(glued))[0], within=0.1, because=f"The plan moves {moved(glued):,} bytes instead of {moved(start):,}, since it reads x and y once.",
-)
+third = question.reveal(grade(hand_in(glued))[0], within=0.1, facts={"glued": moved(glued), "start": moved(start)})
 third
-
-# %% [markdown]
-# Does a plan with a good grade still compute the right thing? Every plan must, but check it:
-
-# %%
-rng = np.random.default_rng(0)
-arrays = [rng.standard_normal((64, 64), dtype=np.float32) for _ in range(2)]
-small = [fl.segment(game(), arrays, strategy=strategy).run(arrays) for strategy in ("bottom_up", "optimal", "unfused")]
-for results in zip(*small, strict=True):
-    for result in results[1:]:
-        np.testing.assert_allclose(result, results[0], rtol=1e-4, atol=1e-4)
-print("three plans, one result")
 
 # %% [markdown]
 # ## 6. Handouts
@@ -284,57 +257,38 @@ print("loads something from elsewhere:", any(f"{name}='http" in page.replace('"'
 # %% [markdown]
 # ## 7. A course
 #
-# These are the lessons: how each begins, how many questions it asks, and how many cells it has.
+# These are the lessons: their titles, how many questions each asks, and how many code cells it has.
 
-# %%
+# %% jupyter={"source_hidden": true}
+# Lists the lessons.
 course = []
-for path in sorted(Path().glob("[0-9][0-9]_*.py")):
-    lines = path.read_text(encoding="utf-8").splitlines()
-    title = next(line.removeprefix("# # ") for line in lines if line.startswith("# # "))
-    questions = sum("= predict(" in line for line in lines)
-    course.append((path.stem, title, questions, sum(line.startswith("# %%") for line in lines)))
-pd.DataFrame(course, columns=["lesson", "begins with", "questions", "cells"]).style.set_properties(**{"text-align": "left"}).hide()
+for path in sorted(Path().glob("[0-9][0-9]_*.ipynb")):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    questions = sum(source.startswith("question = ") for source in code)
+    course.append((path.stem, cells[0]["source"][0].lstrip("# "), questions, len(code)))
+pd.DataFrame(course, columns=["lesson", "title", "questions", "code cells"]).style.set_properties(**{"text-align": "left"}).hide()
 
 # %% [markdown]
 # There are three ways through them:
 #
 # - **One hour**: 00, then 01, 02 and the game above.
-# - **A compiler course** of six sessions: 01 + 02, 03 + 04, 05 + 06, 07 + 08, 10 + 15, and 12 as the exercise to hand in.
+# - **A compiler course** of six sessions: 01 + 02, 03 + 04, 05 + 06, 07 + 22, 08 + 23, and 12 as the exercise to hand in.
 # - **People who work on nvFuser**: 03, 09, 11, 12, and their own issues.
 #
-# Lessons are notebooks with a text form beside them (`jupytext`). Tests run each of them from top to bottom, so what you show tomorrow is
+# Lessons are notebooks with a text form in `notebooks/text` (`jupytext`); the files in `notebooks/questions` are the key to their questions. Tests run each of them from top to bottom, so what you show tomorrow is
 # what was true at the last commit: `make test PYTEST_ARGS=tests/notebooks`.
 #
 # ## Your turn
 #
-# Write a question whose answer surprised *you*, about a fusion of your own. It takes three lines.
-
-# %%
-question = predict("Does a square of a sum need more segments than a sum of squares?", None)
-question
-
-# %%
-
-
-def segments_of(define):
-    with FusionDefinition() as fd:
-        define(fd, fd.define_tensor(shape=[1024, 1024], dtype=DataType.Float))
-    return len(fl.segment(fd).segments)
-
-
-square_of_sum = segments_of(lambda fd, x: fd.add_output(fd.ops.pow(fd.ops.sum(x, dims=[1]), 2.0)))
-sum_of_squares = segments_of(lambda fd, x: fd.add_output(fd.ops.sum(fd.ops.mul(x, x), dims=[1])))
-fourth = question.reveal(square_of_sum > sum_of_squares, because=f"They need {square_of_sum} and {sum_of_squares}: pointwise ops before or after a reduction share its kernel.")
-fourth
-
-# %%
-score(first, second, third, fourth)
-
-# %% [markdown]
+# Write a question whose answer surprised *you*, about a fusion of your own. It takes three lines, and an entry of a bank. For example:
+# does the square of a sum need more segments than a sum of squares?
+#
 # `score(...).save("ada.json", "Ada")` writes a file to hand in, and `read_answers` puts the files of a class side by side: who answered,
 # who was right, and the most frequent mistake.
 
 # %%
+display(score(first, second, third))
 with tempfile.TemporaryDirectory() as folder:
     for name, guess in (("Ada", 2), ("Ben", 3), ("Cy", 3)):
         score(predict("How many segments?", guess).reveal(2)).save(f"{folder}/{name}.json", name)
@@ -348,3 +302,5 @@ handed_in
 #   course.
 # - `make pages` builds all lessons into a site that opens from disk. There the answers stay folded until a reader opens them.
 # - What should a student be able to do in the end? [12_write_your_own_scheduler_rule](12_write_your_own_scheduler_rule.ipynb).
+#
+# **Words:** [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Strategy](../docs/glossary.md#strategy "The method that cuts a fusion, such as bottom-up, top-down or optimal.")

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # A segment is a definition
+# # Segments as definitions: follow a value from one to the next
 #
 # After this lesson, you can take the segments of a fusion as definitions, run them one by one, and follow a value from one to the next.
 #
@@ -26,10 +26,13 @@
 
 # %%
 import numpy as np
+from IPython.display import display
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionCache, FusionDefinition
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/14_segments_as_definitions.toml").predict
 
 cache = FusionCache()
 
@@ -51,11 +54,7 @@ fl.segment(fd, [fl.spec((2, 32)), fl.spec((2, 128))])
 #
 # Sum the rows of one tensor, turn the sums into a column, and add the column to another tensor. The definition goes into a cache, which
 # is an ordinary argument; step 3 shows what it is for.
-
-# %%
-fd
-
-# %% [markdown]
+#
 # ## 2. The state: every value gets a number
 #
 # Numbers increase in the order of definition, over inputs, results, and constants. The sizes of input tensors have their own numbers,
@@ -66,6 +65,7 @@ fd
 # it with `fd.ops.size` and it also has a nonnegative number.
 
 # %%
+print(fd)
 fd.state
 
 # %% [markdown]
@@ -97,9 +97,8 @@ cache
 question = predict("Is it a hit? True or False", {"other names": None, "other spelling": None, "other order": None})
 question
 
-# %%
-
-
+# %% jupyter={"source_hidden": true}
+# Defines the fusion in three other ways, and asks the cache whether each is a hit.
 def other_names(fd):
     a, b = (fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2))
     fd.add_output(fd.ops.add(b, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True])))
@@ -122,10 +121,7 @@ for name, define in ways.items():
     with FusionDefinition(cache=cache) as attempt:
         define(attempt)
     hits[name] = cache.stats().hits > before
-outcomes = [question.reveal(
-    hits, hints={"other order": {True: "The cache applies no rules of arithmetic, so operands in another order make another record."}},
-    because="The cache compares records, after the arguments are resolved. Names and spelling are not part of a record.",
-)]
+outcomes = [question.reveal(hits)]
 outcomes[0]
 
 # %% [markdown]
@@ -153,20 +149,15 @@ print("one set of plans for both:", again.plan_for([x, y]) is fd.plan_for([x, y]
 #
 # `segment` cuts the definition for inputs of these sizes and returns the segments as definitions, in the order in which they run.
 # nvFuser's kernels for reductions do not read another tensor after the reduction, so there are two segments:
+#
+# Each segment has its own numbers, starting at 0. One map per segment relates them to the numbers of the whole. Inputs have a blue
+# frame and outputs a green one; 3 is neither, because it passes from one segment to the other.
 
 # %%
 segments = fd.segment([x, y])
 for segment in segments:
     print(segment)
-
-# %% [markdown]
-# Each segment has its own numbers, starting at 0. One map per segment relates them to the numbers of the whole. Inputs have a blue
-# frame and outputs a green one; 3 is neither, because it passes from one segment to the other.
-
-# %%
-fd.index_maps
-
-# %%
+display(fd.index_maps)
 for segment in segments:
     print(fd.segment_index_space_maps[segment])
 print("last read by segment:", fd.map_value_to_last_used_segment)
@@ -174,6 +165,11 @@ print("last read by segment:", fd.map_value_to_last_used_segment)
 # %% [markdown]
 # With these maps, running the segments is bookkeeping: store values by their numbers, give each segment the values that it reads, store
 # what it returns, and drop each value after the last segment that reads it. By hand:
+#
+# From now on, `fd.execute` does the same:
+#
+# The segments were made for 2 rows, but nothing in them depends on that: a size is symbolic in a segment if it is symbolic in the
+# definition. So the last lines run them for 3 rows.
 
 # %%
 values = {0: x, 1: y}
@@ -185,14 +181,12 @@ for index, segment in enumerate(segments):
         del values[fid]
 print("left over:", {fid: value.shape for fid, value in values.items()})
 
-np.testing.assert_allclose(values[4], y + x.sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-5)
-
-# %% [markdown]
-# From now on, `fd.execute` does the same:
-
-# %%
+display(np.testing.assert_allclose(values[4], y + x.sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-5))
 (result,) = fd.execute([x, y])
 np.testing.assert_array_equal(result, values[4])
+
+taller = [np.ones((3, 32), np.float32), np.ones((3, 16), np.float32)]
+np.testing.assert_allclose(fd.execute(taller)[0], fd.reference(taller)[0])
 
 # %% [markdown]
 # ## Why values are dropped
@@ -207,7 +201,8 @@ np.testing.assert_array_equal(result, values[4])
 question = predict("What is alive while each segment runs?", None)  # as [{0}, {0}, {0}]
 question
 
-# %%
+# %% jupyter={"source_hidden": true}
+# Segments the three sums, and follows which values are alive.
 with FusionDefinition(cache=cache) as three_sums:
     t0 = three_sums.define_tensor(shape=[-1, -1, -1, -1], contiguity=True, dtype=DataType.Double)
     t2 = three_sums.ops.sum(three_sums.ops.add(t0, 1.0), dims=[0])
@@ -223,12 +218,7 @@ for index, part in enumerate(parts):
     alive |= {numbers[fid] for fid in part.state.outputs}
     while_running.append(set(alive))
     alive = {fid for fid in alive if last.get(fid, len(parts)) > index or fid in three_sums.state.inputs}
-outcomes.append(
-    question.reveal(
-        while_running, hints={tuple(map(frozenset, ([0, 3], [0, 3, 4], [0, 3, 4, 5]))): "No segment reads 3 after the second one, so it is dropped."},
-        because="2 exists only in registers. 3, the first sum, is already dropped when the last segment runs.",
-    ),
-)
+outcomes.append(question.reveal(while_running))
 outcomes[1]
 
 # %% [markdown]
@@ -246,16 +236,6 @@ with FusionDefinition(cache=cache) as reshaped:
 
 reshaped.segment([fl.spec((64, 4)), fl.spec((512, 4096))])
 reshaped.index_maps
-
-# %% [markdown]
-# ## Other sizes
-#
-# The segments were made for 2 rows, but nothing in them depends on that: a size is symbolic in a segment if it is symbolic in the
-# definition.
-
-# %%
-taller = [np.ones((3, 32), np.float32), np.ones((3, 16), np.float32)]
-np.testing.assert_allclose(fd.execute(taller)[0], fd.reference(taller)[0])
 
 # %% [markdown]
 # ## Every plan becomes definitions
@@ -285,39 +265,19 @@ question
 
 # %%
 plans = {"as nvFuser": whole, "cut once": edited, "unfused": fl.segment(softmax, [rows], strategy="unfused")}
-outcomes.append(question.reveal(
-    {name: len(plan.definitions()) for name, plan in plans.items()},
-    because="`plan.definitions()` has one definition per segment, even if there is only one.",
-    hints={"unfused": {5: "The maximum and the sum each need a broadcast to become columns again."}},
-))
+for plan in plans.values():
+    np.testing.assert_allclose(plan.definitions().reference([rows]), softmax.reference([rows]), rtol=1e-6)
+question.show(edited.definitions()[1])
+outcomes.append(question.reveal({name: len(plan.definitions()) for name, plan in plans.items()}))
 outcomes[2]
 
 # %% [markdown]
-# Together they compute softmax, and each of them is an ordinary definition:
-
-# %%
-for plan in plans.values():
-    np.testing.assert_allclose(plan.definitions().reference([rows]), softmax.reference([rows]), rtol=1e-6)
-edited.definitions()[1]
-
-# %% [markdown]
+# Together they compute softmax, which the cell above has checked, and each of them is an ordinary definition.
+#
 # ## What is refused
 #
 # A pass or the segmenter may have used a size, for example to turn the mean of a row into a sum divided by the row's length. For rows of
-# another length you get an error, never a wrong result:
-
-# %%
-with FusionDefinition(cache=cache) as centred:
-    x = centred.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
-    variance, mean = centred.ops.var_mean(x, dims=[1], correction=0, keepdim=True)
-    centred.add_output(centred.ops.mul(centred.ops.sub(x, mean), centred.ops.rsqrt(variance)))
-
-definitions = fl.segment(centred, [rows]).definitions()
-definitions.reference([rows[:3]])
-try:
-    definitions.reference([rows[:, :10]])
-except fl.errors.InputError as error:
-    print(error)
+# another length you get an error, never a wrong result ([docs/segments_as_definitions.md](../docs/segments_as_definitions.md)).
 
 # %%
 score(*outcomes)
@@ -330,3 +290,5 @@ score(*outcomes)
 # - `setup_segmentation`, `build_segment` and `finalize_segmentation` are the three steps inside `segment`.
 # - `cache.save("fusions.json")` and `FusionCache.load("fusions.json")` store the tree without anything compiled.
 # - [docs/segments_as_definitions.md](../docs/segments_as_definitions.md) lists the differences from nvFuser.
+#
+# **Words:** [Broadcast](../docs/glossary.md#broadcast "An op that gives a tensor one more axis, along which it repeats its elements; it moves no data.") · [Definition](../docs/glossary.md#definition "The record of the ops of a fusion, made by calls in a `with FusionDefinition()` block.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Schedule](../docs/glossary.md#schedule "The list of transforms that turns a segment into the loops of a kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Strategy](../docs/glossary.md#strategy "The method that cuts a fusion, such as bottom-up, top-down or optimal.")

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # In which order are the axes stored?
+# # Layouts: in which order the axes of a tensor are stored
 #
 # After this lesson, you can predict where a layout costs time, and let segments agree on a better one.
 #
@@ -26,7 +26,9 @@ from IPython.display import HTML
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
 from fuser_lab.examples import layouts
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/15_layouts.toml").predict
 
 
 def cells(order, title, shape=(3, 5)):
@@ -60,15 +62,8 @@ with FusionDefinition() as fd:
     layouts.channels_last_norm(fd)
 
 today = fl.segment(fd, name="outputs")
-today
-
-# %%
-outcomes = [
-    question.reveal(
-        today.segments[1].scheduler.value, hints={"pointwise": "Yes, if all its tensors had the same layout. Which layout does it read?"},
-        because="It reads a row-major tensor and writes a channels-last one.",
-    ),
-]
+question.show(today)
+outcomes = [question.reveal(today.segments[1].scheduler.value)]
 outcomes[0]
 
 # %% [markdown]
@@ -159,9 +154,8 @@ required = outer.fusion.set_output_stride_order(outer.fusion.outputs[0], [1, 0])
 plan = fl.segment(required, options=fl.SegmenterOptions(layout_mode="negotiate"))
 between = plan.layouts()[plan.segmented.crossing[0].name]
 outcomes.append(question.reveal(
-    {"order": between.chosen, "decided by": between.by, "megabytes": between.cost / 1e6}, within=0.05,
-    because="A kernel that reads the column-major matrix and writes a row-major result walks across the rows of one of them, "
-    "whatever the layout of the sum. So the reader has no preference any more, and in a tie the producer decides.",
+    {"order": between.chosen, "decided by": between.by, "megabytes": between.cost / 1e6},
+    within=0.05,
 ))
 outcomes[1]
 
@@ -174,3 +168,5 @@ score(*outcomes)
 # - [docs/layouts.md](../docs/layouts.md) has the rules and the cost model.
 # - A cost model can be wrong: [06_cost_models](06_cost_models.ipynb).
 # - `plan.layouts().to_pandas()` is the table as data; in the explorer, a click on an arrow shows its row.
+#
+# **Words:** [Cost model](../docs/glossary.md#cost-model "An estimate of the time of a plan that is cheap to compute, such as a count of bytes and launches.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Layout](../docs/glossary.md#layout "The order in which the axes of a tensor are stored in memory.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")

@@ -11,11 +11,11 @@
 # ---
 
 # %% [markdown]
-# # Where did nvFuser cut?
+# # Dumps of nvFuser: where it cut, and which rule made the difference
 #
 # After this lesson, you can read a dump of nvFuser's segments, compare it with fuser_lab's plan, and find the rule behind a difference.
 #
-# fuser_lab computes where nvFuser *should* cut. Only nvFuser knows where it *did* cut, and it says so on request:
+# Where did nvFuser cut? fuser_lab computes where it *should* cut. Only nvFuser knows where it *did* cut, and it says so on request:
 # `NVFUSER_DUMP=segmented_fusion python script.py`. You do not need a GPU to read the answer from somebody who has one.
 #
 # The dump below was written by hand, in nvFuser's format, with a cut that differs from the one that fuser_lab expects.
@@ -24,7 +24,9 @@
 from pathlib import Path
 
 import fuser_lab as fl
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/16_ask_nvfuser_itself.toml").predict
 
 TEXT = Path("../tests/data/dumps/cut_before_broadcast.txt").read_text(encoding="utf-8")
 dump = fl.load_dump(TEXT, name="dump")
@@ -51,16 +53,8 @@ question
 # %%
 ours = dump.ours()
 difference = fl.diff(dump.plan, ours)
-difference
-
-# %%
-outcomes = [
-    question.reveal(
-        len(difference.moved),
-        because="Only the broadcast is on the other side of the cut. T3 passes between the segments instead of T2.",
-        hints={0: "Both plans have two segments. Do these hold the same expressions?", 2: "The add is after the cut in both plans."},
-    ),
-]
+question.show(difference)
+outcomes = [question.reveal(len(difference.moved))]
 outcomes[0]
 
 # %% [markdown]
@@ -87,12 +81,7 @@ question
 
 # %%
 same_cut = fl.segment(dump.fd, passes=(), strategy=lambda fusion, oracle: [["T2"], ["T3", "T4"]])
-outcomes.append(
-    question.reveal(
-        "both" if all(segment.scheduler for segment in same_cut.segments) else "neither",
-        because="Both cuts are legal, so legality does not explain the difference; the order of merges does.",
-    ),
-)
+outcomes.append(question.reveal("both" if all(segment.scheduler for segment in same_cut.segments) else "neither"))
 outcomes[1]
 
 # %% [markdown]
@@ -112,12 +101,7 @@ question = predict("How many bytes more?", None)
 question
 
 # %%
-outcomes.append(
-    question.reveal(
-        abs(difference.bytes_saved),
-        because="A broadcast axis takes no memory: T2 and T3 both have one number per row, written once and read once.",
-    ),
-)
+outcomes.append(question.reveal(abs(difference.bytes_saved)))
 outcomes[2]
 
 # %% [markdown]
@@ -144,3 +128,5 @@ score(*outcomes)
 # - `python -m fuser_lab agree FILE...` compares many dumps at once.
 # - A script instead of a dump: [09_replay_an_issue](09_replay_an_issue.ipynb).
 # - Reasons, each with a fusion that causes it: [docs/reasons.md](../docs/reasons.md).
+#
+# **Words:** [Broadcast](../docs/glossary.md#broadcast "An op that gives a tensor one more axis, along which it repeats its elements; it moves no data.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # Where does my model spend its bytes?
+# # PyTorch models: the cuts that move the most bytes
 #
 # After this lesson, you can find the most expensive cuts of a PyTorch model, and the rule and the source line behind each.
 #
@@ -25,7 +25,9 @@ import torch
 from torch.nn import functional
 
 import fuser_lab as fl
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/17_bytes_of_a_model.toml").predict
 
 
 class Mlp(torch.nn.Module):
@@ -88,14 +90,9 @@ costs = found.costs()
 costliest = costs.boundaries[0]
 inner = costliest.module.rpartition(".")[2]
 part = {"": "the loss", "norm": "a norm"}.get(inner, "silu and its product")
-first = question.reveal(
-    part,
-    because=f"Its most expensive boundary moves {costliest.bytes:,} bytes: the logits have 32,000 columns, all other tensors 2,048.",
-)
+question.show(costs)
+first = question.reveal(part, facts={"bytes": costliest.bytes})
 first
-
-# %%
-costs
 
 # %% [markdown]
 # ## 3. Why is it there?
@@ -117,11 +114,7 @@ question
 
 # %%
 half = capture(2048).costs()
-second = question.reveal(
-    half.bytes_crossing / costs.bytes_crossing, within=0.02,
-    hints={1: "Only matrix products read the weights, and these are not part of any region."},
-    because="Activations and their gradients cross, and each of them has one row per token.",
-)
+second = question.reveal(half.bytes_crossing / costs.bytes_crossing, within=0.02)
 second
 
 # %%
@@ -133,3 +126,5 @@ score(first, second)
 # * [From PyTorch](../docs/pytorch.md): options, `torch.compile(model, backend="fuser_lab")`, and its limits.
 # * [Why fusions split](02_why_fusions_split.ipynb): the rules behind `why`.
 # * `fl.explore(found)` opens the map of a model: click a module, then one of its regions.
+#
+# **Words:** [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Crossing tensor](../docs/glossary.md#crossing-tensor "A tensor that one segment writes to memory and another one reads.") · [Forwarding](../docs/glossary.md#forwarding "The segmenter's choice to let each segment compute a cheap tensor again, so that it is neither written nor read.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Region](../docs/glossary.md#region "The ops of a PyTorch model between two matrix products or other calls that are left to torch: one fusion.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # From a torch function to a better cut
+# # From a PyTorch function to a better cut
 #
 # After this lesson, you can find a better cut of a PyTorch function, express it as a hint, and measure the gain.
 #
@@ -24,7 +24,9 @@
 import torch
 
 import fuser_lab as fl
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/18_a_better_cut.toml").predict
 
 
 def query(x, weight, cosine, sine):
@@ -67,15 +69,9 @@ question
 # %%
 best = plan.resegmented("optimal")
 times_x = sum(s.bytes_in + s.bytes_out for s in best.segments) / inputs[0].nbytes
-first = question.reveal(
-    times_x, within=0.1,
-    hints={2: "That would be one kernel; here two kernels read x.", 4: "That is the plan above."},
-    because="Both kernels read x, one of them writes the result, and next to nothing crosses.",
-)
+question.show(best)
+first = question.reveal(times_x, within=0.1)
 first
-
-# %%
-best
 
 # %% [markdown]
 # A search finds the optimum under the same rules, with a proof:
@@ -104,15 +100,9 @@ question
 
 # %%
 hinted = fl.from_torch(query, *inputs, annotate=[torch.rsqrt]).plan
-second = question.reveal(
-    len(hinted.segments),
-    hints={3: "A hint keeps two pieces separate at one place; all others are merged as before."},
-    because="The cut has moved: the norm's last product is now computed beside the rotation.",
-)
+question.show(hinted)
+second = question.reveal(len(hinted.segments))
 second
-
-# %%
-hinted
 
 # %% [markdown]
 # ## 4. Measure
@@ -133,3 +123,5 @@ score(first, second)
 # * [Where does my model spend its bytes?](17_bytes_of_a_model.ipynb) finds such places in a whole model.
 # * [segment_set and top-down presegmentation](04_segment_set_and_top_down.ipynb): hints, cuts, and the difference between them.
 # * [The optimum and its certificate](../docs/optimal.md): what is searched, and what the proof says.
+#
+# **Words:** [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Certificate](../docs/glossary.md#certificate "A proof of how far a plan is at most from the cheapest one, as a list of reasons that add up to a bound.") · [Crossing tensor](../docs/glossary.md#crossing-tensor "A tensor that one segment writes to memory and another one reads.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Presegmentation](../docs/glossary.md#presegmentation "Rewriting or cutting a fusion before the segmenter merges ops: passes, and top-down cuts.") · [Region](../docs/glossary.md#region "The ops of a PyTorch model between two matrix products or other calls that are left to torch: one fusion.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.") · [Top-down](../docs/glossary.md#top-down "A strategy that cuts the fusion at its hints first, and asks the schedulers about each whole piece.")

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # A question, two hundred measurements
+# # Sweeps and ledgers: many measurements for one question
 #
 # After this lesson, you can turn a question into a sweep, keep the results in a ledger, and compare them with older ones.
 #
@@ -19,9 +19,13 @@
 # what do longer rows cost? One plan answers for one length:
 
 # %%
+from IPython.display import display
+
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/19_a_question.toml").predict
 
 
 def softmax(dtype):
@@ -56,10 +60,7 @@ sweep = fl.sweep(
     fusions, [(512, length) for length in lengths], targets=["A100", "H100", "H200", "B200"], work="certificate",
     name="rows",
 )
-first = question.reveal(
-    len(sweep), hints={50: "Each of these is cut for four GPUs."},
-    because="A task is one combination: 2 fusions, 25 sizes and 4 targets.",
-)
+first = question.reveal(len(sweep))
 first
 
 # %% [markdown]
@@ -71,16 +72,13 @@ first
 import tempfile
 
 ledger = fl.Ledger(tempfile.mkdtemp())
+display(sweep.run(ledger))
 sweep.run(ledger)
 
 # %% [markdown]
-# Each task has a key, a hash of its content. A second run finds the keys in the ledger and executes the missing tasks:
+# Each task has a key, a hash of its content. The second run finds the keys in the ledger and executes the missing tasks:
 # none here, and the remaining ones after an interrupt, a crash or the loss of a machine.
-
-# %%
-sweep.run(ledger)
-
-# %% [markdown]
+#
 # ## 3. Where one kernel ends
 #
 # A ledger is a table. `fl.views` draws it; the number in a cell is the number of segments.
@@ -104,15 +102,9 @@ import json
 
 rows["length"] = [json.loads(sizes)[0][1] for sizes in rows["sizes"]]
 longest = rows[rows["segments"] == 1].groupby(["subject", "target"])["length"].max()
-second = question.reveal(
-    longest["bfloat16", "A100"] / longest["float", "A100"],
-    hints={1: "The kernel computes in Float, but it may keep the row as it was read and cast it again."},
-    because="The kernel keeps the input, which has half the bytes, and casts it each time it is needed.",
-)
+question.show(longest.unstack())
+second = question.reveal(longest["bfloat16", "A100"] / longest["float", "A100"])
 second
-
-# %%
-longest.unstack()
 
 # %% [markdown]
 # ## 4. What longer rows cost
@@ -129,11 +121,7 @@ question
 rows["bytes"] = rows["bytes_in"] + rows["bytes_out"]
 rows["times"] = rows["bytes"] / (rows["length"] * 512 * 2 * rows["subject"].map({"float": 4, "bfloat16": 2}))
 cut = rows[rows["segments"] > 1].groupby("subject")["times"].median()
-third = question.reveal(
-    cut["bfloat16"], within=0.01,
-    hints={2.5: "The input and the result have half the bytes, but what passes between the segments does not."},
-    because="The exponentials pass between the segments as Float, twice as wide as the input.",
-)
+third = question.reveal(cut["bfloat16"], within=0.01)
 third
 
 # %% [markdown]
@@ -160,15 +148,12 @@ found[found["segment"].isna()][["segments", "bytes_in", "bytes_out", "cost", "bo
 #
 # The folder `ledger_19` beside this notebook holds the rows of the same 200 plans, which `python -m tests.notebooks.lesson_ledger` made at
 # an earlier commit of fuser_lab. Every row says when, on which processor and at which commit:
-
-# %%
-then = fl.Ledger("ledger_19").to_pandas()
-then[["measured_at", "cpu", "commit"]].drop_duplicates("commit")
-
-# %% [markdown]
+#
 # Keys are the same everywhere, so a join compares two ledgers. What changed since?
 
 # %%
+then = fl.Ledger("ledger_19").to_pandas()
+display(then[["measured_at", "cpu", "commit"]].drop_duplicates("commit"))
 both = rows.merge(then, on="task", suffixes=("", "_then"))
 changed = both[both["cost"] != both["cost_then"]]
 print(f"{len(both)} tasks are in both ledgers; {len(changed)} have a different cost now.")
@@ -198,3 +183,5 @@ score(first, second, third)
 # - [The ledger, and sweeps](../docs/lab.md): columns, files, clusters from a laptop to SLURM, comparison with confidence intervals.
 # - [Lesson 08](08_profile_and_compare.ipynb): how one measurement is made, and when to believe it.
 # - [Lesson 05](05_greedy_and_optimal.ipynb): what a certificate proves.
+#
+# **Words:** [Bound](../docs/glossary.md#bound "A cost that every plan of a fusion has to pay, however it is cut.") · [Certificate](../docs/glossary.md#certificate "A proof of how far a plan is at most from the cheapest one, as a list of reasons that add up to a bound.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Persistent buffer](../docs/glossary.md#persistent-buffer "A tensor that a kernel keeps on chip across a reduction, so that it is read from memory once and used twice.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # The price of a rule
+# # The price of a rule: cuts without it, recomputation, and the fastest plan
 #
 # After this lesson, you can say what a rule of nvFuser costs a fusion, cut without it, and find the plan that is predicted to be fastest.
 #
@@ -22,7 +22,9 @@ import numpy as np
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.teaching import predict, score
+from fuser_lab.teaching import read_questions, score
+
+predict = read_questions("questions/20_the_price_of_a_rule.toml").predict
 
 fd, inputs = fl.example("reshape_decides", "full")
 plan = fl.segment(fd, inputs)
@@ -53,15 +55,9 @@ question
 
 # %%
 opened = fl.segment(fd, inputs, schedulers=fl.OPEN_SCHEDULERS)
-first = question.reveal(
-    len(opened.segments),
-    hints={len(plan.segments): "That is the plan with all rules.", 2: "Another order of merges gives two with all rules."},
-    because="The reshape is index arithmetic: the lowering can read its operand at other positions in the same kernel.",
-)
+question.show(opened.segments[0].beyond)
+first = question.reveal(len(opened.segments))
 first
-
-# %%
-opened.segments[0].beyond
 
 # %% [markdown]
 # The segment names the rules of nvFuser that it breaks. fuser_lab has a kernel for it; nvFuser does not.
@@ -97,11 +93,7 @@ question
 (crossing,) = stored.segmented.crossing_names
 repeated = stored.recompute(crossing)
 moved = sum(segment.bytes for segment in repeated.segments) / (4096 * 4096 * 4)
-second = question.reveal(
-    moved, within=0.1,
-    hints={1: "That would be one kernel.", 3: "That is the plan above."},
-    because="Both segments read x, and nothing passes between them.",
-)
+second = question.reveal(moved, within=0.1)
 second
 
 # %% [markdown]
@@ -136,14 +128,9 @@ question
 # %%
 best = fl.segment(two_sums(4096), strategy="fastest")
 rules = {rule for segment in best.segments for rule in segment.beyond}
-third = question.reveal(
-    len(rules),
-    because="Nothing passes between the two segments any more, and no plan beyond the rules is predicted to be faster.",
-)
+question.show(best.time_bound())
+third = question.reveal(len(rules))
 third
-
-# %%
-best.time_bound()
 
 # %% [markdown]
 # ## 5. Measure
@@ -165,3 +152,5 @@ score(first, second, third)
 # * [Rewriting a plan, and the fastest plan](../docs/fastest.md): recomputation, narrowing, the search and its bound.
 # * [Greedy and optimal](05_greedy_and_optimal.ipynb): the search within nvFuser's rules.
 # * [Write your own scheduler rule](12_write_your_own_scheduler_rule.ipynb): a rule that refuses more.
+#
+# **Words:** [Bound](../docs/glossary.md#bound "A cost that every plan of a fusion has to pay, however it is cut.") · [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Definition](../docs/glossary.md#definition "The record of the ops of a fusion, made by calls in a `with FusionDefinition()` block.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Greedy](../docs/glossary.md#greedy "A method that takes the next best step and does not take back earlier ones.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Strategy](../docs/glossary.md#strategy "The method that cuts a fusion, such as bottom-up, top-down or optimal.")
