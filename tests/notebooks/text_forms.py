@@ -37,7 +37,8 @@ def written(name: str) -> NotebookNode:
     path.write_text(f"{text}\n#\n# {last}\n", encoding="utf-8")
     notebook = jupytext.read(path)
     if stored.exists():
-        jupytext.combine.combine_inputs_with_outputs(notebook, nbformat.read(stored, as_version=4), fmt="ipynb")
+        outputs = nbformat.read(stored, as_version=4)
+        notebook = jupytext.combine.combine_inputs_with_outputs(notebook, outputs, fmt="ipynb")
     return notebook
 
 
