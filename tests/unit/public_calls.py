@@ -202,6 +202,7 @@ class World:
     folder: Path
     script: str
     dump: str
+    question_bank: Path
 
 
 def world(folder: Path) -> World:
@@ -211,7 +212,12 @@ def world(folder: Path) -> World:
     fd = defined()
     plan = fl.segment(fd, INPUTS).cut("T2")
     times = fl.time(plan, INPUTS, progress=False, seconds=0.0)
-    return World(fd=fd, plan=plan, times=times, folder=folder, script=fd.repro_script_for(INPUTS), dump=plan.to_dump())
+    bank = folder / "questions.toml"
+    bank.write_text('[[question]]\nasks = "How many?"\nbecause = "Counted."\n', encoding="utf-8")
+    return World(
+        fd=fd, plan=plan, times=times, folder=folder, script=fd.repro_script_for(INPUTS), dump=plan.to_dump(),
+        question_bank=bank,
+    )
 
 
 def opened() -> FusionDefinition:
@@ -465,9 +471,14 @@ def calls(w: World) -> dict[str, Call]:
         "PlanComparison.save": Call(known(fl.diff(plan, plan, plan).save), (w.folder / "plans.csv",)),
         "teaching.predict": Call(known(teaching.predict), ("How many?", 3), {"choices": [3, 4]}),
         "Prediction.reveal": Call(known(teaching.predict("How many?", 3).reveal), (4,), {
-            "because": "it is", "within": 0.1, "hints": {3: "no"},
+            "because": "it is", "within": 0.1, "hints": {3: "no"}, "facts": {"count": 3},
         }),
         "Prediction.answer": Call(known(teaching.predict("How many?").answer), (3,)),
+        "Prediction.show": Call(known(teaching.predict("How many?", 3).show), ("counted",), {"sep": " ", "end": ""}),
+        "teaching.read_questions": Call(known(teaching.read_questions), (w.question_bank,)),
+        "teaching.QuestionBank.predict": Call(
+            known(teaching.read_questions(w.question_bank).predict), ("How many?", 3), {"choices": [3, 4]},
+        ),
         "teaching.read_answers": Call(known(teaching.read_answers), ([],)),
         "teaching.Score.save": Call(known(teaching.score().save), (w.folder / "answers.json", "Ada")),
         "teaching.score": Call(known(teaching.score), (teaching.predict("?", 3).reveal(3),)),

@@ -124,7 +124,7 @@ _REASONS = {
         nvfuser_direct.IterDomain nvfuser_direct.KernelExecutor nvfuser_direct.Merge nvfuser_direct.ReshapeOp
         nvfuser_direct.Split nvfuser_direct.SqueezeOp nvfuser_direct.TensorDomain nvfuser_direct.TensorView
         nvfuser_direct.Val nvfuser_direct.idm.ValGraph nvfuser_direct.schedule.HeuristicParams teaching.Outcome
-        teaching.Played teaching.Score
+        teaching.Played teaching.QuestionBank teaching.Score
     """,
     "refuses every argument, as unsupported": """
         Sched.warp_specialize Tensor.circular_buffer Tensor.set_allocation_domain Tensor.set_device_mesh Tensor.swizzle
