@@ -43,6 +43,7 @@ _PUBLIC = {
     "example": "fuser_lab.api",
     "explore": "fuser_lab.exploring",
     "fastest": "fuser_lab.search.fastest",
+    "from_inductor": "fuser_lab.compilers.inductor",
     "from_jax": "fuser_lab.bridge.jax_model",
     "from_torch": "fuser_lab.bridge.model",
     "kept_results": "fuser_lab.plan.kept_results",

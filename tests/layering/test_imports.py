@@ -32,8 +32,8 @@ HOUSE = (
     ("plan",),
     ("execution",),
     (
-        "api", "bindings", "bridge", "calibration", "cli", "dumps", "executable", "exploring", "fusion_definition",
-        "lab", "magics", "nvfuser", "nvfuser_direct", "presegmentation", "pricing", "search", "teaching",
+        "api", "bindings", "bridge", "calibration", "cli", "compilers", "dumps", "executable", "exploring",
+        "fusion_definition", "lab", "magics", "nvfuser", "nvfuser_direct", "presegmentation", "pricing", "search", "teaching",
         "torch", "__main__",
     ),
 )

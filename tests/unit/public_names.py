@@ -131,7 +131,7 @@ _REASONS = {
         nvfuser_direct.Sharding nvfuser_direct.execute_with_dtensors nvfuser_direct.schedule.warp_specialize
     """,
     "runs a function of the user, whose errors come through; its own refusals are in tests/bridge": """
-        from_jax from_torch
+        from_inductor from_jax from_torch
     """,
     "needs a GPU": """
         PreparedPlan.captured

@@ -1,0 +1,450 @@
+"""A plan that another compiler made: its kernels in order, why two are separate, and our fusion of the same graph."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fuser_lab.arguments import TEXT, takes, whole
+from fuser_lab.bridge.traced import origin_of, target_of
+from fuser_lab.compilers.reasons import OURS, Unsaid
+from fuser_lab.errors import IllegalEdit, InputError
+from fuser_lab.events import Attempt, DecisionLog
+
+if TYPE_CHECKING:
+    from fuser_lab.bridge.capture import CapturedGraph
+    from fuser_lab.bridge.region import Region, RegionOp
+    from fuser_lab.ir import Fusion
+    from fuser_lab.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledKernel:
+    """One kernel of a compiled plan: what the compiler fused into it, and the function that contains its code.
+
+    ``names`` are the compiler's names of its operations, ``writes`` and ``reads`` names of buffers, ``nodes`` names of
+    the captured graph's nodes. ``opaque`` says that the kernel is taken from elsewhere, as a matrix product. On a CPU
+    several kernels may be in one ``function``; ``launch`` is the number of its call. ``bytes`` are what it reads and
+    writes, as the compiler counts them; 0 if a size is not known.
+    """
+
+    index: int
+    names: tuple[str, ...]
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    nodes: tuple[str, ...]
+    function: str
+    launch: int
+    opaque: bool
+    bytes: int
+    loops: str
+    plan: "CompiledPlan" = field(repr=False, compare=False)
+
+    @property
+    def ops(self) -> "tuple[RegionOp, ...]":
+        """The ops of our own fusion of the graph that the kernel computes."""
+        computed = set(self.nodes)
+        return tuple(op for name, op in self.plan.ops.items() if name in computed)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines of the user's code that it computes, such as ``model.py:12``."""
+        return tuple(dict.fromkeys(place for name in self.nodes if (place := self.plan.places.get(name, ""))))
+
+    def source(self) -> str:
+        """Return the source of the function that contains the kernel.
+
+        Raises
+        ------
+        InputError
+            If the kernel is taken from elsewhere, so that the compiler wrote no source for it.
+        """
+        text = self.plan.sources.get(self.function)
+        if text is None:
+            msg = f"source: the compiler wrote no source for kernel {self.index}, which calls {self.function}."
+            raise InputError(msg)
+        return text
+
+    def __str__(self) -> str:
+        """Return one line: what it computes, and from which lines."""
+        ops = ", ".join(dict.fromkeys(name.rstrip("_0123456789") for name in self.nodes)) or "nothing"
+        where = f"  ({', '.join(self.lines)})" if self.lines else ""
+        kind = f"  from elsewhere: {self.function}" if self.opaque else f"  loops {self.loops}"
+        return f"{self.index:>3}  {'+'.join(self.writes)}: {ops}{kind}{where}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledWhy:
+    """Why two kernels of a compiled plan are separate or one.
+
+    ``by`` is who states the reason: the compiler's name, or ``"fuser_lab"`` where the compiler gives none. ``attempts``
+    are all attempts to fuse parts of both.
+    """
+
+    kernels: tuple[int, int]
+    code: str
+    text: str
+    by: str
+    attempts: tuple[Attempt, ...] = field(default=(), repr=False)
+
+    @property
+    def together(self) -> bool:
+        """Whether both are one kernel."""
+        return self.kernels[0] == self.kernels[1]
+
+    def __str__(self) -> str:
+        """Return one sentence, with who states the reason."""
+        if self.together:
+            return f"kernel {self.kernels[0]} computes both"
+        return f"kernels {self.kernels[0]} and {self.kernels[1]} are separate: {self.text} [{self.by}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Editing:
+    """What a compiler can change of its plan: ``apply`` compiles a partition, ``code`` prints how a user does."""
+
+    apply: "Callable[[CompiledPlan, Sequence[Sequence[str]], bool], CompiledPlan]"
+    code: "Callable[[CompiledPlan], str]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditTimes:
+    """Seconds of one call before and after an edit, measured in turns, and the largest difference of a result."""
+
+    before: float
+    after: float
+    difference: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CompiledPlan:
+    """The kernels that a compiler made of one graph, with its attempts; `Captured` graphs and ops are our own.
+
+    ``graph`` is our own capture of the same graph; its regions have plans, bounds and prices. ``edited`` holds the
+    times of the last edit, None for the compiler's own plan.
+    """
+
+    compiler: str
+    number: int
+    digest: str
+    graph: "CapturedGraph" = field(repr=False)
+    attempts: tuple[Attempt, ...] = field(repr=False)
+    output_code: str = field(repr=False)
+    sources: Mapping[str, str] = field(repr=False)
+    made: tuple[Mapping[str, Any], ...] = field(repr=False)  # the fields of kernels
+    pairwise: int | None = None  # how many kernels that use a buffer are tried with each
+    unfusable: frozenset[str] = frozenset()
+    groups: tuple[tuple[str, ...], ...] = ()  # all names, also those without code
+    through: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)  # buffers made without code
+    writers: Mapping[str, str] = field(default_factory=dict, repr=False)  # the operation that writes each buffer
+    read_by: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)  # operations that each reads
+    editing: Editing | None = field(default=None, repr=False)
+    edited: EditTimes | None = None
+    parts: tuple[tuple[str, ...], ...] | None = None
+    tries_all: bool = False
+
+    @cached_property
+    def segments(self) -> tuple[CompiledKernel, ...]:
+        """The kernels, in order of launch."""
+        return tuple(CompiledKernel(index=index, plan=self, **entry) for index, entry in enumerate(self.made))
+
+    @property
+    def functions(self) -> tuple[tuple[str, tuple[CompiledKernel, ...]], ...]:
+        """Each call of a function in the output code with its kernels, in order."""
+        calls: dict[int, list[CompiledKernel]] = {}
+        for kernel in self.segments:
+            calls.setdefault(kernel.launch, []).append(kernel)
+        return tuple((kernels[0].function, tuple(kernels)) for _, kernels in sorted(calls.items()))
+
+    @cached_property
+    def decisions(self) -> DecisionLog:
+        """The compiler's attempts to fuse, with who states each reason."""
+        return DecisionLog(self.attempts)
+
+    @cached_property
+    def ops(self) -> "dict[str, RegionOp]":
+        """The ops of our own fusions, by name of the node."""
+        return {
+            node.name: op for region in self.graph.regions
+            for node, op in zip(region.call_nodes, region.ops, strict=True)
+        }
+
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """The lines of the user's code by node."""
+        return {node.name: origin_of(node).place for node in self.graph.traced.nodes}
+
+    @cached_property
+    def successors(self) -> tuple[frozenset[int], ...]:
+        """For each kernel, those that read what it writes."""
+        writers = {name: kernel.index for kernel in self.segments for name in kernel.writes}
+        after: list[set[int]] = [set() for _ in self.segments]
+        for kernel in self.segments:
+            for name in kernel.reads:
+                for base in self._bases(name):
+                    if base in writers and writers[base] != kernel.index:
+                        after[writers[base]].add(kernel.index)
+        return tuple(map(frozenset, after))
+
+    def _bases(self, name: str) -> tuple[str, ...]:
+        """Return the buffers with memory behind a buffer that was made without code."""
+        if name not in self.through:
+            return (name,)
+        return tuple(base for source in self.through[name] for base in self._bases(source))
+
+    # Why
+
+    @takes(a=TEXT | whole(0), b=TEXT | whole(0))
+    def why(self, a: str | int, b: str | int) -> CompiledWhy:
+        """Return why two kernels are separate or one.
+
+        Parameters
+        ----------
+        a, b
+            A kernel's number; a buffer or operation (``"buf3"``), a node of the graph (``"exp_1"``), an op
+            (``"aten.exp"``, ``"exp"``), or a line of the user's code (``"model.py:12"``). If several kernels compute
+            it, the nearest two are compared.
+
+        Raises
+        ------
+        InputError
+            If no kernel has it; the message lists the choices.
+        """
+        firsts, seconds = self._kernels(a), self._kernels(b)
+        first, second = min(
+            ((x, y) for x in firsts for y in seconds), key=lambda pair: (abs(pair[0] - pair[1]), pair),
+        )
+        return self._why(first, second)
+
+    def boundaries(self) -> tuple[CompiledWhy, ...]:
+        """Return, for each two kernels of which one reads the other, why they are separate."""
+        return tuple(self._why(a, b) for a, readers in enumerate(self.successors) for b in sorted(readers))
+
+    def siblings(self) -> tuple[CompiledWhy, ...]:
+        """Return, for each two kernels that read a buffer in common and not each other, why they are separate."""
+        return tuple(
+            self._why(a.index, b.index) for a in self.segments for b in self.segments[a.index + 1 :]
+            if set(a.reads) & set(b.reads) and b.index not in self.successors[a.index]
+        )
+
+    def _why(self, a: int, b: int) -> CompiledWhy:
+        first, second = self.segments[a], self.segments[b]
+        names = set(first.names), set(second.names)
+        attempts = tuple(attempt for attempt in self.attempts if _spans(attempt, *names))
+        if a == b:
+            return CompiledWhy(kernels=(a, b), code="together", text="", by=self.compiler, attempts=attempts)
+        last = next((each for each in reversed(attempts) if _is_between(each, *names)), None)
+        if last is not None and not last.accepted:
+            by = last.verdicts[0].scheduler
+            return CompiledWhy(kernels=(a, b), code=last.code, text=last.text, by=by, attempts=attempts)
+        if last is not None:
+            reason = Unsaid.priority()
+        else:
+            outside = next((k for k in (first, second) if not self.unfusable.isdisjoint(k.names)), None)
+            used = ({*first.reads, *first.writes}, {*second.reads, *second.writes})
+            reason = (
+                Unsaid.opaque(outside.function) if outside is not None
+                else Unsaid.never_tried(shares=bool(used[0] & used[1]), limit=self.pairwise)
+            )
+        return CompiledWhy(kernels=(a, b), code=reason.code, text=reason.text, by=OURS, attempts=attempts)
+
+    def _kernels(self, name: str | int, *, who: str = "why") -> list[int]:
+        """Return the numbers of the kernels that a name selects."""
+        if isinstance(name, int):
+            if name < len(self.segments):
+                return [name]
+            msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {name}."
+            raise InputError(msg)
+        op = {node.name for node in self.graph.traced.nodes if _is_op(target_of(node), name)}
+        tests: tuple[Callable[[CompiledKernel], bool], ...] = (
+            lambda kernel: name in kernel.writes or name in kernel.names or name in kernel.nodes,
+            lambda kernel: any(line == name or line.endswith(f":{name}") for line in kernel.lines),
+            lambda kernel: not op.isdisjoint(kernel.nodes),
+        )
+        for test in tests:
+            numbers = [kernel.index for kernel in self.segments if test(kernel)]
+            if numbers:
+                return numbers
+        buffers = [buffer for kernel in self.segments for buffer in kernel.writes]
+        lines = dict.fromkeys(line for kernel in self.segments for line in kernel.lines)
+        choices = ", ".join((*buffers, *lines))
+        msg = f"{who}: no kernel has {name!r}; choose from kernels 0 to {len(self.segments) - 1}, {choices}."
+        raise InputError(msg)
+
+    # Our own fusion
+
+    @cached_property
+    def fusions(self) -> "tuple[Plan, ...]":
+        """A plan of each region of our own capture, cut where the compiler cuts, with bytes, bounds and prices.
+
+        An op that several kernels compute is in the first of them.
+        """
+        return tuple(self._fusion(region) for region in self.graph.regions)
+
+    def _fusion(self, region: "Region") -> "Plan":
+        from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
+        from fuser_lab.plan.planning import segment
+
+        home: dict[str, int] = {}
+        for kernel in reversed(self.segments):
+            home.update(dict.fromkeys(kernel.nodes, kernel.index))
+        of = {
+            tensor: home[node.name] for node, op in zip(region.call_nodes, region.ops, strict=True)
+            for tensor in op.tensors if node.name in home
+        }
+
+        def as_compiled(fusion: "Fusion", _: object) -> list[list[str]]:
+            return _groups(fusion, of)
+
+        made = segment(
+            region.definition, list(region.specs), strategy=as_compiled, schedulers=OPEN_SCHEDULERS, passes=(),
+            target=region.plan.oracle.device, name=self.compiler, tuned=False,
+        )
+        return replace(made, sources=region.sources, modules=region.plan.modules, names=region.names)
+
+    # Edits
+
+    @takes(buffer=TEXT)
+    def cut(self, buffer: str) -> "CompiledPlan":
+        """Return the plan compiled again with the kernel that computes a buffer cut after it.
+
+        The values are compared with those of the compiler's own plan, and both are timed in turns: see ``edited``.
+
+        Raises
+        ------
+        IllegalEdit
+            If there is nothing to cut there, or the compiler emits other kernels than those asked for.
+        """
+        parts = list(self.groups)
+        position = self._group_of(buffer, "cut")
+        names = parts[position]
+        producer = self._operation(buffer)
+        after = self._readers_in(producer, names)
+        if not after:
+            msg = f"cut: no operation in the kernel of {buffer} reads it, so there is nothing to cut after it."
+            raise IllegalEdit(msg)
+        before = tuple(name for name in names if name not in after)
+        parts[position : position + 1] = [before, tuple(name for name in names if name in after)]
+        return self._edit("cut").apply(self, parts, self.tries_all)
+
+    @takes(a=TEXT | whole(0), b=TEXT | whole(0))
+    def glue(self, a: str | int, b: str | int) -> "CompiledPlan":
+        """Return the plan compiled again with two kernels fused that the compiler declined to fuse.
+
+        Raises
+        ------
+        IllegalEdit
+            If the compiler cannot fuse them; the message has its reason.
+        """
+        first, second = self._kernels(a, who="glue")[0], self._kernels(b, who="glue")[0]
+        if first == second:
+            msg = f"glue: {a} and {b} are in kernel {first} already."
+            raise IllegalEdit(msg)
+        both = {*self.segments[first].names, *self.segments[second].names}
+        union = tuple(name for group in self.groups for name in group if name in both)
+        parts: list[tuple[str, ...]] = []
+        for group in self.groups:
+            if both.isdisjoint(group):
+                parts.append(group)
+            elif union not in parts:
+                parts.append(union)
+        return self._edit("glue").apply(self, parts, True)
+
+    def to_code(self) -> str:
+        """Return the lines that make the compiler emit this plan in a user's program.
+
+        Raises
+        ------
+        IllegalEdit
+            If the compiler's plans cannot be changed.
+        """
+        return self._edit("to_code").code(self)
+
+    @property
+    def is_editable(self) -> bool:
+        """Whether the compiler can be told how to fuse."""
+        return self.editing is not None
+
+    def _edit(self, who: str) -> Editing:
+        if self.editing is None:
+            msg = f"{who}: a plan of {self.compiler} is read-only."
+            raise IllegalEdit(msg)
+        return self.editing
+
+    def _operation(self, buffer: str) -> str:
+        return self.writers.get(buffer, buffer)
+
+    def _group_of(self, buffer: str, who: str) -> int:
+        name = self._operation(buffer)
+        position = next((n for n, group in enumerate(self.groups) if name in group), None)
+        if position is None:
+            msg = f"{who}: no kernel computes {buffer!r}; choose from {', '.join(self.writers)}."
+            raise IllegalEdit(msg)
+        return position
+
+    def _readers_in(self, producer: str, names: Sequence[str]) -> set[str]:
+        """Return the operations among names that depend on an operation."""
+        after: set[str] = set()
+        inside = set(names)
+        waiting = [producer]
+        while waiting:
+            source = waiting.pop()
+            for name in inside - after - {producer}:
+                if source in self.read_by.get(name, ()):
+                    after.add(name)
+                    waiting.append(name)
+        return after
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled: compiled functions can be neither."""
+        msg = f"a plan of {self.compiler} cannot be copied or pickled."
+        raise InputError(msg)
+
+    def __str__(self) -> str:
+        """Return the kernels, and why neighbours are separate."""
+        head = f"{self.compiler}, graph {self.number} ({self.graph.kind}): {len(self.segments)} kernels"
+        edit = self.edited
+        lines = [head, *map(str, self.segments), *(f"  {why}" for why in self.boundaries())]
+        if edit is not None:
+            times = f"{1e6 * edit.before:.1f} us before, {1e6 * edit.after:.1f} us after"
+            lines.append(f"edited: {times}; largest difference of a result {edit.difference:.2g}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """Return the text."""
+        return str(self)
+
+
+def _spans(attempt: Attempt, first: set[str], second: set[str]) -> bool:
+    names = attempt.names
+    return not names.isdisjoint(first) and not names.isdisjoint(second)
+
+
+def _is_between(attempt: Attempt, first: set[str], second: set[str]) -> bool:
+    """Whether an attempt is about exactly two kernels, in either order."""
+    a, b = (set(group) for group in attempt.subjects)
+    return (a == first and b == second) or (a == second and b == first)
+
+
+def _is_op(target: str, name: str) -> bool:
+    """Whether the name of an op, such as ``exp`` or ``aten.exp``, is that of a target such as ``aten.exp.default``."""
+    parts = target.split(".")
+    return name in {target, ".".join(parts[:2]), parts[1] if len(parts) > 1 else target}
+
+
+def _groups(fusion: "Fusion", of: Mapping[str, int]) -> list[list[str]]:
+    """Return names of expressions in groups, as tensors are in kernels; those of no kernel go to their readers'."""
+    home: dict[str, int] = {}
+    readers = fusion.users
+    for expr in reversed(fusion.tensor_exprs):
+        outputs = [tensor.name for tensor in expr.tensor_outputs]
+        named = next((of[name] for name in outputs if name in of), None)
+        if named is None:
+            after = [reader.name for tensor in expr.tensor_outputs for reader in readers.get(tensor, ())]
+            named = min((home[name] for name in after if name in home), default=-1)
+        home[expr.name] = named
+    groups: dict[int, list[str]] = {}
+    for expr in fusion.tensor_exprs:
+        groups.setdefault(home[expr.name], []).append(expr.name)
+    return list(groups.values())
+
