@@ -208,7 +208,8 @@ def _plan(number: int, record: GraphRecord, graph: CapturedGraph, editing: "_Edi
     )
     silent = [node for node in record.nodes if node.launch is None]
     return CompiledPlan(
-        compiler=INDUCTOR, number=number, digest=record.digest, graph=graph, attempts=tuple(record.attempts),
+        compiler=INDUCTOR, number=number, digest=record.digest, graph=graph, calls=record.calls,
+        attempts=tuple(record.attempts),
         output_code=record.output_code, sources=sources_of(record.output_code),
         made=tuple(_fields(node) for _, _, node in launched),
         pairwise=record.pairwise,

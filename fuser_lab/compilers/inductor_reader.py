@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.traced import origin_of, target_of
 from fuser_lab.compilers.inductor_names import InductorNames
+from fuser_lab.compilers.plan import TracedCall
 from fuser_lab.compilers.reasons import INDUCTOR, OURS, Unsaid
 from fuser_lab.events import Attempt, Kind, Outcome, VerdictRecord
 from fuser_lab.forks import new_lock
@@ -46,6 +48,7 @@ class GraphRecord:
     digest: str
     kind: str
     module: Any = field(repr=False)
+    calls: dict[str, TracedCall] = field(default_factory=dict)  # the calls of the FX graph by name of the node
     attempts: list[Attempt] = field(default_factory=list)
     nodes: tuple[FusedNode, ...] = ()
     tried: int = 0  # rounds of fusion
@@ -93,6 +96,7 @@ class Reader:
             kind = "backward" if graph.is_backward else "inference" if graph.is_inference else "forward"
             self._of[id(scheduler)] = GraphRecord(
                 digest=digest_of(graph.module.graph), kind=kind, module=_copied(graph.module),
+                calls={n.name: _call(n) for n in graph.module.graph.nodes if n.op == "call_function"},
                 pairwise=getattr(self._names["inductor_config"], "max_fusion_buffer_group_pairwise_attempts", None),
             )
             self._schedulers.append(scheduler)
@@ -257,6 +261,12 @@ def _fx_nodes(node: Any) -> tuple[str, ...]:
 
 def _graph(names: InductorNames) -> Any:
     return names.owner("set_choices")[0].graph
+
+
+def _call(node: Any) -> TracedCall:
+    return TracedCall(
+        target=target_of(node), original=str(node.meta.get("original_aten") or ""), place=origin_of(node).place,
+    )
 
 
 def _copied(module: Any) -> Any:

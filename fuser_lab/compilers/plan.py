@@ -6,16 +6,25 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fuser_lab.arguments import TEXT, takes, whole
-from fuser_lab.bridge.traced import origin_of, target_of
 from fuser_lab.compilers.reasons import OURS, Unsaid
 from fuser_lab.errors import IllegalEdit, InputError
 from fuser_lab.events import Attempt, DecisionLog
+from fuser_lab.plan.accepted import PLACE
 
 if TYPE_CHECKING:
     from fuser_lab.bridge.capture import CapturedGraph
     from fuser_lab.bridge.region import Region, RegionOp
     from fuser_lab.ir import Fusion
     from fuser_lab.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedCall:
+    """A call of the graph that was compiled: its op, the op of torch that it was decomposed from, the user's line."""
+
+    target: str
+    original: str
+    place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +58,7 @@ class CompiledKernel:
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines of the user's code that it computes, such as ``model.py:12``."""
-        return tuple(dict.fromkeys(place for name in self.nodes if (place := self.plan.places.get(name, ""))))
+        return tuple(dict.fromkeys(place for name in self.nodes if (place := self.plan.calls[name].place)))
 
     def source(self) -> str:
         """Return the source of the function that contains the kernel.
@@ -128,6 +137,7 @@ class CompiledPlan:
     number: int
     digest: str
     graph: "CapturedGraph" = field(repr=False)
+    calls: Mapping[str, TracedCall] = field(repr=False)
     attempts: tuple[Attempt, ...] = field(repr=False)
     output_code: str = field(repr=False)
     sources: Mapping[str, str] = field(repr=False)
@@ -168,11 +178,6 @@ class CompiledPlan:
             node.name: op for region in self.graph.regions
             for node, op in zip(region.call_nodes, region.ops, strict=True)
         }
-
-    @cached_property
-    def places(self) -> dict[str, str]:
-        """The lines of the user's code by node."""
-        return {node.name: origin_of(node).place for node in self.graph.traced.nodes}
 
     @cached_property
     def successors(self) -> tuple[frozenset[int], ...]:
@@ -255,7 +260,7 @@ class CompiledPlan:
                 return [name]
             msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {name}."
             raise InputError(msg)
-        op = {node.name for node in self.graph.traced.nodes if _is_op(target_of(node), name)}
+        op = {node for node, call in self.calls.items() if _is_op(call.target, name) or _is_op(call.original, name)}
         tests: tuple[Callable[[CompiledKernel], bool], ...] = (
             lambda kernel: name in kernel.writes or name in kernel.names or name in kernel.nodes,
             lambda kernel: any(line == name or line.endswith(f":{name}") for line in kernel.lines),
@@ -304,28 +309,43 @@ class CompiledPlan:
 
     # Edits
 
-    @takes(buffer=TEXT)
-    def cut(self, buffer: str) -> "CompiledPlan":
+    @takes(where=PLACE)
+    def cut(self, where: str | tuple[str, str]) -> "CompiledPlan":
         """Return the plan compiled again with the kernel that computes a buffer cut after it.
 
         The values are compared with those of the compiler's own plan, and both are timed in turns: see ``edited``.
+
+        Parameters
+        ----------
+        where
+            Name of a buffer (``"buf3"``), or two buffers of one kernel to separate (``("buf3", "buf5")``).
 
         Raises
         ------
         IllegalEdit
             If there is nothing to cut there, or the compiler emits other kernels than those asked for.
         """
-        parts = list(self.groups)
-        position = self._group_of(buffer, "cut")
-        names = parts[position]
-        producer = self._operation(buffer)
-        after = self._readers_in(producer, names)
+        pair = (where,) if isinstance(where, str) else where
+        position = self._group_of(pair[0], "cut")
+        names = self.groups[position]
+        first, last = self._operation(pair[0]), self._operation(pair[-1])
+        after = self._readers_in(last, names)
+        if len(pair) > 1:
+            if self._group_of(pair[1], "cut") != position or first == last:
+                msg = f"cut: {pair[0]} and {pair[1]} are not two operations of one kernel."
+                raise IllegalEdit(msg)
+            if first in after:
+                first, last = last, first
+            after = {last, *self._readers_in(last, names)}
         if not after:
-            msg = f"cut: no operation in the kernel of {buffer} reads it, so there is nothing to cut after it."
+            msg = (
+                f"cut: no operation in the kernel of {where} reads it; cut(({where!r}, b)) separates it from buffer b."
+            )
             raise IllegalEdit(msg)
-        before = tuple(name for name in names if name not in after)
-        parts[position : position + 1] = [before, tuple(name for name in names if name in after)]
-        return self._edit("cut").apply(self, parts, self.tries_all)
+        halves = (tuple(n for n in names if n not in after), tuple(n for n in names if n in after))
+        return self._edit("cut").apply(
+            self, (*self.groups[:position], *halves, *self.groups[position + 1 :]), self.tries_all,
+        )
 
     @takes(a=TEXT | whole(0), b=TEXT | whole(0))
     def glue(self, a: str | int, b: str | int) -> "CompiledPlan":
@@ -429,7 +449,8 @@ def _is_between(attempt: Attempt, first: set[str], second: set[str]) -> bool:
 def _is_op(target: str, name: str) -> bool:
     """Whether the name of an op, such as ``exp`` or ``aten.exp``, is that of a target such as ``aten.exp.default``."""
     parts = target.split(".")
-    return name in {target, ".".join(parts[:2]), parts[1] if len(parts) > 1 else target}
+    bare = parts[1] if len(parts) > 1 else target
+    return name in {target, ".".join(parts[:2]), bare, bare.lstrip("_")}
 
 
 def _groups(fusion: "Fusion", of: Mapping[str, int]) -> list[list[str]]:
