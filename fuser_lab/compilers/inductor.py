@@ -21,6 +21,7 @@ from fuser_lab.compilers.reasons import INDUCTOR, loops_text
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError
 
 _TIMED = 20  # calls of each of two plans, in turns; the least time of each counts
+_ROUNDINGS = 1024  # roundings by which the order of a sum may change a result
 Parts = Mapping[str, tuple[tuple[str, ...], ...]]
 
 
@@ -239,33 +240,22 @@ class _Editing:
     def __init__(self, source: _Source, compiled: _Compiled) -> None:
         self._source, self._compiled = source, compiled
 
-    def applied(self, plan: CompiledPlan, parts: Sequence[Sequence[str]], tries_all: bool) -> CompiledPlan:
-        """Return the plan in which the compiler emits a partition of a graph's operations."""
+    def applied(self, plan: CompiledPlan, parts: Sequence[Sequence[str]], count: int) -> CompiledPlan:
+        """Return the plan in which each kernel is within one of some groups of a graph's operations."""
         asked = tuple(map(tuple, parts))
+        tries_all = plan.tries_all or count < len(plan.groups)
         made = self._source.compiled({plan.digest: asked}, tries_all=tries_all)
         record = next((each for each in made.records if each.digest == plan.digest), None)
         if record is None:
             msg = "torch captured other graphs when the function was compiled again, so the plan cannot be edited."
             raise IllegalEdit(msg)
         edited = _plan(plan.number, record, plan.graph, self)
-        self._check(asked, edited)
+        _check(asked, count, edited)
         difference = self._difference(made)
         before, after = self._times(made)
         return replace(
             edited, tries_all=tries_all, edited=EditTimes(before=before, after=after, difference=difference),
         )
-
-    def _check(self, asked: Sequence[Sequence[str]], edited: CompiledPlan) -> None:
-        """Raise if the compiler emitted other kernels than those asked for, with its reason for the first pair."""
-        groups = {frozenset(group) for group in edited.groups}
-        for part in asked:
-            if frozenset(part) in groups:
-                continue
-            inside = [kernel.index for kernel in edited.segments if set(kernel.names) <= set(part)]
-            whys = [edited.why(a, b) for a in inside for b in inside if a < b]
-            reason = next((str(why) for why in whys if why.by == INDUCTOR), next(map(str, whys), "it gives no reason"))
-            msg = f"Inductor does not emit one kernel of {', '.join(part)}: {reason}."
-            raise IllegalEdit(msg)
 
     def _difference(self, made: _Compiled) -> float:
         """Return the largest difference of a result, relative to the largest magnitude of that result."""
@@ -294,5 +284,18 @@ class _Editing:
         return least[0], least[1]
 
 
-_ROUNDINGS = 1024  # roundings by which the order of a sum may change a result
+def _check(asked: Sequence[Sequence[str]], count: int, edited: CompiledPlan) -> None:
+    """Raise if Inductor emitted more kernels than asked for, with its reason for a pair that should be one kernel."""
+    if len(edited.groups) == count:
+        return
+    pairs = [
+        (part, edited.why(a.index, b.index)) for part in asked for a in edited.segments
+        for b in edited.segments[a.index + 1 :] if {*a.names, *b.names} <= set(part)
+    ]
+    if not pairs:
+        msg = f"Inductor emits {len(edited.groups)} kernels instead of {count}, and gives no reason."
+        raise IllegalEdit(msg)
+    part, why = min(pairs, key=lambda pair: pair[1].by != INDUCTOR)
+    msg = f"Inductor does not emit one kernel of {', '.join(part)}: {why}."
+    raise IllegalEdit(msg)
 

@@ -110,9 +110,13 @@ class CompiledWhy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Editing:
-    """What a compiler can change of its plan: ``apply`` compiles a partition, ``code`` prints how a user does."""
+    """What a compiler can change of its plan.
 
-    apply: "Callable[[CompiledPlan, Sequence[Sequence[str]], bool], CompiledPlan]"
+    ``apply`` compiles again, so that each kernel is within one of some groups of operations, and there are as many
+    kernels as a number says; ``code`` returns the lines with which a user does that.
+    """
+
+    apply: "Callable[[CompiledPlan, Sequence[Sequence[str]], int], CompiledPlan]"
     code: "Callable[[CompiledPlan], str]"
 
 
@@ -150,7 +154,6 @@ class CompiledPlan:
     read_by: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)  # operations that each reads
     editing: Editing | None = field(default=None, repr=False)
     edited: EditTimes | None = None
-    parts: tuple[tuple[str, ...], ...] | None = None
     tries_all: bool = False
 
     @cached_property
@@ -342,9 +345,11 @@ class CompiledPlan:
                 f"cut: no operation in the kernel of {where} reads it; cut(({where!r}, b)) separates it from buffer b."
             )
             raise IllegalEdit(msg)
-        halves = (tuple(n for n in names if n not in after), tuple(n for n in names if n in after))
+        # What neither half needs may be in either, as the compiler chooses.
+        needed = {first, *(name for name in names if first in self._readers_in(name, names))}
+        halves = (tuple(n for n in names if n not in after), tuple(n for n in names if n not in needed))
         return self._edit("cut").apply(
-            self, (*self.groups[:position], *halves, *self.groups[position + 1 :]), self.tries_all,
+            self, (*self.groups[:position], *halves, *self.groups[position + 1 :]), len(self.groups) + 1,
         )
 
     @takes(a=TEXT | whole(0), b=TEXT | whole(0))
@@ -368,7 +373,7 @@ class CompiledPlan:
                 parts.append(group)
             elif union not in parts:
                 parts.append(union)
-        return self._edit("glue").apply(self, parts, True)
+        return self._edit("glue").apply(self, parts, len(parts))
 
     def to_code(self) -> str:
         """Return the lines that make the compiler emit this plan in a user's program.
