@@ -48,6 +48,7 @@ _PUBLIC = {
     "from_torch": "fuser_lab.bridge.model",
     "kept_results": "fuser_lab.plan.kept_results",
     "load_dump": "fuser_lab.dumps",
+    "load_recorded": "fuser_lab.compilers.recorded",
     "load_repro": "fuser_lab.api",
     "profile": "fuser_lab.lab.profiling",
     "price": "fuser_lab.pricing.prices",

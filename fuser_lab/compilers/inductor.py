@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-from fuser_lab.arguments import FLAG, shown, takes
+from fuser_lab.arguments import FLAG, PATH, optional, shown, takes, whole
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, captured
 from fuser_lab.bridge.captured import Captured
@@ -18,7 +19,9 @@ from fuser_lab.compilers.inductor_reader import FusedNode, GraphRecord, Reader, 
 from fuser_lab.compilers.inductor_writer import code_of, handler_of
 from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
 from fuser_lab.compilers.reasons import INDUCTOR, loops_text
+from fuser_lab.compilers.record import KernelRecord, PlanRecord, RecordedPlan, Recording, text_of_recording
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError
+from fuser_lab.report.save import save
 
 _TIMED = 20  # calls of each of two plans, in turns; the least time of each counts
 _ROUNDINGS = 1024  # roundings by which the order of a sum may change a result
@@ -128,6 +131,18 @@ class CompiledModel(Captured):
         """Return what the function returns, computed by Inductor's kernels."""
         return self._run(*inputs, **keywords)
 
+    @takes(path=PATH, depth=optional(whole(1)))
+    def save(self, path: str | Path, *, depth: int | None = None) -> Path:
+        """Write the plans as .fusions.json, or the map of the model in the formats of `from_torch`; return the path.
+
+        `fuser_lab.load_recorded` reads the plans without torch.
+        """
+        if not str(path).endswith(".fusions.json"):
+            return super().save(path, depth=depth)
+        plans = tuple(RecordedPlan(plan=plan.record, costs=plan.region_costs()) for plan in self.plans)
+        content = text_of_recording(Recording(map=super().__repr__(), note=self.note, plans=plans))
+        return save("plans", path, {".json": lambda: content})
+
     def __repr__(self) -> str:
         """Return the kernels of each graph, and why neighbours are separate."""
         return "\n\n".join([*map(str, self.plans), *([self.note] if self.note else [])])
@@ -187,69 +202,73 @@ def from_inductor(
         name = getattr(function, "__qualname__", type(function).__name__)
         msg = f"from_inductor: Inductor compiled no graph of {name}."
         raise InputError(msg)
-    plans = _plans(source, compiled)
-    return CompiledModel([plan.graph for plan in plans], plans, compiled.run, names.note)
+    graphs = _graphs(compiled)
+    editing = _Editing(source, compiled, graphs)
+    plans = [editing.plan(number, record) for number, record in enumerate(compiled.records)]
+    return CompiledModel(graphs, plans, compiled.run, names.note)
 
 
-def _plans(source: _Source, compiled: _Compiled) -> tuple[CompiledPlan, ...]:
+def _graphs(compiled: _Compiled) -> tuple[CapturedGraph, ...]:
+    """Return our own capture of each graph."""
     capture = Capture(options_of({}, "from_inductor"))
     capture.idle = True
-    editing = _Editing(source, compiled)
     with collecting_rarely():
-        return tuple(
-            _plan(number, record, captured(record.module, record.kind, capture), editing)
-            for number, record in enumerate(compiled.records)
-        )
+        return tuple(captured(record.module, record.kind, capture) for record in compiled.records)
 
 
-def _plan(number: int, record: GraphRecord, graph: CapturedGraph, editing: "_Editing") -> CompiledPlan:
+def _record(number: int, record: GraphRecord) -> PlanRecord:
+    """Return what was recorded of a graph as a plan."""
     launched = sorted(
         ((node.launch, position, node) for position, node in enumerate(record.nodes) if node.launch is not None),
         key=lambda entry: entry[:2],
     )
     silent = [node for node in record.nodes if node.launch is None]
-    return CompiledPlan(
-        compiler=INDUCTOR, number=number, digest=record.digest, graph=graph, calls=record.calls,
-        attempts=tuple(record.attempts),
-        output_code=record.output_code, sources=sources_of(record.output_code),
-        made=tuple(_fields(node) for _, _, node in launched),
-        pairwise=record.pairwise,
-        unfusable=frozenset(name for node in record.nodes if not node.fusable for name in node.ops),
+    return PlanRecord(
+        compiler=INDUCTOR, number=number, kind=record.kind, digest=record.digest, calls=record.calls,
+        attempts=tuple(record.attempts), kernels=tuple(_kernel(node) for _, _, node in launched),
         groups=tuple(node.ops for node in record.nodes),
         through={name: node.reads for node in silent for name in node.writes},
-        writers=record.writers, read_by=record.read_by,
-        editing=Editing(apply=editing.applied, code=_code),
+        writers=record.writers, read_by={name: tuple(sorted(read)) for name, read in record.read_by.items()},
+        sources=sources_of(record.output_code), output_code=record.output_code, pairwise=record.pairwise,
+        unfusable=tuple(name for node in record.nodes if not node.fusable for name in node.ops),
     )
 
 
-def _fields(node: FusedNode) -> dict[str, Any]:
-    return {
-        "names": node.ops, "writes": node.writes, "reads": node.reads, "nodes": node.nodes, "function": node.kernel,
-        "launch": node.launch, "opaque": node.opaque, "bytes": node.bytes,
-        "loops": loops_text(node.loops),
-    }
+def _kernel(node: FusedNode) -> KernelRecord:
+    assert node.launch is not None  # nodes without code are no kernels
+    return KernelRecord(
+        names=node.ops, writes=node.writes, reads=node.reads, nodes=node.nodes, function=node.kernel,
+        launch=node.launch, opaque=node.opaque, bytes=node.bytes, loops=loops_text(node.loops),
+    )
 
 
 def _code(plan: CompiledPlan) -> str:
-    return code_of({plan.digest: plan.groups}, tries_all=plan.tries_all)
+    return code_of({plan.record.digest: plan.groups}, tries_all=plan.tries_all)
 
 
 class _Editing:
     """Compiles a function again with other kernels in one graph, compares the values, and times both."""
 
-    def __init__(self, source: _Source, compiled: _Compiled) -> None:
-        self._source, self._compiled = source, compiled
+    def __init__(self, source: _Source, compiled: _Compiled, graphs: Sequence[CapturedGraph]) -> None:
+        self._source, self._compiled, self._graphs = source, compiled, graphs
+
+    def plan(self, number: int, record: GraphRecord) -> CompiledPlan:
+        """Return the plan of a graph, which can be edited."""
+        return CompiledPlan(
+            record=_record(number, record), graph=self._graphs[number],
+            editing=Editing(apply=self.applied, code=_code),
+        )
 
     def applied(self, plan: CompiledPlan, parts: Sequence[Sequence[str]], count: int) -> CompiledPlan:
         """Return the plan in which each kernel is within one of some groups of a graph's operations."""
         asked = tuple(map(tuple, parts))
         tries_all = plan.tries_all or count < len(plan.groups)
-        made = self._source.compiled({plan.digest: asked}, tries_all=tries_all)
-        record = next((each for each in made.records if each.digest == plan.digest), None)
+        made = self._source.compiled({plan.record.digest: asked}, tries_all=tries_all)
+        record = next((each for each in made.records if each.digest == plan.record.digest), None)
         if record is None:
             msg = "torch captured other graphs when the function was compiled again, so the plan cannot be edited."
             raise IllegalEdit(msg)
-        edited = _plan(plan.number, record, plan.graph, self)
+        edited = self.plan(plan.record.number, record)
         _check(asked, count, edited)
         difference = self._difference(made)
         before, after = self._times(made)

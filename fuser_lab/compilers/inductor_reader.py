@@ -10,8 +10,8 @@ from typing import Any
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import origin_of, target_of
 from fuser_lab.compilers.inductor_names import InductorNames
-from fuser_lab.compilers.plan import TracedCall
 from fuser_lab.compilers.reasons import INDUCTOR, OURS, Unsaid
+from fuser_lab.compilers.record import TracedCall
 from fuser_lab.events import Attempt, Kind, Outcome, VerdictRecord
 from fuser_lab.forks import new_lock
 

@@ -1,13 +1,14 @@
 """A plan that another compiler made: its kernels in order, why two are separate, and our fusion of the same graph."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from fuser_lab.arguments import TEXT, takes, whole
 from fuser_lab.compilers.reasons import OURS, Unsaid
-from fuser_lab.errors import IllegalEdit, InputError
+from fuser_lab.compilers.record import KernelRecord, PlanRecord, RegionCost
+from fuser_lab.errors import IllegalEdit, InputError, UnsupportedError
 from fuser_lab.events import Attempt, DecisionLog
 from fuser_lab.plan.accepted import PLACE
 
@@ -19,16 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TracedCall:
-    """A call of the graph that was compiled: its op, the op of torch that it was decomposed from, the user's line."""
-
-    target: str
-    original: str
-    place: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledKernel:
+class CompiledKernel(KernelRecord):
     """One kernel of a compiled plan: what the compiler fused into it, and the function that contains its code.
 
     ``names`` are the compiler's names of its operations, ``writes`` and ``reads`` names of buffers, ``nodes`` names of
@@ -38,15 +30,6 @@ class CompiledKernel:
     """
 
     index: int
-    names: tuple[str, ...]
-    writes: tuple[str, ...]
-    reads: tuple[str, ...]
-    nodes: tuple[str, ...]
-    function: str
-    launch: int
-    opaque: bool
-    bytes: int
-    loops: str
     plan: "CompiledPlan" = field(repr=False, compare=False)
 
     @property
@@ -58,7 +41,7 @@ class CompiledKernel:
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines of the user's code that it computes, such as ``model.py:12``."""
-        return tuple(dict.fromkeys(place for name in self.nodes if (place := self.plan.calls[name].place)))
+        return tuple(dict.fromkeys(place for name in self.nodes if (place := self.plan.record.calls[name].place)))
 
     def source(self) -> str:
         """Return the source of the function that contains the kernel.
@@ -68,7 +51,7 @@ class CompiledKernel:
         InputError
             If the kernel is taken from elsewhere, so that the compiler wrote no source for it.
         """
-        text = self.plan.sources.get(self.function)
+        text = self.plan.record.sources.get(self.function)
         if text is None:
             msg = f"source: the compiler wrote no source for kernel {self.index}, which calls {self.function}."
             raise InputError(msg)
@@ -137,29 +120,36 @@ class CompiledPlan:
     times of the last edit, None for the compiler's own plan.
     """
 
-    compiler: str
-    number: int
-    digest: str
-    graph: "CapturedGraph" = field(repr=False)
-    calls: Mapping[str, TracedCall] = field(repr=False)
-    attempts: tuple[Attempt, ...] = field(repr=False)
-    output_code: str = field(repr=False)
-    sources: Mapping[str, str] = field(repr=False)
-    made: tuple[Mapping[str, Any], ...] = field(repr=False)  # the fields of kernels
-    pairwise: int | None = None  # how many kernels that use a buffer are tried with each
-    unfusable: frozenset[str] = frozenset()
-    groups: tuple[tuple[str, ...], ...] = ()  # all names, also those without code
-    through: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)  # buffers made without code
-    writers: Mapping[str, str] = field(default_factory=dict, repr=False)  # the operation that writes each buffer
-    read_by: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)  # operations that each reads
+    record: PlanRecord = field(repr=False)
+    graph: "CapturedGraph | None" = field(default=None, repr=False)
+    costs: tuple[RegionCost, ...] = ()  # of a recorded plan
     editing: Editing | None = field(default=None, repr=False)
     edited: EditTimes | None = None
     tries_all: bool = False
 
+    @property
+    def compiler(self) -> str:
+        """The compiler's name."""
+        return self.record.compiler
+
+    @property
+    def output_code(self) -> str:
+        """The code that calls the kernels."""
+        return self.record.output_code
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The compiler's names of operations, by kernel; also those without code."""
+        return self.record.groups
+
     @cached_property
     def segments(self) -> tuple[CompiledKernel, ...]:
         """The kernels, in order of launch."""
-        return tuple(CompiledKernel(index=index, plan=self, **entry) for index, entry in enumerate(self.made))
+        names = [item.name for item in fields(KernelRecord)]
+        return tuple(
+            CompiledKernel(index=index, plan=self, **{name: getattr(kernel, name) for name in names})
+            for index, kernel in enumerate(self.record.kernels)
+        )
 
     @property
     def functions(self) -> tuple[tuple[str, tuple[CompiledKernel, ...]], ...]:
@@ -172,13 +162,13 @@ class CompiledPlan:
     @cached_property
     def decisions(self) -> DecisionLog:
         """The compiler's attempts to fuse, with who states each reason."""
-        return DecisionLog(self.attempts)
+        return DecisionLog(self.record.attempts)
 
     @cached_property
     def ops(self) -> "dict[str, RegionOp]":
         """The ops of our own fusions, by name of the node."""
         return {
-            node.name: op for region in self.graph.regions
+            node.name: op for region in self._captured("ops").regions
             for node, op in zip(region.call_nodes, region.ops, strict=True)
         }
 
@@ -196,9 +186,9 @@ class CompiledPlan:
 
     def _bases(self, name: str) -> tuple[str, ...]:
         """Return the buffers with memory behind a buffer that was made without code."""
-        if name not in self.through:
+        if name not in self.record.through:
             return (name,)
-        return tuple(base for source in self.through[name] for base in self._bases(source))
+        return tuple(base for source in self.record.through[name] for base in self._bases(source))
 
     # Why
 
@@ -238,7 +228,7 @@ class CompiledPlan:
     def _why(self, a: int, b: int) -> CompiledWhy:
         first, second = self.segments[a], self.segments[b]
         names = set(first.names), set(second.names)
-        attempts = tuple(attempt for attempt in self.attempts if _spans(attempt, *names))
+        attempts = tuple(attempt for attempt in self.record.attempts if _spans(attempt, *names))
         if a == b:
             return CompiledWhy(kernels=(a, b), code="together", text="", by=self.compiler, attempts=attempts)
         last = next((each for each in reversed(attempts) if _is_between(each, *names)), None)
@@ -248,11 +238,12 @@ class CompiledPlan:
         if last is not None:
             reason = Unsaid.priority()
         else:
-            outside = next((k for k in (first, second) if not self.unfusable.isdisjoint(k.names)), None)
+            unfusable = set(self.record.unfusable)
+            outside = next((k for k in (first, second) if not unfusable.isdisjoint(k.names)), None)
             used = ({*first.reads, *first.writes}, {*second.reads, *second.writes})
             reason = (
                 Unsaid.opaque(outside.function) if outside is not None
-                else Unsaid.never_tried(shares=bool(used[0] & used[1]), limit=self.pairwise)
+                else Unsaid.never_tried(shares=bool(used[0] & used[1]), limit=self.record.pairwise)
             )
         return CompiledWhy(kernels=(a, b), code=reason.code, text=reason.text, by=OURS, attempts=attempts)
 
@@ -263,7 +254,8 @@ class CompiledPlan:
                 return [name]
             msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {name}."
             raise InputError(msg)
-        op = {node for node, call in self.calls.items() if _is_op(call.target, name) or _is_op(call.original, name)}
+        calls = self.record.calls.items()
+        op = {node for node, call in calls if _is_op(call.target, name) or _is_op(call.original, name)}
         tests: tuple[Callable[[CompiledKernel], bool], ...] = (
             lambda kernel: name in kernel.writes or name in kernel.names or name in kernel.nodes,
             lambda kernel: any(line == name or line.endswith(f":{name}") for line in kernel.lines),
@@ -287,7 +279,28 @@ class CompiledPlan:
 
         An op that several kernels compute is in the first of them.
         """
-        return tuple(self._fusion(region) for region in self.graph.regions)
+        return tuple(self._fusion(region) for region in self._captured("fusions").regions)
+
+    def _captured(self, who: str) -> "CapturedGraph":
+        if self.graph is None:
+            msg = f"{who}: a plan that was read from a file has no definitions; its costs are in .costs."
+            raise UnsupportedError(msg)
+        return self.graph
+
+    def region_costs(self) -> tuple[RegionCost, ...]:
+        """Return the cost of each region of our own capture, cut as the compiler cuts, and its lower bound."""
+        if self.graph is None:
+            return self.costs
+        bounds = [fusion.time_bound() for fusion in self.fusions]
+        return tuple(
+            RegionCost(
+                region=number, ops=len(region), segments=len(fusion.segments), bytes_crossing=fusion.bytes_crossing,
+                seconds=bound.seconds, bound=bound.bound,
+            )
+            for number, (region, fusion, bound) in enumerate(
+                zip(self.graph.regions, self.fusions, bounds, strict=True),
+            )
+        )
 
     def _fusion(self, region: "Region") -> "Plan":
         from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
@@ -397,13 +410,13 @@ class CompiledPlan:
         return self.editing
 
     def _operation(self, buffer: str) -> str:
-        return self.writers.get(buffer, buffer)
+        return self.record.writers.get(buffer, buffer)
 
     def _group_of(self, buffer: str, who: str) -> int:
         name = self._operation(buffer)
         position = next((n for n, group in enumerate(self.groups) if name in group), None)
         if position is None:
-            msg = f"{who}: no kernel computes {buffer!r}; choose from {', '.join(self.writers)}."
+            msg = f"{who}: no kernel computes {buffer!r}; choose from {', '.join(self.record.writers)}."
             raise IllegalEdit(msg)
         return position
 
@@ -415,7 +428,7 @@ class CompiledPlan:
         while waiting:
             source = waiting.pop()
             for name in inside - after - {producer}:
-                if source in self.read_by.get(name, ()):
+                if source in self.record.read_by.get(name, ()):
                     after.add(name)
                     waiting.append(name)
         return after
@@ -427,7 +440,7 @@ class CompiledPlan:
 
     def __str__(self) -> str:
         """Return the kernels, and why neighbours are separate."""
-        head = f"{self.compiler}, graph {self.number} ({self.graph.kind}): {len(self.segments)} kernels"
+        head = f"{self.compiler}, graph {self.record.number} ({self.record.kind}): {len(self.segments)} kernels"
         edit = self.edited
         lines = [head, *map(str, self.segments), *(f"  {why}" for why in self.boundaries())]
         if edit is not None:

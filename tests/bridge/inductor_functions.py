@@ -58,7 +58,7 @@ def _many_sums(x: Any) -> Any:
 SQUARE = ((32, 32),)
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "add": (lambda a, b: a + b, (*SQUARE, *SQUARE)),
-    "gelu": (lambda a: F.gelu(a), SQUARE),
+    "gelu": (F.gelu, SQUARE),
     "softmax": (lambda a: torch.softmax(a, -1), SQUARE),
     "softmax of columns": (lambda a: torch.softmax(a, 0), SQUARE),
     "log softmax": (lambda a: F.log_softmax(a, -1), SQUARE),
@@ -98,7 +98,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "variance": (lambda a: (a - a.mean(-1, keepdim=True)) / a.var(-1, keepdim=True).sqrt(), SQUARE),
     "norm of all": (lambda a: a / a.norm(), SQUARE),
     "cross entropy": (lambda a, b: F.cross_entropy(a, b.softmax(-1)), (*SQUARE, *SQUARE)),
-    "squared error": (lambda a, b: F.mse_loss(a, b), (*SQUARE, *SQUARE)),
+    "squared error": (F.mse_loss, (*SQUARE, *SQUARE)),
     "outer sum": (lambda a, b: (a[:, None] * b[None]).sum(1), ((32,), (32,))),
     "different sizes": (lambda a, b: (a.sin(), b.cos()), ((32, 32), (16, 8))),
     "unrelated": (lambda a, b: (a.sin(), b.sin().sum()), (*SQUARE, *SQUARE)),

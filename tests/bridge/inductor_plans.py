@@ -30,12 +30,12 @@ def calls_of(output_code: str) -> list[tuple[str, set[str]]]:
 
 def original_ops(plan: CompiledPlan, nodes: set[str]) -> list[str]:
     """The names of torch's ops that nodes come from, sorted."""
-    originals = {call.original for name, call in plan.calls.items() if name in nodes and call.original}
+    originals = {call.original for name, call in plan.record.calls.items() if name in nodes and call.original}
     return sorted({original.split(".")[1] for original in originals})
 
 
 def disagreements(plan: CompiledPlan) -> list[str]:
-    """How a plan differs from the output code: calls, buffers of each call, and torch's ops in the names of functions."""
+    """How a plan differs from the output code: calls, their buffers, and torch's ops in the names of functions."""
     wrong = []
     calls = calls_of(plan.output_code)
     functions = [name for name, _ in plan.functions]
@@ -93,7 +93,7 @@ def pasted(plan: CompiledPlan, function: Any, inputs: list[Any]) -> set[frozense
         torch._dynamo.reset()
         with torch.no_grad():
             _, groups = with_partitions(lambda: torch.compile(called)(*inputs))
-    return groups[plan.number]
+    return groups[plan.record.number]
 
 
 def main() -> None:
@@ -124,7 +124,7 @@ def main() -> None:
                 count["fusions with Inductor's cuts"] += fusion.bytes_crossing >= 0
             cuttable += [
                 (name, plan, buffer) for kernel in plan.segments for buffer in kernel.writes
-                if any(plan.writers[buffer] in plan.read_by[other] for other in kernel.names)
+                if any(plan.record.writers[buffer] in plan.record.read_by[other] for other in kernel.names)
             ]
             gluable += [(name, plan, why) for why in (*plan.boundaries(), *plan.siblings())]
             print(f"{name}: {len(plan.segments)} kernels; {'; '.join(wrong) or 'agrees'}", flush=True)

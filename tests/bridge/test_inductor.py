@@ -3,6 +3,9 @@
 `tests.bridge.inductor_plans` does the same for many functions with real kernels.
 """
 
+import subprocess
+import sys
+
 import pytest
 
 import fuser_lab as fl
@@ -100,7 +103,8 @@ def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
     assert len(edited.segments) == len(plan.segments) + 1
     assert edited.edited.difference == 0
     separated = [why for why in edited.boundaries() if why.code == "edit"]
-    assert separated and all(why.by == "fuser_lab" for why in separated)
+    assert separated
+    assert all(why.by == "fuser_lab" for why in separated)
     assert pasted(edited, block, [torch.ones(8, 16), torch.ones(16, 16)]) == set(map(frozenset, edited.groups))
     again = edited.glue(*separated[0].kernels)
     assert set(map(frozenset, again.groups)) == set(map(frozenset, plan.groups))
@@ -119,7 +123,7 @@ def test_what_cannot_be_edited_says_why(captured):
 
 def test_a_backward_graph_has_a_plan(torch):
     captured = fl.from_inductor(lambda x: x.sin().sum(), torch.ones(8, requires_grad=True), backward=True)
-    assert [plan.graph.kind for plan in captured.plans] == ["forward", "backward"]
+    assert [plan.record.kind for plan in captured.plans] == ["forward", "backward"]
 
 
 def test_arguments_are_checked(torch):
@@ -140,6 +144,43 @@ def test_an_unknown_torch_is_said_and_a_missing_name_is_named(torch, monkeypatch
     monkeypatch.setitem(inductor_names.NAMES, (2, 13), changed)
     with pytest.raises(UnsupportedError, match=r"no torch\._inductor\.scheduler\.Scheduler\.may_fuse"):
         inductor_names.names_for("from_inductor")
+
+
+def test_recorded_plans_open_without_torch(captured, tmp_path):
+    path = captured.save(tmp_path / "step.fusions.json")
+    (plan,) = captured.plans
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import fuser_lab as fl\n"
+        f"model = fl.load_recorded({str(path)!r})\n"
+        "print(model)\n"
+        "print(model.plans[0].why('mm', 'softmax'), len(model.plans[0].segments[0].source()), model.plans[0].costs)\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    expected = f"{plan.why('mm', 'softmax')} {len(plan.segments[0].source())} {plan.region_costs()}"
+    assert printed == f"{captured}\n{expected}\n"
+    loaded = fl.load_recorded(path)
+    assert loaded.plans[0].decisions == plan.decisions
+    with pytest.raises(IllegalEdit, match="a plan of inductor is read-only"):
+        loaded.plans[0].cut(plan.segments[0].writes[0])
+    with pytest.raises(UnsupportedError, match="read from a file has no definitions"):
+        _ = loaded.plans[0].fusions
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("[]", "no entry format"), ("{", "not JSON"), ('{"format": "fuser_lab.compiled_plans"}', "has version None"),
+        ('{"format": "fuser_lab.compiled_plans", "version": 1, "plans": [3]}', "plans is 3"),
+        ('{"format": "fuser_lab.compiled_plans", "version": 1, "plans": [{"plan": {}}]}', "has no entry 'compiler'"),
+        ("[" * 500 + "]" * 500, "inside each other"),
+    ],
+)
+def test_files_of_something_else_are_refused(tmp_path, content, why):
+    path = tmp_path / "other.fusions.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=why):
+        fl.load_recorded(path)
 
 
 @pytest.mark.parametrize(
