@@ -268,13 +268,11 @@ class _Editing:
         if record is None:
             msg = "torch captured other graphs when the function was compiled again, so the plan cannot be edited."
             raise IllegalEdit(msg)
-        edited = self.plan(plan.record.number, record)
+        edited = replace(self.plan(plan.record.number, record), tries_all=tries_all)
         _check(asked, count, edited)
         difference = self._difference(made)
         before, after = self._times(made)
-        return replace(
-            edited, tries_all=tries_all, edited=EditTimes(before=before, after=after, difference=difference),
-        )
+        return replace(edited, edited=EditTimes(before=before, after=after, difference=difference))
 
     def _difference(self, made: _Compiled) -> float:
         """Return the largest difference of a result, relative to the largest magnitude of that result."""

@@ -243,7 +243,9 @@ class CompiledPlan:
             used = ({*first.reads, *first.writes}, {*second.reads, *second.writes})
             reason = (
                 Unsaid.opaque(outside.function) if outside is not None
-                else Unsaid.never_tried(shares=bool(used[0] & used[1]), limit=self.record.pairwise)
+                else Unsaid.never_tried(
+                    shares=bool(used[0] & used[1]), limit=self.record.pairwise, by_loops=self.tries_all,
+                )
             )
         return CompiledWhy(kernels=(a, b), code=reason.code, text=reason.text, by=OURS, attempts=attempts)
 
@@ -306,12 +308,13 @@ class CompiledPlan:
         from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
         from fuser_lab.plan.planning import segment
 
-        home: dict[str, int] = {}
-        for kernel in reversed(self.segments):
-            home.update(dict.fromkeys(kernel.nodes, kernel.index))
+        kernels: dict[str, list[int]] = {}
+        for kernel in self.segments:
+            for name in kernel.nodes:
+                kernels.setdefault(name, []).append(kernel.index)
         of = {
-            tensor: home[node.name] for node, op in zip(region.call_nodes, region.ops, strict=True)
-            for tensor in op.tensors if node.name in home
+            tensor: kernels[node.name] for node, op in zip(region.call_nodes, region.ops, strict=True)
+            for tensor in op.tensors if node.name in kernels
         }
 
         def as_compiled(fusion: "Fusion", _: object) -> list[list[str]]:
@@ -471,19 +474,24 @@ def _is_op(target: str, name: str) -> bool:
     return name in {target, ".".join(parts[:2]), bare, bare.lstrip("_")}
 
 
-def _groups(fusion: "Fusion", of: Mapping[str, int]) -> list[list[str]]:
-    """Return names of expressions in groups, as tensors are in kernels; those of no kernel go to their readers'."""
-    home: dict[str, int] = {}
+def _groups(fusion: "Fusion", of: Mapping[str, Sequence[int]]) -> list[list[str]]:
+    """Return names of expressions in groups, as tensors are in kernels, whose numbers ``of`` lists in order.
+
+    An expression is in the first of its kernels that is not before an operand's, so groups form no cycle; one of no
+    kernel is in that of its operands or, if it has none, of its first reader.
+    """
+    kernels: dict[str, Sequence[int]] = {}
     readers = fusion.users
     for expr in reversed(fusion.tensor_exprs):
-        outputs = [tensor.name for tensor in expr.tensor_outputs]
-        named = next((of[name] for name in outputs if name in of), None)
-        if named is None:
-            after = [reader.name for tensor in expr.tensor_outputs for reader in readers.get(tensor, ())]
-            named = min((home[name] for name in after if name in home), default=-1)
-        home[expr.name] = named
+        tensors = expr.tensor_outputs
+        named = next((of[tensor.name] for tensor in tensors if tensor.name in of), None)
+        after = [reader.name for tensor in tensors for reader in readers.get(tensor, ()) if reader.name in kernels]
+        kernels[expr.name] = named or ([min(kernels[name][0] for name in after)] if after else [0])
+    home: dict[str, int] = {}
     groups: dict[int, list[str]] = {}
     for expr in fusion.tensor_exprs:
+        producers = (fusion.producers[value] for value in expr.inputs if value in fusion.producers)
+        least = max((home[producer.name] for producer in producers if producer.name in home), default=0)
+        home[expr.name] = next((number for number in kernels[expr.name] if number >= least), least)
         groups.setdefault(home[expr.name], []).append(expr.name)
     return list(groups.values())
-

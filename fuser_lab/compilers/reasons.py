@@ -25,13 +25,16 @@ class Unsaid:
         return cls(code="opaque", text=f"{kernel} is a kernel from elsewhere, and is not offered for fusion")
 
     @classmethod
-    def never_tried(cls, *, shares: bool, limit: int | None) -> "Unsaid":
-        """Return the reason of a pair that was never tried."""
+    def never_tried(cls, *, shares: bool, limit: int | None, by_loops: bool) -> "Unsaid":
+        """Return the reason of a pair that was never tried; ``by_loops`` says that pairs with equal loops are tried."""
         if not shares:
-            return cls(code="not_in_one_group", text="the pair was never tried: they use no buffer in common")
+            also = ", and their loops differ" if by_loops else ""
+            return cls(
+                code="not_in_one_group", text=f"the pair was never tried: they use no buffer in common{also}",
+            )
         most = f" (each is tried with the next {limit})" if limit is not None else ""
         return cls(
-            code="never_tried", text=f"the pair was never tried: too many kernels that use the same buffer{most}",
+            code="never_tried", text=f"the pair was never tried: too many kernels use the same buffer{most}",
         )
 
     @classmethod

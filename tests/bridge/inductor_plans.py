@@ -18,7 +18,7 @@ from tests.needs import needs
 
 torch = needs("torch")
 
-_CALL = re.compile(r"^\s+(?:\w+ = )?(cpp_fused\w*|triton_\w+|extern_kernels\.\w+|torch\.ops\.[\w.]+)\((.*)\)$")
+_CALL = re.compile(r"^\s+(?:\w+ = )?(cpp_fused\w*|triton_\w+|extern_kernels\.\w+|(?:torch\.ops|aten)\.[\w.]+)\((.*)\)$")
 
 
 def calls_of(output_code: str) -> list[tuple[str, set[str]]]:

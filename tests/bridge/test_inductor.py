@@ -26,7 +26,7 @@ class _Zeros:
     """In place of a compiler of C++."""
 
     def __call__(self, *args, **options):
-        return lambda *tensors: [x.zero_() for x in tensors if hasattr(x, "zero_")]
+        return lambda *tensors: [x.data.zero_() for x in tensors if hasattr(x, "data")]
 
 
 @pytest.fixture(scope="module")
