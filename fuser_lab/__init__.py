@@ -46,6 +46,7 @@ _PUBLIC = {
     "from_inductor": "fuser_lab.compilers.inductor",
     "from_jax": "fuser_lab.bridge.jax_model",
     "from_torch": "fuser_lab.bridge.model",
+    "from_xla": "fuser_lab.compilers.xla",
     "kept_results": "fuser_lab.plan.kept_results",
     "load_dump": "fuser_lab.dumps",
     "load_recorded": "fuser_lab.compilers.recorded",

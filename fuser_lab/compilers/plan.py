@@ -59,7 +59,8 @@ class CompiledKernel(KernelRecord):
 
     def __str__(self) -> str:
         """Return one line: what it computes, and from which lines."""
-        ops = ", ".join(dict.fromkeys(name.rstrip("_0123456789") for name in self.nodes)) or "nothing"
+        calls = (self.plan.record.calls[name] for name in self.nodes)
+        ops = ", ".join(dict.fromkeys(_bare(call.target) for call in calls)) or "nothing"
         where = f"  ({', '.join(self.lines)})" if self.lines else ""
         kind = f"  from elsewhere: {self.function}" if self.opaque else f"  loops {self.loops}"
         return f"{self.index:>3}  {'+'.join(self.writes)}: {ops}{kind}{where}"
@@ -240,7 +241,7 @@ class CompiledPlan:
         else:
             unfusable = set(self.record.unfusable)
             outside = next((k for k in (first, second) if not unfusable.isdisjoint(k.names)), None)
-            used = ({*first.reads, *first.writes}, {*second.reads, *second.writes})
+            used = tuple({b for name in (*k.reads, *k.writes) for b in self._bases(name)} for k in (first, second))
             reason = (
                 Unsaid.opaque(outside.function) if outside is not None
                 else Unsaid.never_tried(
@@ -285,7 +286,7 @@ class CompiledPlan:
 
     def _captured(self, who: str) -> "CapturedGraph":
         if self.graph is None:
-            msg = f"{who}: a plan that was read from a file has no definitions; its costs are in .costs."
+            msg = f"{who}: the plan was read without a capture of its graph, so it has no definitions of our own."
             raise UnsupportedError(msg)
         return self.graph
 
@@ -469,9 +470,14 @@ def _is_between(attempt: Attempt, first: set[str], second: set[str]) -> bool:
 
 def _is_op(target: str, name: str) -> bool:
     """Whether the name of an op, such as ``exp`` or ``aten.exp``, is that of a target such as ``aten.exp.default``."""
+    bare = _bare(target)
+    return name in {target, ".".join(target.split(".")[:2]), bare, bare.lstrip("_")}
+
+
+def _bare(target: str) -> str:
+    """Return the name of an op without its namespace and overload."""
     parts = target.split(".")
-    bare = parts[1] if len(parts) > 1 else target
-    return name in {target, ".".join(parts[:2]), bare, bare.lstrip("_")}
+    return parts[1] if len(parts) > 1 else target
 
 
 def _groups(fusion: "Fusion", of: Mapping[str, Sequence[int]]) -> list[list[str]]:

@@ -32,9 +32,11 @@ class Unsaid:
             return cls(
                 code="not_in_one_group", text=f"the pair was never tried: they use no buffer in common{also}",
             )
-        most = f" (each is tried with the next {limit})" if limit is not None else ""
+        if limit is None:
+            return cls(code="never_tried", text="the pair was never tried")
         return cls(
-            code="never_tried", text=f"the pair was never tried: too many kernels use the same buffer{most}",
+            code="never_tried",
+            text=f"the pair was never tried: a kernel is tried with the next {limit} that use the same buffer",
         )
 
     @classmethod
