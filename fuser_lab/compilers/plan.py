@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
-from fuser_lab.arguments import TEXT, takes, whole
+from fuser_lab.arguments import TEXT, named, shown, takes, whole
 from fuser_lab.compilers.reasons import OURS, Unsaid
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, RegionCost
 from fuser_lab.errors import IllegalEdit, InputError, UnsupportedError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fuser_lab.bridge.region import Region, RegionOp
     from fuser_lab.ir import Fusion
     from fuser_lab.plan import Plan
+    from fuser_lab.report.diff import PlanComparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +256,7 @@ class CompiledPlan:
         if isinstance(name, int):
             if name < len(self.segments):
                 return [name]
-            msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {name}."
+            msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {shown(name)}."
             raise InputError(msg)
         calls = self.record.calls.items()
         op = {node for node, call in calls if _is_op(call.target, name) or _is_op(call.original, name)}
@@ -270,8 +271,8 @@ class CompiledPlan:
                 return numbers
         buffers = [buffer for kernel in self.segments for buffer in kernel.writes]
         lines = dict.fromkeys(line for kernel in self.segments for line in kernel.lines)
-        choices = ", ".join((*buffers, *lines))
-        msg = f"{who}: no kernel has {name!r}; choose from kernels 0 to {len(self.segments) - 1}, {choices}."
+        last = len(self.segments) - 1
+        msg = f"{who}: no kernel has {shown(name)}; choose from kernels 0 to {last}, {named((*buffers, *lines))}."
         raise InputError(msg)
 
     # Our own fusion
@@ -304,6 +305,36 @@ class CompiledPlan:
                 zip(self.graph.regions, self.fusions, bounds, strict=True),
             )
         )
+
+    @takes(region=whole(0))
+    def compared(self, region: int = 0) -> "PlanComparison":
+        """Return a region cut as the compiler does, beside nvFuser's cut and the best one that our search finds.
+
+        Presegmentation passes are left out, so that all three cut the same ops.
+
+        Raises
+        ------
+        InputError
+            If there is no such region.
+        UnsupportedError
+            If the plan was read without a capture of its graph.
+        """
+        from fuser_lab.plan.planning import segment
+        from fuser_lab.report.diff import plan_comparison
+
+        regions = self._captured("compared").regions
+        if region >= len(regions):
+            msg = f"compared: region must be below {len(regions)}, given {shown(region)}."
+            raise InputError(msg)
+        chosen = regions[region]
+        others = [
+            segment(
+                chosen.definition, list(chosen.specs), strategy=strategy, passes=(),
+                target=chosen.plan.oracle.device, name=name, tuned=False,
+            )
+            for strategy, name in (("bottom_up", "nvfuser"), ("optimal", "optimal"))
+        ]
+        return plan_comparison((self.fusions[region], *others))
 
     def _fusion(self, region: "Region") -> "Plan":
         from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
@@ -420,7 +451,7 @@ class CompiledPlan:
         name = self._operation(buffer)
         position = next((n for n, group in enumerate(self.groups) if name in group), None)
         if position is None:
-            msg = f"{who}: no kernel computes {buffer!r}; choose from {', '.join(self.record.writers)}."
+            msg = f"{who}: no kernel computes {shown(buffer)}; choose from {named(self.record.writers)}."
             raise IllegalEdit(msg)
         return position
 

@@ -94,6 +94,15 @@ def test_our_own_fusions_are_cut_where_inductor_cuts(captured):
         assert fusion.time_bound().bound <= fusion.time_bound().seconds
 
 
+def test_cuts_of_other_strategies_stand_beside_those_of_inductor(captured):
+    (plan,) = captured.plans
+    table = plan.compared(0).table()
+    assert [row[0] for row in table.rows] == ["inductor", "nvfuser", "optimal"]
+    assert int(table.rows[2][1]) <= int(table.rows[0][1])
+    with pytest.raises(InputError, match="region must be below"):
+        plan.compared(99)
+
+
 def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
     from tests.bridge.inductor_plans import pasted
 
