@@ -74,9 +74,9 @@ class CpuBackward(CpuNest):
 
     def _point(
         self, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
-        kept: Sequence[tuple[TensorView, Buffer]], slot: Term,
+        row_buffers: Sequence[tuple[TensorView, Buffer]], slot: Term,
     ) -> None:
-        super()._point(places, folds, [tv for tv in stored if self._is_stored(tv)], kept, slot)
+        super()._point(places, folds, [tv for tv in stored if self._is_stored(tv)], row_buffers, slot)
         for fold in self._made_folds(self._columns_of):
             operand = fold.expr.tensor_inputs[0]
             if operand in stored:

@@ -65,17 +65,17 @@ class CpuBands(NestLowering):
         few = self._outer is ParallelType.grid_x and count < CPU_FEW_UNITS * _BAND
         if self._parts or few or not nest.kept or not nest.reduced or nest.kept[-1].extent < _BAND:
             return ()
-        kept, reduced = nest.kept[-1].name, nest.reduced[-1].name
-        found = []
+        kept_axis, reduced = nest.kept[-1].name, nest.reduced[-1].name
+        tensors = []
         inputs = [tv for tv in nest.index if tv in self._fusion.inputs and tv.numel]
         for tensor in inputs:
             steps = self._facts.steps(tensor) or {}
-            fast = steps.get(kept) == 1 and steps.get(reduced, 0) > 1
+            fast = steps.get(kept_axis) == 1 and steps.get(reduced, 0) > 1
             if fast and tensor.nbytes * SMALL >= max(tv.nbytes for tv in inputs):
-                found.append(tensor)
+                tensors.append(tensor)
         rows, length = (_WIDEST, _PART) if self._is_one_pass else (max(self.schedule.grain, _BAND), self.space.depth)
-        nbytes = sum(tv.dtype.compute.itemsize for tv in found) * rows * (length + _PADDING)
-        return tuple(found) if nbytes <= CPU_SUMS_BYTES else ()
+        nbytes = sum(tv.dtype.compute.itemsize for tv in tensors) * rows * (length + _PADDING)
+        return tuple(tensors) if nbytes <= CPU_SUMS_BYTES else ()
 
     @property
     def _is_one_pass(self) -> bool:
@@ -210,13 +210,13 @@ class CpuBands(NestLowering):
 
     def _sums(self, size: int, suffix: str, *, wide: bool = False) -> dict[Expr, Buffer]:
         """Allocate running values: totals of subtotals if ``wide``."""
-        found = {}
+        totals = {}
         for expr in self._nest.reductions:
             dtype = self._total_type(expr) if wide else expr.out.dtype.compute
             buffer = Buffer(name=f"{expr.name}_{suffix}", dtype=dtype, size=max(size, 1), role=Role.SCRATCH)
             self._values.emit(Alloc(buffer=buffer, origin=expr.name))
-            found[expr] = buffer
-        return found
+            totals[expr] = buffer
+        return totals
 
     def _cells(self, sums: Mapping[Expr, Buffer], slot: Term) -> list[Fold]:
         folds = self._made_folds(tuple(sums))

@@ -91,15 +91,17 @@ class CpuNest(CpuBands):
         """Write rows in blocks: first the staged values of all rows of a block, then the rows."""
         values, nest = self._values, self._nest
         unit = self._loop(stack, "unit", -(-count // STAGED_ROWS), self._outer)
-        kept = {tv: Buffer(name=f"{tv.name}_rows", dtype=tv.dtype.compute, size=STAGED_ROWS, role=Role.SCRATCH)
-                for tv in staged}
-        for buffer in kept.values():
+        row_buffers = {
+            tv: Buffer(name=f"{tv.name}_rows", dtype=tv.dtype.compute, size=STAGED_ROWS, role=Role.SCRATCH)
+            for tv in staged
+        }
+        for buffer in row_buffers.values():
             values.emit(Alloc(buffer=buffer))
         start, stop = self._chunk(unit, STAGED_ROWS, count, guarded=True)
         for kind in (ParallelType.vectorize, ParallelType.serial):
             with values.loop("i", stop, kind, start=start, largest=count, pinned=True) as i:
                 places, slot = self._flat(self._kept_outer, i), simplify(i - start, values.scope.ranges)
-                for tensor, buffer in kept.items():
+                for tensor, buffer in row_buffers.items():
                     at = values.simplified(nest.at(tensor, places))
                     if kind is ParallelType.vectorize:
                         values.emit(Store(buffer=buffer, position=slot, value=values.value(tensor, at)))
@@ -166,8 +168,8 @@ class CpuNest(CpuBands):
 
     def _staged_in_rows(self, number: int) -> tuple[TensorView, ...]:
         """Return the values of a whole row that a pass needs and whose functions are computed for many rows."""
-        found = constant_along(self._facts, number) if number else ()
-        return tuple(tensor for tensor in found if calls_functions(self._facts, tensor, self._slow))
+        constants = constant_along(self._facts, number) if number else ()
+        return tuple(tensor for tensor in constants if calls_functions(self._facts, tensor, self._slow))
 
     @property
     def _slow(self) -> Collection[str]:
@@ -476,11 +478,11 @@ class CpuNest(CpuBands):
 
 def _changes(statements: Sequence[Statement], ranges: Ranges, length: int) -> list[int]:
     """Return the indices of the innermost loop at which a condition changes; none if there would be too many loops."""
-    found: set[int] = set()
+    changes: set[int] = set()
     for statement in statements:
         if isinstance(statement, If):
-            found |= thresholds(statement.condition, "j", ranges)
-    inner = sorted(n for n in found if 0 < n < length)
+            changes |= thresholds(statement.condition, "j", ranges)
+    inner = sorted(n for n in changes if 0 < n < length)
     return inner if len(inner) <= MOST_SECTIONS else []
 
 

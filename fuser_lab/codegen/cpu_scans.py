@@ -48,17 +48,17 @@ class CpuScans(ScanLowering):
             if sections > 1:
                 section = self._loop(stack, "section", sections, ParallelType.serial)
             start, stop = self._chunk(section, parts * each, depth)
-            known: list[Running] = []
+            earlier: list[Running] = []
             for level in levels:
-                self._operands(level, known, places, (start, stop))
+                self._operands(level, earlier, places, (start, stop))
                 for scan in level:
                     values.emit(Scan(
                         buffer=scan.elements, parts=parts, each=each, carry=carried[scan.expr], fn=scan.fn,
                         identity=scan.identity.value, scope=Scope.THREAD, origin=scan.expr.name,
                     ))
-                known += level
+                earlier += level
             with values.loop("r", stop, ParallelType.vectorize, start=start, largest=depth) as r:
-                self._stores(self._known(known, places, r, start))
+                self._stores(self._known(earlier, places, r, start))
         return Launch()
 
     def _short_row(self, places: Places) -> None:
@@ -77,12 +77,12 @@ class CpuScans(ScanLowering):
                 self._give({scan.expr: carried[scan.expr]}, here)
             self._stores(here)
 
-    def _operands(self, level: list[Running], known: list[Running], places: Places, ends: tuple[Term, Term]) -> None:
+    def _operands(self, level: list[Running], earlier: list[Running], places: Places, ends: tuple[Term, Term]) -> None:
         """Compute the operands of some scans in a section; elements beyond the row have no effect."""
         values, depth, (start, stop) = self._values, self.space.depth, ends
         size = level[0].elements.size
         with values.loop("r", stop, ParallelType.vectorize, start=start, largest=depth) as r:
-            here = self._known(known, places, r, start)
+            here = self._known(earlier, places, r, start)
             slot = simplify(r - start, values.scope.ranges)
             for scan in level:
                 value = self._operand(scan.expr, here)
@@ -126,11 +126,11 @@ class CpuScans(ScanLowering):
             for scan in scans:
                 buffer = sums[scan.expr]
                 value = cast(self._operand(scan.expr, here), buffer.dtype)
-                found = values.let(
+                result = values.let(
                     scan.name, Apply(buffer.dtype, scan.fn, (Load(buffer.dtype, buffer, slot), value)),
                     origin=scan.expr.name,
                 )
-                values.emit(Store(buffer=buffer, position=slot, value=found, origin=scan.expr.name))
-                self._give({scan.expr: found}, here)
+                values.emit(Store(buffer=buffer, position=slot, value=result, origin=scan.expr.name))
+                self._give({scan.expr: result}, here)
             self._stores(here)
         return Launch()

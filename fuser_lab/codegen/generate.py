@@ -140,7 +140,7 @@ def generate_scheduled(
         If the target has no blocks.
     """
     inputs = scheduled.fusion.tensor_inputs
-    given = layouts or ()
-    strides = {tv.name: strides for tv, (strides, _) in zip(inputs, given, strict=bool(given))}
-    alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, given, strict=bool(given))}
+    pairs = layouts or ()
+    strides = {tv.name: strides for tv, (strides, _) in zip(inputs, pairs, strict=bool(pairs))}
+    alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, pairs, strict=bool(pairs))}
     return _generated(lower_scheduled(scheduled, RULES, target or with_blocks().name, name, strides, alignments))

@@ -102,13 +102,13 @@ class BackwardNest(RowNest):
                     here = self._neighbours(nest.reduced, group, v)
                     for expr, buffer in self._sums.items():
                         slot = simplify(step * self.schedule.vector + v, values.scope.ranges)
-                        found = Load(buffer.dtype, buffer, self._sum_place(expr, slot))
+                        column_sum = Load(buffer.dtype, buffer, self._sum_place(expr, slot))
                         column = (substitute(i, here) for i in column_index(nest, expr))
                         at = (block, *values.simplified(tuple(column)))
                         part = self._column_parts[expr]
                         values.emit(Store(
                             buffer=part.buffer, position=simplify(part.layout.position(at), values.scope.ranges),
-                            value=found, origin=expr.name,
+                            value=column_sum, origin=expr.name,
                         ))
         return Launch(blocks=blocks, threads=(lanes, 1))
 
@@ -146,9 +146,9 @@ class BackwardNest(RowNest):
 
     def _point(
         self, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
-        kept: Sequence[tuple[TensorView, Buffer]], slot: Term,
+        row_buffers: Sequence[tuple[TensorView, Buffer]], slot: Term,
     ) -> None:
-        super()._point(places, folds, [tv for tv in stored if tv in self._stored], kept, slot)
+        super()._point(places, folds, [tv for tv in stored if tv in self._stored], row_buffers, slot)
         for fold in self._made_folds(self._columns_of):
             operand = fold.expr.tensor_inputs[0]
             if operand in stored:

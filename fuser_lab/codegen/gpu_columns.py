@@ -96,17 +96,17 @@ class ColumnNest(GpuReductions):
 
     def _sums(self, size: int, exprs: Sequence[Expr]) -> dict[Expr, Buffer]:
         """Allocate the running values of reductions and set them to the identity."""
-        found = {}
+        totals = {}
         for expr in exprs:
             buffer = Buffer(name=f"{expr.name}_sums", dtype=expr.out.dtype.compute, size=size, role=Role.SCRATCH)
             self._values.emit(Alloc(buffer=buffer, origin=expr.name))
-            found[expr] = buffer
-        for fold in self._made_folds(tuple(found)):
+            totals[expr] = buffer
+        for fold in self._made_folds(tuple(totals)):
             with self._each_slot(size) as v:
                 self._values.emit(
-                    Store(buffer=found[fold.expr], position=v, value=fold.identity, origin=fold.expr.name),
+                    Store(buffer=totals[fold.expr], position=v, value=fold.identity, origin=fold.expr.name),
                 )
-        return found
+        return totals
 
     @property
     def _found_together(self) -> tuple[Expr, ...]:
@@ -168,7 +168,7 @@ class ColumnNest(GpuReductions):
     def _values_of_columns(self, g: Term) -> dict[TensorView, Buffer]:
         """Compute the values of a thread's columns that its rows share, as far as registers allow."""
         nest, values, width = self._nest, self._values, self.schedule.vector
-        room, found = _SHARED_WORDS, {}
+        room, buffers = _SHARED_WORDS, {}
         for tensor in shared_along(self._facts, nest.reduced):
             dtype = tensor.dtype.compute
             room -= width * max(dtype.itemsize // 4, 1)
@@ -176,13 +176,13 @@ class ColumnNest(GpuReductions):
                 break
             buffer = Buffer(name=values.fresh(f"{tensor.name}_column"), dtype=dtype, size=width, role=Role.SCRATCH)
             values.emit(Alloc(buffer=buffer))
-            found[tensor] = buffer
-        if found:
+            buffers[tensor] = buffer
+        if buffers:
             with self._each_neighbour() as v:
                 here = self._neighbours(nest.kept, g, v)
-                for tensor, buffer in found.items():
+                for tensor, buffer in buffers.items():
                     values.emit(Store(buffer=buffer, position=v, value=values.value(tensor, nest.at(tensor, here))))
-        return found
+        return buffers
 
     def _some_rows(
         self, g: Term, taken: "_RowsOfThread", folds: Sequence[Fold], fetched: Mapping[TensorView, int],
@@ -190,7 +190,7 @@ class ColumnNest(GpuReductions):
     ) -> None:
         """Write a few rows of a thread, loads first: ``fetched`` are loaded by row, ``lines`` by line of windows."""
         nest, values, width = self._nest, self._values, self.schedule.vector
-        known, side = dict(values.given), self.space.window if lines else 1
+        given_before, side = dict(values.given), self.space.window if lines else 1
 
         def ahead(step: int, tensors: Mapping[TensorView, int]) -> None:
             with ExitStack() as stack:
@@ -229,7 +229,7 @@ class ColumnNest(GpuReductions):
             with ExitStack() as stack:
                 here, _ = visit(stack)
                 self._point(here, folds, nest.full, (), index(0))
-        values.given = known
+        values.given = given_before
 
     def _add_exponentials(
         self, folds: Sequence[Fold], visit: Callable[[ExitStack], tuple[Places, Term]],
@@ -254,8 +254,8 @@ class ColumnNest(GpuReductions):
         with self._each_slot(width) as v:
             largest.total, total.total = self._cell_at(largest, v), self._cell_at(total, v)
             values.emit(Store(buffer=origin, position=v, value=finite(largest.total), origin=largest.expr.name))
-            known = Load(seen.dtype, seen, v)
-            self._update(total, total.total * scale(known, Load(origin.dtype, origin, v)), replacing=True)
+            largest_seen = Load(seen.dtype, seen, v)
+            self._update(total, total.total * scale(largest_seen, Load(origin.dtype, origin, v)), replacing=True)
         with ExitStack() as stack:
             # The maximum changes in the next rows, so values computed from it stay in this scope.
             stack.enter_context(self._inlined({}, pinned=True))

@@ -79,14 +79,14 @@ class GpuReductions(NestLowering):
 
         ptxas would move the loads of values that only one branch uses into that branch.
         """
-        found, inside = self._clamped(stack, name, position, count, reach)
+        variable, inside = self._clamped(stack, name, position, count, reach)
         before, self._inside = self._inside, inside
 
         def restore() -> None:
             self._inside = before
 
         stack.callback(restore)
-        return found
+        return variable
 
     def _clamped(
         self, stack: ExitStack, name: str, position: Term, count: int, reach: int,

@@ -73,7 +73,7 @@ class KeptColumnNest(ColumnNest):
                 self._waits = True
             mine = _ColumnGroup(block * lanes + lane, groups, wide * lanes)
             words = {saved.tensor: self._room(saved.tensor, "column") for saved in self._saved}
-            known: list[Fold] = []
+            earlier: list[Fold] = []
             for number in range(self._passes):
                 exprs = [e for e in self._nest.reductions if self._levels.get(e.inputs[0], 0) == number]
                 stored = [tv for tv in self._nest.full if self._levels.get(tv, 0) == number]
@@ -82,10 +82,10 @@ class KeptColumnNest(ColumnNest):
                 sums = self._sums(width, exprs)
                 with ExitStack() as inner:
                     g = self._bound(inner, "g", mine.group, mine.groups, mine.reach)
-                    self._pass(number, g, line, self._cells(sums), stored, words, known)
+                    self._pass(number, g, line, self._cells(sums), stored, words, earlier)
                 if height * cluster > 1 and sums:
                     sums = self._met(sums, line, lane)
-                known.extend(self._cells(sums))
+                earlier.extend(self._cells(sums))
             if self._nest.rows:
                 with ExitStack() as inner:
                     if height > 1:
@@ -95,7 +95,7 @@ class KeptColumnNest(ColumnNest):
                     g = self._bound(inner, "g", mine.group, mine.groups, mine.reach)
                     v = inner.enter_context(self._each_neighbour())
                     places = self._neighbours(self._nest.kept, g, v)
-                    self._close(_at(known, v), places)
+                    self._close(_at(earlier, v), places)
                     self._row_stores(self._nest.rows, places)
         return Launch(blocks=wide * cluster, threads=(lanes, height), cluster=cluster)
 
@@ -104,7 +104,7 @@ class KeptColumnNest(ColumnNest):
 
     def _pass(
         self, number: int, g: Term, line: Term, folds: Sequence[Fold], stored: Sequence[TensorView],
-        words: Mapping[TensorView, Buffer], known: Sequence[Fold],
+        words: Mapping[TensorView, Buffer], earlier: Sequence[Fold],
     ) -> None:
         """Write what a pass computes from the rows of a thread, loads first."""
         nest, values, width = self._nest, self._values, self.schedule.vector
@@ -117,14 +117,14 @@ class KeptColumnNest(ColumnNest):
                 first = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, index(0))}
                 for tensor, buffer in here.items():
                     self._fetch(tensor, widths[tensor], buffer, first, u * width)
-        kept = {s.tensor: words[s.tensor] for s in self._saved if s.written < number}
+        saved = {s.tensor: words[s.tensor] for s in self._saved if s.written < number}
         # Elements that are not adjacent in memory are loaded one by one, so nothing has filled their words yet.
         new = tuple((s.tensor, words[s.tensor]) for s in self._saved if s.written == number and s.tensor not in here)
         with self._each_row(line, self._bound if stored else self._masked) as (u, q), self._each_neighbour() as v:
             places = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, v)}
-            for tensor, buffer in {**kept, **here}.items():
+            for tensor, buffer in {**saved, **here}.items():
                 self._know(tensor, buffer, places, u * width + v)
-            self._close(_at(known, v), places)
+            self._close(_at(earlier, v), places)
             self._point(places, _at(folds, v), stored, new, simplify(u * width + v, values.scope.ranges))
         values.given = before
 
@@ -164,17 +164,17 @@ class KeptColumnNest(ColumnNest):
         if self.schedule.cluster > 1:
             met, height = self._met_in_cluster(met, across, thread, height), self.schedule.cluster
         shared = self._combined(met, "columns", across, thread, lambda j: j, height)
-        found = {}
+        results = {}
         for expr, buffer in shared.items():
-            own = Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=Role.SCRATCH)
-            values.emit(Alloc(buffer=own, origin=expr.name))
+            result = Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=Role.SCRATCH)
+            values.emit(Alloc(buffer=result, origin=expr.name))
             with self._each_slot(width) as v:
                 at = simplify(lane * width + v, values.scope.ranges)
                 values.emit(
-                    Store(buffer=own, position=v, value=Load(buffer.dtype, buffer, at), origin=expr.name),
+                    Store(buffer=result, position=v, value=Load(buffer.dtype, buffer, at), origin=expr.name),
                 )
-            found[expr] = own
-        return found
+            results[expr] = result
+        return results
 
     def _put(self, sums: Buffer, shared: Buffer, expr: Expr, thread: Term) -> None:
         """Write the running values of all threads to shared memory."""
@@ -249,8 +249,8 @@ class KeptColumnNest(ColumnNest):
 
 def _at(folds: Sequence[Fold], place: Term) -> list[Fold]:
     """Return folds with the running value of one of the columns of a thread."""
-    found = []
+    cells = []
     for fold in folds:
         assert isinstance(fold.total, Load)
-        found.append(replace(fold, total=Load(fold.total.dtype, fold.total.buffer, place)))
-    return found
+        cells.append(replace(fold, total=Load(fold.total.dtype, fold.total.buffer, place)))
+    return cells

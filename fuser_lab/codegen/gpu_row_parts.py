@@ -100,13 +100,13 @@ class PartedRowNest(RowNest):
             running = None if both is None else self._deviations(folds)
 
             def take_turn(start: Term, reach: int) -> None:
-                known = dict(values.given)
+                given_before = dict(values.given)
                 self._load_steps(places, start, reach, fetched, words)
                 if both is None or running is None:
                     self._write_steps(places, start, reach, (folds, stored), words)
                 else:
                     self._add_moments(places, start, reach, (both, running), words)
-                values.given = known
+                values.given = given_before
 
             self._take_turns(part, take_turn, backwards=self._goes_backwards(number))
             if running is not None:
@@ -142,8 +142,8 @@ class PartedRowNest(RowNest):
             with ExitStack() as inner:
                 number: Term = self._loop(inner, "turn", rounds, ParallelType.serial)
                 number = simplify(rounds - 1 - number, values.scope.ranges) if backwards else number
-                found = self._bound(inner, "number", number * split + part, whole, (rounds + general) * split)
-                take_turn(found * turn, whole * turn)
+                turn_number = self._bound(inner, "number", number * split + part, whole, (rounds + general) * split)
+                take_turn(turn_number * turn, whole * turn)
 
         def rest() -> None:
             if general or self._row_groups > whole * turn:

@@ -264,10 +264,10 @@ class RowNest(ClusterRows):
         for expr in reversed(self._fusion.exprs):
             if not needed.isdisjoint(expr.outputs):
                 needed.update(expr.inputs)
-        kept = {axis.name for axis in nest.kept}
+        row_axes = {axis.name for axis in nest.kept}
         for tensor in self._fusion.tensor_inputs:
             names = set[str]().union(*map(variables, nest.index.get(tensor, ())))
-            if tensor in needed and names and names <= kept:
+            if tensor in needed and names and names <= row_axes:
                 self._values.value(tensor, nest.at(tensor, places))
 
     def _passes_over(self, row: Term, sections: Sequence[RowSection]) -> None:
@@ -356,10 +356,10 @@ class RowNest(ClusterRows):
         largest, total = folds = self._open(pair)
         for section in sections:
             self._section(0, places, section, folds, ())
-        own, scope = largest.total, self._scope()
+        largest_seen, scope = largest.total, self._scope()
         meets = scope is Scope.CLUSTER
         self._share([largest], Scope.WARP if meets else scope)
-        self._update(total, total.total * scale(own, finite(largest.total)), replacing=True)
+        self._update(total, total.total * scale(largest_seen, finite(largest.total)), replacing=True)
         self._share([total], Scope.WARP if meets else scope)
         if meets:
             largest, total = folds = self._meet_in_cluster(pair, folds)
@@ -437,23 +437,23 @@ class RowNest(ClusterRows):
         held = min(schedule.registers, steps) if self._saved else 0
         shared = min(schedule.shared, steps - held) if self._saved else 0
         again = steps - held - shared
-        found = []
+        sections = []
         if again:
-            found.append(RowSection(first=0, count=again, place=None, kept={}))
+            sections.append(RowSection(first=0, count=again, place=None, kept={}))
         if shared:
-            kept, end = {}, 0
+            buffers, end = {}, 0
             for tensor in (s.tensor for s in self._saved):
                 # Dynamic buffers begin at the same address; each uses a separate part.
                 item = tensor.dtype.itemsize
                 first = -(-end // ACCESS_BYTES) * ACCESS_BYTES
                 end = first + shared * schedule.threads[0] * schedule.vector * item
                 self._shared_first[tensor] = first // item
-                kept[tensor] = self._words(tensor, max(end, LARGEST_STATIC + item) // item, "shared", Role.SHARED)
-            found.append(RowSection(first=again, count=shared, place=Role.SHARED, kept=kept))
+                buffers[tensor] = self._words(tensor, max(end, LARGEST_STATIC + item) // item, "shared", Role.SHARED)
+            sections.append(RowSection(first=again, count=shared, place=Role.SHARED, kept=buffers))
         if held:
-            kept = {s.tensor: self._register_row(s.tensor, held * schedule.vector) for s in self._saved}
-            found.append(RowSection(first=again + shared, count=held, place=Role.WORDS, kept=kept))
-        return tuple(found)
+            buffers = {s.tensor: self._register_row(s.tensor, held * schedule.vector) for s in self._saved}
+            sections.append(RowSection(first=again + shared, count=held, place=Role.WORDS, kept=buffers))
+        return tuple(sections)
 
     def _register_row(self, tensor: TensorView, size: int) -> Buffer:
         if self._width_of(tensor, self._fast):
@@ -474,10 +474,10 @@ class RowNest(ClusterRows):
         If one kernel is for many lengths, they are at least those that are kept, and whole rounds of the others.
         """
         steps = -(-self._row_groups // self._row_lanes)
-        kept = self.schedule.registers + self.schedule.shared
+        kept_steps = self.schedule.registers + self.schedule.shared
         if not self._is_general:
             return steps
-        return kept + -(-max(steps - kept, 0) // self.schedule.unroll) * self.schedule.unroll
+        return kept_steps + -(-max(steps - kept_steps, 0) // self.schedule.unroll) * self.schedule.unroll
 
     @property
     def _is_general(self) -> bool:
@@ -504,7 +504,7 @@ class RowNest(ClusterRows):
         new = {s.tensor: section.kept[s.tensor] for s in saved if s.written == number}
         fetched |= {tv: width for tv in new if (width := self._width_of(tv, self._fast))}
         old = {s.tensor: section.kept[s.tensor] for s in saved if s.written < number}
-        known = dict(values.given)
+        given_before = dict(values.given)
         moved = [tv for tv in needed if tv not in fetched and tv not in self._ahead and self._is_shifted(tv)]
         online = number == 0 and self._is_online
         if section.place is Role.WORDS:
@@ -576,8 +576,8 @@ class RowNest(ClusterRows):
                             for tensor, buffer in joined.items():
                                 self._know(tensor, buffer, here, v)
                             slot = simplify((start + u) * self.schedule.vector + v, values.scope.ranges)
-                            kept = list(new.items()) if section.place is Role.WORDS else []
-                            self._point(here, folds[1:] if online else folds, stored, kept, slot)
+                            row_buffers = list(new.items()) if section.place is Role.WORDS else []
+                            self._point(here, folds[1:] if online else folds, stored, row_buffers, slot)
                             if section.place is Role.SHARED:
                                 apart = {tv: b for tv, b in new.items() if tv not in words}
                                 self._share_elements(here, apart, start + u, v)
@@ -589,7 +589,7 @@ class RowNest(ClusterRows):
                             for tensor in (tv for tv in new if tv in words):
                                 position = self._shared_position(tensor, start + u)
                                 self._store_group(new[tensor], position, words[tensor], u * self.schedule.vector)
-        values.given = known
+        values.given = given_before
 
     def _fetch_row(
         self, places: Places, section: RowSection, loads: Mapping[TensorView, tuple[int, Buffer]],
@@ -612,11 +612,11 @@ class RowNest(ClusterRows):
                     self._fetch_group(tensor, width, buffer, places, group, slot, plain=plain)
 
     def _share_elements(
-        self, places: Places, kept: Mapping[TensorView, Buffer], step: Term, place: Term,
+        self, places: Places, buffers: Mapping[TensorView, Buffer], step: Term, place: Term,
     ) -> None:
         """Keep elements in shared memory that were not loaded as a group."""
         values = self._values
-        for tensor, buffer in kept.items():
+        for tensor, buffer in buffers.items():
             position = simplify(self._shared_position(tensor, step) + place, values.scope.ranges)
             value = values.value(tensor, self._nest.at(tensor, places))
             values.emit(Store(buffer=buffer, position=position, value=value))

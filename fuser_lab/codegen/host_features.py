@@ -48,7 +48,7 @@ def _phase(phase: Phase, caches: HostCaches) -> HostPhase:
     memory = lines.fetched(_PART * caches.last / cores)
     stored = {access.buffer for access in _accesses(root) if access.stored}
     return HostPhase(
-        cores=cores, is_shared=shared is not None, near=share * sum(one.nbytes for one in near.values()),
+        cores=cores, is_shared=shared is not None, near=share * sum(fetched.nbytes for fetched in near.values()),
         moved=tuple(
             _moved(buffer, nbytes, far[buffer], memory[buffer], buffer in stored)
             for buffer, nbytes in touched.items() if buffer.role in _GLOBAL

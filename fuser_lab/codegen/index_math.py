@@ -105,7 +105,7 @@ def _logic(term: Apply, ranges: Ranges) -> Term:
 def _compare(term: Apply, ranges: Ranges) -> Term:
     a, b = (linear(arg, ranges) for arg in term.args)
     low, high = range_of(a.plus(b.scaled(-1)), ranges)
-    known = {
+    result = {
         "lt": True if high < 0 else False if low >= 0 else None,
         "le": True if high <= 0 else False if low > 0 else None,
         "gt": True if low > 0 else False if high <= 0 else None,
@@ -113,8 +113,8 @@ def _compare(term: Apply, ranges: Ranges) -> Term:
         "eq": False if low > 0 or high < 0 else True if low == high == 0 else None,
         "ne": True if low > 0 or high < 0 else False if low == high == 0 else None,
     }[term.fn]
-    if known is not None:
-        return Const(DataType.Bool, known)
+    if result is not None:
+        return Const(DataType.Bool, result)
     # Constants move to the right: i - 64 < 8 reads better as i < 72.
     left = Linear(0, a.parts)
     right = Linear(b.constant - a.constant, b.parts)
@@ -129,10 +129,10 @@ def _compare_whole(fn: str, form: Linear, limit: int, ranges: Ranges) -> Term | 
     """Return a comparison without the part that cannot change its result: ``8 * c + v < 64`` is ``c < 8`` for v < 8."""
     # form <= n is form < n + 1, and form > n is not (form < n + 1)
     first = limit + (fn in {"le", "gt"})
-    found = _grouped(form, first, ranges)
-    if found is None:
+    groups = _grouped(form, first, ranges)
+    if groups is None:
         return None
-    group, whole, _ = found
+    group, whole, _ = groups
     less = Const(DataType.Index, first // group)
     return _compare(Apply(DataType.Bool, "lt" if fn in {"lt", "le"} else "ge", (to_term(whole), less)), ranges)
 
@@ -198,9 +198,9 @@ def _quotient(form: Linear, divisor: int, ranges: Ranges) -> Linear:
     low, high = range_of(rest, ranges)
     if low // divisor == high // divisor:
         return whole.plus(Linear(low // divisor, ()))
-    found = _grouped(rest, divisor, ranges)
-    if found is not None:
-        group, coarse, _ = found
+    groups = _grouped(rest, divisor, ranges)
+    if groups is not None:
+        group, coarse, _ = groups
         return whole.plus(_quotient(coarse, divisor // group, ranges))
     if len(rest.parts) == 1 and rest.constant == 0:
         atom, coefficient = rest.parts[0]
@@ -219,9 +219,9 @@ def _remainder(form: Linear, divisor: int, ranges: Ranges) -> Linear:
     low, high = range_of(rest, ranges)
     if low // divisor == high // divisor:
         return rest.plus(Linear(-(low // divisor) * divisor, ()))
-    found = _grouped(rest, divisor, ranges)
-    if found is not None:
-        group, coarse, fine = found
+    groups = _grouped(rest, divisor, ranges)
+    if groups is not None:
+        group, coarse, fine = groups
         return _remainder(coarse, divisor // group, ranges).scaled(group).plus(fine)
     if len(rest.parts) == 1 and rest.constant == 0:
         match rest.parts[0]:
@@ -351,7 +351,7 @@ def _bounded(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
 
 def thresholds(condition: Term, name: str, ranges: Ranges) -> set[int]:
     """Return the values of a variable at which its comparisons with constants change their result."""
-    found: set[int] = set()
+    changes: set[int] = set()
     for term in condition.walk():
         if not (isinstance(term, Apply) and term.fn in _NEGATED and all(is_index(a) for a in term.args)):
             continue
@@ -362,8 +362,8 @@ def thresholds(condition: Term, name: str, ranges: Ranges) -> set[int]:
                 limit = -sign * difference.constant
                 # j < c and j >= c change at c; j <= c and j > c at c + 1; for -j it is reversed.
                 strict = term.fn in {"lt", "ge"}
-                found.add(limit if strict is (sign == 1) else limit + 1)
-    return found
+                changes.add(limit if strict is (sign == 1) else limit + 1)
+    return changes
 
 
 def substitute(term: Term, mapping: Mapping[str, Term]) -> Term:

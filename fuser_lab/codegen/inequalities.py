@@ -45,11 +45,11 @@ def conjunction(conditions: Iterable[Term], ranges: Ranges) -> Conjunction | Non
             if not condition.value:
                 return None
             continue
-        found = _bound(condition, ranges)
-        if found is None:
+        pair = _bound(condition, ranges)
+        if pair is None:
             others.append(condition)
             continue
-        parts, bound = found
+        parts, bound = pair
         low, high = range_of(Linear(0, tuple(parts)), ranges)
         if high < bound:
             return None
@@ -60,14 +60,14 @@ def conjunction(conditions: Iterable[Term], ranges: Ranges) -> Conjunction | Non
 
 def any_of(conjunctions: Sequence[Conjunction]) -> Term | None:
     """Return the condition that at least one conjunction holds; None if it always does."""
-    kept: list[Conjunction] = []
-    for one in conjunctions:
-        if any(one.implies(other) for other in kept):
+    alternatives: list[Conjunction] = []
+    for candidate in conjunctions:
+        if any(candidate.implies(other) for other in alternatives):
             continue
-        kept = [*(other for other in kept if not other.implies(one)), one]
-    if any(not one.bounds and not one.others for one in kept):
+        alternatives = [*(other for other in alternatives if not other.implies(candidate)), candidate]
+    if any(not alternative.bounds and not alternative.others for alternative in alternatives):
         return None
-    return _joined("or", [one.term() for one in kept])
+    return _joined("or", [alternative.term() for alternative in alternatives])
 
 
 def _parts(condition: Term) -> Iterable[Term]:

@@ -74,13 +74,13 @@ def evaluate_kernel(
         If the kernel breaks a rule of Kernel IR.
     """
     verify_kernel(kernel)
-    known = dict(memory)
+    arrays = dict(memory)
     for buffer in kernel.workspace:
-        known[buffer.name] = np.full(buffer.size, _poison(buffer.dtype), buffer.dtype.numpy)
+        arrays[buffer.name] = np.full(buffer.size, _poison(buffer.dtype), buffer.dtype.numpy)
     trace = Trace({b.name: np.zeros(b.size, np.int64) for b in kernel.outputs})
     for phase in kernel.phases:
         with np.errstate(all="ignore"):
-            (threads or Lanes)(phase, known, trace).run()
+            (threads or Lanes)(phase, arrays, trace).run()
     return trace
 
 
@@ -260,11 +260,11 @@ class Lanes:
         split = elements[:, :count].reshape(-1, width, statement.parts, statement.each)
         order = split.transpose(0, 2, 1, 3).reshape(len(split), -1)  # parts, threads, elements of a run
         running = self._spread_out(self._env[carry.name]).reshape(-1, width)[:, 0]
-        found = np.empty_like(order)
+        totals = np.empty_like(order)
         for place in range(order.shape[1]):
             running = fold(running, order[:, place].astype(running.dtype)).astype(running.dtype)
-            found[:, place] = running
-        back = found.reshape(len(split), statement.parts, width, statement.each).transpose(0, 2, 1, 3)
+            totals[:, place] = running
+        back = totals.reshape(len(split), statement.parts, width, statement.each).transpose(0, 2, 1, 3)
         elements[self._mask, :count] = back.reshape(-1, count)[self._mask]
         self._assign(carry.name, np.repeat(running, width), update=True)
 
@@ -289,12 +289,12 @@ class Lanes:
         index = self._position(buffer, load.position, len(stored))
         if not len(stored):
             return np.zeros(self._mask.shape, buffer.dtype.compute.numpy)
-        found = stored[index]
+        elements = stored[index]
         if buffer.dtype.is_reduced_float:
             # Inputs and outputs hold words, workspaces numbers.
-            numbers = found.view(buffer.dtype.numpy) if found.dtype.kind == "u" else found
+            numbers = elements.view(buffer.dtype.numpy) if elements.dtype.kind == "u" else elements
             return np.asarray(numbers.astype(np.float32))
-        return np.asarray(found.astype(buffer.dtype.compute.numpy, copy=False))
+        return np.asarray(elements.astype(buffer.dtype.compute.numpy, copy=False))
 
     def _store(self, statement: Store) -> None:
         buffer, mask = statement.buffer, self._mask
@@ -407,8 +407,8 @@ class Lanes:
     def _eval(self, term: Term) -> Array:
         match term:
             case Var():
-                found: Array = self._env[term.name]
-                return found
+                value: Array = self._env[term.name]
+                return value
             case Load():
                 return self._load(term)
             case Const():
@@ -426,13 +426,13 @@ class Lanes:
                 raise CodegenError(msg)
 
     def _constant(self, term: Const) -> Array:
-        found = self._constants.get(id(term))
-        if found is None:
+        entry = self._constants.get(id(term))
+        if entry is None:
             dtype = term.dtype
             number = narrowed(np.asarray([term.value]).astype(dtype.compute.numpy), dtype).astype(dtype.compute.numpy)
             number.flags.writeable = False
-            found = self._constants[id(term)] = (term, number)
-        return found[1]
+            entry = self._constants[id(term)] = (term, number)
+        return entry[1]
 
     def _select(self, condition: Array, a: Term, b: Term) -> Array:
         """Evaluate each branch only for the threads that take it."""

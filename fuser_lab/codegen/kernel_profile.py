@@ -135,12 +135,12 @@ _SUMMED = tuple(f.name for f in fields(Profile) if f.name not in {*_LONGEST, "re
 
 def kernel_profile(kernel: Kernel, main: int) -> Profile:
     """Return the profile of a kernel for a target with blocks; ``main`` is the number of its longest phase."""
-    found = [_Walk(phase) for phase in kernel.phases]
-    for one in found:
-        one.run()
-    total = {name: sum(one.counts[name] for one in found) for name in _SUMMED}
-    read, written = (sum(one.touched[name] for one in found) for name in ("fetched", "stored"))
-    longest = {name: found[main].counts[name] for name in _LONGEST}
+    walkers = [_Walk(phase) for phase in kernel.phases]
+    for walker in walkers:
+        walker.run()
+    total = {name: sum(walker.counts[name] for walker in walkers) for name in _SUMMED}
+    read, written = (sum(walker.touched[name] for walker in walkers) for name in ("fetched", "stored"))
+    longest = {name: walkers[main].counts[name] for name in _LONGEST}
     return Profile(**total, **longest, read=read, written=written)
 
 
@@ -188,7 +188,7 @@ class _Walk(Samples):
         """Walk the phase."""
         self._block(self._phase.body)
         for (name, buffer), touches in self._sectors.items():
-            moved = SECTOR * sum(times * self._average(found) for times, found in _distinct(touches))
+            moved = SECTOR * sum(times * self._average(access) for times, access in _distinct(touches))
             size = buffer.size * buffer.dtype.itemsize
             self._count(name, moved)
             self.touched[name] += min(moved * self._all_warps, size)
@@ -221,10 +221,10 @@ class _Walk(Samples):
 
     def _loads(self, statement: Statement) -> bool:
         """Whether a statement waits for global memory; a loop or a guard that only loads counts as one wait."""
-        known = self._waits.get(id(statement))
-        if known is None:
-            known = self._waits[id(statement)] = self._found_to_load(statement)
-        return known
+        is_wait = self._waits.get(id(statement))
+        if is_wait is None:
+            is_wait = self._waits[id(statement)] = self._found_to_load(statement)
+        return is_wait
 
     def _found_to_load(self, statement: Statement) -> bool:
         if isinstance(statement, Loop):
@@ -239,8 +239,8 @@ class _Walk(Samples):
         )
 
     def _only_loads(self, body: tuple[Statement, ...]) -> bool:
-        inner = [one for one in body if not isinstance(one, Let) or self._loads(one)]
-        return bool(inner) and all(self._loads(one) for one in inner)
+        inner = [statement for statement in body if not isinstance(statement, Let) or self._loads(statement)]
+        return bool(inner) and all(self._loads(statement) for statement in inner)
 
     def _reached(self) -> float:
         """Return the average number of times that a warp executes the current statement."""
@@ -370,8 +370,8 @@ class _Walk(Samples):
         mask = np.broadcast_to(self._mask, starts.shape)
         nbytes = count * size
         steps = np.arange(0, nbytes, min(SECTOR, nbytes)).reshape(1, 1, 1, -1)
-        found = np.where(mask[..., None], (starts[..., None] + steps) // SECTOR, -1)
-        sectors = np.sort(found.reshape(len(starts), -1), axis=1)
+        touched_sectors = np.where(mask[..., None], (starts[..., None] + steps) // SECTOR, -1)
+        sectors = np.sort(touched_sectors.reshape(len(starts), -1), axis=1)
         lines = np.diff(sectors // (LINE // SECTOR), axis=1, prepend=-1) != 0
         self._count("lines", self._average(lines.sum(axis=1)) * times)
         used = self._average(mask.sum(axis=(1, 2))) * nbytes * times
@@ -401,7 +401,7 @@ def _distinct(touches: list[_Touch]) -> Iterator[tuple[float, Whole]]:
 
 def _stores(statements: tuple[Statement, ...]) -> bool:
     """Whether any of the statements writes to global memory."""
-    return any(isinstance(one, Store | VectorStore) and one.buffer.role in GLOBAL for one in walk(statements))
+    return any(isinstance(inner, Store | VectorStore) and inner.buffer.role in GLOBAL for inner in walk(statements))
 
 
 def _cost(term: Apply) -> tuple[str, float]:
@@ -415,8 +415,8 @@ def _cost(term: Apply) -> tuple[str, float]:
     if term.fn in {"div", "quotient"} and term.dtype.is_integral:
         return "simple", _DIVISION
     if term.fn == "cast":
-        given = term.args[0].dtype
-        if not term.dtype.is_narrow and term.dtype.is_integral == given.is_integral:
+        source_dtype = term.args[0].dtype
+        if not term.dtype.is_narrow and term.dtype.is_integral == source_dtype.is_integral:
             return "simple", 0
         if term.dtype.is_float and term.dtype.itemsize <= 2:
             return "simple", _SOFTWARE if term.dtype.itemsize == 1 else _ROUNDING

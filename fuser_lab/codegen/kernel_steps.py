@@ -142,11 +142,11 @@ class KernelSteps:
 
     def _line(self, step: KernelStep) -> str:
         rounds = ", ".join(f"{name}={_brief(value)}" for name, value in step.loops)
-        done = [f"{'writes' if one.write else 'reads'} {one.buffer}{_brief(one.elements)}" for one in step.touches]
-        what = ", ".join(done) or {"reduce": "threads combine their values", "barrier": "barrier"}[step.kind]
+        done = [f"{'writes' if t.write else 'reads'} {t.buffer}{_brief(t.elements)}" for t in step.touches]
+        action = ", ".join(done) or {"reduce": "threads combine their values", "barrier": "barrier"}[step.kind]
         where = f"line {self.lines_of(step)[-1]}"
         threads = f"{len(step.threads)} thread{'s' * (len(step.threads) != 1)}"
-        return "  ".join(part for part in (where, rounds, threads, what) if part)
+        return "  ".join(part for part in (where, rounds, threads, action) if part)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
@@ -211,7 +211,7 @@ class _Log:
 
 def _watcher(log: _Log, kernel: Kernel, phase: Phase, memory: dict[str, Any], trace: Trace) -> Lanes:
     axes = _AXES if target_of(kernel.target).has_blocks else {ParallelType.grid_x: "core"}
-    number = next(n for n, one in enumerate(kernel.phases) if one is phase)
+    number = next(n for n, other in enumerate(kernel.phases) if other is phase)
     return _Watcher(log, number, axes, phase, memory, trace)
 
 
@@ -322,16 +322,16 @@ def _distinct(kernel: Kernel) -> Kernel:
 
 
 def _copied(statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    found: list[Statement] = []
+    copies: list[Statement] = []
     for statement in statements:
         match statement:
             case Loop(body=body):
-                found.append(replace(statement, body=_copied(body)))
+                copies.append(replace(statement, body=_copied(body)))
             case If(then=then, otherwise=otherwise):
-                found.append(replace(statement, then=_copied(then), otherwise=_copied(otherwise)))
+                copies.append(replace(statement, then=_copied(then), otherwise=_copied(otherwise)))
             case _:
-                found.append(replace(statement))
-    return tuple(found)
+                copies.append(replace(statement))
+    return tuple(copies)
 
 
 def _memory(kernel: Kernel, fusion: Fusion) -> dict[str, Any]:
@@ -357,8 +357,8 @@ def _grids(kernel: Kernel, fusion: Fusion) -> Iterator[Grid]:
         tensor = fusion.tensors[buffer.name]
         yield Grid(name=buffer.name, role=buffer.role.value, shape=tensor.shape, cells=_cells(tensor))
     allocated = (s.buffer for phase in kernel.phases for s in walk(phase.body) if hasattr(s, "buffer"))
-    own = (buffer for buffer in allocated if buffer.role in {Role.SCRATCH, Role.SHARED})
-    for buffer in dict.fromkeys((*kernel.workspace, *own)):
+    block_buffers = (buffer for buffer in allocated if buffer.role in {Role.SCRATCH, Role.SHARED})
+    for buffer in dict.fromkeys((*kernel.workspace, *block_buffers)):
         yield Grid(
             name=buffer.name, role=buffer.role.value, shape=(buffer.size,), cells=tuple(range(buffer.size)),
         )

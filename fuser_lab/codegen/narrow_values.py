@@ -78,7 +78,7 @@ def narrow_values(body: tuple[Statement, ...], paired: frozenset[DataType]) -> N
 
 def _placed(body: tuple[Statement, ...], first: int) -> tuple[list[_Placed], int]:
     """Return the statements of a block with their positions, and the position after it."""
-    found: list[_Placed] = []
+    placements: list[_Placed] = []
     starts: list[tuple[int, Statement]] = []
     for statement in body:
         starts.append((first, statement))
@@ -86,9 +86,9 @@ def _placed(body: tuple[Statement, ...], first: int) -> tuple[list[_Placed], int
         blocks = {Loop: ("body",), If: ("then", "otherwise")}.get(type(statement), ())
         for block in blocks:
             inner, first = _placed(getattr(statement, block), first)
-            found += inner
-    found += [_Placed(place=place, end=first, statement=statement) for place, statement in starts]
-    return found, first
+            placements += inner
+    placements += [_Placed(place=place, end=first, statement=statement) for place, statement in starts]
+    return placements, first
 
 
 def _sets(statement: Statement) -> str | None:

@@ -91,10 +91,10 @@ class NestLowering:
         """Return the results that a pass stores and a later one reads, because computing them again reads more."""
         if not self._nest.reduced:
             return ()
-        kept = {saved.tensor for saved in self._saved}
+        saved_tensors = {saved.tensor for saved in self._saved}
         return tuple(
             tv for tv in self._nest.full
-            if self._levels.get(tv, 0) < self._passes - 1 and tv not in kept and self._is_stored(tv)
+            if self._levels.get(tv, 0) < self._passes - 1 and tv not in saved_tensors and self._is_stored(tv)
             and not tv.dtype.is_float8
             and (self._facts.steps(tv) or {}).get(self._nest.reduced[-1].name) == 1
             and reads_several(self._facts, tv)
@@ -199,11 +199,11 @@ class NestLowering:
 
     def _point(
         self, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
-        kept: Sequence[tuple[TensorView, Buffer]], slot: Term,
+        row_buffers: Sequence[tuple[TensorView, Buffer]], slot: Term,
     ) -> None:
         """Write the body for one element of a row."""
         values, nest = self._values, self._nest
-        for tensor, buffer in kept:
+        for tensor, buffer in row_buffers:
             value = values.value(tensor, nest.at(tensor, places))
             values.emit(Store(buffer=buffer, position=slot, value=value, origin=_origin(self._fusion, tensor)))
         for fold in folds:
@@ -341,8 +341,8 @@ class NestLowering:
     def _update(self, fold: Fold, value: Term, *, replacing: bool = False) -> None:
         """Emit ``running = running fn value``, or ``running = value`` if ``replacing``."""
         running = fold.running
-        given = cast(value, running.dtype)
-        term = given if replacing else Apply(running.dtype, fold.fn, (running, given))
+        operand = cast(value, running.dtype)
+        term = operand if replacing else Apply(running.dtype, fold.fn, (running, operand))
         if isinstance(running, Load):
             self._values.emit(
                 Store(buffer=running.buffer, position=running.position, value=term, origin=fold.expr.name),

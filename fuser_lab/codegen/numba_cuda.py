@@ -160,14 +160,14 @@ def _name_of_lane(phase: Phase) -> str:
 def _awaited(phase: Phase) -> dict[str, tuple[int, int]]:
     """Return the data that each block of a cluster waits for, numbered, with bytes: reduction results and buffers."""
     warps = phase.launch.threads[0] // WARP * phase.launch.cluster
-    found: dict[str, int] = {}
+    sent_bytes: dict[str, int] = {}
     for statement in walk(phase.body):
         match statement:
             case Reduce(name=name, scope=Scope.CLUSTER, value=value):
-                found[name] = warps * max(value.dtype.compute.itemsize, _LEAST_SENT)
+                sent_bytes[name] = warps * max(value.dtype.compute.itemsize, _LEAST_SENT)
             case Await(buffer=buffer):
-                found[buffer.name] = buffer.nbytes
-    return {name: (number, nbytes) for number, (name, nbytes) in enumerate(found.items())}
+                sent_bytes[buffer.name] = buffer.nbytes
+    return {name: (number, nbytes) for number, (name, nbytes) in enumerate(sent_bytes.items())}
 
 
 def _memory(phase: Phase) -> str:
@@ -214,9 +214,9 @@ class CudaEmitter(Emitter):
         if "libdevice." in body:
             names.setdefault(origins.libdevice, set()).add("libdevice")
         lines += [f"from {module} import {', '.join(sorted(names[module]))}" for module in names if names[module]]
-        found = used_names(body, _INTRINSICS)
-        if found:
-            lines += ["", f"from {origins.functions} import {', '.join(sorted(found))}"]
+        functions = used_names(body, _INTRINSICS)
+        if functions:
+            lines += ["", f"from {origins.functions} import {', '.join(sorted(functions))}"]
         return lines
 
     def decorator(self, phase: Phase) -> None:
@@ -406,14 +406,14 @@ class CudaEmitter(Emitter):
         if self._around:
             msg = f"{name} is reduced over a cluster inside a loop, whose iterations would overwrite its memory."
             raise CodegenError(msg)
-        total, kept = warps * self._cluster, DataType.Int32 if dtype is DataType.Bool else dtype
-        self._line(f"{shared} = cuda.shared.array({total}, {TYPE_NAMES[kept]})", origin)
+        total, sent_dtype = warps * self._cluster, DataType.Int32 if dtype is DataType.Bool else dtype
+        self._line(f"{shared} = cuda.shared.array({total}, {TYPE_NAMES[sent_dtype]})", origin)
         self._line(f"if {self._lane} % {WARP} < {self._cluster}:", origin)
         with self._indented():
             place = f"cluster_rank() * {warps} + {self._lane} // {WARP}"
-            self._sent_to(name, (shared, TYPE_NAMES[kept]), place, name, f"{self._lane} % {WARP}", origin)
+            self._sent_to(name, (shared, TYPE_NAMES[sent_dtype]), place, name, f"{self._lane} % {WARP}", origin)
         self._wait_for(name, origin)
-        ending = "" if kept is dtype else " != 0"
+        ending = "" if sent_dtype is dtype else " != 0"
         if total < WARP and total & (total - 1) == 0:
             self._line(f"{name} = {shared}[{self._lane} % {total}]{ending}", origin)
             self._shuffled(statement, total, FULL_MASK)
@@ -439,8 +439,8 @@ class CudaEmitter(Emitter):
         dtype, name = value.dtype, value.name
         carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
         is_wide = carried.itemsize // (2 if dtype.is_complex else 1) == WIDE
-        own = is_wide and not _IMPORTS[self.compiler].wide_shuffles
-        shuffle = f"wide_{call}" if own else f"cuda.{call}"
+        needs_wide = is_wide and not _IMPORTS[self.compiler].wide_shuffles
+        shuffle = f"wide_{call}" if needs_wide else f"cuda.{call}"
         if dtype.is_complex:
             parts = (shuffle.format(f"{name}.{part}") for part in ("real", "imag"))
             return f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
@@ -459,8 +459,8 @@ class CudaEmitter(Emitter):
             msg = f"a scan has {totals} totals of warps and parts; one warp can combine at most {WARP}."
             raise CodegenError(msg)
         part, place = Var(DataType.Index, f"{name}_part"), Var(DataType.Index, f"{name}_at")
-        own, start = f"{name}_own", Var(dtype, f"{name}_start")
-        mine, lane = Var(dtype, f"{own}[{part.name}]"), f"{name}_lane"
+        array, start = f"{name}_own", Var(dtype, f"{name}_start")
+        mine, lane = Var(dtype, f"{array}[{part.name}]"), f"{name}_lane"
 
         def element(at: Term) -> Load:
             return Load(dtype, statement.buffer, part * each + at)
@@ -484,7 +484,7 @@ class CudaEmitter(Emitter):
             # As in a reduction, the mask has only the lanes of this row.
             mask = f"{name}_lanes"
             self._line(f"{mask} = {(1 << lanes) - 1:#x} << (cuda.threadIdx.y * {lanes} % {WARP})", origin)
-        self._line(f"{own} = cuda.local.array({statement.parts}, {TYPE_NAMES[dtype]})", origin)
+        self._line(f"{array} = cuda.local.array({statement.parts}, {TYPE_NAMES[dtype]})", origin)
         self._line(f"for {part.name} in range({statement.parts}):", origin)
         with self._indented():
             if each > 1:

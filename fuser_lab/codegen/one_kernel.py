@@ -112,11 +112,11 @@ def without_rules(*rules: str) -> tuple[Scheduler, ...]:
     InputError
         If no rule is given, or every kernel needs one of them.
     """
-    known = {code.value: code for code in LIFTABLE}
-    wrong = next((rule for rule in rules if rule not in known), None)
+    codes = {code.value: code for code in LIFTABLE}
+    wrong = next((rule for rule in rules if rule not in codes), None)
     if wrong is not None or not rules:
         said = "no rule is given" if wrong is None else f"the rule {shown(wrong)} cannot be lifted"
-        msg = f"without_rules: {said}; choose from {', '.join(sorted(known))}."
+        msg = f"without_rules: {said}; choose from {', '.join(sorted(codes))}."
         raise InputError(msg)
     return with_lifted(*(code for code in LIFTABLE if code.value in rules))
 

@@ -63,15 +63,15 @@ def rows_kept(facts: NestFacts, *, values: bool, early: bool = False) -> tuple[S
     them.
     """
     expensive = choose_saved(facts) if values else ()
-    found: dict[TensorView, list[int]] = {}
+    pass_numbers: dict[TensorView, list[int]] = {}
     for number in range(facts.passes):
         for tensor in inputs_needed(facts, number, expensive):
-            found.setdefault(tensor, []).append(number)
+            pass_numbers.setdefault(tensor, []).append(number)
     rows = {axis.name for axis in facts.nest.kept}
     inputs = []
-    for tensor, numbers in found.items():
-        own = not rows or rows & set().union(*(variables(i) for i in facts.nest.index[tensor]))
-        if early or (own and len(numbers) > 1):
+    for tensor, numbers in pass_numbers.items():
+        varies = not rows or rows & set().union(*(variables(i) for i in facts.nest.index[tensor]))
+        if early or (varies and len(numbers) > 1):
             inputs.append(Saved(tensor=tensor, written=0 if early else numbers[0]))
     return (*inputs, *expensive)
 
@@ -82,10 +82,10 @@ def inputs_needed(facts: NestFacts, number: int, saved: Sequence[Saved]) -> tupl
     written = [s.tensor for s in saved if s.written == number and s.tensor in facts.fusion.producers]
     needed = _needed(facts, number, earlier, written)
     reduced = {axis.name for axis in facts.nest.reduced}
-    kept = {s.tensor for s in earlier}
+    saved_tensors = {s.tensor for s in earlier}
     return tuple(
         tv for tv in sorted(needed, key=lambda tv: tv.name)
-        if tv not in facts.fusion.producers and tv not in kept
+        if tv not in facts.fusion.producers and tv not in saved_tensors
         and reduced & set().union(*(variables(i) for i in facts.nest.index[tv]))
     )
 
@@ -102,14 +102,14 @@ def shared_along(facts: NestFacts, axes: Sequence[Axis]) -> tuple[TensorView, ..
     def along(tensor: TensorView) -> set[str]:
         return set().union(*(variables(i) for i in facts.nest.index.get(tensor, ())))
 
-    found = [
+    tensors = [
         tv for tv in sorted(needed, key=lambda tv: tv.name)
         if along(tv) & other and not along(tv) & same and any(
             out in needed and along(out) & same
             for user in facts.fusion.users.get(tv, ()) for out in user.tensor_outputs
         )
     ]
-    return tuple(sorted(found, key=lambda tv: tv not in facts.fusion.producers))
+    return tuple(sorted(tensors, key=lambda tv: tv not in facts.fusion.producers))
 
 
 def constant_along(facts: NestFacts, number: int) -> tuple[TensorView, ...]:
@@ -187,14 +187,14 @@ def _terms(facts: NestFacts, roots: Sequence[TensorView]) -> Iterator[Term]:
 
 
 def _asked_for(
-    facts: NestFacts, values: Values, roots: Sequence[TensorView], known: Sequence[Saved] = (),
+    facts: NestFacts, values: Values, roots: Sequence[TensorView], earlier: Sequence[Saved] = (),
 ) -> Iterator[Statement]:
     """Request roots at a point of the nest, given reduction results and kept values; return the emitted values."""
     nest = facts.nest
     with values.block(facts.ranges(), pinned=True) as scope:
         for expr in (*nest.reductions, *nest.scans):
             values.know(expr.out, nest.index[expr.out], Var(expr.out.dtype, f"{expr.out.name}_result"))
-        for saved in known:
+        for saved in earlier:
             values.know(saved.tensor, nest.index[saved.tensor], Var(saved.tensor.dtype, f"{saved.tensor.name}_kept"))
         for tensor in roots:
             values.value(tensor, nest.index[tensor])
@@ -202,19 +202,19 @@ def _asked_for(
 
 
 def _needed(
-    facts: NestFacts, number: int, known: Sequence[Saved] = (), written: Sequence[TensorView] = (),
+    facts: NestFacts, number: int, earlier: Sequence[Saved] = (), written: Sequence[TensorView] = (),
 ) -> frozenset[TensorView]:
-    key = number, tuple(known), tuple(written)
+    key = number, tuple(earlier), tuple(written)
     if key not in facts.needs:
-        facts.needs[key] = _found_needed(facts, number, known, written)
+        facts.needs[key] = _found_needed(facts, number, earlier, written)
     return facts.needs[key]
 
 
 def _found_needed(
-    facts: NestFacts, number: int, known: Sequence[Saved], written: Sequence[TensorView],
+    facts: NestFacts, number: int, earlier: Sequence[Saved], written: Sequence[TensorView],
 ) -> frozenset[TensorView]:
     values = _Asked(facts.fusion, facts.buffers, facts.layouts)
-    _asked_for(facts, values, [*_roots(facts, number), *written], known)
+    _asked_for(facts, values, [*_roots(facts, number), *written], earlier)
     tensors, index = facts.fusion.tensors, facts.nest.index
     return frozenset(
         tensors[name] for name, at in values.asked
@@ -222,11 +222,11 @@ def _found_needed(
     )
 
 
-def _is_expensive(facts: NestFacts, tensor: TensorView, known: dict[TensorView, bool]) -> bool:
-    """Whether a value is expensive to recompute; ``known`` caches the results."""
+def _is_expensive(facts: NestFacts, tensor: TensorView, cache: dict[TensorView, bool]) -> bool:
+    """Whether a value is expensive to recompute; ``cache`` keeps the results."""
     # A value computed element by element from an expensive value is expensive as well.
-    known[tensor] = any(map(known.get, _computed_of(facts.fusion, tensor))) or _costly(facts, tensor)
-    return known[tensor]
+    cache[tensor] = any(map(cache.get, _computed_of(facts.fusion, tensor))) or _costly(facts, tensor)
+    return cache[tensor]
 
 
 def _computed_of(fusion: Fusion, tensor: TensorView) -> Iterator[TensorView]:

@@ -141,11 +141,11 @@ def kernel_digest(request: KernelRequest) -> str:
 
 def _kept(request: KernelRequest) -> KeptChoice | None:
     """Return what is kept for the kernel, or why it is not used; None if nothing is."""
-    kept = request.kept
-    if kept is None or request.scheduler is None:
+    kept_results = request.kept
+    if kept_results is None or request.scheduler is None:
         return None
-    machine = kept.on(request.target, request.device)
-    results = [result for result in kept.of(request.fusion.program, request.scheduler) if result.machine == machine]
+    machine = kept_results.on(request.target, request.device)
+    results = [r for r in kept_results.of(request.fusion.program, request.scheduler) if r.machine == machine]
     return kept_choice(results, kernel_digest(request), request.shapes) if results else None
 
 

@@ -147,10 +147,10 @@ class Samples:
                 return Value(self._all(int(term.value.real)) if whole else None, 0)
             case Var():
                 return self._env.get(term.name, Value(None, self._inside))
-        known = self._seen.get(term)
-        if known is None:
-            known = self._seen[term] = self._loaded(term) if isinstance(term, Load) else self._applied(term)
-        return known
+        value = self._seen.get(term)
+        if value is None:
+            value = self._seen[term] = self._loaded(term) if isinstance(term, Load) else self._applied(term)
+        return value
 
     def _loaded(self, load: Load) -> Value:
         place = self._access(load.buffer, load.position, 1, 1, stored=False)

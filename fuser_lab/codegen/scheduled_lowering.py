@@ -158,7 +158,7 @@ class _Lowering:
 
     def _is_specialized(self) -> bool:
         """Whether the schedule asks for all sizes as constants."""
-        said = [one.arg("sizes") for one in self._scheduled.transforms if one.kind == "specialize"]
+        said = [transform.arg("sizes") for transform in self._scheduled.transforms if transform.kind == "specialize"]
         return bool(said and said[-1])
 
     # Checks
@@ -180,8 +180,8 @@ class _Lowering:
     def _check_ops(self) -> None:
         for expr in self._fusion.tensor_exprs:
             op = OPS[expr.op.name]
-            known = op.scalar is not None or op.element is not None or op.combine is not None
-            if not known or len(expr.tensor_outputs) > 1:
+            is_supported = op.scalar is not None or op.element is not None or op.combine is not None
+            if not is_supported or len(expr.tensor_outputs) > 1:
                 msg = (
                     f"{op.name} ({expr.name}) cannot be scheduled by hand: it has several results, or no "
                     "rule for one element."
@@ -223,10 +223,10 @@ class _Lowering:
                 continue
             held = self._memory.held(name)
             around = self._loops.around(name, held)
-            kept = [i for i in range(held, len(tensor.loop)) if not tensor.loop[i].is_reduction]
+            kept_positions = [i for i in range(held, len(tensor.loop)) if not tensor.loop[i].is_reduction]
             for part in ("begin", "update", "end"):
-                own = tuple(self._own(name, kept, part))
-                whole = path if part == "update" else (*around, *own)
+                part_loops = tuple(self._own(name, kept_positions, part))
+                whole = path if part == "update" else (*around, *part_loops)
                 items.append(Item(expr=expr, part=part, path=whole, order=len(items)))
         return items
 
@@ -244,10 +244,10 @@ class _Lowering:
         """Yield the loops that a part of a reduction runs over separately."""
         for position in positions:
             slot = self._loops.class_of((name, position))
-            own = (*slot, part)
+            part_slot = (*slot, part)
             if slot in self._counts and self._counts[slot] > 1:
-                self._counts[own] = self._counts[slot]
-                yield own
+                self._counts[part_slot] = self._counts[slot]
+                yield part_slot
 
     def _body(self, items: Sequence[Item], depth: int) -> tuple[Statement, ...]:
         """Return the statements of items inside the same ``depth`` loops, with barriers around shared memory."""
@@ -278,14 +278,14 @@ class _Lowering:
     def _loop(self, key: object, items: Sequence[Item], depth: int) -> Loop | If:
         count = self._counts[key]
         kind = self._loops.parallel.get(key) if isinstance(key, tuple) and len(key) == 2 else None
-        own = kind if kind in _WITHIN else ParallelType.serial
-        name = self._fresh("v" if own is ParallelType.vectorize else "i")
+        loop_kind = kind if kind in _WITHIN else ParallelType.serial
+        name = self._fresh("v" if loop_kind is ParallelType.vectorize else "i")
         self._ranges[name] = (0, max(count - 1, 0))
         self._vars[key] = index_of(name) if count > 1 else ZERO
         body = self._body(items, depth + 1)
         del self._vars[key]
-        loop = Loop(var=name, start=index(0), stop=index(count), parallel=own, body=body)
-        if own is ParallelType.vectorize and len(body) == 1 and isinstance(body[0], If):
+        loop = Loop(var=name, start=index(0), stop=index(count), parallel=loop_kind, body=body)
+        if loop_kind is ParallelType.vectorize and len(body) == 1 and isinstance(body[0], If):
             outside = self._without(body[0].condition, name, count)
             if outside is not None:
                 return If(condition=outside, then=(replace(loop, body=body[0].then),))
@@ -323,13 +323,13 @@ class _Lowering:
 
     def _terms(self, name: str, part: str = "all") -> list[Term]:
         """Return the terms of a tensor's loops at one of its statements, with 0 for loops that are absent."""
-        found: list[Term] = []
+        terms: list[Term] = []
         tensor = self._scheduled.tensors[name]
         for position in range(len(tensor.loop)):
             slot = self._loops.class_of((name, position))
-            found.append(self._vars.get((*slot, part), self._vars.get(slot, ZERO)))
+            terms.append(self._vars.get((*slot, part), self._vars.get(slot, ZERO)))
         single = self._loops.single(name)
-        return [ZERO if position in single else term for position, term in enumerate(found)]
+        return [ZERO if position in single else term for position, term in enumerate(terms)]
 
     def _statement(self, item: Item) -> list[Statement]:
         expr, name = item.expr, item.expr.out.name
@@ -339,20 +339,20 @@ class _Lowering:
         if item.part == "end":
             return self._end(expr, at)
         ranges = self._ranges
-        known = self._loops.logical(name, at, ranges)
+        indices = self._loops.logical(name, at, ranges)
         conditions = [*self._loops.conditions(name, at, ranges), *self._within(name)]
         note = call_text(expr)
         if item.part == "update":
             source = expr.tensor_inputs[0]
-            value = self._read(source, operand_of(expr, expr.out, source, known), expr, at)
+            value = self._read(source, operand_of(expr, expr.out, source, indices), expr, at)
             combine = _combine(expr)
             place = self._memory.place(name, at)
             dtype = expr.out.dtype.compute
             total = Apply(dtype, combine.fn, (place, cast(value, dtype)))
             return [self._guarded(conditions, written(place, total, expr, note, update=True))]
-        value = self._value(expr, known, at)
+        value = self._value(expr, indices, at)
         if self._scheduled.tensors[name].memory is GLOBAL:
-            index_ = [known[axis.id] for axis in expr.out.domain.axes]
+            index_ = [indices[axis.id] for axis in expr.out.domain.axes]
             conditions += [*self._alone(name), *self._first(name)]
             return [self._guarded(conditions, self._stored(expr, index_, value, note))]
         if self._scheduled.tensors[name].memory is MemoryType.shared:
@@ -381,16 +381,16 @@ class _Lowering:
                 statements.append(written(total, result, expr, "", update=True))
             return statements
         ranges = self._ranges
-        known = self._loops.logical(name, at, ranges)
+        indices = self._loops.logical(name, at, ranges)
         reduced = {axis.id for axis in tensor.tensor.domain.logical if axis.is_reduction}
-        inner = {t.name for i in reduced for t in known[i].walk() if isinstance(t, Var)} if reduced else set()
-        kept = {t.name for axis in tensor.tensor.domain.axes for t in known[axis.id].walk() if isinstance(t, Var)}
+        inner = {t.name for i in reduced for t in indices[i].walk() if isinstance(t, Var)} if reduced else set()
+        outer = {t.name for axis in tensor.tensor.domain.axes for t in indices[axis.id].walk() if isinstance(t, Var)}
         conditions = [
-            c for c in self._loops.conditions(name, at, ranges) if not (variables(c) & (inner - kept))
+            c for c in self._loops.conditions(name, at, ranges) if not (variables(c) & (inner - outer))
         ]
         conditions += [*self._within(name, kept_only=True), *self._alone(name)]
         if tensor.memory is GLOBAL:
-            store = self._stored(expr, [known[axis.id] for axis in expr.out.domain.axes], result, "")
+            store = self._stored(expr, [indices[axis.id] for axis in expr.out.domain.axes], result, "")
         else:
             buffer, position = self._memory.shared(name, at)
             store = Store(buffer=buffer, position=position, value=result, origin=expr.name)
@@ -412,39 +412,39 @@ class _Lowering:
         """Return the condition that the thread and block have an iteration of the tensor's loops."""
         tensor = self._scheduled.tensors[name]
         single = self._loops.single(name)
-        found = []
+        conditions = []
         for position, axis in enumerate(tensor.loop):
             kind = self._loops.kind((name, position))
             if not (kind.is_block or kind.is_thread) or (kept_only and axis.is_reduction) or position in single:
                 continue
             size = self._loops.extent((name, position))
             if size < self._sizes[kind]:
-                found.append(apply("lt", index_of(_NAMES[kind]), size))
-        return found
+                conditions.append(apply("lt", index_of(_NAMES[kind]), size))
+        return conditions
 
     def _alone(self, name: str) -> list[Term]:
         """Return the condition that this thread is the first of those with the same value of a tensor."""
         tensor = self._scheduled.tensors[name]
         single = self._loops.single(name)
-        own = {
+        tensor_kinds = {
             self._loops.kind((name, position)) for position, axis in enumerate(tensor.loop)
             if not axis.is_reduction and position not in single
         }
         kinds = _THREADS if tensor.memory is MemoryType.shared else (*_BLOCKS, *_THREADS)
         return [
             apply("eq", index_of(_NAMES[kind]), 0)
-            for kind in kinds if self._sizes.get(kind, 1) > 1 and kind not in own
+            for kind in kinds if self._sizes.get(kind, 1) > 1 and kind not in tensor_kinds
         ]
 
     def _first(self, name: str) -> list[Term]:
         """Return the condition that this is the first of the iterations in which a thread has an equal element."""
-        found = []
+        conditions = []
         for position in sorted(self._loops.single(name)):
             kind = self._loops.kind((name, position))
             term = self._vars.get(self._loops.class_of((name, position)), ZERO)
             if term != ZERO and not (kind.is_block or kind.is_thread):
-                found.append(apply("eq", term, 0))
-        return found
+                conditions.append(apply("eq", term, 0))
+        return conditions
 
     def _guarded(self, conditions: Sequence[Term], statement: Statement) -> Statement:
         condition: Term = _TRUE
@@ -460,10 +460,10 @@ class _Lowering:
 
     # Values
 
-    def _value(self, expr: Expr, known: Mapping[int, Term], at: Sequence[Term]) -> Term:
+    def _value(self, expr: Expr, indices: Mapping[int, Term], at: Sequence[Term]) -> Term:
         """Return one element of the result of an expression."""
         out = expr.out
-        at_axes = tuple(known[axis.id] for axis in out.domain.axes)
+        at_axes = tuple(indices[axis.id] for axis in out.domain.axes)
         if OPS[expr.op.name].scalar is not None:
             operands = []
             for value in expr.inputs:
@@ -517,9 +517,9 @@ class _Lowering:
         terms = self._check_reader(tensor, place, reader, at)
         if self._scheduled.tensors[name].memory is MemoryType.shared:
             return Load(tensor.dtype, *self._memory.shared(name, terms))
-        found = self._memory.place(name, terms)
+        location = self._memory.place(name, terms)
         # A running value has the compute type; a read value has the tensor's dtype.
-        return Var(tensor.dtype, found.name) if isinstance(found, Var) else found
+        return Var(tensor.dtype, location.name) if isinstance(location, Var) else location
 
     def _check_reader(
         self, tensor: TensorView, place: Sequence[Term], reader: Expr, at: Sequence[Term],
@@ -529,7 +529,7 @@ class _Lowering:
         scheduled = self._scheduled.tensors[name]
         single = self._loops.single(name)
         index_ = {axis.id: term for axis, term in zip(tensor.domain.axes, place, strict=True)}
-        own: dict[int, Term] | None = None
+        indices: dict[int, Term] | None = None
         terms: list[Term] = []
         for position, axis in enumerate(scheduled.loop):
             if axis.is_reduction or position in single:
@@ -539,11 +539,11 @@ class _Lowering:
             if theirs is not None:
                 terms.append(at[theirs])
             else:
-                if own is None:
-                    own = {} if name in self._loops.followed else self._loops.forward(name, index_, self._ranges)
-                if axis.id not in own:
+                if indices is None:
+                    indices = {} if name in self._loops.followed else self._loops.forward(name, index_, self._ranges)
+                if axis.id not in indices:
                     self._refuse(name, position, reader, "which has no such loop")
-                terms.append(own[axis.id])
+                terms.append(indices[axis.id])
             self._check_holder(name, position, terms[-1], reader)
         return terms
 
@@ -693,21 +693,21 @@ def _updating(body: tuple[Statement, ...], begun: frozenset[str]) -> tuple[State
 
 
 def _used(body: tuple[Statement, ...]) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for statement in walk(body):
         if isinstance(statement, Store | VectorLoad | VectorStore):
-            found.add(statement.buffer.name)
+            names.add(statement.buffer.name)
         for root in terms_of(statement):
-            found |= {t.buffer.name for t in root.walk() if isinstance(t, Load)}
-    return found
+            names |= {t.buffer.name for t in root.walk() if isinstance(t, Load)}
+    return names
 
 
 def _scalars(body: tuple[Statement, ...]) -> tuple[Var, ...]:
     defined = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
-    found: dict[Var, None] = {}
+    scalars: dict[Var, None] = {}
     for statement in walk(body):
         for root in terms_of(statement):
             for term in root.walk():
                 if isinstance(term, Var) and term.dtype is not DataType.Index and term.name not in defined:
-                    found[term] = None
-    return tuple(found)
+                    scalars[term] = None
+    return tuple(scalars)

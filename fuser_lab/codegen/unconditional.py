@@ -30,20 +30,20 @@ Block = tuple[Statement, ...]
 
 def made_of_data(body: Block) -> frozenset[str]:
     """Return the names of index variables whose values are loaded, or computed from loaded values."""
-    found: set[str] = set()
+    names: set[str] = set()
     for statement in walk(body):
         if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
             parts = list(statement.value.walk())
             loaded = any(isinstance(t, Load) or (isinstance(t, Var) and t.dtype is not DataType.Index) for t in parts)
-            if loaded or any(isinstance(t, Var) and t.name in found for t in parts):
-                found.add(statement.name)
-    return frozenset(found)
+            if loaded or any(isinstance(t, Var) and t.name in names for t in parts):
+                names.add(statement.name)
+    return frozenset(names)
 
 
 def depends_on(condition: Term, names: Iterable[str]) -> bool:
     """Whether a condition depends on some variables."""
-    wanted = set(names)
-    return any(isinstance(term, Var) and term.name in wanted for term in condition.walk())
+    name_set = set(names)
+    return any(isinstance(term, Var) and term.name in name_set for term in condition.walk())
 
 
 def unconditional(body: Block) -> Block:

@@ -128,16 +128,16 @@ class Values:
     @contextmanager
     def guard(self, condition: Term) -> "Iterator[None]":
         """Open an If and append it unless it is empty; a condition that always holds is dropped."""
-        known = simplify(condition, self.scope.ranges)
-        if isinstance(known, Const) and known.value:
+        simple = simplify(condition, self.scope.ranges)
+        if isinstance(simple, Const) and simple.value:
             yield
             return
         outer = self.scope
         with self.block({}, pinned=True) as inner:
-            inner.ranges = fixed(narrowed(known, outer.ranges, holds=True))
+            inner.ranges = fixed(narrowed(simple, outer.ranges, holds=True))
             yield
         if inner.body:
-            self.emit(If(condition=known, then=tuple(inner.body)))
+            self.emit(If(condition=simple, then=tuple(inner.body)))
 
     @contextmanager
     def moved(self, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout]) -> "Iterator[None]":
@@ -166,9 +166,9 @@ class Values:
         A value is emitted in the outermost block that defines the variables of its index. In a block over a single
         position the index has no variables, but values that depend on these names must stay inside it.
         """
-        wanted = set(names)
+        pinned = set(names)
         for scope in self.scope.outward():
-            if wanted & scope.names:
+            if pinned & scope.names:
                 scope.pinned = True
 
     def let(self, base: str, value: Term, *, origin: str | None = None, note: str = "", update: bool = False) -> Var:
@@ -190,13 +190,13 @@ class Values:
 
     def _known(self, key: Key) -> Term | None:
         """Return the term of an element known from outside; None if there is none, or its variables do not exist."""
-        known = self.given.get(key)
-        if known is None:
+        element = self.given.get(key)
+        if element is None:
             return None
-        scope = known.scope
+        scope = element.scope
         while scope.inlined and scope.parent is not None:
             scope = scope.parent
-        return known.term if any(scope is other for other in self.scope.outward()) else None
+        return element.term if any(scope is other for other in self.scope.outward()) else None
 
     def _computed_from(self, tensor: TensorView) -> frozenset[str]:
         """Return the names of the tensors that are computed from elements of a tensor, and its own."""
@@ -221,9 +221,9 @@ class Values:
             if key in scope.values:
                 return scope.values[key]
         expr = self._fusion.producers.get(tensor)
-        known = self._known(key)
-        if known is not None:
-            result = self._named(tensor, at, known, expr, "")
+        given_term = self._known(key)
+        if given_term is not None:
+            result = self._named(tensor, at, given_term, expr, "")
         elif expr is None:
             result = self._input(tensor, at)
         elif expr.kind is OpKind.REDUCTION:
@@ -368,8 +368,8 @@ class Values:
         """Return a term in which data-dependent positions are index variables, so that conditions can guard them."""
         match term:
             case Apply(DataType.Index, "cast", (Read() | ReadScalar() as source,)):
-                known = counted(source, self._fusion.producers) if isinstance(source, Read) else None
-                return self._position(source, expr) if known is None else simplify(known, self.scope.ranges)
+                position = counted(source, self._fusion.producers) if isinstance(source, Read) else None
+                return self._position(source, expr) if position is None else simplify(position, self.scope.ranges)
             case Apply(dtype, fn, args):
                 return simplify(Apply(dtype, fn, tuple(self._placed(a, expr) for a in args)), self.scope.ranges)
             case Read(dtype, tensor, index):

@@ -192,8 +192,8 @@ class _Vectorizer:
 
     def _load_windows(self, statements: Block, around: "_Around", moves: _Moves) -> None:
         """Load the windows of a block before its loop."""
-        found = windows_of(statements, around.count, self._loops(around))
-        for window in (window for windows in found.values() for window in windows):
+        window_groups = windows_of(statements, around.count, self._loops(around))
+        for window in (window for windows in window_groups.values() for window in windows):
             words, slot = self._words(window.buffer, window.count)
             for piece in window.pieces:
                 position = simplify(window.base + piece.low, {})
@@ -205,7 +205,7 @@ class _Vectorizer:
                     slot=simplify(slot + (piece.low - window.low), {}), count=piece.count, width=piece.width,
                 ))
             moves.rooms[window] = words, slot
-        moves.windows |= found
+        moves.windows |= window_groups
 
     def _windowed(self, statement: Statement, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Statement:
         """Return a statement that may not run for all elements, and reads windows where it does."""
@@ -408,31 +408,31 @@ def _chosen(condition: Term, then: Block, otherwise: Block) -> Statement:
 def _loads_ahead(body: Block) -> Block:
     """Return a block's vector loads with the conditions and variables they need; () if other statements occur."""
     needed: set[str] = set()
-    kept = _sliced(body, needed)
-    given = {s.name for s in walk(kept) if isinstance(s, Let)}
+    loads = _sliced(body, needed)
+    assigned = {s.name for s in walk(loads) if isinstance(s, Let)}
     made = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
     written = {s.buffer for s in walk(body) if isinstance(s, Store | VectorStore)}
-    early = any(isinstance(s, VectorLoad) and s.buffer in written for s in walk(kept))
-    return () if early or needed & made - given else kept
+    early = any(isinstance(s, VectorLoad) and s.buffer in written for s in walk(loads))
+    return () if early or needed & made - assigned else loads
 
 
 def _sliced(body: Block, needed: set[str]) -> Block:
-    kept: list[Statement] = []
+    statements: list[Statement] = []
     for statement in reversed(body):
         match statement:
             case VectorLoad() if statement.buffer.role in _OUTSIDE:
-                kept.append(statement)
+                statements.append(statement)
             case Let(name=name) if name in needed:
-                kept.append(statement)
+                statements.append(statement)
             case If(condition=condition, then=then, otherwise=otherwise):
                 branches = _sliced(then, needed), _sliced(otherwise, needed)
                 if not any(branches):
                     continue
-                kept.append(_chosen(condition, *branches))
+                statements.append(_chosen(condition, *branches))
             case _:
                 continue
-        needed |= {t.name for root in terms_of(kept[-1]) for t in root.walk() if isinstance(t, Var)}
-    return tuple(reversed(kept))
+        needed |= {t.name for root in terms_of(statements[-1]) for t in root.walk() if isinstance(t, Var)}
+    return tuple(reversed(statements))
 
 
 def _without(body: Block) -> Block:
@@ -492,11 +492,11 @@ def _only_loads(statement: Statement) -> bool:
     if not isinstance(statement, Loop):
         return False
     inside = list(walk(statement.body))
-    given = {s.name for s in inside if isinstance(s, Let)}
+    assigned = {s.name for s in inside if isinstance(s, Let)}
     return any(isinstance(s, VectorLoad) for s in inside) and all(
         isinstance(s, If)
         or (isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT)
-        or (isinstance(s, Let) and _is_in_registers(s.value) and s.name in given)
+        or (isinstance(s, Let) and _is_in_registers(s.value) and s.name in assigned)
         for s in inside
     )
 
@@ -563,10 +563,10 @@ def best_width(trial: Callable[[int], Block], name: str) -> int:
     ``trial(size)`` returns the statements for one element, with the variable ``name`` as its position in a chunk of
     ``size``. Accesses are weighted by the bytes of their buffer, because a small buffer is in the cache.
     """
-    found = list(accesses(trial(1), name))
-    largest = max((_bytes(a.buffer) for a in found), default=0)
+    single = list(accesses(trial(1), name))
+    largest = max((_bytes(a.buffer) for a in single), default=0)
     # An access of the widest dtype fills one hardware access; small buffers may need two.
-    widest = max((a.buffer.dtype.itemsize for a in found if _bytes(a.buffer) * SMALL >= largest), default=ACCESS_BYTES)
+    widest = max((a.buffer.dtype.itemsize for a in single if _bytes(a.buffer) * SMALL >= largest), default=ACCESS_BYTES)
     best, least, size = 1, float("inf"), 1
     while size * widest <= ACCESS_BYTES:
         cost = _cost(trial(size), name, size)
@@ -581,7 +581,7 @@ def _cost(statements: Block, name: str, size: int) -> float:
     lets = frozenset(s.name for s in walk(statements) if isinstance(s, Let))
     loops = Loops(name=name, inside=lets, known={}, data=made_of_data(statements))
     windows = windows_of(statements, size, loops)
-    cost = float(sum(_bytes(window.buffer) * window.accesses for found in windows.values() for window in found))
+    cost = float(sum(_bytes(window.buffer) * window.accesses for group in windows.values() for window in group))
     for buffer, position, load in _found(statements):
         if load is not None and any(window_of(load, value, windows, loops) for value in range(size)):
             continue
