@@ -90,7 +90,7 @@ class CacheLines:
 
     def fetched(self, cache: float) -> dict[Buffer, Fetched]:
         """Return what comes from beyond a cache of a size that is empty at the beginning."""
-        return self._fetched(self._root, cache)
+        return self._fetched_lines(self._root, cache)
 
     def _one_round(self, rounds: Rounds) -> _Touched:
         """Return what one round of a loop touches."""
@@ -107,7 +107,7 @@ class CacheLines:
                     other = pieces.get(key)
                     if other is None or other.count * other.length < runs.count * runs.length:
                         pieces[key] = runs
-            touched = self._inside[id(rounds)] = _joined(pieces)
+            touched = self._inside[id(rounds)] = _join_runs(pieces)
         return touched
 
     def _all_rounds(self, rounds: Rounds) -> _Touched:
@@ -120,15 +120,15 @@ class CacheLines:
             }
         return touched
 
-    def _fetched(self, rounds: Rounds, cache: float) -> dict[Buffer, Fetched]:
+    def _fetched_lines(self, rounds: Rounds, cache: float) -> dict[Buffer, Fetched]:
         inside = self._one_round(rounds)
         whole = self._all_rounds(rounds) if rounds.depth else inside
         once = _by_buffer(whole)
-        if _crowded(whole) <= cache or (rounds.depth and _crowded(inside) <= cache):
+        if _occupied_bytes(whole) <= cache or (rounds.depth and _occupied_bytes(inside) <= cache):
             return once
         fetched: dict[Buffer, Fetched] = {}
         for inner in rounds.inner:
-            for buffer, moved in self._fetched(inner, cache).items():
+            for buffer, moved in self._fetched_lines(inner, cache).items():
                 fetched[buffer] = fetched.get(buffer, Fetched()) + moved.times(inner.times)
         for access in rounds.accesses:
             fetched[access.buffer] = fetched.get(access.buffer, Fetched()) + Fetched(LINE, 1.0).times(access.times)
@@ -137,7 +137,7 @@ class CacheLines:
         return {key: lines if lines.nbytes >= once[key].nbytes else once[key] for key, lines in each.items()}
 
 
-def _joined(touched: _Touched) -> _Touched:
+def _join_runs(touched: _Touched) -> _Touched:
     """Return runs that move alike, of which one begins where another ends, as one."""
     joined: dict[_Key, Runs] = {}
     last: dict[tuple[Buffer, tuple[tuple[int, Steps], ...]], _Key] = {}
@@ -165,7 +165,7 @@ def _by_buffer(touched: _Touched) -> dict[Buffer, Fetched]:
     }
 
 
-def _crowded(touched: _Touched) -> float:
+def _occupied_bytes(touched: _Touched) -> float:
     """Return the bytes that lines take in a cache, those included that they leave unused."""
     once = _by_buffer(touched)
     taken: dict[Buffer, list[float]] = {}

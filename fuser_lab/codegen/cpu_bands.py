@@ -82,7 +82,7 @@ class CpuBands(NestLowering):
         """Whether rows are traversed once by one loop, so that part of a band can be used as soon as it is read."""
         return self._passes == 1 and bool(self._nest.reductions) and not self._reduced_outer
 
-    def _banded(self, across: Sequence[TensorView], walking: Walking) -> Launch:
+    def _write_bands(self, across: Sequence[TensorView], walking: Walking) -> Launch:
         """Write rows in bands; ``walking`` opens the loops over a row."""
         depth, grain = self.space.depth, max(self.schedule.grain, _BAND)
         columns = min(blocks_up(depth), _PART)
@@ -91,15 +91,15 @@ class CpuBands(NestLowering):
                 rows = _WIDEST
                 while rows > grain and self.space.rows < CPU_FEW_UNITS * rows:
                     rows //= 2
-                band = self._opened(stack, across, rows, columns, columns)
+                band = self._open_band(stack, across, rows, columns, columns)
                 self._by_parts(band)
             else:
-                band = self._opened(stack, across, grain, columns, -(-depth // columns) * columns)
+                band = self._open_band(stack, across, grain, columns, -(-depth // columns) * columns)
                 self._by_rows(band, walking)
         self._row_of_band = None
         return Launch()
 
-    def _opened(
+    def _open_band(
         self, stack: ExitStack, across: Sequence[TensorView], rows: int, columns: int, length: int,
     ) -> _Band:
         """Open the loop over bands of rows, and allocate the memory of a band."""
@@ -205,7 +205,7 @@ class CpuBands(NestLowering):
     def _total_type(self, expr: Expr) -> DataType:
         """Return the dtype of a total: twice as wide as subtotals, if many of these are added up one after another."""
         dtype = super()._total_type(expr)
-        (fold,) = self._made_folds([expr])
+        (fold,) = self._folds_of([expr])
         return dtype.wider if fold.rounds and self.space.depth > self.schedule.partial else dtype
 
     def _sums(self, size: int, suffix: str, *, wide: bool = False) -> dict[Expr, Buffer]:
@@ -219,7 +219,7 @@ class CpuBands(NestLowering):
         return totals
 
     def _cells(self, sums: Mapping[Expr, Buffer], slot: Term) -> list[Fold]:
-        folds = self._made_folds(tuple(sums))
+        folds = self._folds_of(tuple(sums))
         for fold in folds:
             buffer = sums[fold.expr]
             fold.total = Load(buffer.dtype, buffer, slot)

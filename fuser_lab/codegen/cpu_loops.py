@@ -62,7 +62,7 @@ class CpuNest(CpuBands):
                 if not outer:
                     i: Term = self._loop(stack, "i", length, many)
                     self._stores(self._flat(run, i))
-                elif staged := self._staged(length):
+                elif staged := self._staged_tensors(length):
                     self._in_stages(stack, staged, count, length)
                 else:
                     i = self._loop(stack, "i", count, many)
@@ -80,7 +80,7 @@ class CpuNest(CpuBands):
                 self._stores({**places, **self._flat(run, j)})
         return Launch()
 
-    def _staged(self, length: int) -> tuple[TensorView, ...]:
+    def _staged_tensors(self, length: int) -> tuple[TensorView, ...]:
         """Return the values of short rows whose mathematical functions are computed for many rows, to fill vectors."""
         if length > SHORT_ROW:
             return ()
@@ -117,7 +117,7 @@ class CpuNest(CpuBands):
         """
         values, run = self._values, self._kept_run
         ranges = {**values.scope.ranges, "j": (0, max(length - 1, 0))}
-        statements = self._tried(places, ranges)
+        statements = self._trial_statements(places, ranges)
         limits = [0, *_changes(statements, ranges, length), length]
         sizes = _digits(statements, length) if len(limits) == 2 else ()
         if sizes:
@@ -135,7 +135,7 @@ class CpuNest(CpuBands):
             ) as j:
                 self._stores({**places, **self._flat(run, j)})
 
-    def _tried(self, places: Places, ranges: Ranges) -> tuple[Statement, ...]:
+    def _trial_statements(self, places: Places, ranges: Ranges) -> tuple[Statement, ...]:
         """Return the statements of one iteration of the innermost loop."""
         inside = {**places, **flattened(self._kept_run, index_var("j"), ranges)}
         return tuple(walk(self._facts.trial(inside, ranges)))
@@ -144,7 +144,7 @@ class CpuNest(CpuBands):
         values, count, grain = self._values, self.space.rows, self.schedule.grain
         many = self._outer
         if across := self._read_across():
-            return self._banded(across, self._walk)
+            return self._write_bands(across, self._walk)
         with ExitStack() as stack:
             if grain > 1:
                 group = self._loop(stack, "group", -(-count // grain), many)
@@ -161,7 +161,7 @@ class CpuNest(CpuBands):
                 buffers = self._allocate(self.space.depth)
             else:
                 row = index(0)
-                stack.enter_context(self._inlined({}, pinned=True))
+                stack.enter_context(self._inline({}, pinned=True))
                 buffers = self._allocate(self.space.depth)
             self._row(row, buffers, self._walk_parts if self._parts else self._walk)
         return Launch()
@@ -199,7 +199,7 @@ class CpuNest(CpuBands):
         """
         values, nest, grain, depth = self._values, self._nest, self.schedule.grain, self.space.depth
         start, stop = self._chunk(group, grain, self.space.rows, guarded=True)
-        start = self._named("first", start)
+        start = self._index_variable("first", start)
         most = max(grain, PARTIAL_ELEMENTS // depth)  # for any number of rows, so that kernels for others are the same
         totals, saved = self._sums(most, "rows", wide=True), self._allocate(most * depth)
         done: dict[Expr, Buffer] = {}
@@ -251,7 +251,7 @@ class CpuNest(CpuBands):
             slot = q * run
             if run <= self.schedule.partial < self.space.depth:
                 stack.enter_context(self._partials(folds))
-        r = self._blocked(stack, "r", index(0), index(run), run, run, folds, ParallelType.vectorize)
+        r = self._open_block(stack, "r", index(0), index(run), run, run, folds, ParallelType.vectorize)
         places.update(self._flat(self._reduced_run, r))
         return places, simplify(slot + r, self._values.scope.ranges)
 
@@ -264,7 +264,7 @@ class CpuNest(CpuBands):
         start, stop = index(0), index(outer)
         if any(fold.rounds for fold in folds) and outer > size:
             block = self._loop(stack, "q_block", -(-outer // size), ParallelType.serial)
-            start = self._named("low", simplify(block * size, values.scope.ranges))
+            start = self._index_variable("low", simplify(block * size, values.scope.ranges))
             stop = apply("min", start + size, index(outer))
         names = [values.fresh(f"{base_name(fold)}_lanes") for fold in folds]
         lanes = [
@@ -315,12 +315,12 @@ class CpuNest(CpuBands):
                         values.loop("q", stop, ParallelType.serial, start=start, largest=outer),
                     )
                     inner.enter_context(self._partials(folds))
-                    r = self._blocked(inner, "r", index(0), index(run), run, run, folds, ParallelType.vectorize)
+                    r = self._open_block(inner, "r", index(0), index(run), run, run, folds, ParallelType.vectorize)
                 else:
                     q = self._loop(inner, "q", outer, ParallelType.serial) if outer > 1 else index(0)
                     length = -(-run // split)
                     start, stop = self._chunk(part, length, run, count=split)
-                    r = self._blocked(inner, "r", start, stop, length, run, folds, ParallelType.vectorize)
+                    r = self._open_block(inner, "r", start, stop, length, run, folds, ParallelType.vectorize)
                 places.update(self._flat(self._reduced_outer, q))
                 places.update(self._flat(self._reduced_run, r))
                 self._point(places, folds, self._nest.full, (), index(0))
@@ -359,7 +359,7 @@ class CpuNest(CpuBands):
         with ExitStack() as stack:
             group = stack.enter_context(values.loop("group", -(-units // grain), many, pinned=True))
             length = -(-depth // split)
-            blocked = length > self.schedule.partial and any(f.rounds for f in self._made_folds(nest.reductions))
+            blocked = length > self.schedule.partial and any(f.rounds for f in self._folds_of(nest.reductions))
             totals = self._sums(tile, "sums", wide=blocked)
             partials = self._sums(tile, "block_sums") if blocked else {}
             done: dict[Expr, Buffer] = {}
@@ -377,7 +377,7 @@ class CpuNest(CpuBands):
             i, column = self._quotient(place, tiles), self._remainder(place, tiles)
             places = self._flat(self._kept_outer, i)
             first, last = self._chunk(column, tile, run)
-            first, last = self._named("first", first), self._named("last", last)
+            first, last = self._index_variable("first", first), self._index_variable("last", last)
             guarded = split > 1 and not self.schedule.specialized
             begin, end = self._chunk(part, length, depth, guarded=guarded, count=split)
             for number in range(self._passes):
@@ -393,7 +393,7 @@ class CpuNest(CpuBands):
                     with values.loop("q_block", -(-length // size), ParallelType.serial) as block:
                         blocks = {e: partials[e] for e in sums}
                         self._each_column(blocks, first, last, self._clear)
-                        low = self._named("low", simplify(begin + block * size, values.scope.ranges))
+                        low = self._index_variable("low", simplify(begin + block * size, values.scope.ranges))
                         around = (low, apply("min", low + size, end))
                         self._row_pass(places, blocks, done, held, stored, (first, last), around)
                         self._each_column(sums, first, last, lambda fold, slot: self._update(

@@ -87,7 +87,7 @@ class CpuTiles(NestLowering):
                 self._ends(name, axis, number)
                 for name, axis, number in zip(("across", "along"), (tiled.across, tiled.along), numbers, strict=True)
             )
-            outside = flattened(self._visited(tiled), self._quotient(unit, over * down), values.scope.ranges)
+            outside = flattened(self._outer_axes(tiled), self._quotient(unit, over * down), values.scope.ranges)
             for tensor in tiled.inputs:
                 tile = tiles[tensor]
                 with self._each(outside, along, across) as (places, slots):
@@ -138,7 +138,7 @@ class CpuTiles(NestLowering):
             pitches=(self._pitch, self._pitch),
         )
 
-    def _visited(self, tiled: TiledAxes) -> tuple[Axis, ...]:
+    def _outer_axes(self, tiled: TiledAxes) -> tuple[Axis, ...]:
         """Return the axes that are not cut into tiles; the last is fast in the tensor with the shortest runs.
 
         A tile has one run of adjacent elements per iteration of its outer loop. If runs are short, those of successive
@@ -171,7 +171,8 @@ class CpuTiles(NestLowering):
         """Return one side of a tile, with variables for its beginning and end."""
         first, last = self._chunk(number, self.schedule.tile, axis.extent)
         filled = blocks_up(min(axis.extent, self.schedule.tile))
-        return _Side(axis=axis, first=self._named(name, first), last=self._named(f"{name}_end", last), filled=filled)
+        first, last = self._index_variable(name, first), self._index_variable(f"{name}_end", last)
+        return _Side(axis=axis, first=first, last=last, filled=filled)
 
     def _cell(self, slots: Mapping[Axis, Term], slow: _Side) -> Term:
         """Return a position in a tile with rows along ``slow``."""

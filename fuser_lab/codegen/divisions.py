@@ -35,7 +35,7 @@ class _Divisions:
         for statement in body:
             match statement:
                 case Loop():
-                    fixed = self._fixed(statement, computed)
+                    fixed = self._movable_divisions(statement, computed)
                     variable_of: dict[Term, Var] = {term: Var(term.dtype, self._name()) for term in fixed}
                     result += [Let(name=variable_of[term].name, value=_value(term, variable_of)) for term in fixed]
                     (loop,) = Rewriter(variable_of.get).block((statement,)) if variable_of else (statement,)
@@ -58,7 +58,7 @@ class _Divisions:
         self._used.add(name)
         return name
 
-    def _fixed(self, loop: Loop, computed: Names) -> list[Apply]:
+    def _movable_divisions(self, loop: Loop, computed: Names) -> list[Apply]:
         """Return the divisions in a loop that only depend on known values, without those in others; quotients first."""
         inside = list(walk((loop,)))
         changed = {s.var if isinstance(s, Loop) else s.name for s in inside if isinstance(s, Let | Loop)}

@@ -86,9 +86,9 @@ def generate(request: KernelRequest, plan: KernelPlan | None = None) -> Generate
     _check(request)
     kernel = lower(request, plan)
     if request.loops:
-        return _generated(kernel)
+        return _generate(kernel)
     served, renamed = corrections(decompose(request.fusion)), welford_of(request.fusion)
-    return _generated(kernel, renamed | {name: renamed.get(expr, expr) for name, expr in served.items()})
+    return _generate(kernel, renamed | {name: renamed.get(expr, expr) for name, expr in served.items()})
 
 
 def schedules_of(request: KernelRequest) -> tuple[NestChoice, ...]:
@@ -105,7 +105,7 @@ def _check(request: KernelRequest) -> None:
         raise CodegenError(msg)
 
 
-def _generated(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:
+def _generate(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:
     """Return a kernel with its source, whose lines come from the expressions that some expressions stand for."""
     source, served = printed(kernel), origins or {}
     return GeneratedKernel(
@@ -143,4 +143,4 @@ def generate_scheduled(
     pairs = layouts or ()
     strides = {tv.name: strides for tv, (strides, _) in zip(inputs, pairs, strict=bool(pairs))}
     alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, pairs, strict=bool(pairs))}
-    return _generated(lower_scheduled(scheduled, RULES, target or with_blocks().name, name, strides, alignments))
+    return _generate(lower_scheduled(scheduled, RULES, target or with_blocks().name, name, strides, alignments))

@@ -61,25 +61,25 @@ class GpuReductions(NestLowering):
         """Name an index, and guard it if it may reach ``count``."""
         values = self._values
         variable = values.let(name, simplify(position, values.scope.ranges))
-        stack.enter_context(self._inlined({variable.name: (0, max(reach - 1, 0))}))
+        stack.enter_context(self._inline({variable.name: (0, max(reach - 1, 0))}))
         if reach > count:
             stack.enter_context(values.guard(variable < count))
         return variable
 
-    def _loaded(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
+    def _load_index(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
         """Name an index of loads: 0 in place of any that may reach ``count``.
 
         Loads under a condition would wait for one another: ptxas unpacks the words of each in the branch that loads
         them.
         """
-        return self._clamped(stack, name, position, count, reach)[0]
+        return self._clamp_index(stack, name, position, count, reach)[0]
 
-    def _masked(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
+    def _fold_index(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
         """Name an index of values that are only folded: 0 in place of any that may reach ``count``, not folded there.
 
         ptxas would move the loads of values that only one branch uses into that branch.
         """
-        variable, inside = self._clamped(stack, name, position, count, reach)
+        variable, inside = self._clamp_index(stack, name, position, count, reach)
         before, self._inside = self._inside, inside
 
         def restore() -> None:
@@ -88,7 +88,7 @@ class GpuReductions(NestLowering):
         stack.callback(restore)
         return variable
 
-    def _clamped(
+    def _clamp_index(
         self, stack: ExitStack, name: str, position: Term, count: int, reach: int,
     ) -> tuple[Var, Term | None]:
         """Name a position, or 0 where it reaches ``count``; also return the condition that it does not.

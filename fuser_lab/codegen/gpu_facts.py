@@ -46,20 +46,20 @@ class GpuFacts(NestFacts):
     @property
     def space(self) -> Space:
         """The properties by which loops are chosen."""
-        return self._spaced[0]
+        return self._space_and_tiles[0]
 
     @property
     def tiled(self) -> TiledAxes | None:
         """The axes of tiles, if some tensors are transposed."""
-        return self._spaced[1]
+        return self._space_and_tiles[1]
 
     @property
     def lead(self) -> TensorView | None:
         """The tensor whose accesses divide rows into groups, if rows begin anywhere in an access."""
-        return self._spaced[2]
+        return self._space_and_tiles[2]
 
     @cached_property
-    def _spaced(self) -> tuple[Space, TiledAxes | None, TensorView | None]:
+    def _space_and_tiles(self) -> tuple[Space, TiledAxes | None, TensorView | None]:
         """Return the space, the axes of tiles, and the tensor that divides rows."""
         nest, elements = self.nest, not self.nest.reductions and not self.nest.scans and bool(self.nest.full)
         space = replace(
@@ -232,11 +232,11 @@ class GpuFacts(NestFacts):
         """
         if self.column_sums:
             return space, None
-        packed = self._packed(space)
+        packed = self._packed_rows(space)
         nbytes = space.depth * sum(tv.dtype.itemsize for tv in self.row_tensors()) if packed else 0
         if packed and packed * nbytes <= STAGED_BYTES:
             return replace(space, packed=packed, packed_bytes=nbytes), None
-        division = self._divided(space.vector)
+        division = self._division(space.vector)
         return (space, None) if division is None else (replace(space, vector=division[1], shifted=True), division[0])
 
     def row_tensors(self) -> list[TensorView]:
@@ -249,7 +249,7 @@ class GpuFacts(NestFacts):
         }
         return [tv for tv, along in names.items() if fast in along and row_axes & along]
 
-    def _packed(self, space: Space) -> int:
+    def _packed_rows(self, space: Space) -> int:
         """Return how many rows hold whole accesses of all tensors of rows; 0 if rows are not read in such accesses.
 
         The rows of each tensor must follow one another without gaps, so that those of a block are contiguous.
@@ -275,7 +275,7 @@ class GpuFacts(NestFacts):
             packed = max(packed, width // math.gcd(width, space.depth))
         return packed
 
-    def _divided(self, plain: int) -> tuple[TensorView, int] | None:
+    def _division(self, plain: int) -> tuple[TensorView, int] | None:
         """Return the tensor whose accesses divide rows into groups, and the number of elements of a group.
 
         None if groups of ``plain`` elements that begin with the row are wide enough, or if accesses to large tensors

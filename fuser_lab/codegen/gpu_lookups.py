@@ -79,7 +79,7 @@ class LookupNest(GpuReductions):
                 several = isinstance(v, Var) and v.name in set[str]().union(*map(variables, at))
                 size, slot = (schedule.vector, u * schedule.vector + v) if several else (1, u)
                 words = Buffer(
-                    name=values.fresh(f"{tensor.name}_taken"), dtype=_kept_as(tensor.dtype),
+                    name=values.fresh(f"{tensor.name}_taken"), dtype=_word_dtype(tensor.dtype),
                     size=schedule.unroll * size, role=Role.SCRATCH,
                 )
                 buffers.append(words)
@@ -115,10 +115,10 @@ class LookupNest(GpuReductions):
             chunk = values.let("chunk", number)
             if storing:
                 stack.enter_context(values.guard(inside))
-            stack.enter_context(self._inlined({chunk.name: (0, max(whole - 1, 0))}))
+            stack.enter_context(self._inline({chunk.name: (0, max(whole - 1, 0))}))
             v: Term = self._loop(stack, "v", width, ParallelType.vectorize) if width > 1 else index(0)
             yield u, v, self._flat(self._nest.kept, chunk * width + v)
 
 
-def _kept_as(dtype: DataType) -> DataType:
+def _word_dtype(dtype: DataType) -> DataType:
     return DataType.Int if dtype is DataType.Index else dtype.compute

@@ -86,7 +86,7 @@ class RowNest(ClusterRows):
             if cluster > 1:
                 values.emit(Arrive())
                 place = values.let("member", self._remainder(block, cluster) * lanes + self._lane)
-                stack.enter_context(self._inlined({place.name: (0, self._row_lanes - 1)}, pinned=True))
+                stack.enter_context(self._inline({place.name: (0, self._row_lanes - 1)}, pinned=True))
                 self._rank = self._remainder(block, cluster)
                 block = position = self._quotient(block, cluster)
                 self._place, self._waits = place, True
@@ -127,7 +127,7 @@ class RowNest(ClusterRows):
         before = self._remainder(start, width)
         ends = simplify(before + width, values.scope.ranges), before + (width + self.space.depth)
         low, high = (values.let(name, end) for name, end in zip(("low", "high"), ends, strict=True))
-        stack.enter_context(self._inlined({first.name: (0, self._buffers[lead.name].size // width)}))
+        stack.enter_context(self._inline({first.name: (0, self._buffers[lead.name].size // width)}))
         self._begin, self._ends = (first, start), (low, high)
 
     # Rows that begin anywhere in a line of memory
@@ -313,7 +313,7 @@ class RowNest(ClusterRows):
         with ExitStack() as stack:
             i = self._loop(stack, "i", each, ParallelType.serial)
             row = self._bound(stack, "row", begin + i, count, -(-count // each) * each)
-            stack.enter_context(self._inlined({}, pinned=True))
+            stack.enter_context(self._inline({}, pinned=True))
             self._row_turn = (i, row, each)
             self._passes_over(row, sections)
             if len(self._nest.reductions) == 1:
@@ -329,7 +329,7 @@ class RowNest(ClusterRows):
         after = simplify(row + 1, values.scope.ranges)
         with values.guard(apply("lt", i, each - 1)), values.guard(apply("lt", after, self.space.rows)):
             following = values.let("row_after", after)
-            with self._inlined({following.name: (0, self.space.rows - 1)}):
+            with self._inline({following.name: (0, self.space.rows - 1)}):
                 self._load_row(self._flat(self._nest.kept, following), section, self._sent)
 
     def _whole_rows(self, places: Places) -> None:
@@ -367,7 +367,7 @@ class RowNest(ClusterRows):
         total.total = self._values.let(f"{base_name(total)}_whole", whole, origin=total.expr.name)
         self._close(folds, places)
 
-    def _rescaled(
+    def _rescale(
         self, folds: Sequence[Fold], parts: Sequence[tuple[int, int, bool]],
         visit: Callable[[ExitStack, tuple[int, int, bool]], tuple[Term, Term]],
         known_here: Callable[[Term, Term, Term], Places], places: Places,
@@ -417,7 +417,7 @@ class RowNest(ClusterRows):
         for section in sections:
             self._section(0, places, section, [largest], ())
         self._share([largest], Scope.WARP)
-        with self._inlined({}, pinned=True):
+        with self._inline({}, pinned=True):
             # Values that are computed from this maximum stay in this scope.
             origin = values.let(f"{base_name(largest)}_origin", finite(largest.total), origin=largest.expr.name)
             values.know(largest.expr.out, self._nest.at(largest.expr.out, places), origin)
@@ -519,8 +519,8 @@ class RowNest(ClusterRows):
         size = self._steps_ahead(section, bool(fetched or shared))
         # What several passes read again is so long that its last step is a small part.
         again = section.place is None and self._passes > 1
-        named = self._bound if again or stored or self._begin is not None else self._masked
-        loaded = self._bound if again else self._loaded
+        named = self._bound if again or stored or self._begin is not None else self._fold_index
+        loaded = self._bound if again else self._load_index
         words = {tv: self._words(tv, size * self.schedule.vector, "next") for tv in (*fetched, *shared)}
         joined = {tv: self._words(tv, self.schedule.vector, "joined") for tv in moved}
         for first, rounds, plain in self._spans(section, size):
@@ -559,7 +559,7 @@ class RowNest(ClusterRows):
                     return here
 
                 if online:
-                    self._rescaled(folds, parts, visit, known_here, places)
+                    self._rescale(folds, parts, visit, known_here, places)
                 for part in parts:
                     with ExitStack() as inner:
                         group, u = visit(inner, part)
@@ -606,7 +606,7 @@ class RowNest(ClusterRows):
         for first, count, plain in self._parts_of(section.count, self._plain_steps(section)):
             with ExitStack() as stack:
                 step = self._round(stack, "step", count) + first
-                group = self._group(stack, section, step, plain=plain, named=self._loaded)
+                group = self._group(stack, section, step, plain=plain, named=self._load_index)
                 for tensor, (width, buffer) in loads.items():
                     slot = step * self.schedule.vector
                     self._fetch_group(tensor, width, buffer, places, group, slot, plain=plain)
@@ -649,7 +649,7 @@ class RowNest(ClusterRows):
         if self._leading is None:
             return named(stack, "g", position, self._row_groups, self._row_groups if plain else reach)
         whole = self._row_steps * lanes
-        with self._inlined({t.name: (1, self._groups_of_line) for t in (self._leading,) if isinstance(t, Var)}):
+        with self._inline({t.name: (1, self._groups_of_line) for t in (self._leading,) if isinstance(t, Var)}):
             position = simplify(position + self._leading, self._values.scope.ranges)
             position = position if plain else self._remainder(position, whole)
         return named(stack, "g", position, self._row_groups, self._row_groups if plain else whole)

@@ -42,7 +42,7 @@ class GpuScans(ScanLowering, RowNest):
     _line: Term = index(0)  # number of the thread among those that share columns
     _block: Term = index(0)
 
-    def _fetched(self, fast: Axis | None) -> dict[TensorView, tuple[int, Buffer]]:
+    def _fetch_buffers(self, fast: Axis | None) -> dict[TensorView, tuple[int, Buffer]]:
         """Allocate words for inputs with adjacent elements; return them with the width of accesses."""
         widths = {tv: width for tv in self._facts.scanned_inputs if (width := self._width_of(tv, fast))}
         size = self.schedule.unroll * self.schedule.vector
@@ -71,12 +71,12 @@ class GpuScans(ScanLowering, RowNest):
             if self._is_divided:
                 self._divide(stack, row)
             places = self._flat(self._nest.kept, row)
-            words = self._fetched(self._nest.reduced[-1])
+            words = self._fetch_buffers(self._nest.reduced[-1])
             levels = [
                 [self._running(e, unroll * self.schedule.vector, wide=rounds > FEW_ROUNDS) for e in level]
                 for level in self._levels_of_scans()
             ]
-            carried = self._carried(levels)
+            carried = self._carried_values(levels)
             start = self._round(stack, "round", rounds) * unroll
             with self._each_step(start, rounds * unroll) as (u, group):
                 for tensor, (width, buffer) in words.items():
@@ -86,7 +86,7 @@ class GpuScans(ScanLowering, RowNest):
                 if self._is_divided or rounds * unroll * lanes > self._row_groups:
                     self._clear(level)
                 with self._each_step(start, rounds * unroll) as (u, group):
-                    here = partial(self._known, preceding, words, places, group, u)
+                    here = partial(self._place_with_results, preceding, words, places, group, u)
                     self._each_of_group(group, partial(self._keep, level, here, u * self.schedule.vector))
                 for scan in level:
                     values.emit(Scan(
@@ -95,7 +95,7 @@ class GpuScans(ScanLowering, RowNest):
                     ))
                 preceding += level
             with self._each_step(start, rounds * unroll) as (u, group):
-                here = partial(self._known, preceding, words, places, group, u)
+                here = partial(self._place_with_results, preceding, words, places, group, u)
                 self._each_of_group(group, partial(self._store, here))
         return Launch(blocks=blocks, threads=(lanes, height))
 
@@ -109,7 +109,7 @@ class GpuScans(ScanLowering, RowNest):
             group = self._bound(stack, "g", (start + u) * lanes + self._lane, self._row_groups, steps * lanes)
             yield u, group
 
-    def _known(
+    def _place_with_results(
         self, scans: Sequence[Running], words: dict[TensorView, tuple[int, Buffer]], places: Places, group: Term,
         u: Term, v: Term,
     ) -> Places:
@@ -151,7 +151,7 @@ class GpuScans(ScanLowering, RowNest):
             self._block = self._loop(stack, "block", blocks, ParallelType.grid_x)
             self._line = self._loop(stack, "line", height, ParallelType.block_y) if height > 1 else index(0)
             self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
-            words = self._fetched(self._nest.kept[-1] if self._nest.kept else None)
+            words = self._fetch_buffers(self._nest.kept[-1] if self._nest.kept else None)
             levels = [
                 [self._running(e, unroll * width, wide=rounds > FEW_ROUNDS) for e in level]
                 for level in self._levels_of_scans()
@@ -169,12 +169,12 @@ class GpuScans(ScanLowering, RowNest):
                 if reach > depth or blocks * lanes > self._column_groups:
                     self._clear(level)
                 with self._each_row(start, reach) as (u, q, group), self._each_neighbour() as v:
-                    self._keep(level, partial(self._known_in_column, preceding, words, q, group, u), u * width, v)
+                    self._keep(level, partial(self._place_in_column, preceding, words, q, group, u), u * width, v)
                 for scan in level:
                     self._exchange_totals(scan, exchanges[scan.expr])
                 preceding |= {scan: exchanges[scan.expr] for scan in level}
             with self._each_row(start, reach) as (u, q, group), self._each_neighbour() as v:
-                self._stores(self._known_in_column(preceding, words, q, group, u, v))
+                self._stores(self._place_in_column(preceding, words, q, group, u, v))
         return Launch(blocks=blocks, threads=(lanes, height))
 
     @property
@@ -193,10 +193,10 @@ class GpuScans(ScanLowering, RowNest):
             u = self._round(stack, "u", self.schedule.unroll)
             q = self._bound(stack, "q", start + u, self.space.depth, reach)
             # With a single row, values depend on no variable that would keep them after the scan.
-            stack.enter_context(self._inlined({}, pinned=True))
+            stack.enter_context(self._inline({}, pinned=True))
             yield u, q, group
 
-    def _known_in_column(
+    def _place_in_column(
         self, scans: dict[Running, _Exchange], words: dict[TensorView, tuple[int, Buffer]], q: Term, group: Term,
         u: Term, v: Term,
     ) -> Places:

@@ -46,7 +46,7 @@ class TileSumNest(TileNest, ColumnNest):
         kept_axes, reduced = ([a for a in axes if a in tiled.others] for axes in (nest.kept, nest.reduced))
         over, down = (-(-axis.extent // self._side(axis)) for axis in (tiled.along, tiled.across))
         bands, steps = over * prod(a.extent for a in kept_axes), down * prod(a.extent for a in reduced)
-        taken = self._taken(tiled.along, self._facts.fast_along(tiled.along))
+        taken = self._elements_of_thread(tiled.along, self._facts.fast_along(tiled.along))
         shared = self._tiles_of(tiled.inputs)
         with ExitStack() as stack:
             block = self._loop(stack, "block", bands * split, ParallelType.grid_x)
@@ -66,7 +66,7 @@ class TileSumNest(TileNest, ColumnNest):
                                    rounds * split)
                 other = self._remainder(step, down)
                 if self.space.mirrored:
-                    other = self._mirrored(inner, number, other, down)
+                    other = self._mirror_tile(inner, number, other, down)
                 behind = flattened(reduced, self._quotient(step, down), values.scope.ranges)
                 corner = {tiled.along: number * side, tiled.across: other * self._side(tiled.across)}
                 self._add_tile(corner, {**outside, **behind}, thread, taken, shared, sums)
@@ -82,7 +82,7 @@ class TileSumNest(TileNest, ColumnNest):
             column: Term = index(0)
             for axis in nest.kept:
                 column = column * axis.extent + places[axis.name]
-            folds = self._combined_lines(met, simplify(place, values.scope.ranges), side, max(threads // lanes, 1))
+            folds = self._combine_lines(met, simplify(place, values.scope.ranges), side, max(threads // lanes, 1))
             self._column_result(folds, places, column, part, parted)
         return Launch(blocks=bands * split, threads=schedule.threads)
 
@@ -94,7 +94,7 @@ class TileSumNest(TileNest, ColumnNest):
         tiled, values, nest = self._facts.tiled, self._values, self._nest
         assert tiled is not None
         before = dict(values.given)
-        across = self._taken(tiled.across, tiled.inputs)
+        across = self._elements_of_thread(tiled.across, tiled.inputs)
         words = {tv: self._words(tv, taken, "transposed") for tv in tiled.inputs if taken > 1}
         for tensor in tiled.inputs:
             with self._each(tiled.across, tiled.along, corner, outside, thread, across) as (places, row, column):

@@ -27,7 +27,7 @@ _BANKS = 8  # vectors of 16 bytes that the banks of shared memory hold at once
 class TileNest(GpuReductions):
     """Writes nests in which some tensors are transposed."""
 
-    def _mirrored(self, stack: ExitStack, number: Term, turn: Term, count: int) -> Term:
+    def _mirror_tile(self, stack: ExitStack, number: Term, turn: Term, count: int) -> Term:
         """Return the tile of the other axis in a given round.
 
         Distances from the diagonal are 0, -1, 1, -2, 2, ..., so that a tile that is read straight by one block and
@@ -56,7 +56,7 @@ class TileNest(GpuReductions):
             number = self._number(stack, "tile_along", self._remainder(block, over), over)
             other = self._remainder(self._quotient(block, over), down)
             if self.space.mirrored:
-                other = self._mirrored(stack, number, other, down)
+                other = self._mirror_tile(stack, number, other, down)
             else:
                 other = self._number(stack, "tile_across", other, down)
             corner = {tiled.along: number * sides[tiled.along], tiled.across: other * sides[tiled.across]}
@@ -64,9 +64,9 @@ class TileNest(GpuReductions):
             if tiled.others:
                 rest = self._number(stack, "rest", rest, prod(a.extent for a in tiled.others))
             outside = flattened(tiled.others, rest, values.scope.ranges)
-            across = self._taken(tiled.across, (*tiled.inputs, *tiled.outputs))
+            across = self._elements_of_thread(tiled.across, (*tiled.inputs, *tiled.outputs))
             walked = [tv for tv in (*self._fusion.tensor_inputs, *self._nest.full) if tv in self._nest.index]
-            along = self._taken(tiled.along, [tv for tv in walked if tv not in shared])
+            along = self._elements_of_thread(tiled.along, [tv for tv in walked if tv not in shared])
             words = {tv: self._words(tv, along, "transposed") for tv in tiled.inputs if along > 1}
             for tensor in tiled.inputs:
                 with self._each(tiled.across, tiled.along, corner, outside, thread, across) as (places, row, column):
@@ -153,10 +153,10 @@ class TileNest(GpuReductions):
         if not isinstance(value, Apply):
             return value
         variable = self._values.let(name, value)
-        stack.enter_context(self._inlined({variable.name: (0, max(count - 1, 0))}))
+        stack.enter_context(self._inline({variable.name: (0, max(count - 1, 0))}))
         return variable
 
-    def _taken(self, fast: Axis, tensors: Sequence[TensorView]) -> int:
+    def _elements_of_thread(self, fast: Axis, tensors: Sequence[TensorView]) -> int:
         """Return how many adjacent elements along an axis a thread processes; one if no access can have several."""
         tiled, vector = self._facts.tiled, self.schedule.vector
         assert tiled is not None

@@ -78,12 +78,12 @@ def simplify(term: Term, ranges: Ranges) -> Term:
     if not isinstance(term, Apply):
         return term
     # Only index terms are cached: among other terms, those with 0.0 and -0.0 are equal.
-    simplified = _simplified if is_index(term) else _simplified.__wrapped__
+    simplified = _simplify if is_index(term) else _simplify.__wrapped__
     return simplified(term, fixed(ranges))
 
 
 @lru_cache(_KEPT)
-def _simplified(term: Apply, ranges: FixedRanges) -> Term:
+def _simplify(term: Apply, ranges: FixedRanges) -> Term:
     if term.fn in _COMPARED and all(is_index(a) for a in term.args):
         return _compare(term, ranges)
     if term.fn in {"and", "or"}:
@@ -129,7 +129,7 @@ def _compare_whole(fn: str, form: Linear, limit: int, ranges: Ranges) -> Term | 
     """Return a comparison without the part that cannot change its result: ``8 * c + v < 64`` is ``c < 8`` for v < 8."""
     # form <= n is form < n + 1, and form > n is not (form < n + 1)
     first = limit + (fn in {"le", "gt"})
-    groups = _grouped(form, first, ranges)
+    groups = _group(form, first, ranges)
     if groups is None:
         return None
     group, whole, _ = groups
@@ -151,9 +151,9 @@ def linear(term: Term, ranges: Ranges) -> Linear:
 def _linear(term: Apply, ranges: FixedRanges) -> Linear:
     match term:
         case Apply(_, "add", (a, b)):
-            return _recombined(linear(a, ranges).plus(linear(b, ranges)), ranges)
+            return _recombine(linear(a, ranges).plus(linear(b, ranges)), ranges)
         case Apply(_, "sub", (a, b)):
-            return _recombined(linear(a, ranges).plus(linear(b, ranges).scaled(-1)), ranges)
+            return _recombine(linear(a, ranges).plus(linear(b, ranges).scaled(-1)), ranges)
         case Apply(_, "mul", (a, b)):
             left, right = linear(a, ranges), linear(b, ranges)
             if not left.parts:
@@ -176,7 +176,7 @@ def _split(form: Linear, divisor: int) -> tuple[Linear, Linear]:
     return Linear(form.constant // divisor, whole), Linear(form.constant % divisor, rest)
 
 
-def _grouped(form: Linear, size: int, ranges: Ranges) -> tuple[int, Linear, Linear] | None:
+def _group(form: Linear, size: int, ranges: Ranges) -> tuple[int, Linear, Linear] | None:
     """Return (group, coarse, fine) with ``form = group * coarse + fine`` and ``0 <= fine < group``, if they exist.
 
     The group divides ``size`` and the fine part is not constant: a chunk of a run and a position in it.
@@ -198,7 +198,7 @@ def _quotient(form: Linear, divisor: int, ranges: Ranges) -> Linear:
     low, high = range_of(rest, ranges)
     if low // divisor == high // divisor:
         return whole.plus(Linear(low // divisor, ()))
-    groups = _grouped(rest, divisor, ranges)
+    groups = _group(rest, divisor, ranges)
     if groups is not None:
         group, coarse, _ = groups
         return whole.plus(_quotient(coarse, divisor // group, ranges))
@@ -219,7 +219,7 @@ def _remainder(form: Linear, divisor: int, ranges: Ranges) -> Linear:
     low, high = range_of(rest, ranges)
     if low // divisor == high // divisor:
         return rest.plus(Linear(-(low // divisor) * divisor, ()))
-    groups = _grouped(rest, divisor, ranges)
+    groups = _group(rest, divisor, ranges)
     if groups is not None:
         group, coarse, fine = groups
         return _remainder(coarse, divisor // group, ranges).scaled(group).plus(fine)
@@ -236,7 +236,7 @@ def _apply(fn: str, form: Linear, divisor: int) -> Term:
     return Apply(DataType.Index, fn, (to_term(form), Const(DataType.Index, divisor)))
 
 
-def _recombined(form: Linear, ranges: Ranges) -> Linear:
+def _recombine(form: Linear, ranges: Ranges) -> Linear:
     """Rewrite ``(x // n) * n + x % n`` as ``x``, and adjacent higher digits of ``x`` as one digit."""
     digits = [(*digit, coefficient, atom) for atom, coefficient in form.parts if (digit := _digit(atom))]
     for x, low, size, coefficient, atom in digits:
@@ -247,7 +247,7 @@ def _recombined(form: Linear, ranges: Ranges) -> Linear:
             merged = _quotient(linear(x, ranges), low, ranges)
             if more is not None:
                 merged = _remainder(merged, size * more, ranges)
-            return _recombined(rest.plus(merged.scaled(coefficient)), ranges)
+            return _recombine(rest.plus(merged.scaled(coefficient)), ranges)
     return form
 
 
@@ -319,7 +319,7 @@ def narrowed(condition: Term, ranges: Ranges, *, holds: bool) -> Ranges:
         case Apply(_, "or", (a, b)) if not holds:
             return narrowed(b, narrowed(a, ranges, holds=False), holds=False)
         case Apply(_, fn, (a, b)) if fn in {"lt", "le", "gt", "ge"} and is_index(a) and is_index(b):
-            return _bounded(fn if holds else _NEGATED[fn], linear(a, ranges).plus(linear(b, ranges).scaled(-1)), ranges)
+            return _tighten(fn if holds else _NEGATED[fn], linear(a, ranges).plus(linear(b, ranges).scaled(-1)), ranges)
         case _:
             return ranges
 
@@ -336,7 +336,7 @@ def negated(condition: Term) -> Term:
             return Apply(condition.dtype, "not", (condition,))
 
 
-def _bounded(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
+def _tighten(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
     """Tighten bounds by ``difference fn 0``."""
     match difference.parts:
         case ((Var(_, name), 1 | -1 as sign),):

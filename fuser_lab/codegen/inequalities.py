@@ -33,7 +33,7 @@ class Conjunction:
     def term(self) -> Term:
         """Return the conjunction as a condition."""
         bounds = [_at_least(parts, bound) for parts, bound in self.bounds.items()]
-        return _joined("and", (*bounds, *self.others))
+        return _join("and", (*bounds, *self.others))
 
 
 def conjunction(conditions: Iterable[Term], ranges: Ranges) -> Conjunction | None:
@@ -67,7 +67,7 @@ def any_of(conjunctions: Sequence[Conjunction]) -> Term | None:
         alternatives = [*(other for other in alternatives if not other.implies(candidate)), candidate]
     if any(not alternative.bounds and not alternative.others for alternative in alternatives):
         return None
-    return _joined("or", [alternative.term() for alternative in alternatives])
+    return _join("or", [alternative.term() for alternative in alternatives])
 
 
 def _parts(condition: Term) -> Iterable[Term]:
@@ -93,15 +93,15 @@ def _bound(condition: Term, ranges: Ranges) -> tuple[Parts, int] | None:
 
 def _at_least(parts: Parts, bound: int) -> Term:
     if all(coefficient < 0 for _, coefficient in parts):
-        negative = to_term(Linear(0, _ordered(parts)).scaled(-1))
+        negative = to_term(Linear(0, _in_fixed_order(parts)).scaled(-1))
         return Apply(DataType.Bool, "le", (negative, index(-bound)))
-    return Apply(DataType.Bool, "ge", (to_term(Linear(0, _ordered(parts))), index(bound)))
+    return Apply(DataType.Bool, "ge", (to_term(Linear(0, _in_fixed_order(parts))), index(bound)))
 
 
-def _ordered(parts: Parts) -> tuple[tuple[Term, int], ...]:
+def _in_fixed_order(parts: Parts) -> tuple[tuple[Term, int], ...]:
     """Return the parts in an order that is the same in every process."""
     return tuple(sorted(parts, key=str))
 
 
-def _joined(fn: str, terms: Sequence[Term]) -> Term:
+def _join(fn: str, terms: Sequence[Term]) -> Term:
     return reduce(lambda a, b: Apply(DataType.Bool, fn, (a, b)), terms)

@@ -368,10 +368,10 @@ class Lanes:
 
     def _transpose(self, move: Transpose) -> None:
         active = np.flatnonzero(self._mask)[:, None]
-        read, written = self._moved(move)
+        read, written = self._transposed_elements(move)
         self._scratch[move.target.name][active, written[active[:, 0]]] = self._scratch[move.source.name][active, read]
 
-    def _moved(self, move: Transpose) -> tuple[Array, Array]:
+    def _transposed_elements(self, move: Transpose) -> tuple[Array, Array]:
         """Return the elements that a transposition reads and those that it writes, one row per thread."""
         row, column = np.indices((move.rows, move.columns)).reshape(2, -1)
         start = self._spread_out(self._eval(move.start))[:, None]
@@ -417,7 +417,7 @@ class Lanes:
                 condition, a, b = term.args
                 return self._select(self._eval(condition), a, b)
             case Apply(fn="cast"):
-                return _converted(self._eval(term.args[0]), term.dtype)
+                return _convert(self._eval(term.args[0]), term.dtype)
             case Apply():
                 result = np.asarray(_FUNCTIONS[term.fn](*[self._eval(arg) for arg in term.args]))
                 return result.astype(term.dtype.compute.numpy, copy=False)
@@ -446,7 +446,7 @@ class Lanes:
         return np.where(chosen, *sides).astype(sides[0].dtype)
 
 
-def _converted(value: Array, dtype: DataType) -> Array:
+def _convert(value: Array, dtype: DataType) -> Array:
     if np.iscomplexobj(value) and not dtype.is_complex and dtype is not DataType.Bool:
         value = value.real
     return narrowed(value, dtype).astype(dtype.compute.numpy)

@@ -259,7 +259,7 @@ class _Watcher(Lanes):
 
     def _transpose(self, move: Transpose) -> None:
         super()._transpose(move)
-        read, written = self._moved(move)
+        read, written = self._transposed_elements(move)
         for thread in np.flatnonzero(self._mask).tolist():
             for buffer, elements in ((move.source, read), (move.target, written[thread])):
                 self._touches.append(
@@ -290,7 +290,7 @@ class _Watcher(Lanes):
             KernelStep(
                 phase=self._number, statement=self._places[id(self._now)], kind=kind,
                 loops=tuple((name, self._round(name, threads)) for name in self._serials), axes=self._axes,
-                threads=tuple(threads), touches=tuple(_joined(self._touches)),
+                threads=tuple(threads), touches=tuple(_merge_touches(self._touches)),
             ),
         )
         self._touches = []
@@ -303,7 +303,7 @@ class _Watcher(Lanes):
         return int(rounds[0]) if (rounds == rounds[0]).all() else tuple(rounds.tolist())
 
 
-def _joined(touches: Sequence[Touch]) -> Iterator[Touch]:
+def _merge_touches(touches: Sequence[Touch]) -> Iterator[Touch]:
     """Yield accesses, with those to the same buffer in the same direction merged and sorted by thread."""
     kinds = dict.fromkeys((touch.buffer, touch.write) for touch in touches)
     for buffer, write in kinds:
@@ -318,17 +318,17 @@ def _joined(touches: Sequence[Touch]) -> Iterator[Touch]:
 
 def _distinct(kernel: Kernel) -> Kernel:
     """Return the kernel with a distinct object for each statement, so that identity determines its position."""
-    return replace(kernel, phases=tuple(replace(p, body=_copied(p.body)) for p in kernel.phases))
+    return replace(kernel, phases=tuple(replace(p, body=_copy(p.body)) for p in kernel.phases))
 
 
-def _copied(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+def _copy(statements: Sequence[Statement]) -> tuple[Statement, ...]:
     copies: list[Statement] = []
     for statement in statements:
         match statement:
             case Loop(body=body):
-                copies.append(replace(statement, body=_copied(body)))
+                copies.append(replace(statement, body=_copy(body)))
             case If(then=then, otherwise=otherwise):
-                copies.append(replace(statement, then=_copied(then), otherwise=_copied(otherwise)))
+                copies.append(replace(statement, then=_copy(then), otherwise=_copy(otherwise)))
             case _:
                 copies.append(replace(statement))
     return tuple(copies)

@@ -218,7 +218,7 @@ class Body:
                 self._readers.setdefault(name, []).append(number)
             for inside in walk((unit.statement,)):
                 self._note_accesses(number, inside)
-        self.repeated = self._repeated()
+        self.repeated = self._repeatable_units()
         self.ties = (*self._tied_names(), *self._tied_accesses())
         self.spans = {
             name: (setters[-1], max(self._readers.get(name, setters)))
@@ -233,7 +233,7 @@ class Body:
             self._loaded.add(load.buffer)
             self._accesses.setdefault(load.buffer, []).append((number, load.position))
 
-    def _repeated(self) -> dict[str, int]:
+    def _repeatable_units(self) -> dict[str, int]:
         repeated: dict[str, int] = {}
         for number, unit in enumerate(self.units):
             match unit.statement:
@@ -426,18 +426,18 @@ class _Divider:
                 unit = body.units[number]
                 units.append(unit)
                 for let, guards in body.leaving(number, end):
-                    buffer = self._taken(let.value.dtype.compute)
+                    buffer = self._take_array(let.value.dtype.compute)
                     loads[let.name] = Load(let.value.dtype, buffer, slot)
                     store = Store(buffer=buffer, position=slot, value=let.var, origin=unit.statement.origin)
                     units.append(_unit(store, guards, 0))
-            inner = tuple(_renamed(statement, names) for statement in statements_of(units))
+            inner = tuple(_with_new_names(statement, names) for statement in statements_of(units))
             called = len(cuts) - 1 > MANY and not _updates(inner)
             loops.append(replace(loop, var=names.get(loop.var, loop.var), body=inner, called=called))
             for name in [name for name in loads if body.spans[name][1] < end]:
                 self._free.append(loads.pop(name).buffer)
         return tuple(loops)
 
-    def _taken(self, dtype: DataType) -> Buffer:
+    def _take_array(self, dtype: DataType) -> Buffer:
         """Return an array for the values of a block of iterations, which is reserved until it is freed."""
         for buffer in self._free:
             if buffer.dtype is dtype:
@@ -471,7 +471,7 @@ def _without_note(unit: Unit) -> Unit:
     return replace(unit, statement=replace(unit.statement, note=""))
 
 
-def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
+def _with_new_names(statement: Statement, names: Mapping[str, str]) -> Statement:
     """Return a statement of a part with some variables renamed."""
     match statement:
         case Let(name=name, value=value):
@@ -481,8 +481,8 @@ def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
     assert isinstance(statement, If)  # bodies that are split have no others
     return replace(
         statement, condition=_renamed_term(statement.condition, names),
-        then=tuple(_renamed(s, names) for s in statement.then),
-        otherwise=tuple(_renamed(s, names) for s in statement.otherwise),
+        then=tuple(_with_new_names(s, names) for s in statement.then),
+        otherwise=tuple(_with_new_names(s, names) for s in statement.otherwise),
     )
 
 

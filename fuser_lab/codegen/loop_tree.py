@@ -265,13 +265,13 @@ class _Walk(Samples):
         """Whether a condition on the variable of the loop at a depth decides if the current statement is executed."""
         return depth > 0 and any(chosen >= depth for chosen in self._chosen)
 
-    def _converted(self, buffer: Buffer, inside: float) -> None:
+    def _count_conversion(self, buffer: Buffer, inside: float) -> None:
         if buffer.dtype is DataType.Half:
             self._count("converted", 1, 4, inside)
         elif buffer.dtype in _WIDENING:
             self._count("simple", _WIDENING[buffer.dtype], 4, inside)
 
-    def _computed(self, term: Apply, inside: float) -> None:
+    def _count_operation(self, term: Apply, inside: float) -> None:
         operation, amount = _operation(term)
         if amount:
             self._count(operation.name, amount, operation.size, inside)
@@ -317,7 +317,7 @@ class _Walk(Samples):
         """Return after how many turns of a loop some quotient in a position changes, or some remainder begins again."""
         periods = set()
         starts = {loop: turning.start for loop, turning in self._loops.items()}
-        for term in _walked(position, {**starts, **self._lets}):
+        for term in _walk_definitions(position, {**starts, **self._lets}):
             if isinstance(term, Apply) and term.fn in {"floordiv", "mod"}:
                 step = self._step_of(term.args[0], name)
                 period = Fraction(self._divisor(term)) / step if step else Fraction(0)
@@ -343,10 +343,10 @@ class _Walk(Samples):
         memo = self._moved.setdefault((name, turn), {})
         value = memo.get(term)
         if value is None:
-            value = memo[term] = self._evaluated(term, name, turn)
+            value = memo[term] = self._evaluate(term, name, turn)
         return value
 
-    def _evaluated(self, term: Term, name: str, turn: int) -> Whole:
+    def _evaluate(self, term: Term, name: str, turn: int) -> Whole:
         match term:
             case Const():
                 return self._all(int(term.value.real))
@@ -367,12 +367,12 @@ class _Walk(Samples):
         return self._all(0) if numbers is None else numbers
 
 
-def _walked(term: Term, terms: Mapping[str, Term]) -> Iterator[Term]:
+def _walk_definitions(term: Term, terms: Mapping[str, Term]) -> Iterator[Term]:
     """Yield a term and all below it, through the variables that stand for terms or start from them."""
     for part in term.walk():
         yield part
         if isinstance(part, Var) and part.name in terms:
-            yield from _walked(terms[part.name], {name: value for name, value in terms.items() if name != part.name})
+            yield from _walk_definitions(terms[part.name], {n: value for n, value in terms.items() if n != part.name})
 
 
 def _operation(term: Apply) -> tuple[Operation, float]:

@@ -27,10 +27,10 @@ def with_named_constants(body: Block) -> Block:
     """Return a phase's body in which constants are variables that are assigned first, if there are many."""
     used = {term.name for inside in walk(body) for term in _terms(inside) if isinstance(term, Var)}
     used |= {s.name if isinstance(s, Let) else s.var for s in walk(body) if isinstance(s, Let | Loop)}
-    return _named(body, (name for name in map("c{}".format, itertools.count()) if name not in used))
+    return _with_names(body, (name for name in map("c{}".format, itertools.count()) if name not in used))
 
 
-def _named(body: Block, free: Iterator[str]) -> Block:
+def _with_names(body: Block, free: Iterator[str]) -> Block:
     """Return the body of a function with names for its constants."""
     uses = [term for inside in _of_function(body) for term in _terms(inside) if _is_named(term)]
     if len(uses) <= MANY and not any(isinstance(inside, Loop) and inside.called for inside in walk(body)):
@@ -78,7 +78,7 @@ def _statement(statement: Statement, names: Mapping[_Key, Var], free: Iterator[s
                 otherwise=_block(otherwise, names, free),
             )
         case Loop(body=body):
-            return replace(statement, body=_named(body, free) if statement.called else _block(body, names, free))
+            return replace(statement, body=_with_names(body, free) if statement.called else _block(body, names, free))
         case _:
             return statement
 

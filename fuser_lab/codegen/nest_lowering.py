@@ -141,7 +141,7 @@ class NestLowering:
         )
 
     @contextmanager
-    def _inlined(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> Iterator[None]:
+    def _inline(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> Iterator[None]:
         """Open a scope whose statements are appended to the enclosing block when it is closed."""
         with self._values.inlined(binds, pinned=pinned):
             yield
@@ -231,7 +231,7 @@ class NestLowering:
         """Return the dtype of a reduction's total."""
         return expr.out.dtype.compute
 
-    def _blocked(
+    def _open_block(
         self, stack: ExitStack, name: str, start: Term, stop: Term, length: int, extent: int,
         folds: Sequence[Fold], parallel: ParallelType,
     ) -> Var:
@@ -281,7 +281,7 @@ class NestLowering:
                     self._update(fold, Load(buffer.dtype, buffer, at))
             else:
                 depth = self.space.depth
-                q = self._blocked(stack, "q", index(0), index(depth), depth, depth, folds, ParallelType.serial)
+                q = self._open_block(stack, "q", index(0), index(depth), depth, depth, folds, ParallelType.serial)
                 inner = self._flat(nest.reduced, q)
                 self._point({**places, **inner}, folds, nest.full, (), index(0))
         self._close(folds, places)
@@ -293,7 +293,7 @@ class NestLowering:
     def _flat(self, axes: Sequence[Axis], flat: Term) -> dict[str, Term]:
         return flattened(axes, flat, self._values.scope.ranges)
 
-    def _named(self, name: str, term: Term) -> Term:
+    def _index_variable(self, name: str, term: Term) -> Term:
         """Emit an index as a variable unless it already is one, and keep its range."""
         if isinstance(term, Const | Var):
             return term
@@ -321,7 +321,7 @@ class NestLowering:
         exact = size > 0 and extent % size == 0 and count * size <= extent and not guarded
         return start, end if exact else apply("min", end, extent)
 
-    def _made_folds(self, exprs: Sequence[Expr]) -> list[Fold]:
+    def _folds_of(self, exprs: Sequence[Expr]) -> list[Fold]:
         folds = []
         for expr in exprs:
             combine = OPS[expr.op.name].combine
@@ -332,7 +332,7 @@ class NestLowering:
         return folds
 
     def _open(self, exprs: Sequence[Expr]) -> list[Fold]:
-        folds = self._made_folds(exprs)
+        folds = self._folds_of(exprs)
         for fold in folds:
             first = Const(self._total_type(fold.expr), fold.identity.value)
             fold.total = self._values.let(base_name(fold), first, origin=fold.expr.name, note=call_text(fold.expr))

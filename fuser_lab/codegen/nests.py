@@ -124,12 +124,12 @@ class _Finder:
         along = components[dim]
         scans = [
             expr for expr in pending
-            if (index := places.complete(expr.out)) is not None and _covered(expr.out, index) == names
+            if (index := places.complete(expr.out)) is not None and _covered_axes(expr.out, index) == names
             and index[_dim(expr)] == along and prod(expr.out.stored_shape) == prod(first.out.stored_shape)
         ]
         full = [
             tv for tv in self._open
-            if _covered(tv, places.complete(tv)) == names and not _behind(self._fusion, tv, OpKind.REDUCTION)
+            if _covered_axes(tv, places.complete(tv)) == names and not _behind(self._fusion, tv, OpKind.REDUCTION)
             and _behind(self._fusion, tv, OpKind.SCAN) <= set(scans)
             and prod(tv.stored_shape) == prod(first.out.stored_shape)
         ]
@@ -154,7 +154,7 @@ class _Finder:
         inside = set(reductions)
         for tensor in self._open:
             index = places.complete(tensor)
-            names = _covered(tensor, index)
+            names = _covered_axes(tensor, index)
             behind = _reductions_behind(self._fusion, tensor)
             if names is None or not behind <= inside:
                 continue
@@ -236,7 +236,7 @@ class _Finder:
         names, points = {a.name for a in axes}, prod(a.extent for a in axes)
         full = [
             tv for tv in self._open
-            if _covered(tv, places.complete(tv)) == names and not _reductions_behind(self._fusion, tv)
+            if _covered_axes(tv, places.complete(tv)) == names and not _reductions_behind(self._fusion, tv)
             and not _behind(self._fusion, tv, OpKind.SCAN)
             and (prod(tv.stored_shape) == points or not _divides(places.complete(tv)))
         ]
@@ -251,7 +251,7 @@ def _complete(places: IndexMap) -> dict[TensorView, Index]:
     return {tv: index for tv, index in indices if index is not None}
 
 
-def _covered(tensor: TensorView, index: Index | None) -> set[str] | None:
+def _covered_axes(tensor: TensorView, index: Index | None) -> set[str] | None:
     """Return the axes that run over an output's stored elements, or None if its index is unknown."""
     if index is None:
         return None

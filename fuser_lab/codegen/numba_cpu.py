@@ -170,7 +170,7 @@ class CpuEmitter(Emitter):
     def _call_of(self, loop: Loop) -> None:
         """Print the call of a loop's function, and keep the function unless one has the same code but for names."""
         first = self._next
-        with self._apart() as body, self._indented():
+        with self._apart() as body, self._indent():
             self.serial_loop(loop)
         names, types = _names_of(loop)
         order: dict[str, str] = {}
@@ -275,14 +275,14 @@ class CpuEmitter(Emitter):
             self._line(f"{running.name} = {self.term(element(part, index(0)))}", origin)
         self._counters.add(place.name)
         self._line(f"for {place.name} in range(1, {each}):", origin)
-        with self._indented():
+        with self._indent():
             for part, running in enumerate(part_totals):
                 self._line(f"{running.name} = {folded(running, element(part, place))}", origin)
                 self._line(f"{self.term(element(part, place))} = {running.name}", origin)
         for part, running in enumerate(part_totals):
             self._line(f"{before.name} = {self.term(cast(carry, buffer.dtype))}", origin)
             self._line(f"for {place.name} in range({each}):", origin)
-            with self._indented():
+            with self._indent():
                 self._line(f"{self.term(element(part, place))} = {folded(before, element(part, place))}", origin)
             self._line(f"{carry.name} = {folded(carry, cast(running, carry.dtype))}", origin)
         self._counters.discard(place.name)

@@ -32,7 +32,7 @@ def choose_saved(facts: NestFacts) -> tuple[Saved, ...]:
     A value is a candidate if a pass that computes something new from it follows an earlier pass that needed it as well.
     Only values that are expensive to recompute are kept.
     """
-    needs = [_needed(facts, number) for number in range(facts.passes)]
+    needs = [_needs(facts, number) for number in range(facts.passes)]
     saved: dict[TensorView, Saved] = {}
     expensive: dict[TensorView, bool] = {}
     reduced = {axis.name for axis in facts.nest.reduced}
@@ -80,7 +80,7 @@ def inputs_needed(facts: NestFacts, number: int, saved: Sequence[Saved]) -> tupl
     """Return the inputs of which a pass reads an element at each point, given the values that earlier passes kept."""
     earlier = tuple(s for s in saved if s.written < number)
     written = [s.tensor for s in saved if s.written == number and s.tensor in facts.fusion.producers]
-    needed = _needed(facts, number, earlier, written)
+    needed = _needs(facts, number, earlier, written)
     reduced = {axis.name for axis in facts.nest.reduced}
     saved_tensors = {s.tensor for s in earlier}
     return tuple(
@@ -95,7 +95,7 @@ def shared_along(facts: NestFacts, axes: Sequence[Axis]) -> tuple[TensorView, ..
 
     Computed values come first.
     """
-    needed = _needed(facts, 0)
+    needed = _needs(facts, 0)
     same = {axis.name for axis in axes}
     other = {axis.name for axis in facts.nest.axes} - same
 
@@ -117,7 +117,7 @@ def constant_along(facts: NestFacts, number: int) -> tuple[TensorView, ...]:
 
     A mean that is a sum divided by a number is one, and so is a reciprocal standard deviation.
     """
-    needed = _needed(facts, number)
+    needed = _needs(facts, number)
     reduced = {axis.name for axis in facts.nest.reduced}
 
     def varies(tensor: TensorView) -> bool:
@@ -172,7 +172,7 @@ def _roots(facts: NestFacts, number: int) -> list[TensorView]:
 class _Asked(Values):
     """Records which elements are needed, without naming or emitting values."""
 
-    def _computed(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
+    def _compute(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
         for operand in expr.tensor_inputs:
             self.value(operand, operand_index(operand, at))
         result = self.scope.values[tensor.name, at] = Var(tensor.dtype, tensor.name)
@@ -181,12 +181,12 @@ class _Asked(Values):
 
 def _terms(facts: NestFacts, roots: Sequence[TensorView]) -> Iterator[Term]:
     """Yield the terms from which elements of some tensors are computed at a point of the nest."""
-    for statement in _asked_for(facts, Values(facts.fusion, facts.buffers, facts.layouts), roots):
+    for statement in _requested_values(facts, Values(facts.fusion, facts.buffers, facts.layouts), roots):
         for root in terms_of(statement):
             yield from root.walk()
 
 
-def _asked_for(
+def _requested_values(
     facts: NestFacts, values: Values, roots: Sequence[TensorView], earlier: Sequence[Saved] = (),
 ) -> Iterator[Statement]:
     """Request roots at a point of the nest, given reduction results and kept values; return the emitted values."""
@@ -201,20 +201,20 @@ def _asked_for(
     return walk(tuple(scope.body))
 
 
-def _needed(
+def _needs(
     facts: NestFacts, number: int, earlier: Sequence[Saved] = (), written: Sequence[TensorView] = (),
 ) -> frozenset[TensorView]:
     key = number, tuple(earlier), tuple(written)
     if key not in facts.needs:
-        facts.needs[key] = _found_needed(facts, number, earlier, written)
+        facts.needs[key] = _trace_needs(facts, number, earlier, written)
     return facts.needs[key]
 
 
-def _found_needed(
+def _trace_needs(
     facts: NestFacts, number: int, earlier: Sequence[Saved], written: Sequence[TensorView],
 ) -> frozenset[TensorView]:
     values = _Asked(facts.fusion, facts.buffers, facts.layouts)
-    _asked_for(facts, values, [*_roots(facts, number), *written], earlier)
+    _requested_values(facts, values, [*_roots(facts, number), *written], earlier)
     tensors, index = facts.fusion.tensors, facts.nest.index
     return frozenset(
         tensors[name] for name, at in values.asked

@@ -50,7 +50,7 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
     fusion = decompose(request.fusion)
     yield "decompose", fusion
     if request.loops:
-        kernel = _lowered_loop_by_loop(fusion, request)
+        kernel = _lower_loop_by_loop(fusion, request)
     else:
         fusion = accurate(fusion)
         yield "accurate", fusion
@@ -86,10 +86,11 @@ def planned(request: KernelRequest) -> KernelPlan:
 def _chooser(request: KernelRequest) -> Chooser:
     """Return what chooses the loops of a kernel's nests: proposed, kept or set by hand."""
     changes = [change for change in request.changes if change.target == request.target]
-    return Chooser(target=request.target, changes=changes, propose=request.propose, kept=_kept(request) or KeptChoice())
+    kept_results = _kept_choice(request) or KeptChoice()
+    return Chooser(target=request.target, changes=changes, propose=request.propose, kept=kept_results)
 
 
-def _lowered_loop_by_loop(fusion: Fusion, request: KernelRequest) -> Kernel:
+def _lower_loop_by_loop(fusion: Fusion, request: KernelRequest) -> Kernel:
     scheduled = replay(fusion, request.loops, RULES)
     inputs = {tensor.name for tensor in scheduled.fusion.tensor_inputs}
     # Transforms may replace outputs: ``cache_fork`` does.
@@ -131,15 +132,15 @@ def kernel_digest(request: KernelRequest) -> str:
     """
     canonical = numbered(request.fusion)
     plain = replace(
-        request, fusion=canonical.fusion, name="kernel", strides=_renamed(request.strides, canonical.names),
-        alignment=_renamed(request.alignment, canonical.names), changes=(), loops=(), kept=None, shared=None,
+        request, fusion=canonical.fusion, name="kernel", strides=_rename(request.strides, canonical.names),
+        alignment=_rename(request.alignment, canonical.names), changes=(), loops=(), kept=None, shared=None,
     )
     kernel = lower(plain)
     content = (without_comments(printed(kernel).text), [phase.launch.threads for phase in kernel.phases])
     return sha256(repr(content).encode()).hexdigest()
 
 
-def _kept(request: KernelRequest) -> KeptChoice | None:
+def _kept_choice(request: KernelRequest) -> KeptChoice | None:
     """Return what is kept for the kernel, or why it is not used; None if nothing is."""
     kept_results = request.kept
     if kept_results is None or request.scheduler is None:
@@ -149,7 +150,7 @@ def _kept(request: KernelRequest) -> KeptChoice | None:
     return kept_choice(results, kernel_digest(request), request.shapes) if results else None
 
 
-def _renamed(values: Mapping[str, _Of], names: Mapping[str, str]) -> dict[str, _Of]:
+def _rename(values: Mapping[str, _Of], names: Mapping[str, str]) -> dict[str, _Of]:
     return {names[name]: value for name, value in values.items() if name in names}
 
 

@@ -74,7 +74,7 @@ def _cheaper(value: Term, definitions: Mapping[str, Term]) -> Term:
         case Apply(dtype, "cos", (Apply(_, "mul", (turns, Const(_, number))),)) if number == 2 * math.pi:
             return Apply(dtype, "cos_turns", (_cheaper(turns, definitions),))
         case Apply(DataType.Float8_e4m3fn as dtype, "cast", (x,)):
-            return Apply(dtype, "cast", (_unbounded(_cheaper(x, definitions), definitions),))
+            return Apply(dtype, "cast", (_without_bounds(_cheaper(x, definitions), definitions),))
         case Apply(dtype, fn, args):
             return Apply(dtype, fn, tuple(_cheaper(arg, definitions) for arg in args))
         case _:
@@ -82,18 +82,18 @@ def _cheaper(value: Term, definitions: Mapping[str, Term]) -> Term:
     return value
 
 
-def _unbounded(value: Term, definitions: Mapping[str, Term]) -> Term:
+def _without_bounds(value: Term, definitions: Mapping[str, Term]) -> Term:
     """Return a value to be converted to e4m3 without bounds that the conversion applies anyway; both preserve NaN."""
     form = definitions.get(value.name) if isinstance(value, Var) else value
     match form:
         case Apply(DataType.Float, "select", (Apply(_, "lt", (x, Const(_, bound))), Const(_, end), other)) if (
             x == other and bound == end and bound.real <= -_LARGEST_E4M3
         ):
-            return _unbounded(x, definitions)
+            return _without_bounds(x, definitions)
         case Apply(DataType.Float, "select", (Apply(_, "gt", (x, Const(_, bound))), Const(_, end), other)) if (
             x == other and bound == end and bound.real >= _LARGEST_E4M3
         ):
-            return _unbounded(x, definitions)
+            return _without_bounds(x, definitions)
         case _:
             return value
 

@@ -81,7 +81,7 @@ class ScanLowering(NestLowering):
             first = cast(initial if initial.dtype is expr.out.dtype else cast(initial, expr.out.dtype), carried)
         return Running(expr=expr, fn=combine.fn, identity=Const(dtype, identity), first=first, elements=elements)
 
-    def _carried(self, levels: Sequence[Sequence[Running]]) -> dict[Expr, Var]:
+    def _carried_values(self, levels: Sequence[Sequence[Running]]) -> dict[Expr, Var]:
         """Name the values that scans carry, and initialize them."""
         scans = [scan for level in levels for scan in level]
         return {scan.expr: self._values.let(scan.name, scan.first, origin=scan.expr.name) for scan in scans}

@@ -79,7 +79,7 @@ class Loops:
             spread = broadcast_loops(tensor)
             other = self._shares_others(name, tensor, spread)
             if not other:
-                self._own(name, tensor, spread)
+                self._use_own_loops(name, tensor, spread)
             elif not self._follow(name, tensor, spread):
                 msg = (
                     f"{name} shares loops with {other} in which broadcast axes are merged with others, but not all of "
@@ -98,7 +98,7 @@ class Loops:
                     return expr.out.name
         return ""
 
-    def _own(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> None:
+    def _use_own_loops(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> None:
         for position, axis in enumerate(tensor.loop):
             # A broadcast axis has one element, however it is split.
             self._extents[name, position] = 1 if position in spread else _size(axis)

@@ -225,7 +225,7 @@ class _Lowering:
             around = self._loops.around(name, held)
             kept_positions = [i for i in range(held, len(tensor.loop)) if not tensor.loop[i].is_reduction]
             for part in ("begin", "update", "end"):
-                part_loops = tuple(self._own(name, kept_positions, part))
+                part_loops = tuple(self._part_slots(name, kept_positions, part))
                 whole = path if part == "update" else (*around, *part_loops)
                 items.append(Item(expr=expr, part=part, path=whole, order=len(items)))
         return items
@@ -240,7 +240,7 @@ class _Lowering:
             else:
                 self._counts[slot] = max(self._counts.get(slot, 0), self._loops.extent((name, position)))
 
-    def _own(self, name: str, positions: Sequence[int], part: str) -> Iterator[object]:
+    def _part_slots(self, name: str, positions: Sequence[int], part: str) -> Iterator[object]:
         """Yield the loops that a part of a reduction runs over separately."""
         for position in positions:
             slot = self._loops.class_of((name, position))
@@ -266,7 +266,7 @@ class _Lowering:
         if shared_written and depth:
             # The next iteration of the enclosing loop writes to memory that this one still reads.
             statements.append(Barrier())
-        return tuple(_joined(statements))
+        return tuple(_merge_ifs(statements))
 
     def _is_shared(self, item: Item) -> bool:
         memory = self._scheduled.tensors[item.expr.out.name].memory
@@ -349,15 +349,15 @@ class _Lowering:
             place = self._memory.place(name, at)
             dtype = expr.out.dtype.compute
             total = Apply(dtype, combine.fn, (place, cast(value, dtype)))
-            return [self._guarded(conditions, written(place, total, expr, note, update=True))]
+            return [self._guard(conditions, written(place, total, expr, note, update=True))]
         value = self._value(expr, indices, at)
         if self._scheduled.tensors[name].memory is GLOBAL:
             index_ = [indices[axis.id] for axis in expr.out.domain.axes]
             conditions += [*self._alone(name), *self._first(name)]
-            return [self._guarded(conditions, self._stored(expr, index_, value, note))]
+            return [self._guard(conditions, self._store(expr, index_, value, note))]
         if self._scheduled.tensors[name].memory is MemoryType.shared:
             conditions += self._alone(name)
-        return [self._guarded(conditions, written(self._memory.place(name, at), value, expr, note))]
+        return [self._guard(conditions, written(self._memory.place(name, at), value, expr, note))]
 
     def _begin(self, expr: Expr, at: Sequence[Term]) -> list[Statement]:
         dtype = expr.out.dtype.compute
@@ -390,11 +390,11 @@ class _Lowering:
         ]
         conditions += [*self._within(name, kept_only=True), *self._alone(name)]
         if tensor.memory is GLOBAL:
-            store = self._stored(expr, [indices[axis.id] for axis in expr.out.domain.axes], result, "")
+            store = self._store(expr, [indices[axis.id] for axis in expr.out.domain.axes], result, "")
         else:
             buffer, position = self._memory.shared(name, at)
             store = Store(buffer=buffer, position=position, value=result, origin=expr.name)
-        return [*statements, self._guarded(conditions, store)]
+        return [*statements, self._guard(conditions, store)]
 
     def _reduced_threads(self, name: str) -> list[Direction]:
         """Return the directions of the block whose threads a reduction combines."""
@@ -446,14 +446,14 @@ class _Lowering:
                 conditions.append(apply("eq", term, 0))
         return conditions
 
-    def _guarded(self, conditions: Sequence[Term], statement: Statement) -> Statement:
+    def _guard(self, conditions: Sequence[Term], statement: Statement) -> Statement:
         condition: Term = _TRUE
         for part in dict.fromkeys(simplify(c, self._ranges) for c in conditions):
             if not isinstance(part, Const) or not part.value:
                 condition = part if condition == _TRUE else Apply(DataType.Bool, "and", (condition, part))
         return statement if condition == _TRUE else If(condition=condition, then=(statement,))
 
-    def _stored(self, expr: Expr, at: Sequence[Term], value: Term, note: str) -> Store:
+    def _store(self, expr: Expr, at: Sequence[Term], value: Term, note: str) -> Store:
         name = expr.out.name
         position = simplify(self._layouts[name].position(at), self._ranges)
         return Store(buffer=self._buffers[name], position=position, value=value, origin=expr.name, note=note)
@@ -473,23 +473,23 @@ class _Lowering:
                     place = operand_index(value, at_axes)
                     operands.append(self._read(value, place, expr, at))
             return applied(expr, operands)
-        return self._resolved(element_term(expr, at_axes), expr, at)
+        return self._resolve(element_term(expr, at_axes), expr, at)
 
-    def _resolved(self, term: Term, expr: Expr, at: Sequence[Term]) -> Term:
+    def _resolve(self, term: Term, expr: Expr, at: Sequence[Term]) -> Term:
         if isinstance(term, Read):
-            place = tuple(self._resolved(i, expr, at) for i in term.index)
+            place = tuple(self._resolve(i, expr, at) for i in term.index)
             return self._read(term.tensor, place, expr, at)
         if isinstance(term, ReadScalar):
             return self._scalar(term.scalar)
         if not isinstance(term, Apply) or is_index(term):
             return simplify(term, self._ranges)
         if term.fn == "select":
-            condition = simplify(self._resolved(term.args[0], expr, at), self._ranges)
+            condition = simplify(self._resolve(term.args[0], expr, at), self._ranges)
             if isinstance(condition, Const):
-                return self._resolved(term.args[1 if condition.value else 2], expr, at)
-            sides = tuple(self._resolved(side, expr, at) for side in term.args[1:])
+                return self._resolve(term.args[1 if condition.value else 2], expr, at)
+            sides = tuple(self._resolve(side, expr, at) for side in term.args[1:])
             return Apply(term.dtype, "select", (condition, *sides))
-        return Apply(term.dtype, term.fn, tuple(self._resolved(arg, expr, at) for arg in term.args))
+        return Apply(term.dtype, term.fn, tuple(self._resolve(arg, expr, at) for arg in term.args))
 
     def _scalar(self, value: Scalar) -> Term:
         dtype = DataType.Int if value.dtype is DataType.Index else value.dtype
@@ -583,7 +583,7 @@ class _Lowering:
         threads = [self._sizes.get(kind, 1) for kind in _THREADS]
         return Phase(
             name=self._name,
-            buffers=tuple(b for b in self._buffers.values() if b.name in _used(body)),
+            buffers=tuple(b for b in self._buffers.values() if b.name in _used_buffers(body)),
             scalars=_scalars(body),
             body=body,
             launch=Launch(
@@ -595,19 +595,19 @@ class _Lowering:
     def _bound(self, body: tuple[Statement, ...], shared: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """Return a body inside its blocks and threads; the directions of a grid are one dimension of the launch."""
         x, y, z = (self._sizes.get(kind, 1) for kind in _THREADS)
-        lets, rows = self._unfolded("row", (ParallelType.block_y, ParallelType.block_z))
+        lets, rows = self._unfold("row", (ParallelType.block_y, ParallelType.block_z))
         body = (*lets, *body)
         # Threads that are adjacent in x are adjacent lanes.
         if x > 1:
             body = (Loop(var="tidx", start=index(0), stop=index(x), parallel=ParallelType.block_x, body=body),)
         if y * z > 1:
             body = (Loop(var=rows, start=index(0), stop=index(y * z), parallel=ParallelType.block_y, body=body),)
-        lets, block = self._unfolded("block", _BLOCKS)
+        lets, block = self._unfold("block", _BLOCKS)
         body = (*lets, *shared, *body)
         count = prod(self._sizes.get(kind, 1) for kind in _BLOCKS)
         return (Loop(var=block, start=index(0), stop=index(count), parallel=ParallelType.grid_x, body=body),)
 
-    def _unfolded(self, name: str, kinds: Sequence[ParallelType]) -> tuple[tuple[Statement, ...], str]:
+    def _unfold(self, name: str, kinds: Sequence[ParallelType]) -> tuple[tuple[Statement, ...], str]:
         """Return the index in each direction from one index over all of them, and the name of that index."""
         used = [kind for kind in kinds if self._sizes.get(kind, 1) > 1]
         if len(used) < 2:
@@ -632,7 +632,7 @@ def _parameter(value: Scalar) -> Var:
     return Var(DataType.Int if value.dtype is DataType.Index else value.dtype, value.name)
 
 
-def _joined(statements: Sequence[Statement]) -> Iterator[Statement]:
+def _merge_ifs(statements: Sequence[Statement]) -> Iterator[Statement]:
     """Yield statements, with consecutive ones under the same condition in one If."""
     waiting: If | None = None
     for statement in statements:
@@ -692,7 +692,7 @@ def _updating(body: tuple[Statement, ...], begun: frozenset[str]) -> tuple[State
     return tuple(map(updating, body))
 
 
-def _used(body: tuple[Statement, ...]) -> set[str]:
+def _used_buffers(body: tuple[Statement, ...]) -> set[str]:
     names: set[str] = set()
     for statement in walk(body):
         if isinstance(statement, Store | VectorLoad | VectorStore):

@@ -23,7 +23,7 @@ class Memory:
 
     def __init__(self, loops: Loops, ranges: Ranges) -> None:
         self._loops, self._scheduled, self._ranges = loops, loops.scheduled, ranges
-        self._local = self._allocated()
+        self._local = self._allocate()
         self.arrays: dict[str, Buffer] = {}
 
     def held(self, name: str) -> int:
@@ -43,7 +43,7 @@ class Memory:
         dtype = buffer.dtype
         if buffer.size == 1:
             return Var(dtype, _variable(name))
-        return Load(dtype, self.used(buffer), self._numbered(name, positions, at))
+        return Load(dtype, self.used(buffer), self._position(name, positions, at))
 
     def place(self, name: str, at: Sequence[Term]) -> Term:
         """Return the location of an element of a tensor: a variable, or an element of an array."""
@@ -54,18 +54,18 @@ class Memory:
         dtype = self._scheduled.tensors[name].tensor.dtype
         if buffer.role is Role.SCRATCH and buffer.size == 1:
             return Var(dtype, _variable(name))
-        return Load(dtype, self.used(buffer), self._numbered(name, positions, at))
+        return Load(dtype, self.used(buffer), self._position(name, positions, at))
 
     def shared(self, name: str, at: Sequence[Term]) -> tuple[Buffer, Term]:
         """Return a tensor's array of the block, and the position of an element."""
         buffer, positions = self._local[name]
-        return self.used(buffer), self._numbered(name, positions, at)
+        return self.used(buffer), self._position(name, positions, at)
 
     def used(self, buffer: Buffer) -> Buffer:
         """Return an array, which the kernel allocates from now on."""
         return self.arrays.setdefault(buffer.name, buffer)
 
-    def _allocated(self) -> dict[str, Array]:
+    def _allocate(self) -> dict[str, Array]:
         """Return the array of each intermediate tensor."""
         arrays: dict[str, Array] = {}
         for name, tensor in self._scheduled.tensors.items():
@@ -95,7 +95,7 @@ class Memory:
         kind = self._loops.kind((name, position))
         return kind.is_block or (kind.is_thread and self._scheduled.tensors[name].memory is not MemoryType.shared)
 
-    def _numbered(self, name: str, positions: Sequence[int], at: Sequence[Term]) -> Term:
+    def _position(self, name: str, positions: Sequence[int], at: Sequence[Term]) -> Term:
         position: Term = index(0)
         for place in positions:
             position = position * self._loops.extent((name, place)) + at[place]

@@ -403,14 +403,14 @@ class _GpuSizes(_Sizes):
         """Return the value of a variable, with parameters for the distance between the iterations of a thread."""
         if value.dtype is not DataType.Index or not is_index(value):
             return self.compared(value, moving)
-        return self._placed(value)
+        return self._place(value)
 
-    def _placed(self, term: Term) -> Term:
+    def _place(self, term: Term) -> Term:
         match term:
             case Const():
                 return self.steps(term) if self._rest else term
             case Apply(dtype, "add" | "sub" as fn, args):
-                return Apply(dtype, fn, tuple(map(self._placed, args)))
+                return Apply(dtype, fn, tuple(map(self._place, args)))
             case Apply(dtype, "mul", (Var(_, name) as a, Const() as factor)):
                 is_distance = name == self._block and (bool(self._rounds) or int(factor.value.real) in self._distances)
                 return Apply(dtype, "mul", (a, self.steps(factor))) if is_distance or name in self._rounds else term

@@ -38,17 +38,17 @@ def with_sums_of_rows(fusion: Fusion) -> Fusion:
     )
 
 
-def _reduced(expr: Expr) -> frozenset[int]:
+def _reduced_axes(expr: Expr) -> frozenset[int]:
     """Return the positions of the axes that a reduction reduces."""
     return frozenset(n for n, axis in enumerate(expr.out.domain.logical) if axis.is_reduction)
 
 
 def _first_axes(expr: Expr, reductions: list[Expr]) -> tuple[int, ...]:
     """Return the axes that another reduction reduces, preferring the fastest axes; () if there is none."""
-    shape, reduced = expr.tensor_inputs[0].shape, _reduced(expr)
+    shape, reduced = expr.tensor_inputs[0].shape, _reduced_axes(expr)
     candidates = [
-        tuple(sorted(_reduced(other))) for other in reductions
-        if other.tensor_inputs[0].shape == shape and _reduced(other) < reduced
+        tuple(sorted(_reduced_axes(other))) for other in reductions
+        if other.tensor_inputs[0].shape == shape and _reduced_axes(other) < reduced
     ]
     return max(candidates, key=lambda dims: dims[::-1], default=())
 

@@ -54,7 +54,7 @@ def tiles_of(facts: NestFacts) -> TiledAxes | None:
     nest = facts.nest
     if nest.reductions or not nest.full or len(nest.kept) < 2:
         return None
-    axes, parts = _merged(facts)
+    axes, parts = _merged_axes(facts)
     along = axes[-1]
     tensors = [tv for tv in nest.index if (tv in facts.fusion.inputs or tv in nest.full) and tv.numel]
     largest = max(tv.nbytes for tv in tensors)
@@ -80,7 +80,7 @@ def tiles_of(facts: NestFacts) -> TiledAxes | None:
     )
 
 
-def _merged(facts: NestFacts) -> tuple[tuple[Axis, ...], dict[str, tuple[Axis, ...]]]:
+def _merged_axes(facts: NestFacts) -> tuple[tuple[Axis, ...], dict[str, tuple[Axis, ...]]]:
     """Return the axes, with adjacent ones merged if every access has one stride for both, and their parts."""
     ranges = facts.ranges()
     bound: set[str] = set()  # axes that occur in conditions, quotients or remainders

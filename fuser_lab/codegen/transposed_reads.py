@@ -30,7 +30,8 @@ def with_transposed_reads(segment: Fusion) -> tuple[Fusion, dict[TensorView, Ten
     if not twins:
         return segment, {}
     return (
-        Fusion(inputs=(*segment.inputs, *twins), exprs=_needed(exprs, segment.outputs), outputs=segment.outputs), twins,
+        Fusion(inputs=(*segment.inputs, *twins), exprs=_needed_exprs(exprs, segment.outputs), outputs=segment.outputs),
+        twins,
     )
 
 
@@ -92,7 +93,7 @@ def _chain(segment: Fusion, turn: Expr) -> list[Expr] | None:
     return chain
 
 
-def _needed(exprs: list[Expr], outputs: tuple[TensorView, ...]) -> tuple[Expr, ...]:
+def _needed_exprs(exprs: list[Expr], outputs: tuple[TensorView, ...]) -> tuple[Expr, ...]:
     needed: set[Val] = set(outputs)
     needed_exprs: list[Expr] = []
     for expr in reversed(exprs):

@@ -63,7 +63,7 @@ def _statement(statement: Statement, data: frozenset[str], names: Counter[str]) 
             yield replace(statement, body=_block(body, data, names))
         case If(condition=condition, then=then, otherwise=otherwise):
             sides = _block(then, data, names), _block(otherwise, data, names)
-            if depends_on(condition, data) and (chosen := _chosen(statement, *sides, names)):
+            if depends_on(condition, data) and (chosen := _selection(statement, *sides, names)):
                 yield from chosen
             else:
                 yield replace(statement, then=sides[0], otherwise=sides[1])
@@ -71,7 +71,7 @@ def _statement(statement: Statement, data: frozenset[str], names: Counter[str]) 
             yield statement
 
 
-def _chosen(choice: If, then: Block, otherwise: Block, names: Counter[str]) -> Block:
+def _selection(choice: If, then: Block, otherwise: Block, names: Counter[str]) -> Block:
     """Return a branch-free selection between two values; empty if the branches do anything else.
 
     ``names`` counts the definitions of each name: values of a branch that share theirs with others get new ones,

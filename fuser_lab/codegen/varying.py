@@ -68,7 +68,7 @@ class SharedKernels:
         sized = with_sizes(kernel)
         if target_of(kernel.target).has_blocks or any(p.schedule and p.schedule.specialized for p in kernel.phases):
             return sized
-        key, numbers, scratch = _erased(sized)
+        key, numbers, scratch = _without_numbers(sized)
         with self._lock:
             form = self._forms.get(key)
             if form is None:
@@ -81,7 +81,7 @@ class SharedKernels:
         return _with_arguments(sized, labels)
 
 
-def _erased(kernel: Kernel) -> tuple[object, tuple[Number, ...], tuple[int, ...]]:
+def _without_numbers(kernel: Kernel) -> tuple[object, tuple[Number, ...], tuple[int, ...]]:
     """Return a kernel's statements without numbers as a key, its numbers, and the sizes of its scratch memory."""
     numbers: list[Number] = []
     scratch: list[int] = []

@@ -118,7 +118,7 @@ class _Vectorizer:
             case Loop(parallel=ParallelType.vectorize, start=Const(_, 0), stop=Const()):
                 yield from self._vector_loop(statement)
             case Loop(parallel=ParallelType.unroll, start=Const(_, 0), stop=Const()):
-                yield from self._unrolled(statement)
+                yield from self._unroll(statement)
             case Loop(body=body, parallel=parallel):
                 inner = self._block(body)
                 innermost = not any(isinstance(s, Loop) and _is_mapped(s.parallel) for s in walk(body))
@@ -138,12 +138,12 @@ class _Vectorizer:
         inside = {loop.var} | {s.name for s in walk(loop.body) if isinstance(s, Let | Reduce)}
         around = _Around(loop=loop, count=count, written=stored, inside=inside)
         self._load_windows(loop.body, around, moves)
-        body = self._moved(loop.body, around, moves)
+        body = self._move(loop.body, around, moves)
         yield from moves.before
         yield replace(loop, body=body)
         yield from moves.after
 
-    def _moved(self, statements: Block, around: "_Around", moves: _Moves) -> Block:
+    def _move(self, statements: Block, around: "_Around", moves: _Moves) -> Block:
         """Return the statements with words instead of memory; collect the moves in the order of the statements."""
         result: list[Statement] = []
         for statement in statements:
@@ -155,7 +155,7 @@ class _Vectorizer:
                     result.append(replace(statement, value=self._read(value, around, moves, statement.origin)))
                 case Store():
                     value = self._read(statement.value, around, moves, statement.origin)
-                    result.append(self._written(replace(statement, value=value), around, moves))
+                    result.append(self._write(replace(statement, value=value), around, moves))
                 case If(condition=condition, then=then, otherwise=otherwise) if self._is_outside(condition, around):
                     branches = []
                     sides = tuple(_Moves(windows=dict(moves.windows), rooms=dict(moves.rooms)) for _ in range(2))
@@ -165,7 +165,7 @@ class _Vectorizer:
                         self._spare = [*spare, *(a.buffer for a in self._allocs[first:])]
                         if depends_on(condition, self._data):
                             self._load_windows(inner, around, side)
-                        branches.append(self._moved(inner, around, side))
+                        branches.append(self._move(inner, around, side))
                         left.append(self._spare)
                     self._spare = [words for words in spare if all(words in unused for unused in left)]
                     result.append(replace(statement, then=branches[0], otherwise=branches[1]))
@@ -177,7 +177,7 @@ class _Vectorizer:
                             least = 1 if depends_on(condition, self._data) else 2
                             target.extend(_moves_of(condition, tuple(a), tuple(b), least))
                 case If():
-                    result.append(self._windowed(statement, tuple(range(around.count)), around, moves))
+                    result.append(self._partial(statement, tuple(range(around.count)), around, moves))
                 case _:
                     result.append(statement)
         return tuple(result)
@@ -207,17 +207,17 @@ class _Vectorizer:
             moves.rooms[window] = words, slot
         moves.windows |= window_groups
 
-    def _windowed(self, statement: Statement, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Statement:
+    def _partial(self, statement: Statement, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Statement:
         """Return a statement that may not run for all elements, and reads windows where it does."""
         match statement:
             case If(condition=condition, then=then, otherwise=otherwise):
                 chosen = holds_for(condition, values, self._loops(around))
                 if chosen is None:
-                    both = (tuple(self._windowed(s, values, around, moves) for s in side) for side in (then, otherwise))
+                    both = (tuple(self._partial(s, values, around, moves) for s in side) for side in (then, otherwise))
                     return replace(statement, then=next(both), otherwise=next(both))
                 others = tuple(value for value in values if value not in chosen)
                 sides = ((then, chosen), (otherwise, others))
-                first, second = (tuple(self._windowed(s, v, around, moves) for s in b) if v else b for b, v in sides)
+                first, second = (tuple(self._partial(s, v, around, moves) for s in b) if v else b for b, v in sides)
                 return replace(statement, then=first, otherwise=second)
             case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
                 self._learn(name, value)
@@ -307,7 +307,7 @@ class _Vectorizer:
         numbers, slot = moves.drawn[key]
         return Load(DataType.Float, numbers, simplify(slot + place, {}))
 
-    def _written(self, store: Store, around: "_Around", moves: _Moves) -> Store:
+    def _write(self, store: Store, around: "_Around", moves: _Moves) -> Store:
         if store.buffer.role not in _OUTSIDE:
             return store
         access = self._access(store.buffer, store.position, around)
@@ -354,7 +354,7 @@ class _Vectorizer:
 
     # Several iterations, loads first
 
-    def _unrolled(self, loop: Loop) -> Iterator[Statement]:
+    def _unroll(self, loop: Loop) -> Iterator[Statement]:
         outer = self._slot, self._rounds
         rounds = _rounds(loop)
         self._slot = simplify(self._slot * rounds + Var(DataType.Index, loop.var), {})
@@ -387,13 +387,13 @@ def _moves_of(condition: Term, then: Block, otherwise: Block, least: int) -> Blo
     """
     loads = [s for s in then if isinstance(s, VectorLoad) and s.buffer.role in _OUTSIDE and s.buffer.size >= s.count]
     if otherwise or len(loads) < max(len(then), least):
-        return (_chosen(condition, then, otherwise),)
+        return (_choice(condition, then, otherwise),)
     return tuple(
         replace(s, position=Apply(DataType.Index, "select", (condition, s.position, index(0)))) for s in loads
     )
 
 
-def _chosen(condition: Term, then: Block, otherwise: Block) -> Statement:
+def _choice(condition: Term, then: Block, otherwise: Block) -> Statement:
     match then, otherwise:
         case ((VectorLoad() as a,), (VectorLoad() as b,)) if replace(a, position=b.position, origin=b.origin) == b:
             # Both branches read the same number of adjacent elements to the same words, from different positions.
@@ -408,7 +408,7 @@ def _chosen(condition: Term, then: Block, otherwise: Block) -> Statement:
 def _loads_ahead(body: Block) -> Block:
     """Return a block's vector loads with the conditions and variables they need; () if other statements occur."""
     needed: set[str] = set()
-    loads = _sliced(body, needed)
+    loads = _slice(body, needed)
     assigned = {s.name for s in walk(loads) if isinstance(s, Let)}
     made = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
     written = {s.buffer for s in walk(body) if isinstance(s, Store | VectorStore)}
@@ -416,7 +416,7 @@ def _loads_ahead(body: Block) -> Block:
     return () if early or needed & made - assigned else loads
 
 
-def _sliced(body: Block, needed: set[str]) -> Block:
+def _slice(body: Block, needed: set[str]) -> Block:
     statements: list[Statement] = []
     for statement in reversed(body):
         match statement:
@@ -425,10 +425,10 @@ def _sliced(body: Block, needed: set[str]) -> Block:
             case Let(name=name) if name in needed:
                 statements.append(statement)
             case If(condition=condition, then=then, otherwise=otherwise):
-                branches = _sliced(then, needed), _sliced(otherwise, needed)
+                branches = _slice(then, needed), _slice(otherwise, needed)
                 if not any(branches):
                     continue
-                statements.append(_chosen(condition, *branches))
+                statements.append(_choice(condition, *branches))
             case _:
                 continue
         needed |= {t.name for root in terms_of(statements[-1]) for t in root.walk() if isinstance(t, Var)}
@@ -445,7 +445,7 @@ def _without(body: Block) -> Block:
             case If(then=then, otherwise=otherwise):
                 branches = _without(then), _without(otherwise)
                 if branches[0] or branches[1]:
-                    chosen = _chosen(statement.condition, *branches)
+                    chosen = _choice(statement.condition, *branches)
                     result.append(replace(chosen, origin=statement.origin, note=statement.note))
             case _:
                 result.append(statement)
@@ -464,7 +464,7 @@ def _before_barriers(body: Block) -> Block:
         waiting = waits and _only_loads(statement)
         first = next((n for n, s in enumerate(result) if waiting and _only_loads(s)), None)
         made = {s.name for s in result[first + 1 :] if isinstance(s, Let)} if first is not None else set()
-        if first is None or not made.isdisjoint(_used(statement)):
+        if first is None or not made.isdisjoint(_used_names(statement)):
             result.append(statement)
         else:
             result.insert(first + 1, statement)
@@ -482,7 +482,7 @@ def _keeps(statement: Statement | None) -> bool:
     return bool(stores) and all(s.buffer.role is Role.SCRATCH for s in stores)
 
 
-def _used(statement: Statement) -> set[str]:
+def _used_names(statement: Statement) -> set[str]:
     terms = (t for s in walk((statement,)) for root in terms_of(s) for t in root.walk())
     return {t.name for t in terms if isinstance(t, Var)}
 
@@ -542,12 +542,12 @@ def accesses(statements: Block, name: str, among: frozenset[str] | None = None) 
 
     ``among`` excludes accesses whose position depends on variables other than these.
     """
-    for buffer, position, _ in _found(statements):
+    for buffer, position, _ in _tensor_accesses(statements):
         if among is None or variables(position) <= among:
             yield access_of(buffer, position, name)
 
 
-def _found(statements: Block) -> Iterator[tuple[Buffer, Term, Load | None]]:
+def _tensor_accesses(statements: Block) -> Iterator[tuple[Buffer, Term, Load | None]]:
     """Yield the accesses to tensors: buffer, position, and the load if it is one."""
     for statement in walk(statements):
         if isinstance(statement, Store) and statement.buffer.role in _OUTSIDE:
@@ -582,7 +582,7 @@ def _cost(statements: Block, name: str, size: int) -> float:
     loops = Loops(name=name, inside=lets, known={}, data=made_of_data(statements))
     windows = windows_of(statements, size, loops)
     cost = float(sum(_bytes(window.buffer) * window.accesses for group in windows.values() for window in group))
-    for buffer, position, load in _found(statements):
+    for buffer, position, load in _tensor_accesses(statements):
         if load is not None and any(window_of(load, value, windows, loops) for value in range(size)):
             continue
         access = access_of(buffer, position, name)
