@@ -11,7 +11,7 @@ from fuser_lab.codegen.index_math import Ranges, simplify, thresholds, variables
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Phase, Role, Statement, Store, terms_of, walk
 from fuser_lab.codegen.nest_facts import extent_of
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
-from fuser_lab.codegen.nests import flattened
+from fuser_lab.codegen.nests import axis_indices
 from fuser_lab.codegen.persistence import CALLED, calls_functions, constant_along, shared_along
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
@@ -137,7 +137,7 @@ class CpuNest(CpuBands):
 
     def _trial_statements(self, places: Places, ranges: Ranges) -> tuple[Statement, ...]:
         """Return the statements of one iteration of the innermost loop."""
-        inside = {**places, **flattened(self._kept_run, index_var("j"), ranges)}
+        inside = {**places, **axis_indices(self._kept_run, index_var("j"), ranges)}
         return tuple(walk(self._facts.trial(inside, ranges)))
 
     def _rows(self) -> Launch:

@@ -15,7 +15,7 @@ from fuser_lab.codegen.cpu_facts import CpuFacts
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Phase, Role, Store, Transpose
 from fuser_lab.codegen.nest_lowering import NestLowering, Places
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.transposed import TiledAxes
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
@@ -87,7 +87,7 @@ class CpuTiles(NestLowering):
                 self._ends(name, axis, number)
                 for name, axis, number in zip(("across", "along"), (tiled.across, tiled.along), numbers, strict=True)
             )
-            outside = flattened(self._outer_axes(tiled), self._quotient(unit, over * down), values.scope.ranges)
+            outside = axis_indices(self._outer_axes(tiled), self._quotient(unit, over * down), values.scope.ranges)
             for tensor in tiled.inputs:
                 tile = tiles[tensor]
                 with self._each(outside, along, across) as (places, slots):

@@ -25,7 +25,7 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, base_name
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.persistence import Saved, rows_kept
 from fuser_lab.codegen.progressions import access_of
 from fuser_lab.cost.device import WARP
@@ -124,7 +124,7 @@ class GpuReductions(NestLowering):
             at = (first + group) * width + place - start
             return {last.name: simplify(at, self._values.scope.ranges)}
         grouped = (*axes[:-1], Axis(name=last.name, extent=last.extent // width))
-        places = flattened(grouped, group, self._values.scope.ranges)
+        places = axis_indices(grouped, group, self._values.scope.ranges)
         places[last.name] = simplify(places[last.name] * width + place, self._values.scope.ranges)
         return places
 
@@ -223,19 +223,19 @@ def with_hints(phase: Phase, facts: NestFacts, schedule: LoopSchedule) -> Phase:
     if schedule.style is Style.ELEMENTS:
         # Data that adjacent threads also read stays in the L1 cache for them, with or without a hint.
         loads = [buffer for buffer in loads if loads.count(buffer) == 1]
-    body = hinted(phase.body, schedule.evict, frozenset(loads))
+    body = with_eviction(phase.body, schedule.evict, frozenset(loads))
     return replace(phase, body=with_quotients(body, facts.fusion) if facts.nest.reductions else body)
 
 
-def hinted(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buffer]) -> tuple[Statement, ...]:
+def with_eviction(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buffer]) -> tuple[Statement, ...]:
     """Return statements whose vector loads of some buffers have an L2 eviction priority."""
     result: list[Statement] = []
     for statement in statements:
         match statement:
             case Loop(body=body):
-                result.append(replace(statement, body=hinted(body, evict, among)))
+                result.append(replace(statement, body=with_eviction(body, evict, among)))
             case If(then=then, otherwise=otherwise):
-                sides = (hinted(side, evict, among) for side in (then, otherwise))
+                sides = (with_eviction(side, evict, among) for side in (then, otherwise))
                 result.append(replace(statement, then=next(sides), otherwise=next(sides)))
             case VectorLoad(buffer=buffer) if buffer in among:
                 result.append(replace(statement, evict=evict))

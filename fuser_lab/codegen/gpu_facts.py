@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from fuser_lab.codegen.index_map import Index, Read, counted, element_term, index_var
+from fuser_lab.codegen.index_map import Index, Read, counted_position, element_term, index_var
 from fuser_lab.codegen.index_math import Ranges, linear, simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import Role, Statement
 from fuser_lab.codegen.nest_facts import NestFacts, extent_of
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.online import moments, online_pair
 from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, rows_kept
 from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
 from fuser_lab.codegen.transposed import LEAST, MOST_TILES, TiledAxes, tiles_of
-from fuser_lab.codegen.values import applied
+from fuser_lab.codegen.values import result_element
 from fuser_lab.codegen.vectorize import SMALL, accesses, best_width
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
@@ -266,7 +266,7 @@ class GpuFacts(NestFacts):
         row, place = index_var("row"), index_var("place")
         packed = 1
         for tensor in tensors:
-            at = nest.at(tensor, {**flattened(nest.kept, row, ranges), nest.reduced[-1].name: place})
+            at = nest.at(tensor, {**axis_indices(nest.kept, row, ranges), nest.reduced[-1].name: place})
             position = simplify(self.layouts[tensor].position(tuple(simplify(i, ranges) for i in at)), ranges)
             buffer, width = self.buffers[tensor.name], ACCESS_BYTES // tensor.dtype.itemsize
             whole = buffer.alignment % ACCESS_BYTES == 0 and space.rows * space.depth % width == 0
@@ -387,7 +387,7 @@ class GpuFacts(NestFacts):
         def statements_of(size: int) -> tuple[Statement, ...]:
             chunk, v = index_var("chunk"), index_var("v")
             ranges = {"chunk": (0, max(-(-count // size) - 1, 0)), "v": (0, size - 1)}
-            places = flattened(self.nest.kept, chunk * size + v, ranges)
+            places = axis_indices(self.nest.kept, chunk * size + v, ranges)
             return self.trial(places, ranges)
 
         width = best_width(statements_of, "v")
@@ -426,7 +426,7 @@ class GpuFacts(NestFacts):
         """
         part, chunk, v = index_var("part"), index_var("chunk"), index_var("v")
         ranges = {"part": (0, 1), "chunk": (0, distance // vector - 1), "v": (0, vector - 1)}
-        places = flattened(self.nest.kept, part * distance + chunk * vector + v, ranges)
+        places = axis_indices(self.nest.kept, part * distance + chunk * vector + v, ranges)
         statements = self.trial(places, ranges)
         read = [a.buffer for a in accesses(statements, "v") if a.step == 1 and a.buffer.role is not Role.OUTPUT]
         among = frozenset({"chunk", "v"})
@@ -458,7 +458,8 @@ class GpuFacts(NestFacts):
         """Return the elements that are the positions of a look-up and are data."""
         casts = (t for t in element_term(expr, at).walk() if isinstance(t, Apply) and t.dtype is DataType.Index)
         reads = (t.args[0] for t in casts if t.fn == "cast")
-        return [read for read in reads if isinstance(read, Read) and counted(read, self.fusion.producers) is None]
+        producers = self.fusion.producers
+        return [read for read in reads if isinstance(read, Read) and counted_position(read, producers) is None]
 
 
 def _is_slow_scalar(expr: Expr) -> bool:
@@ -466,5 +467,5 @@ def _is_slow_scalar(expr: Expr) -> bool:
     if not isinstance(expr.outputs[0], Scalar) or OPS[expr.op.name].scalar is None:
         return False
     operands = [Var(value.dtype.compute, value.name) for value in expr.inputs]
-    parts = applied(expr, operands).walk()
+    parts = result_element(expr, operands).walk()
     return any(isinstance(part, Apply) and function_class(part.fn) == "special" for part in parts)

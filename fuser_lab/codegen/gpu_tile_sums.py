@@ -20,7 +20,7 @@ from fuser_lab.codegen.gpu_tiles import TileNest
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, Store, VectorLoad
 from fuser_lab.codegen.nest_lowering import Places
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, index
 from fuser_lab.ir.transform import ParallelType
@@ -58,7 +58,7 @@ class TileSumNest(TileNest, ColumnNest):
             rest = self._quotient(band, over)
             if kept_axes:
                 rest = self._number(stack, "rest", rest, prod(a.extent for a in kept_axes))
-            outside = flattened(kept_axes, rest, values.scope.ranges)
+            outside = axis_indices(kept_axes, rest, values.scope.ranges)
             sums = self._sums(taken, nest.reductions)
             with ExitStack() as inner:
                 rounds = -(-steps // split)
@@ -67,7 +67,7 @@ class TileSumNest(TileNest, ColumnNest):
                 other = self._remainder(step, down)
                 if self.space.mirrored:
                     other = self._mirror_tile(inner, number, other, down)
-                behind = flattened(reduced, self._quotient(step, down), values.scope.ranges)
+                behind = axis_indices(reduced, self._quotient(step, down), values.scope.ranges)
                 corner = {tiled.along: number * side, tiled.across: other * self._side(tiled.across)}
                 self._add_tile(corner, {**outside, **behind}, thread, taken, shared, sums)
                 if rounds > 1:

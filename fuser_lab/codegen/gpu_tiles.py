@@ -13,7 +13,7 @@ from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorLoad
 from fuser_lab.codegen.nest_lowering import Places
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.progressions import ACCESS_BYTES, Access
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
@@ -63,7 +63,7 @@ class TileNest(GpuReductions):
             rest = self._quotient(block, over * down)
             if tiled.others:
                 rest = self._number(stack, "rest", rest, prod(a.extent for a in tiled.others))
-            outside = flattened(tiled.others, rest, values.scope.ranges)
+            outside = axis_indices(tiled.others, rest, values.scope.ranges)
             across = self._elements_of_thread(tiled.across, (*tiled.inputs, *tiled.outputs))
             walked = [tv for tv in (*self._fusion.tensor_inputs, *self._nest.full) if tv in self._nest.index]
             along = self._elements_of_thread(tiled.along, [tv for tv in walked if tv not in shared])

@@ -68,7 +68,7 @@ def element_term(expr: Expr, index: Index) -> Term:
     )
 
 
-def counted(read: Read, producers: Mapping[Val, Expr]) -> Term | None:
+def counted_position(read: Read, producers: Mapping[Val, Expr]) -> Term | None:
     """Return an element of an iota, or of a view of one, as index arithmetic; None for other elements.
 
     The steps of a slice are such positions: they are known where the kernel is written, unlike positions that are data.
@@ -78,7 +78,7 @@ def counted(read: Read, producers: Mapping[Val, Expr]) -> Term | None:
         return None
     if expr.kind is not OpKind.FACTORY:
         inner = element_term(expr, read.index) if expr.kind in _MOVES else None
-        return counted(inner, producers) if isinstance(inner, Read) else None
+        return counted_position(inner, producers) if isinstance(inner, Read) else None
     if expr.op.name != "iota" or not read.dtype.is_integral:
         return None
     start, step = (operand.value if isinstance(operand, Scalar) else None for operand in expr.inputs)

@@ -35,7 +35,7 @@ class FixedRanges(dict[str, Range]):
         return self._hash
 
 
-def fixed(ranges: Ranges) -> FixedRanges:
+def range_key(ranges: Ranges) -> FixedRanges:
     """Return ranges as a key."""
     return ranges if isinstance(ranges, FixedRanges) else FixedRanges(ranges)
 
@@ -79,7 +79,7 @@ def simplify(term: Term, ranges: Ranges) -> Term:
         return term
     # Only index terms are cached: among other terms, those with 0.0 and -0.0 are equal.
     simplified = _simplify if is_index(term) else _simplify.__wrapped__
-    return simplified(term, fixed(ranges))
+    return simplified(term, range_key(ranges))
 
 
 @lru_cache(_KEPT)
@@ -144,7 +144,7 @@ def linear(term: Term, ranges: Ranges) -> Linear:
     if not isinstance(term, Apply):
         return Linear(0, ((term, 1),))
     form = _linear if is_index(term) else _linear.__wrapped__
-    return form(term, fixed(ranges))
+    return form(term, range_key(ranges))
 
 
 @lru_cache(_KEPT)
@@ -311,13 +311,13 @@ def to_term(form: Linear) -> Term:
     return result
 
 
-def narrowed(condition: Term, ranges: Ranges, *, holds: bool) -> Ranges:
+def narrow(condition: Term, ranges: Ranges, *, holds: bool) -> Ranges:
     """Return the ranges if a condition holds (or does not), with tighter bounds of single variables."""
     match condition:
         case Apply(_, "and", (a, b)) if holds:
-            return narrowed(b, narrowed(a, ranges, holds=True), holds=True)
+            return narrow(b, narrow(a, ranges, holds=True), holds=True)
         case Apply(_, "or", (a, b)) if not holds:
-            return narrowed(b, narrowed(a, ranges, holds=False), holds=False)
+            return narrow(b, narrow(a, ranges, holds=False), holds=False)
         case Apply(_, fn, (a, b)) if fn in {"lt", "le", "gt", "ge"} and is_index(a) and is_index(b):
             return _tighten(fn if holds else _NEGATED[fn], linear(a, ranges).plus(linear(b, ranges).scaled(-1)), ranges)
         case _:
@@ -327,7 +327,7 @@ def narrowed(condition: Term, ranges: Ranges, *, holds: bool) -> Ranges:
 _NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 
 
-def negated(condition: Term) -> Term:
+def negate(condition: Term) -> Term:
     """Return the negation of a condition."""
     match condition:
         case Apply(dtype, fn, args) if fn in _NEGATED:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 
 from fuser_lab.codegen.cpu_functions import are_called, is_vectorized
-from fuser_lab.codegen.index_math import negated, simplify
+from fuser_lab.codegen.index_math import negate, simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
@@ -67,7 +67,7 @@ Block = tuple[Statement, ...]
 Names = frozenset[str]
 
 
-def divided(body: Block) -> Block:
+def divide_long_loops(body: Block) -> Block:
     """Return a phase's body in which each long innermost loop is split into several loops over blocks of iterations."""
     weights = Weights(calls=are_called(body))
     if sum(map(weights.outer_weight, walk(body))) <= LONG:
@@ -137,7 +137,7 @@ def units_of(statements: Block, weights: Weights, guards: tuple[Term, ...] = ())
         weight = weights.whole(statement)
         if isinstance(statement, If) and weight > PART and not _loads(statement.condition):
             yield from units_of(statement.then, weights, (*guards, statement.condition))
-            yield from units_of(statement.otherwise, weights, (*guards, negated(statement.condition)))
+            yield from units_of(statement.otherwise, weights, (*guards, negate(statement.condition)))
         else:
             yield _unit(statement, guards, weight)
 
@@ -184,7 +184,7 @@ def statements_of(units: Iterable[Unit], depth: int = 0) -> Block:
             statements += [unit.statement for unit in members]
         else:
             inner = statements_of(members, depth + 1)
-            opposite = statements[-1] if before is not None and guard == negated(before) else None
+            opposite = statements[-1] if before is not None and guard == negate(before) else None
             if isinstance(opposite, If) and not opposite.otherwise:
                 # A name that both branches define exists after the conditional.
                 statements[-1] = replace(opposite, otherwise=inner)

@@ -21,7 +21,7 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.persistence import Saved, choose_saved, reads_several
 from fuser_lab.codegen.values import Values, call_text
 from fuser_lab.dtypes import DataType
@@ -291,7 +291,7 @@ class NestLowering:
         return stack.enter_context(self._values.loop(name, count, parallel))
 
     def _flat(self, axes: Sequence[Axis], flat: Term) -> dict[str, Term]:
-        return flattened(axes, flat, self._values.scope.ranges)
+        return axis_indices(axes, flat, self._values.scope.ranges)
 
     def _index_variable(self, name: str, term: Term) -> Term:
         """Emit an index as a variable unless it already is one, and keep its range."""

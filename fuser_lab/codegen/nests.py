@@ -436,7 +436,7 @@ def even_run(
         others = [a for a in nest.axes if a not in run]
         ranges = {a.name: (0, max(a.extent - 1, 0)) for a in others}
         ranges["run"] = (0, max(prod(a.extent for a in run) - 1, 0))
-        places = flattened(run, index_var("run"), ranges)
+        places = axis_indices(run, index_var("run"), ranges)
         statements = trial(fusion, nest, buffers, layouts, places, ranges)
         if not any(_uneven(statement, "run") for statement in walk(statements)):
             return count
@@ -454,7 +454,7 @@ def _uneven(statement: Statement, name: str) -> bool:
     return False
 
 
-def flattened(axes: Sequence[Axis], flat: Term, ranges: Mapping[str, tuple[int, int]]) -> dict[str, Term]:
+def axis_indices(axes: Sequence[Axis], flat: Term, ranges: Mapping[str, tuple[int, int]]) -> dict[str, Term]:
     """Return each axis as a term of one index over all of them, row-major."""
     places: dict[str, Term] = {}
     inner = 1

@@ -11,7 +11,7 @@ from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.emitter import Source
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.kernel_plan import KernelPlan, plan_of
-from fuser_lab.codegen.lower import MovesMore, kernel_of, passed, write, written_within
+from fuser_lab.codegen.lower import MovesMore, kernel_of, run_passes, write, written_within
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
@@ -33,8 +33,8 @@ Made = Fusion | tuple[Nest, ...] | tuple[Space, ...] | tuple[NestChoice, ...] | 
 def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator[tuple[str, Made]]:
     """Yield the name of each step from a request to source, and what it makes.
 
-    A step is computed when it is asked for; `text_of` prints what it makes. ``plan`` is the `planned` kernel of the
-    request, if a caller has it: the writers then receive the schedules that the caller shows.
+    A step is computed when it is asked for; `text_of` prints what it makes. ``plan`` is what `plan_kernel` returns
+    for the request, if a caller has it: the writers then receive the schedules that the caller shows.
 
     - ``decompose``, ``accurate``, ``sums_of_rows``: the ops of the segment as kernels compute them
     - ``nests``: the loop nests that compute its outputs, one after another
@@ -62,23 +62,23 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
         yield "schedule", plan.choices
         nests = tuple(map(write, plan.nests))
         yield "write", kernel_of(plan, nests)
-        kernel = kernel_of(plan, tuple(map(passed, nests)))
+        kernel = kernel_of(plan, tuple(map(run_passes, nests)))
         yield "passes", kernel
         kernel = with_sizes(kernel) if request.shared is None else request.shared.kernel(kernel)
     yield "sizes", kernel
-    yield "print", printed(kernel)
+    yield "print", print_kernel(kernel)
 
 
 def text_of(made: Made) -> str:
     """Return what a step makes as text: ops, one line per nest, or source."""
     if isinstance(made, Kernel):
-        return printed(made).text
+        return print_kernel(made).text
     if isinstance(made, tuple):
         return "\n".join(map(str, made))
     return made.text if isinstance(made, Source) else str(made)
 
 
-def planned(request: KernelRequest) -> KernelPlan:
+def plan_kernel(request: KernelRequest) -> KernelPlan:
     """Return the nests of a segment's kernel with their schedules, which is not written."""
     return plan_of(with_sums_of_rows(accurate(decompose(request.fusion))), request, _chooser(request))
 
@@ -103,7 +103,7 @@ def _lower_loop_by_loop(fusion: Fusion, request: KernelRequest) -> Kernel:
     )
 
 
-def printed(kernel: Kernel) -> Source:
+def print_kernel(kernel: Kernel) -> Source:
     """Return a kernel as source for its target."""
     source: Source = target_of(kernel.target).emitter()(kernel).source()
     return source
@@ -136,7 +136,7 @@ def kernel_digest(request: KernelRequest) -> str:
         alignment=_rename(request.alignment, canonical.names), changes=(), loops=(), kept=None, shared=None,
     )
     kernel = lower(plain)
-    content = (without_comments(printed(kernel).text), [phase.launch.threads for phase in kernel.phases])
+    content = (without_comments(print_kernel(kernel).text), [phase.launch.threads for phase in kernel.phases])
     return sha256(repr(content).encode()).hexdigest()
 
 

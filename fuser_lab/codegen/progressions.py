@@ -36,7 +36,7 @@ class Access:
 
 def access_of(buffer: Buffer, position: Term, name: str, values: Mapping[str, Term] | None = None) -> Access:
     """Return the progression of an access with variable ``name``; ``values`` are those of other index variables."""
-    form = linear(resolved(position, values or {}), {})
+    form = linear(resolve(position, values or {}), {})
     step: int | None = 0
     parts = []
     for atom, coefficient in form.parts:
@@ -49,7 +49,7 @@ def access_of(buffer: Buffer, position: Term, name: str, values: Mapping[str, Te
     return Access(buffer=buffer, step=step, divisor=divisor(Linear(form.constant, tuple(parts))))
 
 
-def resolved(position: Term, values: Mapping[str, Term]) -> Term:
+def resolve(position: Term, values: Mapping[str, Term]) -> Term:
     """Return a position with the values of other index variables, simplified."""
     return simplify(substitute(position, values), {})
 

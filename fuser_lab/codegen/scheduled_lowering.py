@@ -39,7 +39,7 @@ from fuser_lab.codegen.scheduled_loops import Loops, index_of, operand_of
 from fuser_lab.codegen.scheduled_memory import Memory, written
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.thread_reductions import Direction, over_threads
-from fuser_lab.codegen.values import applied, call_text
+from fuser_lab.codegen.values import call_text, result_element
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, ScheduleError, UnsupportedError
@@ -472,7 +472,7 @@ class _Lowering:
                 else:
                     place = operand_index(value, at_axes)
                     operands.append(self._read(value, place, expr, at))
-            return applied(expr, operands)
+            return result_element(expr, operands)
         return self._resolve(element_term(expr, at_axes), expr, at)
 
     def _resolve(self, term: Term, expr: Expr, at: Sequence[Term]) -> Term:
@@ -498,7 +498,7 @@ class _Lowering:
         expr = self._fusion.producers.get(value)
         if expr is None:
             return Var(dtype, value.name)
-        return applied(expr, [self._scalar(v) for v in expr.inputs if isinstance(v, Scalar)])
+        return result_element(expr, [self._scalar(v) for v in expr.inputs if isinstance(v, Scalar)])
 
     def _read(self, tensor: TensorView, place: Sequence[Term], reader: Expr, at: Sequence[Term]) -> Term:
         """Return an element of an operand at a reader, with ``at`` as the terms of the reader's loops."""

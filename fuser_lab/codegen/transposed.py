@@ -7,7 +7,7 @@ from math import prod
 from fuser_lab.codegen.index_math import Ranges, linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import Load, Store, terms_of, walk
 from fuser_lab.codegen.nest_facts import NestFacts
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
@@ -43,7 +43,7 @@ class TiledAxes:
         for axis in self.axes:
             outermost, *parts = self.parts[axis.name]
             inner = prod(part.extent for part in parts)
-            result.update(flattened(parts, places[axis.name], ranges))
+            result.update(axis_indices(parts, places[axis.name], ranges))
             # A remainder would cost one multiplication per access; partial tiles are guarded instead.
             result[outermost.name] = simplify(apply("floordiv", places[axis.name], inner), ranges)
         return result

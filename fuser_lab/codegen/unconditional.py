@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from fuser_lab.codegen.index_math import negated
+from fuser_lab.codegen.index_math import negate
 from fuser_lab.codegen.kernel_ir import If, Let, Load, Loop, Role, Statement, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
@@ -86,7 +86,7 @@ def _selection(choice: If, then: Block, otherwise: Block, names: Counter[str]) -
         return ()
     result: list[Statement] = []
     sides = []
-    for block, condition in ((values[: len(then)], choice.condition), (values[len(then) :], negated(choice.condition))):
+    for block, condition in ((values[: len(then)], choice.condition), (values[len(then) :], negate(choice.condition))):
         renamed: dict[str, str] = {}
         for value in block[:-1]:
             inside = _within(value.value, condition, renamed)

@@ -13,8 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from fuser_lab.codegen.index_map import Index, Read, ReadScalar, counted, element_term, index_var, operand_index
-from fuser_lab.codegen.index_math import FixedRanges, Ranges, fixed, is_index, narrowed, negated, simplify, variables
+from fuser_lab.codegen.index_map import (
+    Index,
+    Read,
+    ReadScalar,
+    counted_position,
+    element_term,
+    index_var,
+    operand_index,
+)
+from fuser_lab.codegen.index_math import FixedRanges, Ranges, is_index, narrow, negate, range_key, simplify, variables
 from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Loop, Statement, Store
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.dtypes import DataType
@@ -87,7 +95,7 @@ class Values:
     def block(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> "Iterator[Scope]":
         """Open a block that binds variables with the given ranges; the caller uses its body after it is closed."""
         outer = self.scope
-        self.scope = inner = Scope(outer, frozenset(binds), pinned, fixed({**outer.ranges, **binds}))
+        self.scope = inner = Scope(outer, frozenset(binds), pinned, range_key({**outer.ranges, **binds}))
         try:
             yield inner
         finally:
@@ -134,7 +142,7 @@ class Values:
             return
         outer = self.scope
         with self.block({}, pinned=True) as inner:
-            inner.ranges = fixed(narrowed(simple, outer.ranges, holds=True))
+            inner.ranges = range_key(narrow(simple, outer.ranges, holds=True))
             yield
         if inner.body:
             self.emit(If(condition=simple, then=tuple(inner.body)))
@@ -210,7 +218,7 @@ class Values:
 
     def simplified(self, index: Sequence[Term]) -> Index:
         """Return an index in its simplest form for the current ranges."""
-        return _simplify_index(tuple(index), fixed(self.scope.ranges))
+        return _simplify_index(tuple(index), range_key(self.scope.ranges))
 
     def value(self, tensor: TensorView, index: Sequence[Term]) -> Term:
         """Return the element ``tensor[index]`` as a constant or variable, emitting its computation if needed."""
@@ -250,7 +258,7 @@ class Values:
         if key not in outermost.values:
             with self._at(outermost):
                 operands = [self.scalar(v) for v in expr.inputs if isinstance(v, Scalar)]
-                term = applied(expr, operands)
+                term = result_element(expr, operands)
                 outermost.values[key] = self.let(value.name, term, origin=expr.name, note=call_text(expr))
         return outermost.values[key]
 
@@ -343,7 +351,7 @@ class Values:
             operands = [
                 self.scalar(v) if isinstance(v, Scalar) else self.value(v, self._place(v, at)) for v in expr.inputs
             ]
-            term = applied(expr, operands)
+            term = result_element(expr, operands)
             result: Term = term
             if not isinstance(term, Const):
                 result = self.let(tensor.name.lower(), term, origin=expr.name, note=call_text(expr))
@@ -368,7 +376,7 @@ class Values:
         """Return a term in which data-dependent positions are index variables, so that conditions can guard them."""
         match term:
             case Apply(DataType.Index, "cast", (Read() | ReadScalar() as source,)):
-                position = counted(source, self._fusion.producers) if isinstance(source, Read) else None
+                position = counted_position(source, self._fusion.producers) if isinstance(source, Read) else None
                 return self._position(source, expr) if position is None else simplify(position, self.scope.ranges)
             case Apply(dtype, fn, args):
                 return simplify(Apply(dtype, fn, tuple(self._with_positions(a, expr) for a in args)), self.scope.ranges)
@@ -418,7 +426,7 @@ class Values:
         for scope in self.scope.outward():
             if condition in scope.facts:
                 return Const(DataType.Bool, value=True)
-            if negated(condition) in scope.facts:
+            if negate(condition) in scope.facts:
                 return Const(DataType.Bool, value=False)
         return condition
 
@@ -427,8 +435,8 @@ class Values:
         branches = []
         for holds, side in ((True, term.args[1]), (False, term.args[2])):
             with self.block({}, pinned=True) as inner:
-                inner.ranges = narrowed(condition, inner.ranges, holds=holds)
-                inner.facts = frozenset({condition if holds else negated(condition)})
+                inner.ranges = narrow(condition, inner.ranges, holds=holds)
+                inner.facts = frozenset({condition if holds else negate(condition)})
                 value = self._resolve(side, expr, name)
                 self.emit(Let(name=chosen.name, value=value, origin=expr.name))
             branches.append(tuple(inner.body))
@@ -446,7 +454,7 @@ class Values:
         self.emit(Store(buffer=self._buffers[tensor.name], position=position, value=value, origin=origin))
 
 
-def applied(expr: Expr, operands: Sequence[Term]) -> Term:
+def result_element(expr: Expr, operands: Sequence[Term]) -> Term:
     """Return one element of a result, given one of each operand."""
     rule = OPS[expr.op.name].scalar
     if rule is None:

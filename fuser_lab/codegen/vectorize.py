@@ -20,7 +20,7 @@ from fuser_lab.codegen.index_math import (
     Range,
     Ranges,
     linear,
-    narrowed,
+    narrow,
     range_of,
     simplify,
     substitute,
@@ -45,7 +45,7 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
-from fuser_lab.codegen.progressions import ACCESS_BYTES, Access, access_of, divisor, resolved
+from fuser_lab.codegen.progressions import ACCESS_BYTES, Access, access_of, divisor, resolve
 from fuser_lab.codegen.unconditional import depends_on, made_of_data
 from fuser_lab.codegen.windows import Key, Loops, Window, holds_for, place_of, window_of, windows_of
 from fuser_lab.dtypes import DataType
@@ -58,7 +58,7 @@ _OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
 Block = tuple[Statement, ...]
 
 
-def vectorized(body: Block) -> Block:
+def with_vectors(body: Block) -> Block:
     """Return a phase's body with vector accesses around its VECTORIZE loops and loads ahead in its UNROLL loops."""
     return _Vectorizer(body).run()
 
@@ -89,7 +89,7 @@ class _Vectorizer:
     def _learn(self, name: str, value: Term) -> None:
         """Record the definition of an index variable, because names may be reused in the next block."""
         self._ranges = {**self._ranges, name: range_of(linear(value, self._ranges), self._ranges)}
-        self._known[name] = resolved(value, self._known)
+        self._known[name] = resolve(value, self._known)
 
     def run(self) -> Block:
         """Return the new body, allocations first."""
@@ -109,9 +109,9 @@ class _Vectorizer:
                 yield statement
             case If(condition=condition, then=then, otherwise=otherwise):
                 outer = self._ranges
-                self._ranges = narrowed(condition, outer, holds=True)
+                self._ranges = narrow(condition, outer, holds=True)
                 first = self._block(then)
-                self._ranges = narrowed(condition, outer, holds=False)
+                self._ranges = narrow(condition, outer, holds=False)
                 second = self._block(otherwise)
                 self._ranges = outer
                 yield replace(statement, then=first, otherwise=second)
@@ -250,7 +250,7 @@ class _Vectorizer:
 
     def _is_outside(self, condition: Term, around: "_Around") -> bool:
         """Whether a condition is loop-invariant and known before the loop."""
-        names = variables(resolved(condition, self._known)) | {t.name for t in condition.walk() if isinstance(t, Var)}
+        names = variables(resolve(condition, self._known)) | {t.name for t in condition.walk() if isinstance(t, Var)}
         return not _loads(condition) and names.isdisjoint(around.inside)
 
     def _read(self, value: Term, around: "_Around", moves: _Moves, origin: str | None) -> Term:
@@ -262,7 +262,7 @@ class _Vectorizer:
                 if width < 2:
                     return self._in_window(value, tuple(range(around.count)), around, moves)
                 words, slot = self._words(buffer, around.count)
-                start = substitute(resolved(position, self._inner(around)), {around.loop.var: index(0)})
+                start = substitute(resolve(position, self._inner(around)), {around.loop.var: index(0)})
                 moves.before.append(VectorLoad(
                     buffer=buffer, position=simplify(start, {}), words=words, slot=slot, count=around.count,
                     width=width, origin=origin,
@@ -283,11 +283,11 @@ class _Vectorizer:
     ) -> Term | None:
         """Return a random number from those drawn together before the loop; None if they are not consecutive."""
         outside = {t.name for term in (seed, offset) for t in term.walk() if isinstance(t, Var)}
-        form = linear(resolved(position, self._inner(around)), {})
+        form = linear(resolve(position, self._inner(around)), {})
         inside = [part for part in form.parts if around.loop.var in variables(part[0])]
         base = to_term(Linear(form.constant // 4 * 4, tuple(part for part in form.parts if part not in inside)))
         place = to_term(Linear(form.constant % 4, tuple(inside)))
-        whole = divisor(linear(resolved(base, self._known), {})) % 4 == 0 and around.count % 4 == 0
+        whole = divisor(linear(resolve(base, self._known), {})) % 4 == 0 and around.count % 4 == 0
         rounds = [simplify(substitute(place, {around.loop.var: index(v)}), {}) for v in range(around.count)]
         within = all(isinstance(r, Const) and 0 <= r.value.real < around.count for r in rounds)
         if not whole or not within or not (variables(base) | outside).isdisjoint(around.inside):
@@ -315,7 +315,7 @@ class _Vectorizer:
         if width < 2:
             return store
         words, _ = self._words(store.buffer, around.count, rounds=1)
-        start = substitute(resolved(store.position, self._inner(around)), {around.loop.var: index(0)})
+        start = substitute(resolve(store.position, self._inner(around)), {around.loop.var: index(0)})
         moves.after.append(VectorStore(
             buffer=store.buffer, position=simplify(start, {}), words=words, slot=index(0), count=around.count,
             width=width, origin=store.origin,
@@ -328,7 +328,7 @@ class _Vectorizer:
 
     def _access(self, buffer: Buffer, position: Term, around: "_Around") -> Access | None:
         """Return the progression of an access with the loop; None if its position is unknown before the loop."""
-        names = variables(resolved(position, self._inner(around)))
+        names = variables(resolve(position, self._inner(around)))
         if _loads(position) or not (names - {around.loop.var}).isdisjoint(around.inside):
             return None
         return access_of(buffer, position, around.loop.var, self._known)

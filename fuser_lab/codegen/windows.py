@@ -20,7 +20,7 @@ from fuser_lab.codegen.index_math import (
     Ranges,
     is_index,
     linear,
-    negated,
+    negate,
     simplify,
     substitute,
     to_term,
@@ -28,7 +28,7 @@ from fuser_lab.codegen.index_math import (
 )
 from fuser_lab.codegen.inequalities import Conjunction, any_of, conjunction
 from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Role, Statement, terms_of
-from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of, divisor, resolved
+from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of, divisor, resolve
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, index
 
@@ -96,7 +96,7 @@ def place_of(load: Load, loops: Loops) -> tuple[Term, Term] | None:
     """Return a load's position as a term without the loop's variable and one of it alone; None if it is another."""
     if load.buffer.role not in _OUTSIDE or load.buffer.name in loops.written or _has_loads(load.position):
         return None
-    form = linear(resolved(load.position, loops.inner()), {})
+    form = linear(resolve(load.position, loops.inner()), {})
     fixed: list[tuple[Term, int]] = []
     varying: list[tuple[Term, int]] = []
     for atom, coefficient in form.parts:
@@ -185,7 +185,7 @@ def _windows(buffer: Buffer, base: Term, needed: _Needed, loops: Loops) -> Itera
 def _widest(buffer: Buffer, base: Term, loops: Loops) -> int:
     """Return the number of elements of the widest aligned vectors, all of which lie within the buffer or outside it."""
     size = buffer.dtype.itemsize
-    width = gcd(divisor(linear(resolved(base, loops.known), {})), buffer.size, max(ACCESS_BYTES // size, 1))
+    width = gcd(divisor(linear(resolve(base, loops.known), {})), buffer.size, max(ACCESS_BYTES // size, 1))
     while width > 1 and buffer.alignment % (width * size):
         width //= 2
     return width
@@ -231,7 +231,7 @@ def _loads_of(body: Block, around: _Around, loops: Loops, count: int) -> Iterato
     for statement in body if around.values else ():
         match statement:
             case Let(name=name, value=value) if value.dtype is DataType.Index and not _has_loads(value):
-                definitions[name] = resolved(value, definitions)
+                definitions[name] = resolve(value, definitions)
             case If(condition=condition, then=then, otherwise=otherwise):
                 chosen = holds_for(condition, around.values, loops)
                 if chosen is not None:
@@ -241,7 +241,7 @@ def _loads_of(body: Block, around: _Around, loops: Loops, count: int) -> Iterato
                 elif _is_known(condition, loops):
                     holds = substitute(condition, loops.inner())
                     apart = around.apart or loops.name in variables(holds)
-                    for side, side_condition in ((then, holds), (otherwise, negated(holds))):
+                    for side, side_condition in ((then, holds), (otherwise, negate(holds))):
                         inside = replace(around, conditions=(*around.conditions, side_condition), apart=apart)
                         yield from _loads_of(side, inside, loops, count)
             case _:
