@@ -6,9 +6,11 @@ import pytest
 from needs import needs
 
 import fuser_lab as fl
-from fuser_lab.bridge.op_costs import op_bytes, op_flops
+from fuser_lab.bridge.op_costs import op_bytes, op_flops, region_cost
 from fuser_lab.bridge.traced import target_of
 from fuser_lab.cli import main
+from fuser_lab.cost.device import DEFAULT
+from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.user_file import advice_for, place_of
 
@@ -106,6 +108,13 @@ def test_look_ups_read_rows_and_views_nothing():
     look_up = fl.from_torch(torch.nn.functional.embedding, rows, table, left_to_torch=["aten.embedding"])
     (left,) = look_up.graphs[0].left
     assert op_bytes(left.node) == 2 * 4 * 8 * 4 + 4 * 8
+    (region,) = fl.from_torch(lambda rows, table: table[rows].tanh(), rows, table).regions
+    cost, model = region_cost(region, DEFAULT), TimeModel.of(DEFAULT)
+    assert cost.bytes == op_bytes(left.node)
+    assert cost.bound == model.launch + model.memory(cost.bytes)
+    transposed = fl.from_torch(lambda x: torch.mm(x.t(), x), table).graphs[0].traced.nodes
+    moved = {target_of(node): op_bytes(node) for node in transposed if node.op == "call_function"}
+    assert moved == {"aten.t.default": 0, "aten.mm.default": 2 * 1000 * 8 * 4 + 8 * 8 * 4}
     square = torch.randn(4, 4, 8, 8)
     conv = fl.from_torch(torch.nn.Conv2d(4, 6, 3, bias=False), square)
     flops = [op_flops(n) for n in conv.graphs[0].traced.nodes if target_of(n).startswith("aten.convolution")]
