@@ -1,11 +1,14 @@
 """The door for users of torch: one call for any subject, one table of a step, one command for a file."""
 
+import io
 import json
+import subprocess
 
 import pytest
 from needs import needs
 
 import fuser_lab as fl
+from fuser_lab import user_file
 from fuser_lab.bridge.op_costs import op_bytes, op_flops, region_cost
 from fuser_lab.bridge.traced import target_of
 from fuser_lab.cli import main
@@ -141,8 +144,17 @@ def test_attention_is_a_region_with_the_remedy_that_is_named():
         assert len(attend().regions) > 0
 
 
-def test_the_command_explains_a_class_in_a_file(tmp_path, capfd, monkeypatch):
+def as_child(command, *, input, **_):
+    """Run the child of the command in this process, which has imported torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.StringIO(input))
+        return subprocess.CompletedProcess(command, user_file.main())
+
+
+@pytest.mark.parametrize("run", [as_child, pytest.param(subprocess.run, marks=pytest.mark.matrix)])
+def test_the_command_explains_a_class_in_a_file(run, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(user_file.subprocess, "run", run)
     (tmp_path / "model.py").write_text(
         "import torch\nprint('imported')\nclass Gate(torch.nn.Module):\n    def __init__(self, width):\n"
         "        super().__init__()\n        self.norm = torch.nn.LayerNorm(width)\n"
