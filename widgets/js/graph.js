@@ -230,6 +230,12 @@ export class Graph {
     else this.viewport.reveal(at);
   }
 
+  /** Move the picture so that an op that computes one of these tensors is visible. */
+  revealOne(names) {
+    const ops = this.nodes.filter((node) => node.kind === "op" && node.names.some((name) => names.includes(name)));
+    if (ops.length && !ops.some((op) => this.viewport.shows(op))) this.reveal(ops[0].id);
+  }
+
   /** Focus an item of the picture, even if it is not visible. */
   focus(id) {
     if (!this.item(id) && (this.node(id) || this.edge(id))) {
@@ -320,7 +326,9 @@ export class Graph {
     if (edge && mode < 2 && item.matches(":focus-visible")) previews.showFocused(item, edge, mode);
     this.svg.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
     item.setAttribute("tabindex", "0");
-    if (selected !== id && item.matches(":focus-visible")) this.explorer.select(id);
+    if (!item.matches(":focus-visible")) return;
+    if (selected === id) this.reveal(id);
+    else this.explorer.select(id);
   }
 
   /** Return the focus to the last focused item of the graph. */

@@ -88,12 +88,15 @@ export class Viewport {
     this.apply();
   }
 
+  /** Whether a position is visible. */
+  shows(at) {
+    const { x, y, w, h } = this.box;
+    return at.x > x + 30 && at.x < x + w - 30 && at.y > y + 30 && at.y < y + h - 30;
+  }
+
   /** Move the picture so that a position is visible. */
   reveal(at) {
-    if (!this.box || !at) return;
-    const { x, y, w, h } = this.box;
-    if (at.x > x + 30 && at.x < x + w - 30 && at.y > y + 30 && at.y < y + h - 30) return;
-    this.centre(at);
+    if (this.box && at && !this.shows(at)) this.centre(at);
   }
 
   /** Show a position at a scale. */
