@@ -33,8 +33,8 @@ HOUSE = (
     ("execution",),
     (
         "api", "bindings", "bridge", "calibration", "cli", "compilers", "dumps", "executable", "explaining",
-        "exploring", "fusion_definition", "lab", "magics", "nvfuser", "nvfuser_direct", "presegmentation", "pricing", "search",
-        "subject", "teaching", "torch", "user_file", "__main__",
+        "exploring", "fusion_definition", "lab", "magics", "nvfuser", "nvfuser_direct", "presegmentation",
+        "pricing", "search", "subject", "teaching", "torch", "user_file", "__main__",
     ),
 )
 RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}

@@ -38,7 +38,8 @@ PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuse
 RETURNED = (
     *(("", cls) for cls in (
         Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
-        CompiledPlan, Dump, LoopAxis, Explanation, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Prices, Sweep, KeptResults,
+        CompiledPlan,
+        Dump, LoopAxis, Explanation, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Prices, Sweep, KeptResults,
     )),
     ("nvfuser.", nvfuser_sched.Sched),
 )
@@ -116,7 +117,8 @@ _REASONS = {
         nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.check nvfuser_direct.idm.DisjointSets.join
     """,
     "made by the package, not by users": """
-        CompiledPlan Comparison Corpus CorpusEntry Dump Explanation KeptResults LoopAxis Plan PlanProfile PlanComparison PlanDiff
+        CompiledPlan
+        Comparison Corpus CorpusEntry Dump Explanation KeptResults LoopAxis Plan PlanProfile PlanComparison PlanDiff
         Prediction PreparedPlan
         Prices Sched Segment ShownLog Shrunk Sweep Tensor TensorSpec Timings Tuning examples.Example views.Frontier
         views.FrontierRow views.HeatMap views.History views.HistoryRow views.MemoryOrder views.MemoryOrders
