@@ -75,7 +75,7 @@ def read_questions(path: str | Path) -> QuestionBank:
     try:
         data = tomllib.loads(decoded(content_of(Path(path))))
     except (UnreadableError, tomllib.TOMLDecodeError, RecursionError) as error:
-        msg = f"read_questions: {shown(Path(path).name)} cannot be read ({error}); banks are in the folder of the lessons."
+        msg = f"read_questions: {shown(Path(path).name)} cannot be read ({error}); it is a file beside the lessons."
         raise InputError(msg) from None
     try:
         entries = tuple(_entry(**entry) for entry in data["question"])

@@ -49,7 +49,7 @@ segment.plan
 # %% [markdown]
 # ## 1. Heuristics
 #
-# **Heuristics** propose them from the sizes and the device, and give their reasons. What happens if rows get longer and fewer, so that
+# **Heuristics** propose the numbers from the sizes and the device, and give their reasons. What happens if rows get longer and fewer, so that
 # the tensor keeps the same number of elements?
 #
 # **Predict** the number of threads for each row of 64, 1024, 8192 and 131072 elements. A block has at most 1024 threads.

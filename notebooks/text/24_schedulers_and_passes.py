@@ -55,7 +55,7 @@ two
 #
 # A scheduler has a `type`, which says whose kernels it uses, and `can_schedule`, which returns a **verdict**.
 #
-# There is one segment. Is the result right?
+# With this one, the plan has one segment; the last lines of the cell check the result.
 
 # %%
 @dataclass(frozen=True)
