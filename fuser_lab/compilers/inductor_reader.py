@@ -86,6 +86,7 @@ class Reader:
                 ("can_fuse", self._can_fuse), ("will_fusion_create_cycle", self._cycle),
                 ("get_possible_fusions", self._candidates), ("fuse_nodes_once", self._once),
                 ("fuse_two_nodes", self._fused), ("codegen", self._codegen), ("why_no_fuse", self._why),
+                ("extern_codegen", self._extern),
                 ("launched", self._launched), ("launched_cpp", self._launched), ("launched_triton", self._launched),
                 ("output_code", self._output_code),
             ):
@@ -184,6 +185,16 @@ class Reader:
                 nodes = frozenset({schedule.get_operation_name()})
             self._current.launches.append((name, nodes))
         return original(schedule, name, *args, **more)
+
+    def _extern(self, original: Callable[..., Any], node: Any, *args: Any) -> Any:
+        """Note the call of a library that Inductor writes without noting it, as a scatter."""
+        record = self._current
+        noted = len(record.launches) if record is not None else 0
+        made = original(node, *args)
+        name = getattr(node.node, "python_kernel_name", None)
+        if record is not None and name and len(record.launches) == noted:
+            record.launches.append((str(name), frozenset(_ops(node))))
+        return made
 
     def _codegen(self, original: Callable[..., Any], scheduler: Any, *args: Any, **more: Any) -> Any:
         outside = self._current if self._depth else None
