@@ -86,7 +86,8 @@ class _Source:
             if any(x.is_cuda for x in results):
                 torch.cuda.synchronize()
             seconds = time.perf_counter() - start
-        return tuple(x.detach() for x in (*results, *gradients) if x is not None), seconds
+        # A later call may write to the same memory, as graphs of CUDA do.
+        return tuple(x.detach().clone() for x in (*results, *gradients) if x is not None), seconds
 
     @contextmanager
     def _configured(self, parts: Parts | None, *, tries_all: bool) -> Iterator[None]:
@@ -264,11 +265,12 @@ class _Editing:
         asked = tuple(map(tuple, parts))
         tries_all = plan.tries_all or count < len(plan.groups)
         made = self._source.compiled({plan.record.digest: asked}, tries_all=tries_all)
-        record = next((each for each in made.records if each.digest == plan.record.digest), None)
-        if record is None:
+        number = plan.record.number
+        record = made.records[number] if number < len(made.records) else None
+        if record is None or record.digest != plan.record.digest:
             msg = "torch captured other graphs when the function was compiled again, so the plan cannot be edited."
             raise IllegalEdit(msg)
-        edited = replace(self.plan(plan.record.number, record), tries_all=tries_all)
+        edited = replace(self.plan(number, record), tries_all=tries_all)
         _check(asked, count, edited)
         difference = self._difference(made)
         before, after = self._times(made)

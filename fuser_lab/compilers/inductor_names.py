@@ -20,6 +20,7 @@ _2_13 = {
     "codegen": (_SCHEDULER, "Scheduler.codegen"),
     "why_no_fuse": (_SCHEDULER, "WhyNoFuse.__call__"),
     "extern_node": (_SCHEDULER, "ExternKernelSchedulerNode"),
+    "extern_codegen": (_SCHEDULER, "ExternKernelSchedulerNode.codegen"),
     "choices": ("torch._inductor.choices", "InductorChoices.can_fuse"),
     "choices_horizontal": ("torch._inductor.choices", "InductorChoices.can_fuse_horizontal"),
     "set_choices": ("torch._inductor.virtualized", "V.set_choices_handler"),

@@ -14,6 +14,7 @@ from fuser_lab.compilers.reasons import INDUCTOR, OURS, Unsaid
 from fuser_lab.compilers.record import TracedCall
 from fuser_lab.events import Attempt, Kind, Outcome, VerdictRecord
 from fuser_lab.forks import new_lock
+from fuser_lab.targets import is_on_host
 
 CANDIDATE = "candidate"  # the phase in which Inductor collects pairs that may be fused
 FUSION = "fusion"  # the phase in which it fuses some of them
@@ -75,6 +76,7 @@ class Reader:
         self._said: list[list[str]] = []
         self._phase = FUSION
         self._current: GraphRecord | None = None
+        self._depth = 0
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -84,6 +86,7 @@ class Reader:
                 ("can_fuse", self._can_fuse), ("will_fusion_create_cycle", self._cycle),
                 ("get_possible_fusions", self._candidates), ("fuse_nodes_once", self._once),
                 ("fuse_two_nodes", self._fused), ("codegen", self._codegen), ("why_no_fuse", self._why),
+                ("extern_codegen", self._extern),
                 ("launched", self._launched), ("launched_cpp", self._launched), ("launched_triton", self._launched),
                 ("output_code", self._output_code),
             ):
@@ -137,7 +140,7 @@ class Reader:
         if parts is not None and not any(both <= set(part) for part in parts):
             return Unsaid.edit()
         limit = getattr(getattr(self._names["inductor_config"], "cpp", None), "max_horizontal_fusion_size", None)
-        on_host = getattr(a.get_device(), "type", "") == "cpu"
+        on_host = is_on_host(getattr(a.get_device(), "type", ""))
         return Unsaid.of_loops(
             _loops(a), _loops(b), reads=bool(set(_ops(a)) & set(b.ancestors)), reduces=bool(a.is_reduction()),
             count=len(both), limit=limit if on_host else None, template=a.is_template() or b.is_template(),
@@ -183,7 +186,18 @@ class Reader:
             self._current.launches.append((name, nodes))
         return original(schedule, name, *args, **more)
 
+    def _extern(self, original: Callable[..., Any], node: Any, *args: Any) -> Any:
+        """Note the call of a library that Inductor writes without noting it, as a scatter."""
+        record = self._current
+        noted = len(record.launches) if record is not None else 0
+        made = original(node, *args)
+        name = getattr(node.node, "python_kernel_name", None)
+        if record is not None and name and len(record.launches) == noted:
+            record.launches.append((str(name), frozenset(_ops(node))))
+        return made
+
     def _codegen(self, original: Callable[..., Any], scheduler: Any, *args: Any, **more: Any) -> Any:
+        outside = self._current if self._depth else None
         record = self._current = self._record(scheduler)
         extern = self._names["extern_node"]
         final = [
@@ -204,7 +218,12 @@ class Reader:
             )
             for part in parts
         }
-        made = original(scheduler, *args, **more)
+        self._depth += 1
+        try:
+            made = original(scheduler, *args, **more)
+        finally:
+            self._depth -= 1
+            self._current = outside or record  # Inductor may schedule a graph inside of another one
         record.nodes = tuple(_with_launch(node, record.launches) for node in final)
         self.records.append(record)
         return made
@@ -236,9 +255,10 @@ def _loops(node: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     group = getattr(node, "group", None)
     if group is None:
         return (), ()
-    sizes = group[1]
-    outer, inner = sizes if len(sizes) == 2 and all(isinstance(s, list | tuple) for s in sizes) else (sizes, ())
-    return tuple(map(str, outer)), tuple(map(str, inner))
+    outer, inner = group[1]
+    if isinstance(outer, list | tuple):
+        return tuple(map(str, outer)), tuple(map(str, inner))
+    return (str(outer),), () if str(inner) == "1" else (str(inner),)  # of Triton: numbers of elements
 
 
 def _bytes(node: Any) -> int:

@@ -148,7 +148,7 @@ def _check(plan: PlanRecord) -> None:
             raise UnreadableError(msg)
     for attempt in plan.attempts:
         if len(attempt.subjects) != 2 or (not attempt.verdicts and not attempt.accepted):
-            msg = "an attempt is not about two groups, or is refused by nobody"
+            msg = "an attempt is not about two groups, or is a refusal without a verdict"
             raise UnreadableError(msg)
     # A circle of buffers made without code would never end.
     left = dict(plan.through)
