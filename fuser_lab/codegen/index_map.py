@@ -113,23 +113,23 @@ class IndexMap:
         # An expression is visited again only if a component of one of its tensors became known since its last visit.
         self._visits = 0
         self._visited: dict[str, int] = {}  # number of the last visit of each expression
-        self._learned: dict[str, int] = {}  # number of visits when each found tensor last changed
-        self._known = 0  # components
-        self.found: dict[TensorView, Components] = {}
+        self._learned: dict[str, int] = {}  # number of visits when the index of each tensor last changed
+        self._known_components = 0
+        self.components: dict[TensorView, Components] = {}
         for tensor, components in start.items():
             self._learn(tensor, components)
         self._spread()
 
     def add(self, tensor: TensorView, components: Components) -> None:
         """Fill in components of one more tensor and propagate them."""
-        before = self.found.get(tensor)
+        before = self.components.get(tensor)
         self._learn(tensor, components)
-        if self.found[tensor] != before:
+        if self.components[tensor] != before:
             self._spread()
 
     def complete(self, tensor: TensorView) -> Index | None:
         """Return the index of a tensor if every component is known."""
-        components = self.found.get(tensor)
+        components = self.components.get(tensor)
         if components is None:
             return None
         place = tuple(c for c in components if c is not None)
@@ -137,13 +137,13 @@ class IndexMap:
 
     def _spread(self) -> None:
         before = -1
-        while before != self._known:
-            before = self._known
+        while before != self._known_components:
+            before = self._known_components
             for expr in (*self._fusion.tensor_exprs, *reversed(self._fusion.tensor_exprs)):
                 self._visit(expr)
 
     def _learn(self, tensor: TensorView, components: Components) -> None:
-        before = self.found.get(tensor)
+        before = self.components.get(tensor)
         if before is not None and None not in before:
             return
         old = (None,) * tensor.ndim if before is None else before
@@ -152,9 +152,9 @@ class IndexMap:
             for n, a, b in zip(tensor.shape, old, components, strict=True)
         ])
         if merged != before:
-            self._known += old.count(None) - merged.count(None)
+            self._known_components += old.count(None) - merged.count(None)
             self._learned[tensor.name] = self._visits
-            self.found[tensor] = merged
+            self.components[tensor] = merged
 
     def _visit(self, expr: Expr) -> None:
         tensors, learned = expr.tensor_inputs, self._learned
@@ -178,23 +178,23 @@ class IndexMap:
             self._view(expr)
 
     def _pointwise(self, out: TensorView, operands: Sequence[TensorView]) -> None:
-        index: list[Term | None] = list(self.found.get(out, (None,) * out.ndim))
+        index: list[Term | None] = list(self.components.get(out, (None,) * out.ndim))
         for tensor in operands:
-            for axis, component in enumerate(self.found.get(tensor, ())):
+            for axis, component in enumerate(self.components.get(tensor, ())):
                 if tensor.shape[axis] == out.shape[axis] and index[axis] is None:
                     index[axis] = component
         self._learn(out, tuple(index))
         for tensor in operands:
-            self._learn(tensor, self.found[out])
+            self._learn(tensor, self.components[out])
 
     def _reduction(self, source: TensorView, out: TensorView) -> None:
         kept_axes = [i for i, axis in enumerate(out.domain.logical) if not axis.is_reduction]
-        if source in self.found:
-            self._learn(out, tuple(self.found[source][i] for i in kept_axes))
-        if out in self.found:
+        if source in self.components:
+            self._learn(out, tuple(self.components[source][i] for i in kept_axes))
+        if out in self.components:
             back: list[Term | None] = [None] * source.ndim
             for position, axis in enumerate(kept_axes):
-                back[axis] = self.found[out][position]
+                back[axis] = self.components[out][position]
             self._learn(source, tuple(back))
 
     def _reshape(self, expr: Expr) -> None:
@@ -215,19 +215,19 @@ class IndexMap:
     def _indexing(self, expr: Expr) -> None:
         """Propagate along the axes that an operand shares with the result."""
         out = expr.out
-        index: list[Term | None] = list(self.found.get(out, (None,) * out.ndim))
+        index: list[Term | None] = list(self.components.get(out, (None,) * out.ndim))
         shared = [
             (tensor, tuple((a, b) for a, b in pairs if tensor.shape[a] == out.shape[b]))
             for tensor, pairs in zip(expr.tensor_inputs, shared_axes(expr), strict=True)
         ]
         for tensor, pairs in shared:
-            for a, b in pairs if tensor in self.found else ():
-                index[b] = self.found[tensor][a] if index[b] is None else index[b]
+            for a, b in pairs if tensor in self.components else ():
+                index[b] = self.components[tensor][a] if index[b] is None else index[b]
         self._learn(out, tuple(index))
         for tensor, pairs in shared:
             back: list[Term | None] = [None] * tensor.ndim
             for a, b in pairs:
-                back[a] = self.found[out][b]
+                back[a] = self.components[out][b]
             self._learn(tensor, tuple(back))
 
     def _view(self, expr: Expr) -> None:
@@ -237,16 +237,16 @@ class IndexMap:
         if index is None:
             return
         places = {term.name: axis for axis, term in enumerate(names)}
-        components = self.found.get(out, (None,) * out.ndim)
+        components = self.components.get(out, (None,) * out.ndim)
         back: list[Term | None] = []
         forward: list[Term | None] = [None] * out.ndim
         for axis, term in enumerate(index):
             place = places.get(term.name) if isinstance(term, Var) else None
             back.append(ZERO if place is None else components[place])
-            if place is not None and source in self.found:
-                forward[place] = self.found[source][axis]
+            if place is not None and source in self.components:
+                forward[place] = self.components[source][axis]
         self._learn(source, tuple(back))
-        if source in self.found:
+        if source in self.components:
             self._learn(out, tuple(forward))
 
 

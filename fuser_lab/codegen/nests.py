@@ -203,7 +203,7 @@ class _Finder:
             source.shape == first.tensor_inputs[0].shape
             and [a.is_reduction for a in expr.out.domain.logical] == [a.is_reduction for a in first.out.domain.logical]
         )
-        source_index = places.found.get(source, (None,) * source.ndim)
+        source_index = places.components.get(source, (None,) * source.ndim)
         if same and all(k is None or k == c for k, c in zip(source_index, components, strict=True)):
             places.add(source, components)
         index = places.complete(source)
@@ -247,7 +247,7 @@ class _Finder:
 
 
 def _complete(places: IndexMap) -> dict[TensorView, Index]:
-    indices = ((tv, places.complete(tv)) for tv in places.found)
+    indices = ((tv, places.complete(tv)) for tv in places.components)
     return {tv: index for tv, index in indices if index is not None}
 
 

@@ -80,7 +80,7 @@ class _Vectorizer:
         self._names = {b.name for s in walk(body) for b in _buffers(s)}
         self._allocs: list[Alloc] = []
         self._spare: list[Buffer] = []  # words that are unused at the current statement
-        self._known: dict[str, Term] = {}
+        self._definitions: dict[str, Term] = {}
         self._ranges: Ranges = {}  # of index variables
         self._data = made_of_data(body)
         self._slot: Term = index(0)  # slot of the first word in this iteration of the enclosing UNROLL loop
@@ -89,7 +89,7 @@ class _Vectorizer:
     def _learn(self, name: str, value: Term) -> None:
         """Record the definition of an index variable, because names may be reused in the next block."""
         self._ranges = {**self._ranges, name: range_of(linear(value, self._ranges), self._ranges)}
-        self._known[name] = resolve(value, self._known)
+        self._definitions[name] = resolve(value, self._definitions)
 
     def run(self) -> Block:
         """Return the new body, allocations first."""
@@ -101,7 +101,7 @@ class _Vectorizer:
 
     def _statement(self, statement: Statement) -> Iterator[Statement]:
         if isinstance(statement, Loop):
-            self._known.pop(statement.var, None)
+            self._definitions.pop(statement.var, None)
             self._ranges = {**self._ranges, statement.var: _bounds(statement)}
         match statement:
             case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
@@ -186,8 +186,8 @@ class _Vectorizer:
 
     def _loops(self, around: "_Around") -> Loops:
         return Loops(
-            name=around.loop.var, inside=around.inside, known=self._known, written=around.written, data=self._data,
-            ranges=self._ranges,
+            name=around.loop.var, inside=around.inside, definitions=self._definitions,
+            written=around.written, data=self._data, ranges=self._ranges,
         )
 
     def _load_windows(self, statements: Block, around: "_Around", moves: _Moves) -> None:
@@ -250,7 +250,8 @@ class _Vectorizer:
 
     def _is_outside(self, condition: Term, around: "_Around") -> bool:
         """Whether a condition is loop-invariant and known before the loop."""
-        names = variables(resolve(condition, self._known)) | {t.name for t in condition.walk() if isinstance(t, Var)}
+        names = {t.name for t in condition.walk() if isinstance(t, Var)}
+        names |= variables(resolve(condition, self._definitions))
         return not _loads(condition) and names.isdisjoint(around.inside)
 
     def _read(self, value: Term, around: "_Around", moves: _Moves, origin: str | None) -> Term:
@@ -287,7 +288,7 @@ class _Vectorizer:
         inside = [part for part in form.parts if around.loop.var in variables(part[0])]
         base = to_term(Linear(form.constant // 4 * 4, tuple(part for part in form.parts if part not in inside)))
         place = to_term(Linear(form.constant % 4, tuple(inside)))
-        whole = divisor(linear(resolve(base, self._known), {})) % 4 == 0 and around.count % 4 == 0
+        whole = divisor(linear(resolve(base, self._definitions), {})) % 4 == 0 and around.count % 4 == 0
         rounds = [simplify(substitute(place, {around.loop.var: index(v)}), {}) for v in range(around.count)]
         within = all(isinstance(r, Const) and 0 <= r.value.real < around.count for r in rounds)
         if not whole or not within or not (variables(base) | outside).isdisjoint(around.inside):
@@ -324,14 +325,14 @@ class _Vectorizer:
 
     def _inner(self, around: "_Around") -> dict[str, Term]:
         """Return the index variables that are set inside a loop, which are unknown outside it."""
-        return {name: value for name, value in self._known.items() if name in around.inside}
+        return {name: value for name, value in self._definitions.items() if name in around.inside}
 
     def _access(self, buffer: Buffer, position: Term, around: "_Around") -> Access | None:
         """Return the progression of an access with the loop; None if its position is unknown before the loop."""
         names = variables(resolve(position, self._inner(around)))
         if _loads(position) or not (names - {around.loop.var}).isdisjoint(around.inside):
             return None
-        return access_of(buffer, position, around.loop.var, self._known)
+        return access_of(buffer, position, around.loop.var, self._definitions)
 
     def _words(self, buffer: Buffer, count: int, rounds: int | None = None) -> tuple[Buffer, Term]:
         """Allocate words for an access; return them and the slot of this iteration's first word."""
@@ -579,7 +580,7 @@ def best_width(trial: Callable[[int], Block], name: str) -> int:
 def _cost(statements: Block, name: str, size: int) -> float:
     """Return the memory accesses for each element, weighted by the bytes of their buffers."""
     lets = frozenset(s.name for s in walk(statements) if isinstance(s, Let))
-    loops = Loops(name=name, inside=lets, known={}, data=made_of_data(statements))
+    loops = Loops(name=name, inside=lets, definitions={}, data=made_of_data(statements))
     windows = windows_of(statements, size, loops)
     cost = float(sum(_bytes(window.buffer) * window.accesses for group in windows.values() for window in group))
     for buffer, position, load in _tensor_accesses(statements):

@@ -49,14 +49,14 @@ class Loops:
 
     name: str
     inside: Container[str]
-    known: Mapping[str, Term]
+    definitions: Mapping[str, Term]
     written: Container[str] = ()
     data: Container[str] = ()
     ranges: Ranges = field(default_factory=dict)
 
     def inner(self) -> dict[str, Term]:
         """Return the index variables that are set inside the loop, which are unknown outside it."""
-        return {name: value for name, value in self.known.items() if name in self.inside}
+        return {name: value for name, value in self.definitions.items() if name in self.inside}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ def _windows(buffer: Buffer, base: Term, needed: _Needed, loops: Loops) -> Itera
 def _widest(buffer: Buffer, base: Term, loops: Loops) -> int:
     """Return the number of elements of the widest aligned vectors, all of which lie within the buffer or outside it."""
     size = buffer.dtype.itemsize
-    width = gcd(divisor(linear(resolve(base, loops.known), {})), buffer.size, max(ACCESS_BYTES // size, 1))
+    width = gcd(divisor(linear(resolve(base, loops.definitions), {})), buffer.size, max(ACCESS_BYTES // size, 1))
     while width > 1 and buffer.alignment % (width * size):
         width //= 2
     return width
@@ -211,7 +211,7 @@ def _pieces(places: Sequence[int], needed: _Needed, width: int) -> tuple[Piece, 
 
 def _is_vector(load: Load, loops: Loops, count: int) -> bool:
     """Whether one access is the same element in all iterations, or adjacent elements in their order."""
-    access = access_of(load.buffer, load.position, loops.name, loops.known)
+    access = access_of(load.buffer, load.position, loops.name, loops.definitions)
     return access.step == 0 or access.width(count) > 1
 
 
@@ -226,8 +226,8 @@ class _Around:
 
 def _loads_of(body: Block, around: _Around, loops: Loops, count: int) -> Iterator[tuple[Load, dict[int, Conjunction]]]:
     """Yield loads that are not vectors, with the values of the loop's variable for which they run, and when they do."""
-    definitions = dict(loops.known)
-    loops = replace(loops, known=definitions)
+    definitions = dict(loops.definitions)
+    loops = replace(loops, definitions=definitions)
     for statement in body if around.values else ():
         match statement:
             case Let(name=name, value=value) if value.dtype is DataType.Index and not _has_loads(value):

@@ -92,7 +92,7 @@ def noted(body):
                 "from fuser_lab.codegen.unconditional import unconditional": (
                     "from fuser_lab.codegen.toy_notes import noted\n"
                 ),
-                '    KernelPass(name="divided_loops", run=divided, forms=_CORES),': (
+                '    KernelPass(name="divided_loops", run=divide_long_loops, forms=_CORES),': (
                     '    KernelPass(name="toy_notes", run=noted, forms=_CORES),\n'
                 ),
             },
