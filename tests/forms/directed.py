@@ -921,13 +921,7 @@ def _evaluated() -> Iterator[Form]:
     ]
     padded = (("t2",), "fd.ops.pad(t1, [1, 1])"), (("t3",), "fd.ops.add(t0, t2)")
     yield _form([_t("t0", 200), _t("t1", 198)], [*padded, *numbers], ["a35"], target="cpu", questions=("links",))
-    # Rows of Double that a CPU reads in bands, and rows that one block computes in turn with two reductions.
-    yield _form(
-        [_t("t0", 64, 512, dtype="Double", order=(1, 0)), _t("t1", 64, 512, dtype="Double")],
-        ["fd.ops.add(t0, t1)", "fd.ops.sum(t2, [1])"],
-        ["t3"],
-        target="cpu",
-    )
+    # Rows that one block computes in turn with two reductions.
     small = (("registers", 4096), ("shared_per_block", 0), ("sms", 1))
     yield replace(softmax(2, 40000), is_open=True, limits=small)
     # Axes that are broadcast twice, rows that are loaded ahead of their turn, many inputs that are transposed alike.
