@@ -1,6 +1,7 @@
 """Lessons become pages: each notebook is executed, and its cells and results are written as Markdown.
 
-A page begins with its picture, the code that drew it behind. Answers of questions are folded away.
+A page begins with its picture, the code that drew it behind. Answers of questions are folded away, and so are the
+sources of cells that are collapsed in the notebook.
 ``FUSER_LAB_PAGES=unexecuted`` leaves the results out, for a quick look at the site.
 """
 
@@ -69,6 +70,8 @@ def _page(path: Path) -> str:
                 parts += [*shown, source]
             elif ".reveal(" in cell.source:
                 parts += ["/// details | The answer\n    type: question", source, *shown, "///"]
+            elif cell.metadata.get("jupyter", {}).get("source_hidden"):
+                parts += [f"/// details | {cell.source.splitlines()[0].lstrip('# ')}", source, "///", *shown]
             else:
                 parts += [source, *shown]
     return "\n\n".join(parts) + "\n"

@@ -2,22 +2,22 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from math import prod
 
-from fuser_lab.bridge.lowerings import Call, TracedTensor
+from fuser_lab.bridge.lowerings import Call, TracedTensor, can_lower
+from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.signature import Cutting, Ref, recorded, signature_of
 from fuser_lab.bridge.traced import Node, call_of, results_of, target_of, traced_tensor
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.predicted_times import TimeModel
+from fuser_lab.cost.traffic import one_kernel_traffic
 from fuser_lab.cost.work import product_flops
-from fuser_lab.report.units import tensor_bytes
+from fuser_lab.definition.binding import bind
+from fuser_lab.errors import FuserLabError
 
-# Ops that read as many elements of their first operand as they return.
-_LOOK_UPS = frozenset({
-    "aten.embedding.default", "aten.index.Tensor", "aten.index_select.default", "aten.gather.default",
-    "aten.take.default", "lax.gather", "lax.dynamic_slice",
-})
 _NUMBER = re.compile(r"\d+")
 _BACKWARD_PRODUCTS = 2.5  # matrix products in the gradient of attention for each one in attention: five for two
 
@@ -50,12 +50,9 @@ def op_cost(node: Node, device: Device) -> OpCost:
 def region_cost(region: Region, device: Device) -> OpCost:
     """Return the cost of a region's plan; the bound is that of one kernel for the region."""
     plan, model = region.plan, TimeModel.of(device)
-    fusion = plan.fusion
-    flops = product_flops(fusion.tensor_exprs)
-    ends = {t.name: t for t in fusion.tensor_inputs if t in fusion.users}
-    ends |= {t.name: t for t in fusion.outputs if t in fusion.producers}
-    memory = model.memory(sum(map(tensor_bytes, ends.values())))
-    arithmetic = model.arithmetic(model.work(fusion.tensor_exprs), flops)
+    exprs = plan.fusion.tensor_exprs
+    flops, memory = product_flops(exprs), model.memory(plan.bytes_ideal)
+    arithmetic = model.arithmetic(model.work(exprs), flops)
     return OpCost(
         bytes=sum(segment.bytes for segment in plan.segments), flops=flops,
         bound=(model.launch if memory else 0.0) + max(memory, arithmetic),
@@ -65,14 +62,24 @@ def region_cost(region: Region, device: Device) -> OpCost:
 
 
 def op_bytes(node: Node) -> int:
-    """Return the bytes of a call's operands and results; an expanded axis is stored once, and look-ups read rows."""
+    """Return the bytes that a call moves: those of its fusion, or of all its operands and results if it has none."""
+    if target_of(node) in ALIASES:
+        return 0
+    call = call_of(node)
+    if call is not None and can_lower(call):
+        with suppress(FuserLabError):
+            return _fusion_bytes(node, call)
     results = [tensor for tensor in results_of(node) if tensor is not None]
-    written = sum(map(stored_bytes, results))
     operands = [tensor for operand in node.all_input_nodes for tensor in tensors_of(operand)]
-    read = sum(map(stored_bytes, operands))
-    if operands and results and target_of(node) in _LOOK_UPS:
-        read -= max(0, stored_bytes(operands[0]) - written)
-    return read + written
+    return sum(map(stored_bytes, (*operands, *results)))
+
+
+def _fusion_bytes(node: Node, call: Call) -> int:
+    """Return the bytes that a call moves as a fusion in one kernel."""
+    signature = signature_of([node], node.all_input_nodes, [node], Cutting(), {})
+    results = tuple(Ref(0, place) for place, result in enumerate(call.results) if result is not None)
+    recording = recorded(replace(signature, outputs=results))
+    return one_kernel_traffic(bind(recording.definition.fusion, recording.specs).fusion).total
 
 
 def tensors_of(node: Node) -> tuple[TracedTensor, ...]:

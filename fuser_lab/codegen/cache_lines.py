@@ -86,85 +86,86 @@ class CacheLines:
 
     def touched(self) -> dict[Buffer, float]:
         """Return the bytes of each buffer that the phase touches at least once."""
-        return {buffer: one.nbytes for buffer, one in _by_buffer(self._one_round(self._root)).items()}
+        return {buffer: lines.nbytes for buffer, lines in _by_buffer(self._one_round(self._root)).items()}
 
     def fetched(self, cache: float) -> dict[Buffer, Fetched]:
         """Return what comes from beyond a cache of a size that is empty at the beginning."""
-        return self._fetched(self._root, cache)
+        return self._fetched_lines(self._root, cache)
 
     def _one_round(self, rounds: Rounds) -> _Touched:
         """Return what one round of a loop touches."""
-        known = self._inside.get(id(rounds))
-        if known is None:
-            found: dict[_Key, Runs] = {}
+        touched = self._inside.get(id(rounds))
+        if touched is None:
+            pieces: dict[_Key, Runs] = {}
             for access in rounds.accesses:
                 size = access.buffer.dtype.itemsize
-                steps = tuple((depth, one) for depth, one in access.steps.items() if depth <= rounds.depth)
-                found.setdefault((access.buffer, steps, access.place * size // LINE), Runs(1.0, size))
+                steps = tuple((depth, step) for depth, step in access.steps.items() if depth <= rounds.depth)
+                pieces.setdefault((access.buffer, steps, access.place * size // LINE), Runs(1.0, size))
             for inner in rounds.inner:
                 for (buffer, steps, place), runs in self._all_rounds(inner).items():
                     key = buffer, steps[: rounds.depth], place
-                    other = found.get(key)
+                    other = pieces.get(key)
                     if other is None or other.count * other.length < runs.count * runs.length:
-                        found[key] = runs
-            known = self._inside[id(rounds)] = _joined(found)
-        return known
+                        pieces[key] = runs
+            touched = self._inside[id(rounds)] = _join_runs(pieces)
+        return touched
 
     def _all_rounds(self, rounds: Rounds) -> _Touched:
         """Return what all rounds of a loop touch."""
-        known = self._whole.get(id(rounds))
-        if known is None:
-            known = self._whole[id(rounds)] = {
+        touched = self._whole.get(id(rounds))
+        if touched is None:
+            touched = self._whole[id(rounds)] = {
                 key: runs.over(dict(key[1]).get(rounds.depth, ()), key[0].dtype.itemsize)
                 for key, runs in self._one_round(rounds).items()
             }
-        return known
+        return touched
 
-    def _fetched(self, rounds: Rounds, cache: float) -> dict[Buffer, Fetched]:
+    def _fetched_lines(self, rounds: Rounds, cache: float) -> dict[Buffer, Fetched]:
         inside = self._one_round(rounds)
         whole = self._all_rounds(rounds) if rounds.depth else inside
         once = _by_buffer(whole)
-        if _crowded(whole) <= cache or (rounds.depth and _crowded(inside) <= cache):
+        if _occupied_bytes(whole) <= cache or (rounds.depth and _occupied_bytes(inside) <= cache):
             return once
-        found: dict[Buffer, Fetched] = {}
+        fetched: dict[Buffer, Fetched] = {}
         for inner in rounds.inner:
-            for buffer, one in self._fetched(inner, cache).items():
-                found[buffer] = found.get(buffer, Fetched()) + one.times(inner.times)
+            for buffer, moved in self._fetched_lines(inner, cache).items():
+                fetched[buffer] = fetched.get(buffer, Fetched()) + moved.times(inner.times)
         for access in rounds.accesses:
-            found[access.buffer] = found.get(access.buffer, Fetched()) + Fetched(LINE, 1.0).times(access.times)
+            fetched[access.buffer] = fetched.get(access.buffer, Fetched()) + Fetched(LINE, 1.0).times(access.times)
         turns = rounds.turns if rounds.depth else 1.0
-        each = {buffer: one.times(turns) for buffer, one in found.items()}
-        return {buffer: one if one.nbytes >= once[buffer].nbytes else once[buffer] for buffer, one in each.items()}
+        each = {buffer: moved.times(turns) for buffer, moved in fetched.items()}
+        return {key: lines if lines.nbytes >= once[key].nbytes else once[key] for key, lines in each.items()}
 
 
-def _joined(touched: _Touched) -> _Touched:
+def _join_runs(touched: _Touched) -> _Touched:
     """Return runs that move alike, of which one begins where another ends, as one."""
-    found: dict[_Key, Runs] = {}
+    joined: dict[_Key, Runs] = {}
     last: dict[tuple[Buffer, tuple[tuple[int, Steps], ...]], _Key] = {}
-    for key, runs in sorted(touched.items(), key=lambda one: one[0][2]):
+    for key, runs in sorted(touched.items(), key=lambda item: item[0][2]):
         before = last.get(key[:2])
         if before is not None:
-            first = found[before]
+            first = joined[before]
             apart = (key[2] - before[2]) * LINE
             if first.count == runs.count and apart <= first.length + LINE:
-                found[before] = Runs(first.count, max(first.length, apart + runs.length), first.steps)
+                joined[before] = Runs(first.count, max(first.length, apart + runs.length), first.steps)
                 continue
-        found[key] = runs
+        joined[key] = runs
         last[key[:2]] = key
-    return found
+    return joined
 
 
 def _by_buffer(touched: _Touched) -> dict[Buffer, Fetched]:
     """Return the lines of each buffer, no more than it has."""
-    found: dict[Buffer, Fetched] = {}
+    totals: dict[Buffer, Fetched] = {}
     for (buffer, _, _), runs in touched.items():
-        found[buffer] = found.get(buffer, Fetched()) + Fetched(runs.nbytes, runs.count)
+        totals[buffer] = totals.get(buffer, Fetched()) + Fetched(runs.nbytes, runs.count)
     return {
-        buffer: one.times(min((buffer.nbytes + LINE) / max(one.nbytes, 1.0), 1.0)) for buffer, one in found.items()
+        buffer: lines.times(min((buffer.nbytes + LINE) / max(lines.nbytes, 1.0), 1.0))
+        for buffer, lines in totals.items()
     }
 
 
-def _crowded(touched: _Touched) -> float:
+def _occupied_bytes(touched: _Touched) -> float:
     """Return the bytes that lines take in a cache, those included that they leave unused."""
     once = _by_buffer(touched)
     taken: dict[Buffer, list[float]] = {}

@@ -93,35 +93,35 @@ def column_index(nest: Nest, expr: Expr) -> Index:
 def totals(segment: Fusion, cut: Backward, parts: int) -> tuple[Fusion, dict[Expr, TensorView]]:
     """Return the fusion that computes the rest of a segment from parts of its column sums, and these parts."""
     axes = Axes(segment)
-    known: dict[Val, Val] = {}
-    found: dict[Expr, TensorView] = {}
+    new_values: dict[Val, Val] = {}
+    partials: dict[Expr, TensorView] = {}
     exprs: list[Expr] = []
     for expr in cut.columns:
         old = expr.out
-        kept = [axes.fresh(n) for n in old.stored_shape]
+        columns = [axes.fresh(n) for n in old.stored_shape]
         part = TensorView(
             name=f"{expr.name}_blocks", dtype=old.dtype.compute,
-            domain=TensorDomain(logical=(axes.fresh(parts), *kept)),
+            domain=TensorDomain(logical=(axes.fresh(parts), *columns)),
         )
         logical = (axes.fresh(parts, IterType.REDUCTION), *map(axes.copy, old.domain.axes))
         new = replace(old, domain=TensorDomain(logical=logical, allocation=old.domain.allocation))
         attrs = tuple((key, (0,) if key == "dims" else value) for key, value in expr.attrs)
         exprs.append(Expr(op=expr.op, inputs=(part,), outputs=(new,), attrs=attrs))
-        known[old], found[expr] = new, part
-    after: set[Val] = set(known)
+        new_values[old], partials[expr] = new, part
+    after: set[Val] = set(new_values)
     for expr in segment.exprs:
         if expr not in cut.columns and not after.isdisjoint(expr.inputs):
             after.update(expr.outputs)
-            inputs = tuple(known.get(v, v) for v in expr.inputs)
+            inputs = tuple(new_values.get(v, v) for v in expr.inputs)
             exprs.append(Expr(op=expr.op, inputs=inputs, outputs=expr.outputs, attrs=expr.attrs))
-    outputs = tuple(known.get(tv, tv) for tv in segment.outputs if tv in after)
+    outputs = tuple(new_values.get(tv, tv) for tv in segment.outputs if tv in after)
     # Other operands: factories and scalars are computed again.
     made = {out for e in exprs for out in e.outputs}
-    missing = {v for e in exprs for v in e.inputs if v not in made and v not in segment.inputs} - set(found.values())
+    missing = {v for e in exprs for v in e.inputs if v not in made and v not in segment.inputs} - set(partials.values())
     again: list[Expr] = []
     for expr in reversed(segment.exprs):
         if not missing.isdisjoint(expr.outputs):
             again.insert(0, expr)
             missing |= {v for v in expr.inputs if v not in segment.inputs}
     tensors = tuple(tv for tv in outputs if isinstance(tv, TensorView))
-    return Fusion(inputs=(*segment.inputs, *found.values()), exprs=(*again, *exprs), outputs=tensors), found
+    return Fusion(inputs=(*segment.inputs, *partials.values()), exprs=(*again, *exprs), outputs=tensors), partials

@@ -42,7 +42,7 @@ class CpuBackward(CpuNest):
             band = stack.enter_context(values.loop("band", -(-count // each), self._outer, pinned=True))
             buffers = self._allocate(self.space.depth)
             self._running = {}
-            folds = self._made_folds(self._columns_of)
+            folds = self._folds_of(self._columns_of)
             for fold in folds:
                 buffer = Buffer(
                     name=f"{fold.expr.name}_sums", dtype=fold.identity.dtype, size=self.space.depth, role=Role.SCRATCH,
@@ -74,10 +74,10 @@ class CpuBackward(CpuNest):
 
     def _point(
         self, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
-        kept: Sequence[tuple[TensorView, Buffer]], slot: Term,
+        row_buffers: Sequence[tuple[TensorView, Buffer]], slot: Term,
     ) -> None:
-        super()._point(places, folds, [tv for tv in stored if self._is_stored(tv)], kept, slot)
-        for fold in self._made_folds(self._columns_of):
+        super()._point(places, folds, [tv for tv in stored if self._is_stored(tv)], row_buffers, slot)
+        for fold in self._folds_of(self._columns_of):
             operand = fold.expr.tensor_inputs[0]
             if operand in stored:
                 buffer = self._running[fold.expr]

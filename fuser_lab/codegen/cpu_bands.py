@@ -65,24 +65,24 @@ class CpuBands(NestLowering):
         few = self._outer is ParallelType.grid_x and count < CPU_FEW_UNITS * _BAND
         if self._parts or few or not nest.kept or not nest.reduced or nest.kept[-1].extent < _BAND:
             return ()
-        kept, reduced = nest.kept[-1].name, nest.reduced[-1].name
-        found = []
+        kept_axis, reduced = nest.kept[-1].name, nest.reduced[-1].name
+        tensors = []
         inputs = [tv for tv in nest.index if tv in self._fusion.inputs and tv.numel]
         for tensor in inputs:
             steps = self._facts.steps(tensor) or {}
-            fast = steps.get(kept) == 1 and steps.get(reduced, 0) > 1
+            fast = steps.get(kept_axis) == 1 and steps.get(reduced, 0) > 1
             if fast and tensor.nbytes * SMALL >= max(tv.nbytes for tv in inputs):
-                found.append(tensor)
+                tensors.append(tensor)
         rows, length = (_WIDEST, _PART) if self._is_one_pass else (max(self.schedule.grain, _BAND), self.space.depth)
-        nbytes = sum(tv.dtype.compute.itemsize for tv in found) * rows * (length + _PADDING)
-        return tuple(found) if nbytes <= CPU_SUMS_BYTES else ()
+        nbytes = sum(tv.dtype.compute.itemsize for tv in tensors) * rows * (length + _PADDING)
+        return tuple(tensors) if nbytes <= CPU_SUMS_BYTES else ()
 
     @property
     def _is_one_pass(self) -> bool:
         """Whether rows are traversed once by one loop, so that part of a band can be used as soon as it is read."""
         return self._passes == 1 and bool(self._nest.reductions) and not self._reduced_outer
 
-    def _banded(self, across: Sequence[TensorView], walking: Walking) -> Launch:
+    def _write_bands(self, across: Sequence[TensorView], walking: Walking) -> Launch:
         """Write rows in bands; ``walking`` opens the loops over a row."""
         depth, grain = self.space.depth, max(self.schedule.grain, _BAND)
         columns = min(blocks_up(depth), _PART)
@@ -91,15 +91,15 @@ class CpuBands(NestLowering):
                 rows = _WIDEST
                 while rows > grain and self.space.rows < CPU_FEW_UNITS * rows:
                     rows //= 2
-                band = self._opened(stack, across, rows, columns, columns)
+                band = self._open_band(stack, across, rows, columns, columns)
                 self._by_parts(band)
             else:
-                band = self._opened(stack, across, grain, columns, -(-depth // columns) * columns)
+                band = self._open_band(stack, across, grain, columns, -(-depth // columns) * columns)
                 self._by_rows(band, walking)
         self._row_of_band = None
         return Launch()
 
-    def _opened(
+    def _open_band(
         self, stack: ExitStack, across: Sequence[TensorView], rows: int, columns: int, length: int,
     ) -> _Band:
         """Open the loop over bands of rows, and allocate the memory of a band."""
@@ -205,21 +205,21 @@ class CpuBands(NestLowering):
     def _total_type(self, expr: Expr) -> DataType:
         """Return the dtype of a total: twice as wide as subtotals, if many of these are added up one after another."""
         dtype = super()._total_type(expr)
-        (fold,) = self._made_folds([expr])
+        (fold,) = self._folds_of([expr])
         return dtype.wider if fold.rounds and self.space.depth > self.schedule.partial else dtype
 
     def _sums(self, size: int, suffix: str, *, wide: bool = False) -> dict[Expr, Buffer]:
         """Allocate running values: totals of subtotals if ``wide``."""
-        found = {}
+        totals = {}
         for expr in self._nest.reductions:
             dtype = self._total_type(expr) if wide else expr.out.dtype.compute
             buffer = Buffer(name=f"{expr.name}_{suffix}", dtype=dtype, size=max(size, 1), role=Role.SCRATCH)
             self._values.emit(Alloc(buffer=buffer, origin=expr.name))
-            found[expr] = buffer
-        return found
+            totals[expr] = buffer
+        return totals
 
     def _cells(self, sums: Mapping[Expr, Buffer], slot: Term) -> list[Fold]:
-        folds = self._made_folds(tuple(sums))
+        folds = self._folds_of(tuple(sums))
         for fold in folds:
             buffer = sums[fold.expr]
             fold.total = Load(buffer.dtype, buffer, slot)

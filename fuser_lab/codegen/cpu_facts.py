@@ -20,9 +20,9 @@ class CpuFacts(NestFacts):
     @property
     def has_windows(self) -> bool:
         """Whether each vector lane reduces one window of a pool."""
-        kept, reduced = self.nest.kept, self.nest.reduced
+        outer, reduced = self.nest.kept, self.nest.reduced
         return (
-            self.passes == 1 and not self.nest.scans and bool(kept) and len(reduced) > 1 and kept[-1].extent >= LANES
+            self.passes == 1 and not self.nest.scans and bool(outer) and len(reduced) > 1 and outer[-1].extent >= LANES
             and reduced[-1].extent <= NARROW and extent_of(reduced) <= UNROLLED
         )
 

@@ -11,7 +11,7 @@ from fuser_lab.codegen.index_math import Ranges, simplify, thresholds, variables
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Phase, Role, Statement, Store, terms_of, walk
 from fuser_lab.codegen.nest_facts import extent_of
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
-from fuser_lab.codegen.nests import flattened
+from fuser_lab.codegen.nests import axis_indices
 from fuser_lab.codegen.persistence import CALLED, calls_functions, constant_along, shared_along
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
@@ -62,7 +62,7 @@ class CpuNest(CpuBands):
                 if not outer:
                     i: Term = self._loop(stack, "i", length, many)
                     self._stores(self._flat(run, i))
-                elif staged := self._staged(length):
+                elif staged := self._staged_tensors(length):
                     self._in_stages(stack, staged, count, length)
                 else:
                     i = self._loop(stack, "i", count, many)
@@ -80,7 +80,7 @@ class CpuNest(CpuBands):
                 self._stores({**places, **self._flat(run, j)})
         return Launch()
 
-    def _staged(self, length: int) -> tuple[TensorView, ...]:
+    def _staged_tensors(self, length: int) -> tuple[TensorView, ...]:
         """Return the values of short rows whose mathematical functions are computed for many rows, to fill vectors."""
         if length > SHORT_ROW:
             return ()
@@ -91,15 +91,17 @@ class CpuNest(CpuBands):
         """Write rows in blocks: first the staged values of all rows of a block, then the rows."""
         values, nest = self._values, self._nest
         unit = self._loop(stack, "unit", -(-count // STAGED_ROWS), self._outer)
-        kept = {tv: Buffer(name=f"{tv.name}_rows", dtype=tv.dtype.compute, size=STAGED_ROWS, role=Role.SCRATCH)
-                for tv in staged}
-        for buffer in kept.values():
+        row_buffers = {
+            tv: Buffer(name=f"{tv.name}_rows", dtype=tv.dtype.compute, size=STAGED_ROWS, role=Role.SCRATCH)
+            for tv in staged
+        }
+        for buffer in row_buffers.values():
             values.emit(Alloc(buffer=buffer))
         start, stop = self._chunk(unit, STAGED_ROWS, count, guarded=True)
         for kind in (ParallelType.vectorize, ParallelType.serial):
             with values.loop("i", stop, kind, start=start, largest=count, pinned=True) as i:
                 places, slot = self._flat(self._kept_outer, i), simplify(i - start, values.scope.ranges)
-                for tensor, buffer in kept.items():
+                for tensor, buffer in row_buffers.items():
                     at = values.simplified(nest.at(tensor, places))
                     if kind is ParallelType.vectorize:
                         values.emit(Store(buffer=buffer, position=slot, value=values.value(tensor, at)))
@@ -115,7 +117,7 @@ class CpuNest(CpuBands):
         """
         values, run = self._values, self._kept_run
         ranges = {**values.scope.ranges, "j": (0, max(length - 1, 0))}
-        statements = self._tried(places, ranges)
+        statements = self._trial_statements(places, ranges)
         limits = [0, *_changes(statements, ranges, length), length]
         sizes = _digits(statements, length) if len(limits) == 2 else ()
         if sizes:
@@ -133,16 +135,16 @@ class CpuNest(CpuBands):
             ) as j:
                 self._stores({**places, **self._flat(run, j)})
 
-    def _tried(self, places: Places, ranges: Ranges) -> tuple[Statement, ...]:
+    def _trial_statements(self, places: Places, ranges: Ranges) -> tuple[Statement, ...]:
         """Return the statements of one iteration of the innermost loop."""
-        inside = {**places, **flattened(self._kept_run, index_var("j"), ranges)}
+        inside = {**places, **axis_indices(self._kept_run, index_var("j"), ranges)}
         return tuple(walk(self._facts.trial(inside, ranges)))
 
     def _rows(self) -> Launch:
         values, count, grain = self._values, self.space.rows, self.schedule.grain
         many = self._outer
         if across := self._read_across():
-            return self._banded(across, self._walk)
+            return self._write_bands(across, self._walk)
         with ExitStack() as stack:
             if grain > 1:
                 group = self._loop(stack, "group", -(-count // grain), many)
@@ -159,15 +161,15 @@ class CpuNest(CpuBands):
                 buffers = self._allocate(self.space.depth)
             else:
                 row = index(0)
-                stack.enter_context(self._inlined({}, pinned=True))
+                stack.enter_context(self._inline({}, pinned=True))
                 buffers = self._allocate(self.space.depth)
             self._row(row, buffers, self._walk_parts if self._parts else self._walk)
         return Launch()
 
     def _staged_in_rows(self, number: int) -> tuple[TensorView, ...]:
         """Return the values of a whole row that a pass needs and whose functions are computed for many rows."""
-        found = constant_along(self._facts, number) if number else ()
-        return tuple(tensor for tensor in found if calls_functions(self._facts, tensor, self._slow))
+        constants = constant_along(self._facts, number) if number else ()
+        return tuple(tensor for tensor in constants if calls_functions(self._facts, tensor, self._slow))
 
     @property
     def _slow(self) -> Collection[str]:
@@ -197,7 +199,7 @@ class CpuNest(CpuBands):
         """
         values, nest, grain, depth = self._values, self._nest, self.schedule.grain, self.space.depth
         start, stop = self._chunk(group, grain, self.space.rows, guarded=True)
-        start = self._named("first", start)
+        start = self._index_variable("first", start)
         most = max(grain, PARTIAL_ELEMENTS // depth)  # for any number of rows, so that kernels for others are the same
         totals, saved = self._sums(most, "rows", wide=True), self._allocate(most * depth)
         done: dict[Expr, Buffer] = {}
@@ -249,7 +251,7 @@ class CpuNest(CpuBands):
             slot = q * run
             if run <= self.schedule.partial < self.space.depth:
                 stack.enter_context(self._partials(folds))
-        r = self._blocked(stack, "r", index(0), index(run), run, run, folds, ParallelType.vectorize)
+        r = self._open_block(stack, "r", index(0), index(run), run, run, folds, ParallelType.vectorize)
         places.update(self._flat(self._reduced_run, r))
         return places, simplify(slot + r, self._values.scope.ranges)
 
@@ -262,7 +264,7 @@ class CpuNest(CpuBands):
         start, stop = index(0), index(outer)
         if any(fold.rounds for fold in folds) and outer > size:
             block = self._loop(stack, "q_block", -(-outer // size), ParallelType.serial)
-            start = self._named("low", simplify(block * size, values.scope.ranges))
+            start = self._index_variable("low", simplify(block * size, values.scope.ranges))
             stop = apply("min", start + size, index(outer))
         names = [values.fresh(f"{base_name(fold)}_lanes") for fold in folds]
         lanes = [
@@ -313,12 +315,12 @@ class CpuNest(CpuBands):
                         values.loop("q", stop, ParallelType.serial, start=start, largest=outer),
                     )
                     inner.enter_context(self._partials(folds))
-                    r = self._blocked(inner, "r", index(0), index(run), run, run, folds, ParallelType.vectorize)
+                    r = self._open_block(inner, "r", index(0), index(run), run, run, folds, ParallelType.vectorize)
                 else:
                     q = self._loop(inner, "q", outer, ParallelType.serial) if outer > 1 else index(0)
                     length = -(-run // split)
                     start, stop = self._chunk(part, length, run, count=split)
-                    r = self._blocked(inner, "r", start, stop, length, run, folds, ParallelType.vectorize)
+                    r = self._open_block(inner, "r", start, stop, length, run, folds, ParallelType.vectorize)
                 places.update(self._flat(self._reduced_outer, q))
                 places.update(self._flat(self._reduced_run, r))
                 self._point(places, folds, self._nest.full, (), index(0))
@@ -357,7 +359,7 @@ class CpuNest(CpuBands):
         with ExitStack() as stack:
             group = stack.enter_context(values.loop("group", -(-units // grain), many, pinned=True))
             length = -(-depth // split)
-            blocked = length > self.schedule.partial and any(f.rounds for f in self._made_folds(nest.reductions))
+            blocked = length > self.schedule.partial and any(f.rounds for f in self._folds_of(nest.reductions))
             totals = self._sums(tile, "sums", wide=blocked)
             partials = self._sums(tile, "block_sums") if blocked else {}
             done: dict[Expr, Buffer] = {}
@@ -375,7 +377,7 @@ class CpuNest(CpuBands):
             i, column = self._quotient(place, tiles), self._remainder(place, tiles)
             places = self._flat(self._kept_outer, i)
             first, last = self._chunk(column, tile, run)
-            first, last = self._named("first", first), self._named("last", last)
+            first, last = self._index_variable("first", first), self._index_variable("last", last)
             guarded = split > 1 and not self.schedule.specialized
             begin, end = self._chunk(part, length, depth, guarded=guarded, count=split)
             for number in range(self._passes):
@@ -391,7 +393,7 @@ class CpuNest(CpuBands):
                     with values.loop("q_block", -(-length // size), ParallelType.serial) as block:
                         blocks = {e: partials[e] for e in sums}
                         self._each_column(blocks, first, last, self._clear)
-                        low = self._named("low", simplify(begin + block * size, values.scope.ranges))
+                        low = self._index_variable("low", simplify(begin + block * size, values.scope.ranges))
                         around = (low, apply("min", low + size, end))
                         self._row_pass(places, blocks, done, held, stored, (first, last), around)
                         self._each_column(sums, first, last, lambda fold, slot: self._update(
@@ -476,11 +478,11 @@ class CpuNest(CpuBands):
 
 def _changes(statements: Sequence[Statement], ranges: Ranges, length: int) -> list[int]:
     """Return the indices of the innermost loop at which a condition changes; none if there would be too many loops."""
-    found: set[int] = set()
+    changes: set[int] = set()
     for statement in statements:
         if isinstance(statement, If):
-            found |= thresholds(statement.condition, "j", ranges)
-    inner = sorted(n for n in found if 0 < n < length)
+            changes |= thresholds(statement.condition, "j", ranges)
+    inner = sorted(n for n in changes if 0 < n < length)
     return inner if len(inner) <= MOST_SECTIONS else []
 
 

@@ -37,35 +37,35 @@ class CpuScans(ScanLowering):
             if count > 1:
                 row = stack.enter_context(values.loop("row", count, self._outer, pinned=True))
             else:
-                stack.enter_context(self._inlined({}, pinned=True))
+                stack.enter_context(self._inline({}, pinned=True))
             places = self._flat(self._nest.kept, row)
             if depth <= SHORT:
                 self._short_row(places)
                 return Launch()
             levels = [[self._running(e, parts * each, wide=True) for e in level] for level in self._levels_of_scans()]
-            carried = self._carried(levels)
+            carried = self._carried_values(levels)
             section: Term = index(0)
             if sections > 1:
                 section = self._loop(stack, "section", sections, ParallelType.serial)
             start, stop = self._chunk(section, parts * each, depth)
-            known: list[Running] = []
+            earlier: list[Running] = []
             for level in levels:
-                self._operands(level, known, places, (start, stop))
+                self._operands(level, earlier, places, (start, stop))
                 for scan in level:
                     values.emit(Scan(
                         buffer=scan.elements, parts=parts, each=each, carry=carried[scan.expr], fn=scan.fn,
                         identity=scan.identity.value, scope=Scope.THREAD, origin=scan.expr.name,
                     ))
-                known += level
+                earlier += level
             with values.loop("r", stop, ParallelType.vectorize, start=start, largest=depth) as r:
-                self._stores(self._known(known, places, r, start))
+                self._stores(self._place_with_results(earlier, places, r, start))
         return Launch()
 
     def _short_row(self, places: Places) -> None:
         """Write the scans of a row element by element, without a loop; a core computes several rows at once."""
         values = self._values
         scans = [self._running(e, 0, wide=True) for e in self._nest.scans]
-        carried = self._carried([scans])
+        carried = self._carried_values([scans])
         for r in range(self.space.depth):
             here = {**places, **self._flat(self._nest.reduced, index(r))}
             for scan in scans:
@@ -77,12 +77,12 @@ class CpuScans(ScanLowering):
                 self._give({scan.expr: carried[scan.expr]}, here)
             self._stores(here)
 
-    def _operands(self, level: list[Running], known: list[Running], places: Places, ends: tuple[Term, Term]) -> None:
+    def _operands(self, level: list[Running], earlier: list[Running], places: Places, ends: tuple[Term, Term]) -> None:
         """Compute the operands of some scans in a section; elements beyond the row have no effect."""
         values, depth, (start, stop) = self._values, self.space.depth, ends
         size = level[0].elements.size
         with values.loop("r", stop, ParallelType.vectorize, start=start, largest=depth) as r:
-            here = self._known(known, places, r, start)
+            here = self._place_with_results(earlier, places, r, start)
             slot = simplify(r - start, values.scope.ranges)
             for scan in level:
                 value = self._operand(scan.expr, here)
@@ -93,7 +93,7 @@ class CpuScans(ScanLowering):
                 for scan in level:
                     values.emit(Store(buffer=scan.elements, position=rest, value=scan.identity))
 
-    def _known(self, scans: list[Running], places: Places, r: Term, start: Term) -> Places:
+    def _place_with_results(self, scans: list[Running], places: Places, r: Term, start: Term) -> Places:
         """Return the position in the nest of an element of a row, with the results of scans available."""
         here = {**places, **self._flat(self._nest.reduced, r)}
         slot = simplify(r - start, self._values.scope.ranges)
@@ -111,7 +111,7 @@ class CpuScans(ScanLowering):
             sums = {scan.expr: scan.elements for scan in scans}
             places = self._flat(self._kept_outer, self._quotient(unit, tiles))
             first, last = self._chunk(self._remainder(unit, tiles), tile, run, guarded=True)
-            first, last = self._named("first", first), self._named("last", last)
+            first, last = self._index_variable("first", first), self._index_variable("last", last)
             with values.loop("c", last, ParallelType.vectorize, start=first, largest=run) as c:
                 for scan in scans:
                     slot = simplify(c - first, values.scope.ranges)
@@ -126,11 +126,11 @@ class CpuScans(ScanLowering):
             for scan in scans:
                 buffer = sums[scan.expr]
                 value = cast(self._operand(scan.expr, here), buffer.dtype)
-                found = values.let(
+                result = values.let(
                     scan.name, Apply(buffer.dtype, scan.fn, (Load(buffer.dtype, buffer, slot), value)),
                     origin=scan.expr.name,
                 )
-                values.emit(Store(buffer=buffer, position=slot, value=found, origin=scan.expr.name))
-                self._give({scan.expr: found}, here)
+                values.emit(Store(buffer=buffer, position=slot, value=result, origin=scan.expr.name))
+                self._give({scan.expr: result}, here)
             self._stores(here)
         return Launch()

@@ -15,7 +15,7 @@ from fuser_lab.codegen.cpu_facts import CpuFacts
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Phase, Role, Store, Transpose
 from fuser_lab.codegen.nest_lowering import NestLowering, Places
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.transposed import TiledAxes
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
@@ -87,16 +87,16 @@ class CpuTiles(NestLowering):
                 self._ends(name, axis, number)
                 for name, axis, number in zip(("across", "along"), (tiled.across, tiled.along), numbers, strict=True)
             )
-            known = flattened(self._visited(tiled), self._quotient(unit, over * down), values.scope.ranges)
+            outside = axis_indices(self._outer_axes(tiled), self._quotient(unit, over * down), values.scope.ranges)
             for tensor in tiled.inputs:
                 tile = tiles[tensor]
-                with self._each(known, along, across) as (places, slots):
+                with self._each(outside, along, across) as (places, slots):
                     value = values.value(tensor, self._nest.at(tensor, places))
                     cell = self._cell(slots, along if tile.is_moved else across)
                     values.emit(Store(buffer=tile.moved, position=cell, value=value))
                 if tile.is_moved:
                     values.emit(self._transpose(tile.moved, tile.computed, along, across))
-            with self._each(known, across, along) as (places, slots):
+            with self._each(outside, across, along) as (places, slots):
                 cell = self._cell(slots, across)
                 for tensor in tiled.inputs:
                     element = Load(tensor.dtype, tiles[tensor].computed, cell)
@@ -113,7 +113,7 @@ class CpuTiles(NestLowering):
                 tile = tiles[tensor]
                 if tile.is_moved:
                     values.emit(self._transpose(tile.computed, tile.moved, across, along))
-                with self._each(known, along, across) as (places, slots):
+                with self._each(outside, along, across) as (places, slots):
                     at = values.simplified(self._nest.at(tensor, places))
                     position = simplify(self._layouts[tensor].position(at), values.scope.ranges)
                     value = Load(tensor.dtype, tile.moved, self._cell(slots, along if tile.is_moved else across))
@@ -138,15 +138,15 @@ class CpuTiles(NestLowering):
             pitches=(self._pitch, self._pitch),
         )
 
-    def _visited(self, tiled: TiledAxes) -> tuple[Axis, ...]:
+    def _outer_axes(self, tiled: TiledAxes) -> tuple[Axis, ...]:
         """Return the axes that are not cut into tiles; the last is fast in the tensor with the shortest runs.
 
         A tile has one run of adjacent elements per iteration of its outer loop. If runs are short, those of successive
         tiles should be adjacent, so that the processor prefetches them.
         """
         steps = {tv: self._steps_of(tiled, tv) for tv in (*tiled.outputs, *self._nest.full, *tiled.inputs)}
-        known = [strides for strides in steps.values() if strides is not None]  # at least those of the tiled tensors
-        shortest = min(known, key=lambda strides: self._run(tiled, strides))
+        choices = [strides for strides in steps.values() if strides is not None]  # at least those of the tiled tensors
+        shortest = min(choices, key=lambda strides: self._run(tiled, strides))
         return tuple(sorted(tiled.others, key=lambda axis: -shortest[axis]))
 
     def _steps_of(self, tiled: TiledAxes, tensor: TensorView) -> dict[Axis, int] | None:
@@ -171,7 +171,8 @@ class CpuTiles(NestLowering):
         """Return one side of a tile, with variables for its beginning and end."""
         first, last = self._chunk(number, self.schedule.tile, axis.extent)
         filled = blocks_up(min(axis.extent, self.schedule.tile))
-        return _Side(axis=axis, first=self._named(name, first), last=self._named(f"{name}_end", last), filled=filled)
+        first, last = self._index_variable(name, first), self._index_variable(f"{name}_end", last)
+        return _Side(axis=axis, first=first, last=last, filled=filled)
 
     def _cell(self, slots: Mapping[Axis, Term], slow: _Side) -> Term:
         """Return a position in a tile with rows along ``slow``."""
@@ -179,12 +180,12 @@ class CpuTiles(NestLowering):
         return row * self._pitch + column
 
     @contextmanager
-    def _each(self, known: Places, slow: _Side, fast: _Side) -> Iterator[tuple[Places, Mapping[Axis, Term]]]:
+    def _each(self, outside: Places, slow: _Side, fast: _Side) -> Iterator[tuple[Places, Mapping[Axis, Term]]]:
         """Open loops over a tile; yield the position in the nest, and the position in the tile by axis."""
         tiled, values = self._facts.tiled, self._values
         assert tiled is not None
         with ExitStack() as stack:
-            places = dict(known)
+            places = dict(outside)
             slots: dict[Axis, Term] = {}
             for side, kind in ((slow, ParallelType.serial), (fast, ParallelType.vectorize)):
                 name = "i" if side.axis is tiled.across else "j"

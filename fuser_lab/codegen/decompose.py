@@ -12,12 +12,12 @@ def decompose(fusion: Fusion) -> Fusion:
 def welford_of(fusion: Fusion) -> dict[str, str]:
     """Return, for each expression that `decompose` makes, the name of the Welford that it comes from."""
     origins: dict[str, str] = {}
-    known = {expr.name for expr in fusion.exprs}
+    former_names = {expr.name for expr in fusion.exprs}
     for expr in fusion.exprs:
         if expr.op.name == "welford":
             origins.update((f"{expr.name}_{part}", expr.name) for part in _PARTS)
             origins[f"{expr.outputs[2].name}_once"] = expr.name
-            origins.update((out.name, expr.name) for out in expr.outputs if out.name not in known)
+            origins.update((out.name, expr.name) for out in expr.outputs if out.name not in former_names)
     return origins
 
 

@@ -29,25 +29,25 @@ class _Divisions:
     def __init__(self, divisors: Names, used: set[str]) -> None:
         self._divisors, self._used = divisors, used
 
-    def block(self, body: Block, known: Names) -> Block:
-        """Return statements with the divisions before their loops; ``known`` values are computed before them."""
+    def block(self, body: Block, computed: Names) -> Block:
+        """Return statements with the divisions before their loops; ``computed`` values are those before them."""
         result: list[Statement] = []
         for statement in body:
             match statement:
                 case Loop():
-                    fixed = self._fixed(statement, known)
-                    found: dict[Term, Var] = {term: Var(term.dtype, self._name()) for term in fixed}
-                    result += [Let(name=found[term].name, value=_value(term, found)) for term in fixed]
-                    (loop,) = Rewriter(found.get).block((statement,)) if found else (statement,)
+                    fixed = self._movable_divisions(statement, computed)
+                    variable_of: dict[Term, Var] = {term: Var(term.dtype, self._name()) for term in fixed}
+                    result += [Let(name=variable_of[term].name, value=_value(term, variable_of)) for term in fixed]
+                    (loop,) = Rewriter(variable_of.get).block((statement,)) if variable_of else (statement,)
                     assert isinstance(loop, Loop)
-                    inner = known | {loop.var} | {name.name for name in found.values()}
+                    inner = computed | {loop.var} | {name.name for name in variable_of.values()}
                     result.append(replace(loop, body=self.block(loop.body, inner)))
                 case If(then=then, otherwise=otherwise):
                     result.append(
-                        replace(statement, then=self.block(then, known), otherwise=self.block(otherwise, known)),
+                        replace(statement, then=self.block(then, computed), otherwise=self.block(otherwise, computed)),
                     )
                 case Let(name=name, update=False):
-                    known |= {name}
+                    computed |= {name}
                     result.append(statement)
                 case _:
                     result.append(statement)
@@ -58,20 +58,20 @@ class _Divisions:
         self._used.add(name)
         return name
 
-    def _fixed(self, loop: Loop, known: Names) -> list[Apply]:
+    def _movable_divisions(self, loop: Loop, computed: Names) -> list[Apply]:
         """Return the divisions in a loop that only depend on known values, without those in others; quotients first."""
         inside = list(walk((loop,)))
-        changed = {one.var if isinstance(one, Loop) else one.name for one in inside if isinstance(one, Let | Loop)}
+        changed = {s.var if isinstance(s, Loop) else s.name for s in inside if isinstance(s, Let | Loop)}
         terms = (term for statement in inside for term in terms_of(statement))
-        found = dict.fromkeys(division for term in terms for division in self._divisions(term, known - changed))
-        return sorted(found, key=lambda term: term.fn == "mod")
+        divisions = dict.fromkeys(division for term in terms for division in self._divisions(term, computed - changed))
+        return sorted(divisions, key=lambda term: term.fn == "mod")
 
-    def _divisions(self, term: Term, known: Names) -> Iterator[Apply]:
-        if isinstance(term, Apply) and self._is_division(term) and all(_is_known(part, known) for part in term.walk()):
+    def _divisions(self, term: Term, computed: Names) -> Iterator[Apply]:
+        if isinstance(term, Apply) and self._is_division(term) and all(_is_known(t, computed) for t in term.walk()):
             yield term
             return
         for child in term.children:
-            yield from self._divisions(child, known)
+            yield from self._divisions(child, computed)
 
     def _is_division(self, term: Apply) -> bool:
         if term.fn not in _DIVISIONS:
@@ -79,14 +79,14 @@ class _Divisions:
         return any(t.name in self._divisors for t in term.args[1].walk() if isinstance(t, Var))
 
 
-def _value(term: Apply, found: Mapping[Term, Var]) -> Term:
+def _value(term: Apply, variable_of: Mapping[Term, Var]) -> Term:
     """Return a division, or a remainder as the difference from the quotient if that is known."""
-    quotient = found.get(Apply(term.dtype, "floordiv", term.args)) if term.fn == "mod" else None
+    quotient = variable_of.get(Apply(term.dtype, "floordiv", term.args)) if term.fn == "mod" else None
     if quotient is None:
         return term
     value, divisor = term.args
     return Apply(term.dtype, "sub", (value, Apply(term.dtype, "mul", (quotient, divisor))))
 
 
-def _is_known(term: Term, known: Names) -> bool:
-    return term.name in known if isinstance(term, Var) else not isinstance(term, Load)
+def _is_known(term: Term, computed: Names) -> bool:
+    return term.name in computed if isinstance(term, Var) else not isinstance(term, Load)

@@ -186,7 +186,7 @@ class Emitter:
         self._places.append(self._place)
 
     @contextmanager
-    def _indented(self) -> "Iterator[None]":
+    def _indent(self) -> "Iterator[None]":
         self._depth += 1
         yield
         self._depth -= 1
@@ -208,7 +208,7 @@ class Emitter:
         self.decorator(phase)
         names = [*(b.name for b in phase.buffers), *(v.name for v in phase.scalars), *(n.name for n in phase.sizes)]
         self._line(f"def {phase.name}({', '.join(names)}):")
-        with self._indented():
+        with self._indent():
             self.prologue(phase)
             self._block(phase.body)
             if not phase.body:
@@ -233,11 +233,11 @@ class Emitter:
                 self._line(f"{buffer.name}[{self.subscript(position)}] = {self.stored(buffer, value)}", origin)
             case If(condition=condition, then=then, otherwise=otherwise):
                 self._line(f"if {self.term(condition)}:", origin)
-                with self._indented():
+                with self._indent():
                     self._block(then)
                 if otherwise:
                     self._line("else:", origin)
-                    with self._indented():
+                    with self._indent():
                         self._block(otherwise)
             case Loop():
                 self.loop(statement)
@@ -547,7 +547,7 @@ class Emitter:
         start, stop = self.term(loop.start), self.term(loop.stop)
         bounds = stop if start == "0" else f"{start}, {stop}"
         self._line(f"for {loop.var} in {iterator}({bounds}):", loop.origin)
-        with self._indented():
+        with self._indent():
             self._block(loop.body)
             if not loop.body:
                 self._line("pass")

@@ -10,7 +10,7 @@ from fuser_lab.codegen.emitter import Place
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.kernel_plan import EVALUATED, KernelPlan
 from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.pipeline import lower, planned, printed
+from fuser_lab.codegen.pipeline import lower, plan_kernel, print_kernel
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
 from fuser_lab.cost.verdict import SchedulerType
@@ -74,7 +74,7 @@ def _has_kernels(fusion: Fusion) -> bool:
 def generate(request: KernelRequest, plan: KernelPlan | None = None) -> GeneratedKernel:
     """Return the kernel of a segment, scheduled by the heuristics and parameters set by hand, or by transforms.
 
-    ``plan`` is the planned kernel of the request, if a caller has it (`fuser_lab.codegen.pipeline.planned`).
+    ``plan`` is the planned kernel of the request, if a caller has it (`fuser_lab.codegen.pipeline.plan_kernel`).
 
     Raises
     ------
@@ -86,9 +86,9 @@ def generate(request: KernelRequest, plan: KernelPlan | None = None) -> Generate
     _check(request)
     kernel = lower(request, plan)
     if request.loops:
-        return _generated(kernel)
+        return _generate(kernel)
     served, renamed = corrections(decompose(request.fusion)), welford_of(request.fusion)
-    return _generated(kernel, renamed | {name: renamed.get(expr, expr) for name, expr in served.items()})
+    return _generate(kernel, renamed | {name: renamed.get(expr, expr) for name, expr in served.items()})
 
 
 def schedules_of(request: KernelRequest) -> tuple[NestChoice, ...]:
@@ -96,7 +96,7 @@ def schedules_of(request: KernelRequest) -> tuple[NestChoice, ...]:
     _check(request)
     if request.loops or request.scheduler is SchedulerType.GREEDY:
         return lower(request).nests  # whether a Greedy segment has a kernel is known when it is written
-    return planned(request).choices
+    return plan_kernel(request).choices
 
 
 def _check(request: KernelRequest) -> None:
@@ -105,9 +105,9 @@ def _check(request: KernelRequest) -> None:
         raise CodegenError(msg)
 
 
-def _generated(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:
+def _generate(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:
     """Return a kernel with its source, whose lines come from the expressions that some expressions stand for."""
-    source, served = printed(kernel), origins or {}
+    source, served = print_kernel(kernel), origins or {}
     return GeneratedKernel(
         kernel_ir=kernel, source=source.text,
         line_origins=tuple(None if name is None else served.get(name, name) for name in source.origins),
@@ -140,7 +140,7 @@ def generate_scheduled(
         If the target has no blocks.
     """
     inputs = scheduled.fusion.tensor_inputs
-    given = layouts or ()
-    strides = {tv.name: strides for tv, (strides, _) in zip(inputs, given, strict=bool(given))}
-    alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, given, strict=bool(given))}
-    return _generated(lower_scheduled(scheduled, RULES, target or with_blocks().name, name, strides, alignments))
+    pairs = layouts or ()
+    strides = {tv.name: strides for tv, (strides, _) in zip(inputs, pairs, strict=bool(pairs))}
+    alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, pairs, strict=bool(pairs))}
+    return _generate(lower_scheduled(scheduled, RULES, target or with_blocks().name, name, strides, alignments))

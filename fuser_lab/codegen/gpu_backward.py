@@ -89,7 +89,7 @@ class BackwardNest(RowNest):
             with ExitStack() as inner:
                 i = self._loop(inner, "i", each, ParallelType.serial)
                 self._this_row = self._bound(inner, "row", block * each + i, count, blocks * each)
-                inner.enter_context(self._inlined({}, pinned=True))
+                inner.enter_context(self._inline({}, pinned=True))
                 self._i = i
                 self._passes_over(self._this_row, sections)
                 if lanes > WARP and len(nest.reductions) == 1:
@@ -102,13 +102,13 @@ class BackwardNest(RowNest):
                     here = self._neighbours(nest.reduced, group, v)
                     for expr, buffer in self._sums.items():
                         slot = simplify(step * self.schedule.vector + v, values.scope.ranges)
-                        found = Load(buffer.dtype, buffer, self._sum_place(expr, slot))
+                        column_sum = Load(buffer.dtype, buffer, self._sum_place(expr, slot))
                         column = (substitute(i, here) for i in column_index(nest, expr))
                         at = (block, *values.simplified(tuple(column)))
                         part = self._column_parts[expr]
                         values.emit(Store(
                             buffer=part.buffer, position=simplify(part.layout.position(at), values.scope.ranges),
-                            value=found, origin=expr.name,
+                            value=column_sum, origin=expr.name,
                         ))
         return Launch(blocks=blocks, threads=(lanes, 1))
 
@@ -120,7 +120,7 @@ class BackwardNest(RowNest):
         self._sums, self._sums_first, end = {}, {}, 0
         moved = self._columns_of[: self.schedule.shared]
         room = size * self.schedule.threads[0] * sum(e.out.dtype.compute.itemsize for e in moved)
-        for number, fold in enumerate(self._made_folds(self._columns_of)):
+        for number, fold in enumerate(self._folds_of(self._columns_of)):
             expr, dtype = fold.expr, fold.identity.dtype
             buffer = Buffer(name=f"{expr.name}_sums", dtype=dtype, size=size, role=Role.SCRATCH)
             if number < self.schedule.shared:
@@ -146,10 +146,10 @@ class BackwardNest(RowNest):
 
     def _point(
         self, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
-        kept: Sequence[tuple[TensorView, Buffer]], slot: Term,
+        row_buffers: Sequence[tuple[TensorView, Buffer]], slot: Term,
     ) -> None:
-        super()._point(places, folds, [tv for tv in stored if tv in self._stored], kept, slot)
-        for fold in self._made_folds(self._columns_of):
+        super()._point(places, folds, [tv for tv in stored if tv in self._stored], row_buffers, slot)
+        for fold in self._folds_of(self._columns_of):
             operand = fold.expr.tensor_inputs[0]
             if operand in stored:
                 buffer = self._sums[fold.expr]
@@ -180,7 +180,7 @@ class BackwardNest(RowNest):
         loads = {tv: (self._width_of(tv, self._fast), buffer) for tv, buffer in self._next.items()}
         with self._values.guard(apply("lt", row, self.space.rows)):
             first = self._values.let("first", simplify(row, self._values.scope.ranges))
-            with self._inlined({first.name: (0, self.space.rows - 1)}):
+            with self._inline({first.name: (0, self.space.rows - 1)}):
                 self._load_row(self._flat(self._nest.kept, first), section, loads)
 
     def _fetch_row(
@@ -207,6 +207,6 @@ class BackwardNest(RowNest):
         last = apply("lt", self._i, self._each - 1)
         with values.guard(last), values.guard(apply("lt", after, self.space.rows)):
             row = values.let("row_after", after)
-            with self._inlined({row.name: (0, self.space.rows - 1)}):
+            with self._inline({row.name: (0, self.space.rows - 1)}):
                 loads = {tv: (load[0], self._next[tv]) for tv, load in waiting.items()}
                 self._load_row(self._flat(self._nest.kept, row), section, loads)

@@ -50,9 +50,9 @@ class ClusterRows(GpuReductions):
                 values.emit(Send(buffer=buffer, position=at, value=fold.total, rank=peer, origin=fold.expr.name))
         for fold, buffer in zip(folds, met, strict=True):
             values.emit(Await(buffer=buffer, origin=fold.expr.name))
-        largest, total = found = self._open(pair)
+        largest, total = combined = self._open(pair)
         rounds = -(-count // WARP)
-        for fold in found:
+        for fold in combined:
             with ExitStack() as stack:
                 step = self._round(stack, "step", rounds)
                 warp = self._bound(stack, "warp", step * WARP + peer, count, rounds * WARP)
@@ -61,4 +61,4 @@ class ClusterRows(GpuReductions):
                     value = Load(met[1].dtype, met[1], warp) * scale(value, finite(largest.total))
                 self._update(fold, value)
             self._share([fold], Scope.WARP)
-        return found
+        return combined

@@ -58,7 +58,7 @@ class ColumnNest(GpuReductions):
             line = self._line(stack, height)
             lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
             column, part = self._remainder(block, wide), self._quotient(block, wide)
-            sums = self._sums(width, self._found_together)
+            sums = self._sums(width, self._exprs_together)
             with ExitStack() as inner:
                 g = self._bound(inner, "g", column * lanes + lane, groups, wide * lanes)
                 self._walk_rows(g, line, part, self._cells(sums))
@@ -75,7 +75,7 @@ class ColumnNest(GpuReductions):
             j = self._bound(stack, "j", k * threads + line * lanes + lane, across, rounds * threads)
             c = self._bound(stack, "c", column * across + j, self.space.rows, wide * across)
             place = self._remainder(j, width) * lanes + self._quotient(j, width)
-            folds = self._combined_lines(met, place, across, height)
+            folds = self._combine_lines(met, place, across, height)
             self._column_result(folds, self._flat(self._nest.kept, c), c, part, parted)
         return Launch(blocks=wide * split, threads=(lanes, height))
 
@@ -96,20 +96,20 @@ class ColumnNest(GpuReductions):
 
     def _sums(self, size: int, exprs: Sequence[Expr]) -> dict[Expr, Buffer]:
         """Allocate the running values of reductions and set them to the identity."""
-        found = {}
+        totals = {}
         for expr in exprs:
             buffer = Buffer(name=f"{expr.name}_sums", dtype=expr.out.dtype.compute, size=size, role=Role.SCRATCH)
             self._values.emit(Alloc(buffer=buffer, origin=expr.name))
-            found[expr] = buffer
-        for fold in self._made_folds(tuple(found)):
+            totals[expr] = buffer
+        for fold in self._folds_of(tuple(totals)):
             with self._each_slot(size) as v:
                 self._values.emit(
-                    Store(buffer=found[fold.expr], position=v, value=fold.identity, origin=fold.expr.name),
+                    Store(buffer=totals[fold.expr], position=v, value=fold.identity, origin=fold.expr.name),
                 )
-        return found
+        return totals
 
     @property
-    def _found_together(self) -> tuple[Expr, ...]:
+    def _exprs_together(self) -> tuple[Expr, ...]:
         """The reductions, a maximum before the sum of exponentials relative to it."""
         pair = online_pair(self._fusion, self._nest, self._levels) if self.schedule.online else None
         return self._nest.reductions if pair is None else pair
@@ -122,7 +122,7 @@ class ColumnNest(GpuReductions):
 
     def _cells(self, sums: Mapping[Expr, Buffer], place: Term | None = None) -> list[Fold]:
         """Return the folds, each with one running value; the loop over adjacent columns chooses it if none is given."""
-        folds = self._made_folds(tuple(sums))
+        folds = self._folds_of(tuple(sums))
         for fold in folds:
             buffer = sums[fold.expr]
             fold.total = Load(buffer.dtype, buffer, index(0) if place is None else place)
@@ -168,7 +168,7 @@ class ColumnNest(GpuReductions):
     def _values_of_columns(self, g: Term) -> dict[TensorView, Buffer]:
         """Compute the values of a thread's columns that its rows share, as far as registers allow."""
         nest, values, width = self._nest, self._values, self.schedule.vector
-        room, found = _SHARED_WORDS, {}
+        room, buffers = _SHARED_WORDS, {}
         for tensor in shared_along(self._facts, nest.reduced):
             dtype = tensor.dtype.compute
             room -= width * max(dtype.itemsize // 4, 1)
@@ -176,13 +176,13 @@ class ColumnNest(GpuReductions):
                 break
             buffer = Buffer(name=values.fresh(f"{tensor.name}_column"), dtype=dtype, size=width, role=Role.SCRATCH)
             values.emit(Alloc(buffer=buffer))
-            found[tensor] = buffer
-        if found:
+            buffers[tensor] = buffer
+        if buffers:
             with self._each_neighbour() as v:
                 here = self._neighbours(nest.kept, g, v)
-                for tensor, buffer in found.items():
+                for tensor, buffer in buffers.items():
                     values.emit(Store(buffer=buffer, position=v, value=values.value(tensor, nest.at(tensor, here))))
-        return found
+        return buffers
 
     def _some_rows(
         self, g: Term, taken: "_RowsOfThread", folds: Sequence[Fold], fetched: Mapping[TensorView, int],
@@ -190,7 +190,7 @@ class ColumnNest(GpuReductions):
     ) -> None:
         """Write a few rows of a thread, loads first: ``fetched`` are loaded by row, ``lines`` by line of windows."""
         nest, values, width = self._nest, self._values, self.schedule.vector
-        known, side = dict(values.given), self.space.window if lines else 1
+        given_before, side = dict(values.given), self.space.window if lines else 1
 
         def ahead(step: int, tensors: Mapping[TensorView, int]) -> None:
             with ExitStack() as stack:
@@ -229,7 +229,7 @@ class ColumnNest(GpuReductions):
             with ExitStack() as stack:
                 here, _ = visit(stack)
                 self._point(here, folds, nest.full, (), index(0))
-        values.given = known
+        values.given = given_before
 
     def _add_exponentials(
         self, folds: Sequence[Fold], visit: Callable[[ExitStack], tuple[Places, Term]],
@@ -254,11 +254,11 @@ class ColumnNest(GpuReductions):
         with self._each_slot(width) as v:
             largest.total, total.total = self._cell_at(largest, v), self._cell_at(total, v)
             values.emit(Store(buffer=origin, position=v, value=finite(largest.total), origin=largest.expr.name))
-            known = Load(seen.dtype, seen, v)
-            self._update(total, total.total * scale(known, Load(origin.dtype, origin, v)), replacing=True)
+            largest_seen = Load(seen.dtype, seen, v)
+            self._update(total, total.total * scale(largest_seen, Load(origin.dtype, origin, v)), replacing=True)
         with ExitStack() as stack:
             # The maximum changes in the next rows, so values computed from it stay in this scope.
-            stack.enter_context(self._inlined({}, pinned=True))
+            stack.enter_context(self._inline({}, pinned=True))
             here, v = visit(stack)
             values.know(largest.expr.out, nest.at(largest.expr.out, here), Load(origin.dtype, origin, v))
             source = total.expr.tensor_inputs[0]
@@ -298,7 +298,7 @@ class ColumnNest(GpuReductions):
         values.emit(Barrier())
         return met
 
-    def _combined_lines(self, met: Mapping[Expr, Buffer], place: Term, stride: int, height: int) -> list[Fold]:
+    def _combine_lines(self, met: Mapping[Expr, Buffer], place: Term, stride: int, height: int) -> list[Fold]:
         """Combine the results of the lines of a block for one column, always in the same order."""
         folds = self._open(tuple(met))
 
@@ -344,7 +344,7 @@ class ColumnNest(GpuReductions):
             block = self._loop(stack, "block", blocks, ParallelType.grid_x)
             line = self._line(stack, height)
             lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
-            folds = self._open(self._found_together)
+            folds = self._open(self._exprs_together)
 
             def visit(inner: ExitStack) -> Callable[[Fold], Term]:
                 c = self._bound(inner, "c", block * lanes + lane, count, blocks * lanes)
@@ -361,7 +361,7 @@ class ColumnNest(GpuReductions):
                 stack.enter_context(values.guard(apply("eq", line, 0)))
             c = self._bound(stack, "c", block * lanes + lane, count, blocks * lanes)
             if height > 1:
-                folds = self._combined_lines(met, lane, lanes, height)
+                folds = self._combine_lines(met, lane, lanes, height)
             places = self._flat(self._nest.kept, c)
             self._complete_sums(folds)
             self._close(folds, places)

@@ -25,7 +25,7 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, base_name
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.persistence import Saved, rows_kept
 from fuser_lab.codegen.progressions import access_of
 from fuser_lab.cost.device import WARP
@@ -61,34 +61,34 @@ class GpuReductions(NestLowering):
         """Name an index, and guard it if it may reach ``count``."""
         values = self._values
         variable = values.let(name, simplify(position, values.scope.ranges))
-        stack.enter_context(self._inlined({variable.name: (0, max(reach - 1, 0))}))
+        stack.enter_context(self._inline({variable.name: (0, max(reach - 1, 0))}))
         if reach > count:
             stack.enter_context(values.guard(variable < count))
         return variable
 
-    def _loaded(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
+    def _load_index(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
         """Name an index of loads: 0 in place of any that may reach ``count``.
 
         Loads under a condition would wait for one another: ptxas unpacks the words of each in the branch that loads
         them.
         """
-        return self._clamped(stack, name, position, count, reach)[0]
+        return self._clamp_index(stack, name, position, count, reach)[0]
 
-    def _masked(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
+    def _fold_index(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
         """Name an index of values that are only folded: 0 in place of any that may reach ``count``, not folded there.
 
         ptxas would move the loads of values that only one branch uses into that branch.
         """
-        found, inside = self._clamped(stack, name, position, count, reach)
+        variable, inside = self._clamp_index(stack, name, position, count, reach)
         before, self._inside = self._inside, inside
 
         def restore() -> None:
             self._inside = before
 
         stack.callback(restore)
-        return found
+        return variable
 
-    def _clamped(
+    def _clamp_index(
         self, stack: ExitStack, name: str, position: Term, count: int, reach: int,
     ) -> tuple[Var, Term | None]:
         """Name a position, or 0 where it reaches ``count``; also return the condition that it does not.
@@ -124,7 +124,7 @@ class GpuReductions(NestLowering):
             at = (first + group) * width + place - start
             return {last.name: simplify(at, self._values.scope.ranges)}
         grouped = (*axes[:-1], Axis(name=last.name, extent=last.extent // width))
-        places = flattened(grouped, group, self._values.scope.ranges)
+        places = axis_indices(grouped, group, self._values.scope.ranges)
         places[last.name] = simplify(places[last.name] * width + place, self._values.scope.ranges)
         return places
 
@@ -223,19 +223,19 @@ def with_hints(phase: Phase, facts: NestFacts, schedule: LoopSchedule) -> Phase:
     if schedule.style is Style.ELEMENTS:
         # Data that adjacent threads also read stays in the L1 cache for them, with or without a hint.
         loads = [buffer for buffer in loads if loads.count(buffer) == 1]
-    body = hinted(phase.body, schedule.evict, frozenset(loads))
+    body = with_eviction(phase.body, schedule.evict, frozenset(loads))
     return replace(phase, body=with_quotients(body, facts.fusion) if facts.nest.reductions else body)
 
 
-def hinted(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buffer]) -> tuple[Statement, ...]:
+def with_eviction(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buffer]) -> tuple[Statement, ...]:
     """Return statements whose vector loads of some buffers have an L2 eviction priority."""
     result: list[Statement] = []
     for statement in statements:
         match statement:
             case Loop(body=body):
-                result.append(replace(statement, body=hinted(body, evict, among)))
+                result.append(replace(statement, body=with_eviction(body, evict, among)))
             case If(then=then, otherwise=otherwise):
-                sides = (hinted(side, evict, among) for side in (then, otherwise))
+                sides = (with_eviction(side, evict, among) for side in (then, otherwise))
                 result.append(replace(statement, then=next(sides), otherwise=next(sides)))
             case VectorLoad(buffer=buffer) if buffer in among:
                 result.append(replace(statement, evict=evict))

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from fuser_lab.codegen.index_map import Index, Read, counted, element_term, index_var
+from fuser_lab.codegen.index_map import Index, Read, counted_position, element_term, index_var
 from fuser_lab.codegen.index_math import Ranges, linear, simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import Role, Statement
 from fuser_lab.codegen.nest_facts import NestFacts, extent_of
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.online import moments, online_pair
 from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, rows_kept
 from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
 from fuser_lab.codegen.transposed import LEAST, MOST_TILES, TiledAxes, tiles_of
-from fuser_lab.codegen.values import applied
+from fuser_lab.codegen.values import result_element
 from fuser_lab.codegen.vectorize import SMALL, accesses, best_width
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
@@ -46,20 +46,20 @@ class GpuFacts(NestFacts):
     @property
     def space(self) -> Space:
         """The properties by which loops are chosen."""
-        return self._spaced[0]
+        return self._space_and_tiles[0]
 
     @property
     def tiled(self) -> TiledAxes | None:
         """The axes of tiles, if some tensors are transposed."""
-        return self._spaced[1]
+        return self._space_and_tiles[1]
 
     @property
     def lead(self) -> TensorView | None:
         """The tensor whose accesses divide rows into groups, if rows begin anywhere in an access."""
-        return self._spaced[2]
+        return self._space_and_tiles[2]
 
     @cached_property
-    def _spaced(self) -> tuple[Space, TiledAxes | None, TensorView | None]:
+    def _space_and_tiles(self) -> tuple[Space, TiledAxes | None, TensorView | None]:
         """Return the space, the axes of tiles, and the tensor that divides rows."""
         nest, elements = self.nest, not self.nest.reductions and not self.nest.scans and bool(self.nest.full)
         space = replace(
@@ -93,11 +93,11 @@ class GpuFacts(NestFacts):
     @cached_property
     def has_windows(self) -> bool:
         """Whether windows are so many, small and narrow that a thread reduces whole windows."""
-        kept, reduced = self.nest.kept, self.nest.reduced
+        kept_axes, reduced = self.nest.kept, self.nest.reduced
         return (
-            self.passes == 1 and not self.nest.scans and bool(kept) and bool(reduced)
+            self.passes == 1 and not self.nest.scans and bool(kept_axes) and bool(reduced)
             and reduced[-1].extent <= NARROW and extent_of(reduced) <= SHORT
-            and extent_of(kept) >= MANY * self.device.sms
+            and extent_of(kept_axes) >= MANY * self.device.sms
         )
 
     # Reductions
@@ -105,10 +105,10 @@ class GpuFacts(NestFacts):
     def _with_passes(self, space: Space) -> Space:
         """Return a space with the bytes per element of a row that passes read and keep."""
         nest = self.nest
-        kept = [rows_kept(self, values=values) for values in (True, False)]
-        values, inputs = (bytes_kept(saved, self.fusion) for saved in kept)
+        choices = [rows_kept(self, values=values) for values in (True, False)]
+        values, inputs = (bytes_kept(saved, self.fusion) for saved in choices)
         first = set(inputs_needed(self, 0, ()))
-        later = {tv for number in range(1, self.passes) for tv in inputs_needed(self, number, kept[1])} - first
+        later = {tv for number in range(1, self.passes) for tv in inputs_needed(self, number, choices[1])} - first
         fast = {axis.name for axis in nest.reduced[-1:]}
         varying = [tv for tv in later if any(fast & variables(term) for term in nest.index[tv])]
         # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
@@ -172,11 +172,11 @@ class GpuFacts(NestFacts):
 
         0 unless the elements of a window are adjacent in memory and followed by those of the next window.
         """
-        kept, reduced = self.nest.kept, self.nest.reduced
-        if tensor in self.fusion.producers or tensor not in self.nest.index or not kept or not reduced:
+        kept_axes, reduced = self.nest.kept, self.nest.reduced
+        if tensor in self.fusion.producers or tensor not in self.nest.index or not kept_axes or not reduced:
             return 0
         side = reduced[-1]
-        places, ranges = self.trial_places(kept[-1], count)
+        places, ranges = self.trial_places(kept_axes[-1], count)
         at = self.nest.at(tensor, {**places, side.name: index_var("w")})
         ranges["w"] = (0, side.extent - 1)
         position = simplify(self.layouts[tensor].position(tuple(simplify(i, ranges) for i in at)), ranges)
@@ -214,10 +214,10 @@ class GpuFacts(NestFacts):
         while size > 1:
             places, ranges = self.trial_places(fast, size)
             statements = self.trial(places, ranges)
-            found = [a for a in accesses(statements, "v") if a.step == 1]
-            least = min((a.buffer.dtype.itemsize for a in found), default=ACCESS_BYTES)
+            adjacent = [a for a in accesses(statements, "v") if a.step == 1]
+            least = min((a.buffer.dtype.itemsize for a in adjacent), default=ACCESS_BYTES)
             if size * least <= ACCESS_BYTES and all(
-                a.width(size) >= min(size, ACCESS_BYTES // a.buffer.dtype.itemsize) for a in found
+                a.width(size) >= min(size, ACCESS_BYTES // a.buffer.dtype.itemsize) for a in adjacent
             ):
                 return size
             size //= 2
@@ -232,24 +232,24 @@ class GpuFacts(NestFacts):
         """
         if self.column_sums:
             return space, None
-        packed = self._packed(space)
+        packed = self._packed_rows(space)
         nbytes = space.depth * sum(tv.dtype.itemsize for tv in self.row_tensors()) if packed else 0
         if packed and packed * nbytes <= STAGED_BYTES:
             return replace(space, packed=packed, packed_bytes=nbytes), None
-        found = self._divided(space.vector)
-        return (space, None) if found is None else (replace(space, vector=found[1], shifted=True), found[0])
+        division = self._division(space.vector)
+        return (space, None) if division is None else (replace(space, vector=division[1], shifted=True), division[0])
 
     def row_tensors(self) -> list[TensorView]:
         """Return the inputs and results that have elements for each point of a row, and others for other rows."""
         nest = self.nest
-        fast, kept = nest.reduced[-1].name, {axis.name for axis in nest.kept if axis.extent > 1}
+        fast, row_axes = nest.reduced[-1].name, {axis.name for axis in nest.kept if axis.extent > 1}
         names = {
             tv: set[str]().union(*map(variables, nest.index[tv]))
             for tv in (*(tv for tv in self.fusion.tensor_inputs if tv in nest.index), *nest.full)
         }
-        return [tv for tv, along in names.items() if fast in along and kept & along]
+        return [tv for tv, along in names.items() if fast in along and row_axes & along]
 
-    def _packed(self, space: Space) -> int:
+    def _packed_rows(self, space: Space) -> int:
         """Return how many rows hold whole accesses of all tensors of rows; 0 if rows are not read in such accesses.
 
         The rows of each tensor must follow one another without gaps, so that those of a block are contiguous.
@@ -266,7 +266,7 @@ class GpuFacts(NestFacts):
         row, place = index_var("row"), index_var("place")
         packed = 1
         for tensor in tensors:
-            at = nest.at(tensor, {**flattened(nest.kept, row, ranges), nest.reduced[-1].name: place})
+            at = nest.at(tensor, {**axis_indices(nest.kept, row, ranges), nest.reduced[-1].name: place})
             position = simplify(self.layouts[tensor].position(tuple(simplify(i, ranges) for i in at)), ranges)
             buffer, width = self.buffers[tensor.name], ACCESS_BYTES // tensor.dtype.itemsize
             whole = buffer.alignment % ACCESS_BYTES == 0 and space.rows * space.depth % width == 0
@@ -275,7 +275,7 @@ class GpuFacts(NestFacts):
             packed = max(packed, width // math.gcd(width, space.depth))
         return packed
 
-    def _divided(self, plain: int) -> tuple[TensorView, int] | None:
+    def _division(self, plain: int) -> tuple[TensorView, int] | None:
         """Return the tensor whose accesses divide rows into groups, and the number of elements of a group.
 
         None if groups of ``plain`` elements that begin with the row are wide enough, or if accesses to large tensors
@@ -288,13 +288,13 @@ class GpuFacts(NestFacts):
         if len(nest.reduced) != 1 or fast.extent < _DIVIDED_FROM:
             return None
         ranges = self.ranges()
-        found = list(accesses(self.at_one_point(), fast.name))
-        near = [a.buffer for a in found if a.step == 1]
+        all_accesses = list(accesses(self.at_one_point(), fast.name))
+        near = [a.buffer for a in all_accesses if a.step == 1]
         named = {tv.name: tv for tv in nest.index}
         lead = named.get(max(near, key=lambda b: b.size * b.dtype.itemsize).name) if near else None
         if lead is None or plain * lead.dtype.itemsize >= _WIDE_ENOUGH:
             return None
-        largest = max(a.buffer.size * a.buffer.dtype.itemsize for a in found)
+        largest = max(a.buffer.size * a.buffer.dtype.itemsize for a in all_accesses)
         start = self.start_of_row(lead, {}, ranges)
         if any(step < 0 for _, step in linear(start, ranges).parts):
             return None  # targets disagree on the remainder of negative numbers
@@ -384,13 +384,13 @@ class GpuFacts(NestFacts):
         if count % 2 and count < _MANY_ELEMENTS:
             return 1
 
-        def one(size: int) -> tuple[Statement, ...]:
+        def statements_of(size: int) -> tuple[Statement, ...]:
             chunk, v = index_var("chunk"), index_var("v")
             ranges = {"chunk": (0, max(-(-count // size) - 1, 0)), "v": (0, size - 1)}
-            places = flattened(self.nest.kept, chunk * size + v, ranges)
+            places = axis_indices(self.nest.kept, chunk * size + v, ranges)
             return self.trial(places, ranges)
 
-        width = best_width(one, "v")
+        width = best_width(statements_of, "v")
         # A partial last chunk needs separate code, which is not worthwhile for few elements.
         return width if count % width == 0 or count >= _MANY_ELEMENTS else 1
 
@@ -411,11 +411,11 @@ class GpuFacts(NestFacts):
         """
         repeats = 1
         while repeats < _MOST_REPEATS and count % (2 * repeats * vector) == 0:
-            own, shared = self._shared_bytes(count // (2 * repeats), vector)
+            chunk_bytes, shared = self._shared_bytes(count // (2 * repeats), vector)
             if not shared:
                 break
             repeats *= 2
-            if shared <= repeats * own and repeats >= least:
+            if shared <= repeats * chunk_bytes and repeats >= least:
                 break
         return repeats
 
@@ -426,7 +426,7 @@ class GpuFacts(NestFacts):
         """
         part, chunk, v = index_var("part"), index_var("chunk"), index_var("v")
         ranges = {"part": (0, 1), "chunk": (0, distance // vector - 1), "v": (0, vector - 1)}
-        places = flattened(self.nest.kept, part * distance + chunk * vector + v, ranges)
+        places = axis_indices(self.nest.kept, part * distance + chunk * vector + v, ranges)
         statements = self.trial(places, ranges)
         read = [a.buffer for a in accesses(statements, "v") if a.step == 1 and a.buffer.role is not Role.OUTPUT]
         among = frozenset({"chunk", "v"})
@@ -444,21 +444,22 @@ class GpuFacts(NestFacts):
             if not needed.isdisjoint(expr.outputs):
                 needed.update(expr.inputs)
         depths: dict[Val, int] = {}
-        found: dict[Expr, int] = {}
+        depth_of: dict[Expr, int] = {}
         for expr in self.fusion.exprs:
             depth = max((depths.get(value, 0) for value in expr.inputs), default=0)
             is_needed = expr.kind is OpKind.INDEXING and expr.out in needed and expr.out in self.nest.index
             if is_needed and self.positions(expr, self.nest.index[expr.out]):
                 depth += 1
-                found[expr] = depth
+                depth_of[expr] = depth
             depths.update((out, depth) for out in expr.tensor_outputs)
-        return {expr: depth for expr, depth in found.items() if depth <= DEEPEST}
+        return {expr: depth for expr, depth in depth_of.items() if depth <= DEEPEST}
 
     def positions(self, expr: Expr, at: Index) -> list[Read]:
         """Return the elements that are the positions of a look-up and are data."""
         casts = (t for t in element_term(expr, at).walk() if isinstance(t, Apply) and t.dtype is DataType.Index)
         reads = (t.args[0] for t in casts if t.fn == "cast")
-        return [read for read in reads if isinstance(read, Read) and counted(read, self.fusion.producers) is None]
+        producers = self.fusion.producers
+        return [read for read in reads if isinstance(read, Read) and counted_position(read, producers) is None]
 
 
 def _is_slow_scalar(expr: Expr) -> bool:
@@ -466,5 +467,5 @@ def _is_slow_scalar(expr: Expr) -> bool:
     if not isinstance(expr.outputs[0], Scalar) or OPS[expr.op.name].scalar is None:
         return False
     operands = [Var(value.dtype.compute, value.name) for value in expr.inputs]
-    parts = applied(expr, operands).walk()
+    parts = result_element(expr, operands).walk()
     return any(isinstance(part, Apply) and function_class(part.fn) == "special" for part in parts)

@@ -73,7 +73,7 @@ class KeptColumnNest(ColumnNest):
                 self._waits = True
             mine = _ColumnGroup(block * lanes + lane, groups, wide * lanes)
             words = {saved.tensor: self._room(saved.tensor, "column") for saved in self._saved}
-            known: list[Fold] = []
+            earlier: list[Fold] = []
             for number in range(self._passes):
                 exprs = [e for e in self._nest.reductions if self._levels.get(e.inputs[0], 0) == number]
                 stored = [tv for tv in self._nest.full if self._levels.get(tv, 0) == number]
@@ -82,10 +82,10 @@ class KeptColumnNest(ColumnNest):
                 sums = self._sums(width, exprs)
                 with ExitStack() as inner:
                     g = self._bound(inner, "g", mine.group, mine.groups, mine.reach)
-                    self._pass(number, g, line, self._cells(sums), stored, words, known)
+                    self._pass(number, g, line, self._cells(sums), stored, words, earlier)
                 if height * cluster > 1 and sums:
-                    sums = self._met(sums, line, lane)
-                known.extend(self._cells(sums))
+                    sums = self._results_of_lines(sums, line, lane)
+                earlier.extend(self._cells(sums))
             if self._nest.rows:
                 with ExitStack() as inner:
                     if height > 1:
@@ -95,7 +95,7 @@ class KeptColumnNest(ColumnNest):
                     g = self._bound(inner, "g", mine.group, mine.groups, mine.reach)
                     v = inner.enter_context(self._each_neighbour())
                     places = self._neighbours(self._nest.kept, g, v)
-                    self._close(_at(known, v), places)
+                    self._close(_at(earlier, v), places)
                     self._row_stores(self._nest.rows, places)
         return Launch(blocks=wide * cluster, threads=(lanes, height), cluster=cluster)
 
@@ -104,7 +104,7 @@ class KeptColumnNest(ColumnNest):
 
     def _pass(
         self, number: int, g: Term, line: Term, folds: Sequence[Fold], stored: Sequence[TensorView],
-        words: Mapping[TensorView, Buffer], known: Sequence[Fold],
+        words: Mapping[TensorView, Buffer], earlier: Sequence[Fold],
     ) -> None:
         """Write what a pass computes from the rows of a thread, loads first."""
         nest, values, width = self._nest, self._values, self.schedule.vector
@@ -113,18 +113,18 @@ class KeptColumnNest(ColumnNest):
         widths = {tv: self._width_of(tv, nest.kept[-1]) for tv in needed}
         here = {tv: words.get(tv) or self._room(tv, "next") for tv, size in widths.items() if size}
         if here:
-            with self._each_row(line, self._loaded) as (u, q):
+            with self._each_row(line, self._load_index) as (u, q):
                 first = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, index(0))}
                 for tensor, buffer in here.items():
                     self._fetch(tensor, widths[tensor], buffer, first, u * width)
-        kept = {s.tensor: words[s.tensor] for s in self._saved if s.written < number}
+        saved = {s.tensor: words[s.tensor] for s in self._saved if s.written < number}
         # Elements that are not adjacent in memory are loaded one by one, so nothing has filled their words yet.
         new = tuple((s.tensor, words[s.tensor]) for s in self._saved if s.written == number and s.tensor not in here)
-        with self._each_row(line, self._bound if stored else self._masked) as (u, q), self._each_neighbour() as v:
+        with self._each_row(line, self._bound if stored else self._fold_index) as (u, q), self._each_neighbour() as v:
             places = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, v)}
-            for tensor, buffer in {**kept, **here}.items():
+            for tensor, buffer in {**saved, **here}.items():
                 self._know(tensor, buffer, places, u * width + v)
-            self._close(_at(known, v), places)
+            self._close(_at(earlier, v), places)
             self._point(places, _at(folds, v), stored, new, simplify(u * width + v, values.scope.ranges))
         values.given = before
 
@@ -141,7 +141,7 @@ class KeptColumnNest(ColumnNest):
             u = self._round(stack, "u", steps)
             yield u, named(stack, "q", u * height + line, self.space.depth, steps * height + general)
 
-    def _met(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term) -> dict[Expr, Buffer]:
+    def _results_of_lines(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term) -> dict[Expr, Buffer]:
         """Return the results of all lines of a block, or of a cluster, for the columns of each thread."""
         values, width = self._values, self.schedule.vector
         lanes, height = self.schedule.threads
@@ -159,22 +159,22 @@ class KeptColumnNest(ColumnNest):
             def first(j: Term) -> Term:
                 return self._quotient(j, across) * (lines * across) + self._remainder(j, across)
 
-            met = self._combined(met, "parts", threads, thread, first, lines)
+            met = self._combine_words(met, "parts", threads, thread, first, lines)
             height = parts
         if self.schedule.cluster > 1:
-            met, height = self._met_in_cluster(met, across, thread, height), self.schedule.cluster
-        shared = self._combined(met, "columns", across, thread, lambda j: j, height)
-        found = {}
+            met, height = self._over_cluster(met, across, thread, height), self.schedule.cluster
+        shared = self._combine_words(met, "columns", across, thread, lambda j: j, height)
+        results = {}
         for expr, buffer in shared.items():
-            own = Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=Role.SCRATCH)
-            values.emit(Alloc(buffer=own, origin=expr.name))
+            result = Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=Role.SCRATCH)
+            values.emit(Alloc(buffer=result, origin=expr.name))
             with self._each_slot(width) as v:
                 at = simplify(lane * width + v, values.scope.ranges)
                 values.emit(
-                    Store(buffer=own, position=v, value=Load(buffer.dtype, buffer, at), origin=expr.name),
+                    Store(buffer=result, position=v, value=Load(buffer.dtype, buffer, at), origin=expr.name),
                 )
-            found[expr] = own
-        return found
+            results[expr] = result
+        return results
 
     def _put(self, sums: Buffer, shared: Buffer, expr: Expr, thread: Term) -> None:
         """Write the running values of all threads to shared memory."""
@@ -183,18 +183,18 @@ class KeptColumnNest(ColumnNest):
             at = simplify(thread * width + v, values.scope.ranges)
             values.emit(Store(buffer=shared, position=at, value=Load(sums.dtype, sums, v), origin=expr.name))
 
-    def _combined(
+    def _combine_words(
         self, met: Mapping[Expr, Buffer], word: str, count: int, thread: Term, place: Callable[[Term], Term],
         height: int,
     ) -> dict[Expr, Buffer]:
         """Return ``count`` values in shared memory; the j-th combines ``height`` lines that begin at ``place(j)``."""
         values, shared = self._values, self._meeting(met, word, count)
-        for j, fold in self._each_combined(met, count, thread, place, height):
+        for j, fold in self._each_combination(met, count, thread, place, height):
             values.emit(Store(buffer=shared[fold.expr], position=j, value=fold.total, origin=fold.expr.name))
         values.emit(Barrier())
         return shared
 
-    def _met_in_cluster(self, met: Mapping[Expr, Buffer], across: int, thread: Term, height: int) -> dict[Expr, Buffer]:
+    def _over_cluster(self, met: Mapping[Expr, Buffer], across: int, thread: Term, height: int) -> dict[Expr, Buffer]:
         """Combine the lines of a block and send the results to all blocks of the cluster, one line per block."""
         values, cluster = self._values, self.schedule.cluster
         # Of this pass only: other blocks may send the results of the next pass before this block has read these.
@@ -207,7 +207,7 @@ class KeptColumnNest(ColumnNest):
         if self._waits:
             values.emit(Barrier(scope=Scope.CLUSTER))
         self._waits = False
-        for j, fold in self._each_combined(met, across, thread, lambda j: j, height):
+        for j, fold in self._each_combination(met, across, thread, lambda j: j, height):
             at = simplify(self._rank * across + j, values.scope.ranges)
             with values.loop("peer", cluster, ParallelType.serial) as peer:
                 values.emit(Send(
@@ -234,7 +234,7 @@ class KeptColumnNest(ColumnNest):
             shared[expr] = rooms[number]
         return shared
 
-    def _each_combined(
+    def _each_combination(
         self, met: Mapping[Expr, Buffer], count: int, thread: Term, place: Callable[[Term], Term], height: int,
     ) -> Iterator[tuple[Term, Fold]]:
         """Yield ``count`` positions, distributed over the threads, with the sum of ``height`` lines at each."""
@@ -243,14 +243,14 @@ class KeptColumnNest(ColumnNest):
         with ExitStack() as stack:
             k = self._round(stack, "k", rounds)
             j = self._bound(stack, "j", k * (lanes * lines) + thread, count, rounds * lanes * lines)
-            for fold in self._combined_lines(met, place(j), across, height):
+            for fold in self._combine_lines(met, place(j), across, height):
                 yield j, fold
 
 
 def _at(folds: Sequence[Fold], place: Term) -> list[Fold]:
     """Return folds with the running value of one of the columns of a thread."""
-    found = []
+    cells = []
     for fold in folds:
         assert isinstance(fold.total, Load)
-        found.append(replace(fold, total=Load(fold.total.dtype, fold.total.buffer, place)))
-    return found
+        cells.append(replace(fold, total=Load(fold.total.dtype, fold.total.buffer, place)))
+    return cells

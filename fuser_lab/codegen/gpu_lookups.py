@@ -44,15 +44,15 @@ class LookupNest(GpuReductions):
             block = self._loop(stack, "block", schedule.blocks, ParallelType.grid_x)
             thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.block_x)
             for depth in range(1, max(lookups.values(), default=0) + 1):
-                exprs = [expr for expr, found in lookups.items() if found == depth]
+                exprs = [expr for expr, level in lookups.items() if level == depth]
 
                 def results(places: Places, exprs: list[Expr] = exprs) -> Elements:
                     return [(expr.out, values.simplified(nest.at(expr.out, places))) for expr in exprs]
 
                 def positions(places: Places, exprs: list[Expr] = exprs) -> Elements:
                     reads = (read for expr in exprs for read in self._facts.positions(expr, nest.at(expr.out, places)))
-                    found = [(read.tensor, values.simplified(read.index)) for read in reads]
-                    return list(dict.fromkeys((*found, *self._shared_by_neighbours(places))))
+                    elements = [(read.tensor, values.simplified(read.index)) for read in reads]
+                    return list(dict.fromkeys((*elements, *self._shared_by_neighbours(places))))
 
                 self._take(block, thread, positions)
                 self._take(block, thread, results)
@@ -63,32 +63,32 @@ class LookupNest(GpuReductions):
     def _shared_by_neighbours(self, places: Places) -> Elements:
         """Return the elements of inputs that all elements of a chunk need, or that its only element needs."""
         inputs = [tv for tv in self._fusion.tensor_inputs if tv in self._nest.index and tv.numel > 1]
-        found = [(tv, self._values.simplified(self._nest.at(tv, places))) for tv in inputs]
-        return [(tv, at) for tv, at in found if "v" not in set[str]().union(*map(variables, at))]
+        elements = [(tv, self._values.simplified(self._nest.at(tv, places))) for tv in inputs]
+        return [(tv, at) for tv, at in elements if "v" not in set[str]().union(*map(variables, at))]
 
-    def _take(self, block: Term, thread: Term, wanted: Callable[[Places], Elements]) -> None:
+    def _take(self, block: Term, thread: Term, elements_at: Callable[[Places], Elements]) -> None:
         """Write the loop that reads some elements of all chunks of a thread, and make them available to later loops."""
         values, schedule = self._values, self.schedule
         allocated = len(values.scope.body)
-        known: dict[tuple[TensorView, Index], Term] = {}
-        kept: list[Buffer] = []
+        loaded: dict[tuple[TensorView, Index], Term] = {}
+        buffers: list[Buffer] = []
         with self._each_element(block, thread) as (u, v, places):
-            for tensor, at in wanted(places):
-                if (tensor, at) in known or (tensor.name, at) in values.given:
+            for tensor, at in elements_at(places):
+                if (tensor, at) in loaded or (tensor.name, at) in values.given:
                     continue
                 several = isinstance(v, Var) and v.name in set[str]().union(*map(variables, at))
                 size, slot = (schedule.vector, u * schedule.vector + v) if several else (1, u)
                 words = Buffer(
-                    name=values.fresh(f"{tensor.name}_taken"), dtype=_kept_as(tensor.dtype),
+                    name=values.fresh(f"{tensor.name}_taken"), dtype=_word_dtype(tensor.dtype),
                     size=schedule.unroll * size, role=Role.SCRATCH,
                 )
-                kept.append(words)
+                buffers.append(words)
                 slot = simplify(slot, values.scope.ranges)
                 values.emit(Store(buffer=words, position=slot, value=values.value(tensor, at)))
-                known[tensor, at] = Load(words.dtype, words, slot)
-        values.scope.names |= {words.name for words in kept}
-        values.scope.body[allocated:allocated] = [Alloc(buffer=words) for words in kept]
-        for (tensor, at), element in known.items():
+                loaded[tensor, at] = Load(words.dtype, words, slot)
+        values.scope.names |= {words.name for words in buffers}
+        values.scope.body[allocated:allocated] = [Alloc(buffer=words) for words in buffers]
+        for (tensor, at), element in loaded.items():
             values.know(tensor, at, element)
 
     @contextmanager
@@ -115,10 +115,10 @@ class LookupNest(GpuReductions):
             chunk = values.let("chunk", number)
             if storing:
                 stack.enter_context(values.guard(inside))
-            stack.enter_context(self._inlined({chunk.name: (0, max(whole - 1, 0))}))
+            stack.enter_context(self._inline({chunk.name: (0, max(whole - 1, 0))}))
             v: Term = self._loop(stack, "v", width, ParallelType.vectorize) if width > 1 else index(0)
             yield u, v, self._flat(self._nest.kept, chunk * width + v)
 
 
-def _kept_as(dtype: DataType) -> DataType:
+def _word_dtype(dtype: DataType) -> DataType:
     return DataType.Int if dtype is DataType.Index else dtype.compute

@@ -54,13 +54,13 @@ class PartedRowNest(RowNest):
         if self.schedule.split == 1:
             yield self._phase(self._rows)
             return
-        for number in self._launched:
+        for number in self._launched_passes:
             yield self._phase(partial(self._row_parts, number), f"_parts{f'_{number}' if number else ''}")
         if self._reductions_of(self._passes - 1):
             yield self._phase(self._rows, "_total")
 
     @property
-    def _launched(self) -> Sequence[int]:
+    def _launched_passes(self) -> Sequence[int]:
         """The passes over rows that are a launch each."""
         return [number for number in range(self._passes) if number != 1 or self._moments is None]
 
@@ -100,13 +100,13 @@ class PartedRowNest(RowNest):
             running = None if both is None else self._deviations(folds)
 
             def take_turn(start: Term, reach: int) -> None:
-                known = dict(values.given)
+                given_before = dict(values.given)
                 self._load_steps(places, start, reach, fetched, words)
                 if both is None or running is None:
                     self._write_steps(places, start, reach, (folds, stored), words)
                 else:
                     self._add_moments(places, start, reach, (both, running), words)
-                values.given = known
+                values.given = given_before
 
             self._take_turns(part, take_turn, backwards=self._goes_backwards(number))
             if running is not None:
@@ -123,7 +123,7 @@ class PartedRowNest(RowNest):
 
     def _goes_backwards(self, number: int) -> bool:
         """Whether a pass reads the last parts of rows first."""
-        launched = self._launched
+        launched = self._launched_passes
         return not self._is_general and len(launched) > 1 and launched.index(number) % 2 == 0
 
     def _take_turns(self, part: Term, take_turn: Callable[[Term, int], None], *, backwards: bool) -> None:
@@ -142,8 +142,8 @@ class PartedRowNest(RowNest):
             with ExitStack() as inner:
                 number: Term = self._loop(inner, "turn", rounds, ParallelType.serial)
                 number = simplify(rounds - 1 - number, values.scope.ranges) if backwards else number
-                found = self._bound(inner, "number", number * split + part, whole, (rounds + general) * split)
-                take_turn(found * turn, whole * turn)
+                turn_number = self._bound(inner, "number", number * split + part, whole, (rounds + general) * split)
+                take_turn(turn_number * turn, whole * turn)
 
         def rest() -> None:
             if general or self._row_groups > whole * turn:
@@ -171,7 +171,7 @@ class PartedRowNest(RowNest):
         with ExitStack() as stack:
             u = self._round(stack, "u", self.schedule.unroll)
             position = start + u * self.schedule.threads[0] + self._lane
-            g = self._loaded(stack, "g", position, self._row_groups, reach)
+            g = self._load_index(stack, "g", position, self._row_groups, reach)
             first = {**places, **self._neighbours(self._nest.reduced, g, index(0))}
             for tensor, width in fetched.items():
                 self._fetch(tensor, width, words[tensor], first, u * self.schedule.vector)
@@ -269,7 +269,7 @@ class PartedRowNest(RowNest):
                 source = both.total.tensor_inputs[0]
                 self._update(new, values.value(source, self._nest.at(source, here)))
             mean = values.let("new_mean", Apply(dtype, "mul", (new.total, Const(dtype, 1 / size))))
-            with self._inlined({}, pinned=True):
+            with self._inline({}, pinned=True):
                 values.know(both.mean, self._nest.at(both.mean, places), mean)
                 with ExitStack() as stack:
                     here = self._loaded_element(stack, places, *each(stack), words)
@@ -279,7 +279,7 @@ class PartedRowNest(RowNest):
             first = apply("eq", count, Const(dtype, 0.0))
             self._update(running.origin, select(first, mean, origin), replacing=True)
             number = Const(dtype, float(size))
-            more, moved = self._moved(mean - origin, rest.total, number)
+            more, moved = self._origin_change(mean - origin, rest.total, number)
             self._update(running.squares, self._sum_if_finite(running.squares.total, more), replacing=True)
             self._update(running.rest, moved)
             self._update(total, new.total)
@@ -293,7 +293,7 @@ class PartedRowNest(RowNest):
             u, g = self._step(steps, start, reach)
             add(lambda _: (u, g), width)
 
-    def _moved(self, distance: Term, rest: Term, count: Term) -> tuple[Term, Term]:
+    def _origin_change(self, distance: Term, rest: Term, count: Term) -> tuple[Term, Term]:
         """Return what a new origin adds to squared deviations, and the sum of deviations from it.
 
         ``distance`` is that of the old origin from the new one, ``rest`` the sum of deviations from the old one.
@@ -325,7 +325,7 @@ class PartedRowNest(RowNest):
         count = running.count.total
         mean = self._values.let("block_mean", self._mean_of(total.total, self._elements_of(part, count.dtype)))
         distance = self._if_any(count, running.origin.total - mean)
-        more, moved = self._moved(distance, running.rest.total, count)
+        more, moved = self._origin_change(distance, running.rest.total, count)
         self._update(running.squares, self._sum_if_finite(running.squares.total, more), replacing=True)
         self._update(running.rest, moved, replacing=True)
         self._share(others, self._scope())
@@ -338,7 +338,7 @@ class PartedRowNest(RowNest):
         mean = values.value(both.mean, self._nest.at(both.mean, places))
         rest = values.let("part_rest", others[0]) if others else Const(total.dtype, 0.0)
         distance = self._if_any(count, self._mean_of(total, count) - mean)
-        more, moved = self._moved(distance, rest, count)
+        more, moved = self._origin_change(distance, rest, count)
         added = dict(zip(both.sums[1:], (self._sum_if_finite(values.let("part", squares), more), moved), strict=False))
         for fold in folds:
             self._update(fold, added[fold.expr])

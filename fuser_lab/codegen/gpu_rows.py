@@ -86,7 +86,7 @@ class RowNest(ClusterRows):
             if cluster > 1:
                 values.emit(Arrive())
                 place = values.let("member", self._remainder(block, cluster) * lanes + self._lane)
-                stack.enter_context(self._inlined({place.name: (0, self._row_lanes - 1)}, pinned=True))
+                stack.enter_context(self._inline({place.name: (0, self._row_lanes - 1)}, pinned=True))
                 self._rank = self._remainder(block, cluster)
                 block = position = self._quotient(block, cluster)
                 self._place, self._waits = place, True
@@ -127,7 +127,7 @@ class RowNest(ClusterRows):
         before = self._remainder(start, width)
         ends = simplify(before + width, values.scope.ranges), before + (width + self.space.depth)
         low, high = (values.let(name, end) for name, end in zip(("low", "high"), ends, strict=True))
-        stack.enter_context(self._inlined({first.name: (0, self._buffers[lead.name].size // width)}))
+        stack.enter_context(self._inline({first.name: (0, self._buffers[lead.name].size // width)}))
         self._begin, self._ends = (first, start), (low, high)
 
     # Rows that begin anywhere in a line of memory
@@ -264,10 +264,10 @@ class RowNest(ClusterRows):
         for expr in reversed(self._fusion.exprs):
             if not needed.isdisjoint(expr.outputs):
                 needed.update(expr.inputs)
-        kept = {axis.name for axis in nest.kept}
+        row_axes = {axis.name for axis in nest.kept}
         for tensor in self._fusion.tensor_inputs:
             names = set[str]().union(*map(variables, nest.index.get(tensor, ())))
-            if tensor in needed and names and names <= kept:
+            if tensor in needed and names and names <= row_axes:
                 self._values.value(tensor, nest.at(tensor, places))
 
     def _passes_over(self, row: Term, sections: Sequence[RowSection]) -> None:
@@ -313,7 +313,7 @@ class RowNest(ClusterRows):
         with ExitStack() as stack:
             i = self._loop(stack, "i", each, ParallelType.serial)
             row = self._bound(stack, "row", begin + i, count, -(-count // each) * each)
-            stack.enter_context(self._inlined({}, pinned=True))
+            stack.enter_context(self._inline({}, pinned=True))
             self._row_turn = (i, row, each)
             self._passes_over(row, sections)
             if len(self._nest.reductions) == 1:
@@ -329,7 +329,7 @@ class RowNest(ClusterRows):
         after = simplify(row + 1, values.scope.ranges)
         with values.guard(apply("lt", i, each - 1)), values.guard(apply("lt", after, self.space.rows)):
             following = values.let("row_after", after)
-            with self._inlined({following.name: (0, self.space.rows - 1)}):
+            with self._inline({following.name: (0, self.space.rows - 1)}):
                 self._load_row(self._flat(self._nest.kept, following), section, self._sent)
 
     def _whole_rows(self, places: Places) -> None:
@@ -356,10 +356,10 @@ class RowNest(ClusterRows):
         largest, total = folds = self._open(pair)
         for section in sections:
             self._section(0, places, section, folds, ())
-        own, scope = largest.total, self._scope()
+        largest_seen, scope = largest.total, self._scope()
         meets = scope is Scope.CLUSTER
         self._share([largest], Scope.WARP if meets else scope)
-        self._update(total, total.total * scale(own, finite(largest.total)), replacing=True)
+        self._update(total, total.total * scale(largest_seen, finite(largest.total)), replacing=True)
         self._share([total], Scope.WARP if meets else scope)
         if meets:
             largest, total = folds = self._meet_in_cluster(pair, folds)
@@ -367,7 +367,7 @@ class RowNest(ClusterRows):
         total.total = self._values.let(f"{base_name(total)}_whole", whole, origin=total.expr.name)
         self._close(folds, places)
 
-    def _rescaled(
+    def _rescale(
         self, folds: Sequence[Fold], parts: Sequence[tuple[int, int, bool]],
         visit: Callable[[ExitStack, tuple[int, int, bool]], tuple[Term, Term]],
         known_here: Callable[[Term, Term, Term], Places], places: Places,
@@ -417,7 +417,7 @@ class RowNest(ClusterRows):
         for section in sections:
             self._section(0, places, section, [largest], ())
         self._share([largest], Scope.WARP)
-        with self._inlined({}, pinned=True):
+        with self._inline({}, pinned=True):
             # Values that are computed from this maximum stay in this scope.
             origin = values.let(f"{base_name(largest)}_origin", finite(largest.total), origin=largest.expr.name)
             values.know(largest.expr.out, self._nest.at(largest.expr.out, places), origin)
@@ -437,23 +437,23 @@ class RowNest(ClusterRows):
         held = min(schedule.registers, steps) if self._saved else 0
         shared = min(schedule.shared, steps - held) if self._saved else 0
         again = steps - held - shared
-        found = []
+        sections = []
         if again:
-            found.append(RowSection(first=0, count=again, place=None, kept={}))
+            sections.append(RowSection(first=0, count=again, place=None, kept={}))
         if shared:
-            kept, end = {}, 0
+            buffers, end = {}, 0
             for tensor in (s.tensor for s in self._saved):
                 # Dynamic buffers begin at the same address; each uses a separate part.
                 item = tensor.dtype.itemsize
                 first = -(-end // ACCESS_BYTES) * ACCESS_BYTES
                 end = first + shared * schedule.threads[0] * schedule.vector * item
                 self._shared_first[tensor] = first // item
-                kept[tensor] = self._words(tensor, max(end, LARGEST_STATIC + item) // item, "shared", Role.SHARED)
-            found.append(RowSection(first=again, count=shared, place=Role.SHARED, kept=kept))
+                buffers[tensor] = self._words(tensor, max(end, LARGEST_STATIC + item) // item, "shared", Role.SHARED)
+            sections.append(RowSection(first=again, count=shared, place=Role.SHARED, kept=buffers))
         if held:
-            kept = {s.tensor: self._register_row(s.tensor, held * schedule.vector) for s in self._saved}
-            found.append(RowSection(first=again + shared, count=held, place=Role.WORDS, kept=kept))
-        return tuple(found)
+            buffers = {s.tensor: self._register_row(s.tensor, held * schedule.vector) for s in self._saved}
+            sections.append(RowSection(first=again + shared, count=held, place=Role.WORDS, kept=buffers))
+        return tuple(sections)
 
     def _register_row(self, tensor: TensorView, size: int) -> Buffer:
         if self._width_of(tensor, self._fast):
@@ -474,10 +474,10 @@ class RowNest(ClusterRows):
         If one kernel is for many lengths, they are at least those that are kept, and whole rounds of the others.
         """
         steps = -(-self._row_groups // self._row_lanes)
-        kept = self.schedule.registers + self.schedule.shared
+        kept_steps = self.schedule.registers + self.schedule.shared
         if not self._is_general:
             return steps
-        return kept + -(-max(steps - kept, 0) // self.schedule.unroll) * self.schedule.unroll
+        return kept_steps + -(-max(steps - kept_steps, 0) // self.schedule.unroll) * self.schedule.unroll
 
     @property
     def _is_general(self) -> bool:
@@ -504,7 +504,7 @@ class RowNest(ClusterRows):
         new = {s.tensor: section.kept[s.tensor] for s in saved if s.written == number}
         fetched |= {tv: width for tv in new if (width := self._width_of(tv, self._fast))}
         old = {s.tensor: section.kept[s.tensor] for s in saved if s.written < number}
-        known = dict(values.given)
+        given_before = dict(values.given)
         moved = [tv for tv in needed if tv not in fetched and tv not in self._ahead and self._is_shifted(tv)]
         online = number == 0 and self._is_online
         if section.place is Role.WORDS:
@@ -519,8 +519,8 @@ class RowNest(ClusterRows):
         size = self._steps_ahead(section, bool(fetched or shared))
         # What several passes read again is so long that its last step is a small part.
         again = section.place is None and self._passes > 1
-        named = self._bound if again or stored or self._begin is not None else self._masked
-        loaded = self._bound if again else self._loaded
+        named = self._bound if again or stored or self._begin is not None else self._fold_index
+        loaded = self._bound if again else self._load_index
         words = {tv: self._words(tv, size * self.schedule.vector, "next") for tv in (*fetched, *shared)}
         joined = {tv: self._words(tv, self.schedule.vector, "joined") for tv in moved}
         for first, rounds, plain in self._spans(section, size):
@@ -559,7 +559,7 @@ class RowNest(ClusterRows):
                     return here
 
                 if online:
-                    self._rescaled(folds, parts, visit, known_here, places)
+                    self._rescale(folds, parts, visit, known_here, places)
                 for part in parts:
                     with ExitStack() as inner:
                         group, u = visit(inner, part)
@@ -576,8 +576,8 @@ class RowNest(ClusterRows):
                             for tensor, buffer in joined.items():
                                 self._know(tensor, buffer, here, v)
                             slot = simplify((start + u) * self.schedule.vector + v, values.scope.ranges)
-                            kept = list(new.items()) if section.place is Role.WORDS else []
-                            self._point(here, folds[1:] if online else folds, stored, kept, slot)
+                            row_buffers = list(new.items()) if section.place is Role.WORDS else []
+                            self._point(here, folds[1:] if online else folds, stored, row_buffers, slot)
                             if section.place is Role.SHARED:
                                 apart = {tv: b for tv, b in new.items() if tv not in words}
                                 self._share_elements(here, apart, start + u, v)
@@ -589,7 +589,7 @@ class RowNest(ClusterRows):
                             for tensor in (tv for tv in new if tv in words):
                                 position = self._shared_position(tensor, start + u)
                                 self._store_group(new[tensor], position, words[tensor], u * self.schedule.vector)
-        values.given = known
+        values.given = given_before
 
     def _fetch_row(
         self, places: Places, section: RowSection, loads: Mapping[TensorView, tuple[int, Buffer]],
@@ -606,17 +606,17 @@ class RowNest(ClusterRows):
         for first, count, plain in self._parts_of(section.count, self._plain_steps(section)):
             with ExitStack() as stack:
                 step = self._round(stack, "step", count) + first
-                group = self._group(stack, section, step, plain=plain, named=self._loaded)
+                group = self._group(stack, section, step, plain=plain, named=self._load_index)
                 for tensor, (width, buffer) in loads.items():
                     slot = step * self.schedule.vector
                     self._fetch_group(tensor, width, buffer, places, group, slot, plain=plain)
 
     def _share_elements(
-        self, places: Places, kept: Mapping[TensorView, Buffer], step: Term, place: Term,
+        self, places: Places, buffers: Mapping[TensorView, Buffer], step: Term, place: Term,
     ) -> None:
         """Keep elements in shared memory that were not loaded as a group."""
         values = self._values
-        for tensor, buffer in kept.items():
+        for tensor, buffer in buffers.items():
             position = simplify(self._shared_position(tensor, step) + place, values.scope.ranges)
             value = values.value(tensor, self._nest.at(tensor, places))
             values.emit(Store(buffer=buffer, position=position, value=value))
@@ -649,7 +649,7 @@ class RowNest(ClusterRows):
         if self._leading is None:
             return named(stack, "g", position, self._row_groups, self._row_groups if plain else reach)
         whole = self._row_steps * lanes
-        with self._inlined({t.name: (1, self._groups_of_line) for t in (self._leading,) if isinstance(t, Var)}):
+        with self._inline({t.name: (1, self._groups_of_line) for t in (self._leading,) if isinstance(t, Var)}):
             position = simplify(position + self._leading, self._values.scope.ranges)
             position = position if plain else self._remainder(position, whole)
         return named(stack, "g", position, self._row_groups, self._row_groups if plain else whole)

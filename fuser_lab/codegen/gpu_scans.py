@@ -42,11 +42,11 @@ class GpuScans(ScanLowering, RowNest):
     _line: Term = index(0)  # number of the thread among those that share columns
     _block: Term = index(0)
 
-    def _fetched(self, fast: Axis | None) -> dict[TensorView, tuple[int, Buffer]]:
+    def _fetch_buffers(self, fast: Axis | None) -> dict[TensorView, tuple[int, Buffer]]:
         """Allocate words for inputs with adjacent elements; return them with the width of accesses."""
-        found = {tv: width for tv in self._facts.scanned_inputs if (width := self._width_of(tv, fast))}
+        widths = {tv: width for tv in self._facts.scanned_inputs if (width := self._width_of(tv, fast))}
         size = self.schedule.unroll * self.schedule.vector
-        return {tv: (width, self._words(tv, size, "next")) for tv, width in found.items()}
+        return {tv: (width, self._words(tv, size, "next")) for tv, width in widths.items()}
 
     # Along rows
 
@@ -71,31 +71,31 @@ class GpuScans(ScanLowering, RowNest):
             if self._is_divided:
                 self._divide(stack, row)
             places = self._flat(self._nest.kept, row)
-            words = self._fetched(self._nest.reduced[-1])
+            words = self._fetch_buffers(self._nest.reduced[-1])
             levels = [
                 [self._running(e, unroll * self.schedule.vector, wide=rounds > FEW_ROUNDS) for e in level]
                 for level in self._levels_of_scans()
             ]
-            carried = self._carried(levels)
+            carried = self._carried_values(levels)
             start = self._round(stack, "round", rounds) * unroll
             with self._each_step(start, rounds * unroll) as (u, group):
                 for tensor, (width, buffer) in words.items():
                     self._fetch_group(tensor, width, buffer, places, group, u * self.schedule.vector)
-            known: list[Running] = []
+            preceding: list[Running] = []
             for level in levels:
                 if self._is_divided or rounds * unroll * lanes > self._row_groups:
                     self._clear(level)
                 with self._each_step(start, rounds * unroll) as (u, group):
-                    here = partial(self._known, known, words, places, group, u)
+                    here = partial(self._place_with_results, preceding, words, places, group, u)
                     self._each_of_group(group, partial(self._keep, level, here, u * self.schedule.vector))
                 for scan in level:
                     values.emit(Scan(
                         buffer=scan.elements, parts=unroll, each=self.schedule.vector, carry=carried[scan.expr],
                         fn=scan.fn, identity=scan.identity.value, scope=self._scope(), origin=scan.expr.name,
                     ))
-                known += level
+                preceding += level
             with self._each_step(start, rounds * unroll) as (u, group):
-                here = partial(self._known, known, words, places, group, u)
+                here = partial(self._place_with_results, preceding, words, places, group, u)
                 self._each_of_group(group, partial(self._store, here))
         return Launch(blocks=blocks, threads=(lanes, height))
 
@@ -109,7 +109,7 @@ class GpuScans(ScanLowering, RowNest):
             group = self._bound(stack, "g", (start + u) * lanes + self._lane, self._row_groups, steps * lanes)
             yield u, group
 
-    def _known(
+    def _place_with_results(
         self, scans: Sequence[Running], words: dict[TensorView, tuple[int, Buffer]], places: Places, group: Term,
         u: Term, v: Term,
     ) -> Places:
@@ -151,7 +151,7 @@ class GpuScans(ScanLowering, RowNest):
             self._block = self._loop(stack, "block", blocks, ParallelType.grid_x)
             self._line = self._loop(stack, "line", height, ParallelType.block_y) if height > 1 else index(0)
             self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
-            words = self._fetched(self._nest.kept[-1] if self._nest.kept else None)
+            words = self._fetch_buffers(self._nest.kept[-1] if self._nest.kept else None)
             levels = [
                 [self._running(e, unroll * width, wide=rounds > FEW_ROUNDS) for e in level]
                 for level in self._levels_of_scans()
@@ -164,17 +164,17 @@ class GpuScans(ScanLowering, RowNest):
                 first = {**self._flat(self._nest.reduced, q), **self._neighbours(self._nest.kept, group, index(0))}
                 for tensor, (access, buffer) in words.items():
                     self._fetch(tensor, access, buffer, first, u * width)
-            known: dict[Running, _Exchange] = {}
+            preceding: dict[Running, _Exchange] = {}
             for level in levels:
                 if reach > depth or blocks * lanes > self._column_groups:
                     self._clear(level)
                 with self._each_row(start, reach) as (u, q, group), self._each_neighbour() as v:
-                    self._keep(level, partial(self._known_in_column, known, words, q, group, u), u * width, v)
+                    self._keep(level, partial(self._place_in_column, preceding, words, q, group, u), u * width, v)
                 for scan in level:
                     self._exchange_totals(scan, exchanges[scan.expr])
-                known |= {scan: exchanges[scan.expr] for scan in level}
+                preceding |= {scan: exchanges[scan.expr] for scan in level}
             with self._each_row(start, reach) as (u, q, group), self._each_neighbour() as v:
-                self._stores(self._known_in_column(known, words, q, group, u, v))
+                self._stores(self._place_in_column(preceding, words, q, group, u, v))
         return Launch(blocks=blocks, threads=(lanes, height))
 
     @property
@@ -193,10 +193,10 @@ class GpuScans(ScanLowering, RowNest):
             u = self._round(stack, "u", self.schedule.unroll)
             q = self._bound(stack, "q", start + u, self.space.depth, reach)
             # With a single row, values depend on no variable that would keep them after the scan.
-            stack.enter_context(self._inlined({}, pinned=True))
+            stack.enter_context(self._inline({}, pinned=True))
             yield u, q, group
 
-    def _known_in_column(
+    def _place_in_column(
         self, scans: dict[Running, _Exchange], words: dict[TensorView, tuple[int, Buffer]], q: Term, group: Term,
         u: Term, v: Term,
     ) -> Places:
@@ -240,7 +240,7 @@ class GpuScans(ScanLowering, RowNest):
         """
         values, (lanes, height) = self._values, self.schedule.threads
         width, unroll, name = self.schedule.vector, self.schedule.unroll, scan.expr.name
-        dtype, own, carried = scan.elements.dtype, scan.elements, exchange.carried
+        dtype, elements, carried = scan.elements.dtype, scan.elements, exchange.carried
 
         def at(term: Term) -> Term:
             return simplify(term, values.scope.ranges)
@@ -254,20 +254,20 @@ class GpuScans(ScanLowering, RowNest):
         if unroll > 1:
             with values.loop("u", unroll, ParallelType.serial, start=index(1), smallest=1) as u, ExitStack() as stack:
                 slot = at(u * width + self._round(stack, "v", width))
-                put(own, slot, folded(Load(dtype, own, at(slot - width)), Load(dtype, own, slot)))
+                put(elements, slot, folded(Load(dtype, elements, at(slot - width)), Load(dtype, elements, slot)))
         shared, line, last = exchange.shared, lanes * width, (unroll - 1) * width
         if shared is None:
             with ExitStack() as stack:
                 v = self._round(stack, "v", width)
                 before = Load(carried.dtype, carried, v)
                 put(exchange.before, v, cast(before, dtype))
-                put(carried, v, folded(before, Load(dtype, own, at(v + last))))
+                put(carried, v, folded(before, Load(dtype, elements, at(v + last))))
             return
         assert self._lane is not None
         mine = self._line * line + self._lane * width
         with ExitStack() as stack:
             v = self._round(stack, "v", width)
-            put(shared, at(mine + v), Load(dtype, own, at(v + last)))
+            put(shared, at(mine + v), Load(dtype, elements, at(v + last)))
         values.emit(Barrier())
         with ExitStack() as stack:
             slot = self._round(stack, "slot", carried.size)

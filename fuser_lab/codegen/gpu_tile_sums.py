@@ -20,7 +20,7 @@ from fuser_lab.codegen.gpu_tiles import TileNest
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, Store, VectorLoad
 from fuser_lab.codegen.nest_lowering import Places
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, index
 from fuser_lab.ir.transform import ParallelType
@@ -43,10 +43,10 @@ class TileSumNest(TileNest, ColumnNest):
         tiled, schedule, values, nest = self._facts.tiled, self.schedule, self._values, self._nest
         assert tiled is not None
         side, split, threads = self._side(tiled.along), schedule.split, schedule.threads[0]
-        kept, reduced = ([a for a in axes if a in tiled.others] for axes in (nest.kept, nest.reduced))
+        kept_axes, reduced = ([a for a in axes if a in tiled.others] for axes in (nest.kept, nest.reduced))
         over, down = (-(-axis.extent // self._side(axis)) for axis in (tiled.along, tiled.across))
-        bands, steps = over * prod(a.extent for a in kept), down * prod(a.extent for a in reduced)
-        taken = self._taken(tiled.along, self._facts.fast_along(tiled.along))
+        bands, steps = over * prod(a.extent for a in kept_axes), down * prod(a.extent for a in reduced)
+        taken = self._elements_of_thread(tiled.along, self._facts.fast_along(tiled.along))
         shared = self._tiles_of(tiled.inputs)
         with ExitStack() as stack:
             block = self._loop(stack, "block", bands * split, ParallelType.grid_x)
@@ -56,9 +56,9 @@ class TileSumNest(TileNest, ColumnNest):
             band, part = self._remainder(block, bands), self._quotient(block, bands)
             number = self._number(stack, "tile_along", self._remainder(band, over), over)
             rest = self._quotient(band, over)
-            if kept:
-                rest = self._number(stack, "rest", rest, prod(a.extent for a in kept))
-            known = flattened(kept, rest, values.scope.ranges)
+            if kept_axes:
+                rest = self._number(stack, "rest", rest, prod(a.extent for a in kept_axes))
+            outside = axis_indices(kept_axes, rest, values.scope.ranges)
             sums = self._sums(taken, nest.reductions)
             with ExitStack() as inner:
                 rounds = -(-steps // split)
@@ -66,10 +66,10 @@ class TileSumNest(TileNest, ColumnNest):
                                    rounds * split)
                 other = self._remainder(step, down)
                 if self.space.mirrored:
-                    other = self._mirrored(inner, number, other, down)
-                behind = flattened(reduced, self._quotient(step, down), values.scope.ranges)
+                    other = self._mirror_tile(inner, number, other, down)
+                behind = axis_indices(reduced, self._quotient(step, down), values.scope.ranges)
                 corner = {tiled.along: number * side, tiled.across: other * self._side(tiled.across)}
-                self._add_tile(corner, {**known, **behind}, thread, taken, shared, sums)
+                self._add_tile(corner, {**outside, **behind}, thread, taken, shared, sums)
                 if rounds > 1:
                     values.emit(Barrier())
             lanes = side // taken
@@ -78,26 +78,26 @@ class TileSumNest(TileNest, ColumnNest):
                             -(-side // threads) * threads)
             place = self._remainder(j, taken) * lanes + self._quotient(j, taken)
             i = self._bound(stack, "i", number * side + j, tiled.along.extent, over * side)
-            places = {**known, tiled.along.name: i}
+            places = {**outside, tiled.along.name: i}
             column: Term = index(0)
             for axis in nest.kept:
                 column = column * axis.extent + places[axis.name]
-            folds = self._combined_lines(met, simplify(place, values.scope.ranges), side, max(threads // lanes, 1))
+            folds = self._combine_lines(met, simplify(place, values.scope.ranges), side, max(threads // lanes, 1))
             self._column_result(folds, places, column, part, parted)
         return Launch(blocks=bands * split, threads=schedule.threads)
 
     def _add_tile(
-        self, corner: Mapping[Axis, Term], known: Places, thread: Term, taken: int,
+        self, corner: Mapping[Axis, Term], outside: Places, thread: Term, taken: int,
         shared: Mapping[TensorView, Buffer], sums: Mapping[Expr, Buffer],
     ) -> None:
         """Write one tile: the loads to shared memory, then the elements of each thread."""
         tiled, values, nest = self._facts.tiled, self._values, self._nest
         assert tiled is not None
         before = dict(values.given)
-        across = self._taken(tiled.across, tiled.inputs)
+        across = self._elements_of_thread(tiled.across, tiled.inputs)
         words = {tv: self._words(tv, taken, "transposed") for tv in tiled.inputs if taken > 1}
         for tensor in tiled.inputs:
-            with self._each(tiled.across, tiled.along, corner, known, thread, across) as (places, row, column):
+            with self._each(tiled.across, tiled.along, corner, outside, thread, across) as (places, row, column):
                 value = values.value(tensor, nest.at(tensor, places))
                 cell = self._cell(tensor, column, row)
                 values.emit(Store(buffer=shared[tensor], position=cell, value=value))
@@ -110,12 +110,12 @@ class TileSumNest(TileNest, ColumnNest):
                     count=taken, width=taken,
                 ))
 
-        with self._each(tiled.along, tiled.across, corner, known, thread, taken, fetch) as (places, row, column):
+        with self._each(tiled.along, tiled.across, corner, outside, thread, taken, fetch) as (places, row, column):
             for tensor in tiled.inputs:
-                found, cell = shared[tensor], self._cell(tensor, row, column)
+                source, cell = shared[tensor], self._cell(tensor, row, column)
                 if tensor in words:
-                    found, cell = words[tensor], self._remainder(column, taken)
-                values.know(tensor, nest.at(tensor, places), Load(tensor.dtype, found, cell))
+                    source, cell = words[tensor], self._remainder(column, taken)
+                values.know(tensor, nest.at(tensor, places), Load(tensor.dtype, source, cell))
             self._point(places, self._cells(sums, self._remainder(column, taken)), (), (), index(0))
         values.given = before
 

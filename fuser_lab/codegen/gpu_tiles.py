@@ -13,7 +13,7 @@ from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorLoad
 from fuser_lab.codegen.nest_lowering import Places
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.progressions import ACCESS_BYTES, Access
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
@@ -27,7 +27,7 @@ _BANKS = 8  # vectors of 16 bytes that the banks of shared memory hold at once
 class TileNest(GpuReductions):
     """Writes nests in which some tensors are transposed."""
 
-    def _mirrored(self, stack: ExitStack, number: Term, turn: Term, count: int) -> Term:
+    def _mirror_tile(self, stack: ExitStack, number: Term, turn: Term, count: int) -> Term:
         """Return the tile of the other axis in a given round.
 
         Distances from the diagonal are 0, -1, 1, -2, 2, ..., so that a tile that is read straight by one block and
@@ -36,8 +36,8 @@ class TileNest(GpuReductions):
         half = self._quotient(turn, 2)
         is_even = apply("eq", self._remainder(turn, 2), 0)
         distance = Apply(DataType.Index, "select", (is_even, half, index(count - 1) - half))
-        known = self._number(stack, "distance", distance, count)
-        return self._number(stack, "tile_other", self._remainder(number + known, count), count)
+        variable = self._number(stack, "distance", distance, count)
+        return self._number(stack, "tile_other", self._remainder(number + variable, count), count)
 
     # The kernel
 
@@ -56,20 +56,20 @@ class TileNest(GpuReductions):
             number = self._number(stack, "tile_along", self._remainder(block, over), over)
             other = self._remainder(self._quotient(block, over), down)
             if self.space.mirrored:
-                other = self._mirrored(stack, number, other, down)
+                other = self._mirror_tile(stack, number, other, down)
             else:
                 other = self._number(stack, "tile_across", other, down)
             corner = {tiled.along: number * sides[tiled.along], tiled.across: other * sides[tiled.across]}
             rest = self._quotient(block, over * down)
             if tiled.others:
                 rest = self._number(stack, "rest", rest, prod(a.extent for a in tiled.others))
-            known = flattened(tiled.others, rest, values.scope.ranges)
-            across = self._taken(tiled.across, (*tiled.inputs, *tiled.outputs))
+            outside = axis_indices(tiled.others, rest, values.scope.ranges)
+            across = self._elements_of_thread(tiled.across, (*tiled.inputs, *tiled.outputs))
             walked = [tv for tv in (*self._fusion.tensor_inputs, *self._nest.full) if tv in self._nest.index]
-            along = self._taken(tiled.along, [tv for tv in walked if tv not in shared])
+            along = self._elements_of_thread(tiled.along, [tv for tv in walked if tv not in shared])
             words = {tv: self._words(tv, along, "transposed") for tv in tiled.inputs if along > 1}
             for tensor in tiled.inputs:
-                with self._each(tiled.across, tiled.along, corner, known, thread, across) as (places, row, column):
+                with self._each(tiled.across, tiled.along, corner, outside, thread, across) as (places, row, column):
                     value = values.value(tensor, self._nest.at(tensor, places))
                     cell = self._cell(tensor, column, row)
                     values.emit(Store(buffer=shared[tensor], position=cell, value=value))
@@ -83,12 +83,12 @@ class TileNest(GpuReductions):
                         count=along, width=along,
                     ))
 
-            with self._each(tiled.along, tiled.across, corner, known, thread, along, fetch) as (places, row, column):
+            with self._each(tiled.along, tiled.across, corner, outside, thread, along, fetch) as (places, row, column):
                 for tensor in tiled.inputs:
-                    found, cell = shared[tensor], self._cell(tensor, row, column)
+                    source, cell = shared[tensor], self._cell(tensor, row, column)
                     if tensor in words:
-                        found, cell = words[tensor], self._remainder(column, along)
-                    values.know(tensor, self._nest.at(tensor, places), Load(tensor.dtype, found, cell))
+                        source, cell = words[tensor], self._remainder(column, along)
+                    values.know(tensor, self._nest.at(tensor, places), Load(tensor.dtype, source, cell))
                 for tensor in self._nest.full:
                     at = self._nest.at(tensor, places)
                     if tensor in tiled.outputs:
@@ -99,7 +99,7 @@ class TileNest(GpuReductions):
             if tiled.outputs:
                 values.emit(Barrier())
             for tensor in tiled.outputs:
-                with self._each(tiled.across, tiled.along, corner, known, thread, across) as (places, row, column):
+                with self._each(tiled.across, tiled.along, corner, outside, thread, across) as (places, row, column):
                     cell = self._cell(tensor, column, row)
                     at = values.simplified(self._nest.at(tensor, places))
                     position = simplify(self._layouts[tensor].position(at), values.scope.ranges)
@@ -118,7 +118,7 @@ class TileNest(GpuReductions):
         assert tiled is not None
         area = self._side(tiled.along) * self._side(tiled.across)
         dynamic = area * sum(tv.dtype.itemsize for tv in tensors) > LARGEST_STATIC
-        found, end = {}, 0
+        tiles, end = {}, 0
         self._tile_first: dict[TensorView, int] = {}
         for tensor in tensors:
             # Dynamic buffers begin at the same address; each uses a separate part.
@@ -127,8 +127,8 @@ class TileNest(GpuReductions):
             end = first + area * size
             self._tile_first[tensor] = first // size
             reach = max(end, LARGEST_STATIC + size) if dynamic else end
-            found[tensor] = Buffer(name=f"{tensor.name}_tile", dtype=tensor.dtype, size=reach // size, role=Role.SHARED)
-        return found
+            tiles[tensor] = Buffer(name=f"{tensor.name}_tile", dtype=tensor.dtype, size=reach // size, role=Role.SHARED)
+        return tiles
 
     def _cell(self, tensor: TensorView, across: Term, along: Term) -> Term:
         """Return the position of an element in a tile.
@@ -149,14 +149,14 @@ class TileNest(GpuReductions):
 
     def _number(self, stack: ExitStack, name: str, term: Term, count: int) -> Term:
         """Name an index below ``count``."""
-        known = simplify(term, self._values.scope.ranges)
-        if not isinstance(known, Apply):
-            return known
-        variable = self._values.let(name, known)
-        stack.enter_context(self._inlined({variable.name: (0, max(count - 1, 0))}))
+        value = simplify(term, self._values.scope.ranges)
+        if not isinstance(value, Apply):
+            return value
+        variable = self._values.let(name, value)
+        stack.enter_context(self._inline({variable.name: (0, max(count - 1, 0))}))
         return variable
 
-    def _taken(self, fast: Axis, tensors: Sequence[TensorView]) -> int:
+    def _elements_of_thread(self, fast: Axis, tensors: Sequence[TensorView]) -> int:
         """Return how many adjacent elements along an axis a thread processes; one if no access can have several."""
         tiled, vector = self._facts.tiled, self.schedule.vector
         assert tiled is not None
@@ -170,7 +170,7 @@ class TileNest(GpuReductions):
 
     @contextmanager
     def _each(
-        self, fast: Axis, slow: Axis, corner: Mapping[Axis, Term], known: Places, thread: Term, vector: int,
+        self, fast: Axis, slow: Axis, corner: Mapping[Axis, Term], outside: Places, thread: Term, vector: int,
         fetch: Callable[[Term, Term], None] | None = None,
     ) -> Iterator[tuple[Places, Term, Term]]:
         """Open loops over a tile, with ``vector`` adjacent elements along ``fast`` per thread.
@@ -195,7 +195,7 @@ class TileNest(GpuReductions):
                 fetch(row, start)
             v = self._loop(stack, "v", vector, ParallelType.vectorize) if vector > 1 else index(0)
             column = simplify(start + v, values.scope.ranges)
-            places = dict(known)
+            places = dict(outside)
             for axis, place in ((fast, column), (slow, row)):
                 at = simplify(corner[axis] + place, values.scope.ranges)
                 stack.enter_context(values.guard(at < axis.extent))

@@ -48,16 +48,16 @@ def _phase(phase: Phase, caches: HostCaches) -> HostPhase:
     memory = lines.fetched(_PART * caches.last / cores)
     stored = {access.buffer for access in _accesses(root) if access.stored}
     return HostPhase(
-        cores=cores, is_shared=shared is not None, near=share * sum(one.nbytes for one in near.values()),
+        cores=cores, is_shared=shared is not None, near=share * sum(fetched.nbytes for fetched in near.values()),
         moved=tuple(
-            _moved(buffer, nbytes, far[buffer], memory[buffer], buffer in stored)
+            _traffic(buffer, nbytes, far[buffer], memory[buffer], buffer in stored)
             for buffer, nbytes in touched.items() if buffer.role in _GLOBAL
         ),
         **counter.counts,
     )
 
 
-def _moved(buffer: Buffer, nbytes: float, far: Fetched, memory: Fetched, stored: bool) -> Moved:
+def _traffic(buffer: Buffer, nbytes: float, far: Fetched, memory: Fetched, stored: bool) -> Moved:
     return Moved(
         name=buffer.name, nbytes=nbytes, far=max(far.nbytes, nbytes), memory=max(memory.nbytes, nbytes),
         length=far.nbytes / max(far.runs, 1.0), is_stored=stored,

@@ -68,7 +68,7 @@ def element_term(expr: Expr, index: Index) -> Term:
     )
 
 
-def counted(read: Read, producers: Mapping[Val, Expr]) -> Term | None:
+def counted_position(read: Read, producers: Mapping[Val, Expr]) -> Term | None:
     """Return an element of an iota, or of a view of one, as index arithmetic; None for other elements.
 
     The steps of a slice are such positions: they are known where the kernel is written, unlike positions that are data.
@@ -78,7 +78,7 @@ def counted(read: Read, producers: Mapping[Val, Expr]) -> Term | None:
         return None
     if expr.kind is not OpKind.FACTORY:
         inner = element_term(expr, read.index) if expr.kind in _MOVES else None
-        return counted(inner, producers) if isinstance(inner, Read) else None
+        return counted_position(inner, producers) if isinstance(inner, Read) else None
     if expr.op.name != "iota" or not read.dtype.is_integral:
         return None
     start, step = (operand.value if isinstance(operand, Scalar) else None for operand in expr.inputs)
@@ -129,11 +129,11 @@ class IndexMap:
 
     def complete(self, tensor: TensorView) -> Index | None:
         """Return the index of a tensor if every component is known."""
-        found = self.found.get(tensor)
-        if found is None:
+        components = self.found.get(tensor)
+        if components is None:
             return None
-        known = tuple(c for c in found if c is not None)
-        return known if len(known) == len(found) else None
+        place = tuple(c for c in components if c is not None)
+        return place if len(place) == len(components) else None
 
     def _spread(self) -> None:
         before = -1
@@ -147,14 +147,14 @@ class IndexMap:
         if before is not None and None not in before:
             return
         old = (None,) * tensor.ndim if before is None else before
-        found = tuple([
+        merged = tuple([
             ZERO if n == 1 else a if a is not None else b if b is None else simplify(b, self._ranges)
             for n, a, b in zip(tensor.shape, old, components, strict=True)
         ])
-        if found != before:
-            self._known += old.count(None) - found.count(None)
+        if merged != before:
+            self._known += old.count(None) - merged.count(None)
             self._learned[tensor.name] = self._visits
-            self.found[tensor] = found
+            self.found[tensor] = merged
 
     def _visit(self, expr: Expr) -> None:
         tensors, learned = expr.tensor_inputs, self._learned
@@ -188,12 +188,12 @@ class IndexMap:
             self._learn(tensor, self.found[out])
 
     def _reduction(self, source: TensorView, out: TensorView) -> None:
-        kept = [i for i, axis in enumerate(out.domain.logical) if not axis.is_reduction]
+        kept_axes = [i for i, axis in enumerate(out.domain.logical) if not axis.is_reduction]
         if source in self.found:
-            self._learn(out, tuple(self.found[source][i] for i in kept))
+            self._learn(out, tuple(self.found[source][i] for i in kept_axes))
         if out in self.found:
             back: list[Term | None] = [None] * source.ndim
-            for position, axis in enumerate(kept):
+            for position, axis in enumerate(kept_axes):
                 back[axis] = self.found[out][position]
             self._learn(source, tuple(back))
 
@@ -237,12 +237,12 @@ class IndexMap:
         if index is None:
             return
         places = {term.name: axis for axis, term in enumerate(names)}
-        known = self.found.get(out, (None,) * out.ndim)
+        components = self.found.get(out, (None,) * out.ndim)
         back: list[Term | None] = []
         forward: list[Term | None] = [None] * out.ndim
         for axis, term in enumerate(index):
             place = places.get(term.name) if isinstance(term, Var) else None
-            back.append(ZERO if place is None else known[place])
+            back.append(ZERO if place is None else components[place])
             if place is not None and source in self.found:
                 forward[place] = self.found[source][axis]
         self._learn(source, tuple(back))

@@ -35,7 +35,7 @@ class FixedRanges(dict[str, Range]):
         return self._hash
 
 
-def fixed(ranges: Ranges) -> FixedRanges:
+def range_key(ranges: Ranges) -> FixedRanges:
     """Return ranges as a key."""
     return ranges if isinstance(ranges, FixedRanges) else FixedRanges(ranges)
 
@@ -78,12 +78,12 @@ def simplify(term: Term, ranges: Ranges) -> Term:
     if not isinstance(term, Apply):
         return term
     # Only index terms are cached: among other terms, those with 0.0 and -0.0 are equal.
-    simplified = _simplified if is_index(term) else _simplified.__wrapped__
-    return simplified(term, fixed(ranges))
+    simplified = _simplify if is_index(term) else _simplify.__wrapped__
+    return simplified(term, range_key(ranges))
 
 
 @lru_cache(_KEPT)
-def _simplified(term: Apply, ranges: FixedRanges) -> Term:
+def _simplify(term: Apply, ranges: FixedRanges) -> Term:
     if term.fn in _COMPARED and all(is_index(a) for a in term.args):
         return _compare(term, ranges)
     if term.fn in {"and", "or"}:
@@ -105,7 +105,7 @@ def _logic(term: Apply, ranges: Ranges) -> Term:
 def _compare(term: Apply, ranges: Ranges) -> Term:
     a, b = (linear(arg, ranges) for arg in term.args)
     low, high = range_of(a.plus(b.scaled(-1)), ranges)
-    known = {
+    result = {
         "lt": True if high < 0 else False if low >= 0 else None,
         "le": True if high <= 0 else False if low > 0 else None,
         "gt": True if low > 0 else False if high <= 0 else None,
@@ -113,8 +113,8 @@ def _compare(term: Apply, ranges: Ranges) -> Term:
         "eq": False if low > 0 or high < 0 else True if low == high == 0 else None,
         "ne": True if low > 0 or high < 0 else False if low == high == 0 else None,
     }[term.fn]
-    if known is not None:
-        return Const(DataType.Bool, known)
+    if result is not None:
+        return Const(DataType.Bool, result)
     # Constants move to the right: i - 64 < 8 reads better as i < 72.
     left = Linear(0, a.parts)
     right = Linear(b.constant - a.constant, b.parts)
@@ -129,10 +129,10 @@ def _compare_whole(fn: str, form: Linear, limit: int, ranges: Ranges) -> Term | 
     """Return a comparison without the part that cannot change its result: ``8 * c + v < 64`` is ``c < 8`` for v < 8."""
     # form <= n is form < n + 1, and form > n is not (form < n + 1)
     first = limit + (fn in {"le", "gt"})
-    found = _grouped(form, first, ranges)
-    if found is None:
+    groups = _group(form, first, ranges)
+    if groups is None:
         return None
-    group, whole, _ = found
+    group, whole, _ = groups
     less = Const(DataType.Index, first // group)
     return _compare(Apply(DataType.Bool, "lt" if fn in {"lt", "le"} else "ge", (to_term(whole), less)), ranges)
 
@@ -144,16 +144,16 @@ def linear(term: Term, ranges: Ranges) -> Linear:
     if not isinstance(term, Apply):
         return Linear(0, ((term, 1),))
     form = _linear if is_index(term) else _linear.__wrapped__
-    return form(term, fixed(ranges))
+    return form(term, range_key(ranges))
 
 
 @lru_cache(_KEPT)
 def _linear(term: Apply, ranges: FixedRanges) -> Linear:
     match term:
         case Apply(_, "add", (a, b)):
-            return _recombined(linear(a, ranges).plus(linear(b, ranges)), ranges)
+            return _recombine(linear(a, ranges).plus(linear(b, ranges)), ranges)
         case Apply(_, "sub", (a, b)):
-            return _recombined(linear(a, ranges).plus(linear(b, ranges).scaled(-1)), ranges)
+            return _recombine(linear(a, ranges).plus(linear(b, ranges).scaled(-1)), ranges)
         case Apply(_, "mul", (a, b)):
             left, right = linear(a, ranges), linear(b, ranges)
             if not left.parts:
@@ -176,7 +176,7 @@ def _split(form: Linear, divisor: int) -> tuple[Linear, Linear]:
     return Linear(form.constant // divisor, whole), Linear(form.constant % divisor, rest)
 
 
-def _grouped(form: Linear, size: int, ranges: Ranges) -> tuple[int, Linear, Linear] | None:
+def _group(form: Linear, size: int, ranges: Ranges) -> tuple[int, Linear, Linear] | None:
     """Return (group, coarse, fine) with ``form = group * coarse + fine`` and ``0 <= fine < group``, if they exist.
 
     The group divides ``size`` and the fine part is not constant: a chunk of a run and a position in it.
@@ -198,9 +198,9 @@ def _quotient(form: Linear, divisor: int, ranges: Ranges) -> Linear:
     low, high = range_of(rest, ranges)
     if low // divisor == high // divisor:
         return whole.plus(Linear(low // divisor, ()))
-    found = _grouped(rest, divisor, ranges)
-    if found is not None:
-        group, coarse, _ = found
+    groups = _group(rest, divisor, ranges)
+    if groups is not None:
+        group, coarse, _ = groups
         return whole.plus(_quotient(coarse, divisor // group, ranges))
     if len(rest.parts) == 1 and rest.constant == 0:
         atom, coefficient = rest.parts[0]
@@ -219,9 +219,9 @@ def _remainder(form: Linear, divisor: int, ranges: Ranges) -> Linear:
     low, high = range_of(rest, ranges)
     if low // divisor == high // divisor:
         return rest.plus(Linear(-(low // divisor) * divisor, ()))
-    found = _grouped(rest, divisor, ranges)
-    if found is not None:
-        group, coarse, fine = found
+    groups = _group(rest, divisor, ranges)
+    if groups is not None:
+        group, coarse, fine = groups
         return _remainder(coarse, divisor // group, ranges).scaled(group).plus(fine)
     if len(rest.parts) == 1 and rest.constant == 0:
         match rest.parts[0]:
@@ -236,7 +236,7 @@ def _apply(fn: str, form: Linear, divisor: int) -> Term:
     return Apply(DataType.Index, fn, (to_term(form), Const(DataType.Index, divisor)))
 
 
-def _recombined(form: Linear, ranges: Ranges) -> Linear:
+def _recombine(form: Linear, ranges: Ranges) -> Linear:
     """Rewrite ``(x // n) * n + x % n`` as ``x``, and adjacent higher digits of ``x`` as one digit."""
     digits = [(*digit, coefficient, atom) for atom, coefficient in form.parts if (digit := _digit(atom))]
     for x, low, size, coefficient, atom in digits:
@@ -247,7 +247,7 @@ def _recombined(form: Linear, ranges: Ranges) -> Linear:
             merged = _quotient(linear(x, ranges), low, ranges)
             if more is not None:
                 merged = _remainder(merged, size * more, ranges)
-            return _recombined(rest.plus(merged.scaled(coefficient)), ranges)
+            return _recombine(rest.plus(merged.scaled(coefficient)), ranges)
     return form
 
 
@@ -311,15 +311,15 @@ def to_term(form: Linear) -> Term:
     return result
 
 
-def narrowed(condition: Term, ranges: Ranges, *, holds: bool) -> Ranges:
+def narrow(condition: Term, ranges: Ranges, *, holds: bool) -> Ranges:
     """Return the ranges if a condition holds (or does not), with tighter bounds of single variables."""
     match condition:
         case Apply(_, "and", (a, b)) if holds:
-            return narrowed(b, narrowed(a, ranges, holds=True), holds=True)
+            return narrow(b, narrow(a, ranges, holds=True), holds=True)
         case Apply(_, "or", (a, b)) if not holds:
-            return narrowed(b, narrowed(a, ranges, holds=False), holds=False)
+            return narrow(b, narrow(a, ranges, holds=False), holds=False)
         case Apply(_, fn, (a, b)) if fn in {"lt", "le", "gt", "ge"} and is_index(a) and is_index(b):
-            return _bounded(fn if holds else _NEGATED[fn], linear(a, ranges).plus(linear(b, ranges).scaled(-1)), ranges)
+            return _tighten(fn if holds else _NEGATED[fn], linear(a, ranges).plus(linear(b, ranges).scaled(-1)), ranges)
         case _:
             return ranges
 
@@ -327,7 +327,7 @@ def narrowed(condition: Term, ranges: Ranges, *, holds: bool) -> Ranges:
 _NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 
 
-def negated(condition: Term) -> Term:
+def negate(condition: Term) -> Term:
     """Return the negation of a condition."""
     match condition:
         case Apply(dtype, fn, args) if fn in _NEGATED:
@@ -336,7 +336,7 @@ def negated(condition: Term) -> Term:
             return Apply(condition.dtype, "not", (condition,))
 
 
-def _bounded(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
+def _tighten(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
     """Tighten bounds by ``difference fn 0``."""
     match difference.parts:
         case ((Var(_, name), 1 | -1 as sign),):
@@ -351,7 +351,7 @@ def _bounded(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
 
 def thresholds(condition: Term, name: str, ranges: Ranges) -> set[int]:
     """Return the values of a variable at which its comparisons with constants change their result."""
-    found: set[int] = set()
+    changes: set[int] = set()
     for term in condition.walk():
         if not (isinstance(term, Apply) and term.fn in _NEGATED and all(is_index(a) for a in term.args)):
             continue
@@ -362,8 +362,8 @@ def thresholds(condition: Term, name: str, ranges: Ranges) -> set[int]:
                 limit = -sign * difference.constant
                 # j < c and j >= c change at c; j <= c and j > c at c + 1; for -j it is reversed.
                 strict = term.fn in {"lt", "ge"}
-                found.add(limit if strict is (sign == 1) else limit + 1)
-    return found
+                changes.add(limit if strict is (sign == 1) else limit + 1)
+    return changes
 
 
 def substitute(term: Term, mapping: Mapping[str, Term]) -> Term:

@@ -33,7 +33,7 @@ class Conjunction:
     def term(self) -> Term:
         """Return the conjunction as a condition."""
         bounds = [_at_least(parts, bound) for parts, bound in self.bounds.items()]
-        return _joined("and", (*bounds, *self.others))
+        return _join("and", (*bounds, *self.others))
 
 
 def conjunction(conditions: Iterable[Term], ranges: Ranges) -> Conjunction | None:
@@ -45,11 +45,11 @@ def conjunction(conditions: Iterable[Term], ranges: Ranges) -> Conjunction | Non
             if not condition.value:
                 return None
             continue
-        found = _bound(condition, ranges)
-        if found is None:
+        pair = _bound(condition, ranges)
+        if pair is None:
             others.append(condition)
             continue
-        parts, bound = found
+        parts, bound = pair
         low, high = range_of(Linear(0, tuple(parts)), ranges)
         if high < bound:
             return None
@@ -60,14 +60,14 @@ def conjunction(conditions: Iterable[Term], ranges: Ranges) -> Conjunction | Non
 
 def any_of(conjunctions: Sequence[Conjunction]) -> Term | None:
     """Return the condition that at least one conjunction holds; None if it always does."""
-    kept: list[Conjunction] = []
-    for one in conjunctions:
-        if any(one.implies(other) for other in kept):
+    alternatives: list[Conjunction] = []
+    for candidate in conjunctions:
+        if any(candidate.implies(other) for other in alternatives):
             continue
-        kept = [*(other for other in kept if not other.implies(one)), one]
-    if any(not one.bounds and not one.others for one in kept):
+        alternatives = [*(other for other in alternatives if not other.implies(candidate)), candidate]
+    if any(not alternative.bounds and not alternative.others for alternative in alternatives):
         return None
-    return _joined("or", [one.term() for one in kept])
+    return _join("or", [alternative.term() for alternative in alternatives])
 
 
 def _parts(condition: Term) -> Iterable[Term]:
@@ -93,15 +93,15 @@ def _bound(condition: Term, ranges: Ranges) -> tuple[Parts, int] | None:
 
 def _at_least(parts: Parts, bound: int) -> Term:
     if all(coefficient < 0 for _, coefficient in parts):
-        negative = to_term(Linear(0, _ordered(parts)).scaled(-1))
+        negative = to_term(Linear(0, _in_fixed_order(parts)).scaled(-1))
         return Apply(DataType.Bool, "le", (negative, index(-bound)))
-    return Apply(DataType.Bool, "ge", (to_term(Linear(0, _ordered(parts))), index(bound)))
+    return Apply(DataType.Bool, "ge", (to_term(Linear(0, _in_fixed_order(parts))), index(bound)))
 
 
-def _ordered(parts: Parts) -> tuple[tuple[Term, int], ...]:
+def _in_fixed_order(parts: Parts) -> tuple[tuple[Term, int], ...]:
     """Return the parts in an order that is the same in every process."""
     return tuple(sorted(parts, key=str))
 
 
-def _joined(fn: str, terms: Sequence[Term]) -> Term:
+def _join(fn: str, terms: Sequence[Term]) -> Term:
     return reduce(lambda a, b: Apply(DataType.Bool, fn, (a, b)), terms)

@@ -74,13 +74,13 @@ def evaluate_kernel(
         If the kernel breaks a rule of Kernel IR.
     """
     verify_kernel(kernel)
-    known = dict(memory)
+    arrays = dict(memory)
     for buffer in kernel.workspace:
-        known[buffer.name] = np.full(buffer.size, _poison(buffer.dtype), buffer.dtype.numpy)
+        arrays[buffer.name] = np.full(buffer.size, _poison(buffer.dtype), buffer.dtype.numpy)
     trace = Trace({b.name: np.zeros(b.size, np.int64) for b in kernel.outputs})
     for phase in kernel.phases:
         with np.errstate(all="ignore"):
-            (threads or Lanes)(phase, known, trace).run()
+            (threads or Lanes)(phase, arrays, trace).run()
     return trace
 
 
@@ -260,11 +260,11 @@ class Lanes:
         split = elements[:, :count].reshape(-1, width, statement.parts, statement.each)
         order = split.transpose(0, 2, 1, 3).reshape(len(split), -1)  # parts, threads, elements of a run
         running = self._spread_out(self._env[carry.name]).reshape(-1, width)[:, 0]
-        found = np.empty_like(order)
+        totals = np.empty_like(order)
         for place in range(order.shape[1]):
             running = fold(running, order[:, place].astype(running.dtype)).astype(running.dtype)
-            found[:, place] = running
-        back = found.reshape(len(split), statement.parts, width, statement.each).transpose(0, 2, 1, 3)
+            totals[:, place] = running
+        back = totals.reshape(len(split), statement.parts, width, statement.each).transpose(0, 2, 1, 3)
         elements[self._mask, :count] = back.reshape(-1, count)[self._mask]
         self._assign(carry.name, np.repeat(running, width), update=True)
 
@@ -289,12 +289,12 @@ class Lanes:
         index = self._position(buffer, load.position, len(stored))
         if not len(stored):
             return np.zeros(self._mask.shape, buffer.dtype.compute.numpy)
-        found = stored[index]
+        elements = stored[index]
         if buffer.dtype.is_reduced_float:
             # Inputs and outputs hold words, workspaces numbers.
-            numbers = found.view(buffer.dtype.numpy) if found.dtype.kind == "u" else found
+            numbers = elements.view(buffer.dtype.numpy) if elements.dtype.kind == "u" else elements
             return np.asarray(numbers.astype(np.float32))
-        return np.asarray(found.astype(buffer.dtype.compute.numpy, copy=False))
+        return np.asarray(elements.astype(buffer.dtype.compute.numpy, copy=False))
 
     def _store(self, statement: Store) -> None:
         buffer, mask = statement.buffer, self._mask
@@ -368,10 +368,10 @@ class Lanes:
 
     def _transpose(self, move: Transpose) -> None:
         active = np.flatnonzero(self._mask)[:, None]
-        read, written = self._moved(move)
+        read, written = self._transposed_elements(move)
         self._scratch[move.target.name][active, written[active[:, 0]]] = self._scratch[move.source.name][active, read]
 
-    def _moved(self, move: Transpose) -> tuple[Array, Array]:
+    def _transposed_elements(self, move: Transpose) -> tuple[Array, Array]:
         """Return the elements that a transposition reads and those that it writes, one row per thread."""
         row, column = np.indices((move.rows, move.columns)).reshape(2, -1)
         start = self._spread_out(self._eval(move.start))[:, None]
@@ -407,8 +407,8 @@ class Lanes:
     def _eval(self, term: Term) -> Array:
         match term:
             case Var():
-                found: Array = self._env[term.name]
-                return found
+                value: Array = self._env[term.name]
+                return value
             case Load():
                 return self._load(term)
             case Const():
@@ -417,7 +417,7 @@ class Lanes:
                 condition, a, b = term.args
                 return self._select(self._eval(condition), a, b)
             case Apply(fn="cast"):
-                return _converted(self._eval(term.args[0]), term.dtype)
+                return _convert(self._eval(term.args[0]), term.dtype)
             case Apply():
                 result = np.asarray(_FUNCTIONS[term.fn](*[self._eval(arg) for arg in term.args]))
                 return result.astype(term.dtype.compute.numpy, copy=False)
@@ -426,13 +426,13 @@ class Lanes:
                 raise CodegenError(msg)
 
     def _constant(self, term: Const) -> Array:
-        found = self._constants.get(id(term))
-        if found is None:
+        entry = self._constants.get(id(term))
+        if entry is None:
             dtype = term.dtype
             number = narrowed(np.asarray([term.value]).astype(dtype.compute.numpy), dtype).astype(dtype.compute.numpy)
             number.flags.writeable = False
-            found = self._constants[id(term)] = (term, number)
-        return found[1]
+            entry = self._constants[id(term)] = (term, number)
+        return entry[1]
 
     def _select(self, condition: Array, a: Term, b: Term) -> Array:
         """Evaluate each branch only for the threads that take it."""
@@ -446,7 +446,7 @@ class Lanes:
         return np.where(chosen, *sides).astype(sides[0].dtype)
 
 
-def _converted(value: Array, dtype: DataType) -> Array:
+def _convert(value: Array, dtype: DataType) -> Array:
     if np.iscomplexobj(value) and not dtype.is_complex and dtype is not DataType.Bool:
         value = value.real
     return narrowed(value, dtype).astype(dtype.compute.numpy)

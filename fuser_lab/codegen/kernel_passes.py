@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fuser_lab.codegen.kernel_ir import Statement
-from fuser_lab.codegen.long_loops import divided
+from fuser_lab.codegen.long_loops import divide_long_loops
 from fuser_lab.codegen.named_constants import with_named_constants
 from fuser_lab.codegen.rewrites import rewritten
 from fuser_lab.codegen.unconditional import unconditional
-from fuser_lab.codegen.vectorize import vectorized
+from fuser_lab.codegen.vectorize import with_vectors
 from fuser_lab.targets import Form, target_of
 
 Block = tuple[Statement, ...]
@@ -30,9 +30,9 @@ _BLOCKS, _CORES = frozenset({Form.BLOCKS}), frozenset({Form.CORES})
 
 KERNEL_PASSES = (
     KernelPass(name="cheaper_values", run=rewritten, forms=_BLOCKS),
-    KernelPass(name="vector_accesses", run=vectorized, forms=_BLOCKS),
+    KernelPass(name="vector_accesses", run=with_vectors, forms=_BLOCKS),
     KernelPass(name="unconditional_loads", run=unconditional, forms=_BLOCKS),
-    KernelPass(name="divided_loops", run=divided, forms=_CORES),
+    KernelPass(name="divided_loops", run=divide_long_loops, forms=_CORES),
     KernelPass(name="named_constants", run=with_named_constants, forms=_CORES),
 )
 """All passes, in the order in which they are applied."""

@@ -244,8 +244,8 @@ class _Planner:
         # GPU lanes that each iterate over a column read adjacent elements; lanes that share a column do not. Therefore
         # columns that do not fit on chip are read once per result that others need, and the rest is a separate nest.
         if self._has_blocks and scheduler is SchedulerType.OUTER_PERSISTENT:
-            kept = self._columns_kept(part)
-            return self._separate_passes(part, 0) if isinstance(kept, Refused) else kept
+            nests = self._columns_kept(part)
+            return self._separate_passes(part, 0) if isinstance(nests, Refused) else nests
         if scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
             joined = self._rows_and_columns(part)
             if not isinstance(joined, Refused):
@@ -393,14 +393,14 @@ _WALKS_OTHERWISE = frozenset({SchedulerType.OUTER_PERSISTENT, SchedulerType.INNE
 def _first_reductions(fusion: Fusion) -> tuple[TensorView, ...]:
     """Return the results of the reductions that depend on no other reduction."""
     behind: set[Val] = set()
-    found: list[TensorView] = []
+    results: list[TensorView] = []
     for expr in fusion.exprs:
         depends = not behind.isdisjoint(expr.inputs)
         if expr.kind is OpKind.REDUCTION and not depends:
-            found.append(expr.out)
+            results.append(expr.out)
         if depends or expr.kind is OpKind.REDUCTION:
             behind.update(expr.outputs)
-    return tuple(found)
+    return tuple(results)
 
 
 def _computed_with(fusion: Fusion, totals: tuple[TensorView, ...]) -> tuple[TensorView, ...]:
@@ -415,11 +415,11 @@ def _computed_with(fusion: Fusion, totals: tuple[TensorView, ...]) -> tuple[Tens
 
 def _part(fusion: Fusion, inputs: tuple[Val, ...], outputs: tuple[TensorView, ...]) -> Fusion:
     """Return the part of a fusion that computes some of its values from others."""
-    wanted: set[Val] = set(outputs)
-    kept: list[Expr] = []
+    needed: set[Val] = set(outputs)
+    exprs: list[Expr] = []
     for expr in reversed(fusion.exprs):
-        if not wanted.isdisjoint(expr.outputs) and set(expr.outputs).isdisjoint(inputs):
-            kept.append(expr)
-            wanted.update(expr.inputs)
-    return Fusion(inputs=inputs, exprs=tuple(reversed(kept)), outputs=outputs)
+        if not needed.isdisjoint(expr.outputs) and set(expr.outputs).isdisjoint(inputs):
+            exprs.append(expr)
+            needed.update(expr.inputs)
+    return Fusion(inputs=inputs, exprs=tuple(reversed(exprs)), outputs=outputs)
 

@@ -135,12 +135,12 @@ _SUMMED = tuple(f.name for f in fields(Profile) if f.name not in {*_LONGEST, "re
 
 def kernel_profile(kernel: Kernel, main: int) -> Profile:
     """Return the profile of a kernel for a target with blocks; ``main`` is the number of its longest phase."""
-    found = [_Walk(phase) for phase in kernel.phases]
-    for one in found:
-        one.run()
-    total = {name: sum(one.counts[name] for one in found) for name in _SUMMED}
-    read, written = (sum(one.touched[name] for one in found) for name in ("fetched", "stored"))
-    longest = {name: found[main].counts[name] for name in _LONGEST}
+    walkers = [_Walk(phase) for phase in kernel.phases]
+    for walker in walkers:
+        walker.run()
+    total = {name: sum(walker.counts[name] for walker in walkers) for name in _SUMMED}
+    read, written = (sum(walker.touched[name] for walker in walkers) for name in ("fetched", "stored"))
+    longest = {name: walkers[main].counts[name] for name in _LONGEST}
     return Profile(**total, **longest, read=read, written=written)
 
 
@@ -162,7 +162,7 @@ class _Walk(Samples):
         x, y = phase.launch.threads
         self._threads = x * y
         per_block = -(-self._threads // WARP)
-        blocks, warps = _scattered(phase.launch.blocks, _BLOCKS), [0, *_middles(1, per_block, _WARPS - 1)]
+        blocks, warps = _scattered_numbers(phase.launch.blocks, _BLOCKS), [0, *_middles(1, per_block, _WARPS - 1)]
         block, warp = (part.reshape(-1, 1, 1) for part in np.meshgrid(blocks, warps, indexing="ij"))
         of_warp = np.full(len(warps), (per_block - 1) / max(len(warps) - 1, 1))
         of_warp[0] = 1.0  # the first warp often does work that the others do not
@@ -188,7 +188,7 @@ class _Walk(Samples):
         """Walk the phase."""
         self._block(self._phase.body)
         for (name, buffer), touches in self._sectors.items():
-            moved = SECTOR * sum(times * self._average(found) for times, found in _distinct(touches))
+            moved = SECTOR * sum(times * self._average(access) for times, access in _distinct(touches))
             size = buffer.size * buffer.dtype.itemsize
             self._count(name, moved)
             self.touched[name] += min(moved * self._all_warps, size)
@@ -214,19 +214,19 @@ class _Walk(Samples):
         for statement in statements:
             loads = self._loads(statement)
             if loads and not waiting:
-                self._count("unrolled", self._reached())
-                self._count("rounds", self._reached() / self._turns)
+                self._count("unrolled", self._executions())
+                self._count("rounds", self._executions() / self._turns)
             waiting = loads
             self._statement(statement)
 
     def _loads(self, statement: Statement) -> bool:
         """Whether a statement waits for global memory; a loop or a guard that only loads counts as one wait."""
-        known = self._waits.get(id(statement))
-        if known is None:
-            known = self._waits[id(statement)] = self._found_to_load(statement)
-        return known
+        is_wait = self._waits.get(id(statement))
+        if is_wait is None:
+            is_wait = self._waits[id(statement)] = self._is_load(statement)
+        return is_wait
 
-    def _found_to_load(self, statement: Statement) -> bool:
+    def _is_load(self, statement: Statement) -> bool:
         if isinstance(statement, Loop):
             return statement.parallel not in _SPREAD and self._only_loads(statement.body)
         if isinstance(statement, If):
@@ -239,10 +239,10 @@ class _Walk(Samples):
         )
 
     def _only_loads(self, body: tuple[Statement, ...]) -> bool:
-        inner = [one for one in body if not isinstance(one, Let) or self._loads(one)]
-        return bool(inner) and all(self._loads(one) for one in inner)
+        inner = [statement for statement in body if not isinstance(statement, Let) or self._loads(statement)]
+        return bool(inner) and all(self._loads(statement) for statement in inner)
 
-    def _reached(self) -> float:
+    def _executions(self) -> float:
         """Return the average number of times that a warp executes the current statement."""
         return self._times * self._active()
 
@@ -260,23 +260,23 @@ class _Walk(Samples):
     def _other(self, statement: Statement) -> None:
         match statement:
             case VectorLoad(count=count, width=width):
-                self._count("moves", self._reached() * (count // width) * (_SHIFTED if statement.shifted else 1))
+                self._count("moves", self._executions() * (count // width) * (_SHIFTED if statement.shifted else 1))
             case VectorStore(count=count, width=width):
-                self._count("moves", self._reached() * (count // width))
+                self._count("moves", self._executions() * (count // width))
             case Reduce(scope=scope):
-                self._count("simple", 2 * _SHUFFLES * self._reached())
+                self._count("simple", 2 * _SHUFFLES * self._executions())
                 if scope in _MEETING:
-                    self._count("meetings", self._reached())
+                    self._count("meetings", self._executions())
             case Scan(parts=parts, each=each, scope=scope):
-                self._count("simple", parts * (2 * each + 2 * _SHUFFLES) * self._reached())
+                self._count("simple", parts * (2 * each + 2 * _SHUFFLES) * self._executions())
                 if scope in _MEETING:
-                    self._count("meetings", self._reached())
+                    self._count("meetings", self._executions())
             case Barrier():
-                self._count("meetings", self._reached())
+                self._count("meetings", self._executions())
             case Alloc(buffer=buffer) if buffer.role is not Role.SHARED:
                 self._count("scratch", buffer.size * buffer.dtype.itemsize)
             case Uniforms(count=count):
-                self._count("simple", _ROUND * count * self._reached())
+                self._count("simple", _ROUND * count * self._executions())
             case _:
                 pass
 
@@ -341,15 +341,15 @@ class _Walk(Samples):
     def _value(self, term: Term) -> Known:
         return self._term(term).numbers
 
-    def _loaded(self, load: Load) -> Value:
+    def _load_value(self, load: Load) -> Value:
         place = self._access(load.buffer, load.position, 1, 1, stored=False)
         if load.buffer.dtype.is_float and load.buffer.dtype.itemsize == 1:
-            self._count("simple", _SOFTWARE * self._reached())
+            self._count("simple", _SOFTWARE * self._executions())
         if place.numbers is None or not load.dtype.is_integral:
             return Value(None, self._times)
         return Value(from_memory(place.numbers), self._times, load.buffer.role in GLOBAL)
 
-    def _computed(self, term: Apply, inside: float) -> None:
+    def _count_operation(self, term: Apply, inside: float) -> None:
         name, cost = _cost(term)
         self._count(name, cost * min(inside, self._times) * self._active())
 
@@ -359,7 +359,7 @@ class _Walk(Samples):
     def _access(self, buffer: Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
         """Count an access of the active lanes to ``count`` elements from a position, ``width`` at a time."""
         place = self._term(position)
-        reached = self._reached() * (count // width)
+        reached = self._executions() * (count // width)
         if buffer.role not in GLOBAL:
             self._count("shared_accesses" if buffer.role is Role.SHARED else "moves", reached)
             return place
@@ -370,8 +370,8 @@ class _Walk(Samples):
         mask = np.broadcast_to(self._mask, starts.shape)
         nbytes = count * size
         steps = np.arange(0, nbytes, min(SECTOR, nbytes)).reshape(1, 1, 1, -1)
-        found = np.where(mask[..., None], (starts[..., None] + steps) // SECTOR, -1)
-        sectors = np.sort(found.reshape(len(starts), -1), axis=1)
+        touched_sectors = np.where(mask[..., None], (starts[..., None] + steps) // SECTOR, -1)
+        sectors = np.sort(touched_sectors.reshape(len(starts), -1), axis=1)
         lines = np.diff(sectors // (LINE // SECTOR), axis=1, prepend=-1) != 0
         self._count("lines", self._average(lines.sum(axis=1)) * times)
         used = self._average(mask.sum(axis=(1, 2))) * nbytes * times
@@ -380,7 +380,7 @@ class _Walk(Samples):
         return place
 
 
-def _scattered(count: int, most: int) -> list[int]:
+def _scattered_numbers(count: int, most: int) -> list[int]:
     """Return numbers of a range by the golden ratio, because the positions of blocks are often periodic."""
     return sorted({int(count * (n * _GOLDEN % 1)) for n in range(1, most + 1)})
 
@@ -401,7 +401,7 @@ def _distinct(touches: list[_Touch]) -> Iterator[tuple[float, Whole]]:
 
 def _stores(statements: tuple[Statement, ...]) -> bool:
     """Whether any of the statements writes to global memory."""
-    return any(isinstance(one, Store | VectorStore) and one.buffer.role in GLOBAL for one in walk(statements))
+    return any(isinstance(inner, Store | VectorStore) and inner.buffer.role in GLOBAL for inner in walk(statements))
 
 
 def _cost(term: Apply) -> tuple[str, float]:
@@ -415,8 +415,8 @@ def _cost(term: Apply) -> tuple[str, float]:
     if term.fn in {"div", "quotient"} and term.dtype.is_integral:
         return "simple", _DIVISION
     if term.fn == "cast":
-        given = term.args[0].dtype
-        if not term.dtype.is_narrow and term.dtype.is_integral == given.is_integral:
+        source_dtype = term.args[0].dtype
+        if not term.dtype.is_narrow and term.dtype.is_integral == source_dtype.is_integral:
             return "simple", 0
         if term.dtype.is_float and term.dtype.itemsize <= 2:
             return "simple", _SOFTWARE if term.dtype.itemsize == 1 else _ROUNDING

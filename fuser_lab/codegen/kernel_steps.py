@@ -142,11 +142,11 @@ class KernelSteps:
 
     def _line(self, step: KernelStep) -> str:
         rounds = ", ".join(f"{name}={_brief(value)}" for name, value in step.loops)
-        done = [f"{'writes' if one.write else 'reads'} {one.buffer}{_brief(one.elements)}" for one in step.touches]
-        what = ", ".join(done) or {"reduce": "threads combine their values", "barrier": "barrier"}[step.kind]
+        done = [f"{'writes' if t.write else 'reads'} {t.buffer}{_brief(t.elements)}" for t in step.touches]
+        action = ", ".join(done) or {"reduce": "threads combine their values", "barrier": "barrier"}[step.kind]
         where = f"line {self.lines_of(step)[-1]}"
         threads = f"{len(step.threads)} thread{'s' * (len(step.threads) != 1)}"
-        return "  ".join(part for part in (where, rounds, threads, what) if part)
+        return "  ".join(part for part in (where, rounds, threads, action) if part)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
@@ -211,7 +211,7 @@ class _Log:
 
 def _watcher(log: _Log, kernel: Kernel, phase: Phase, memory: dict[str, Any], trace: Trace) -> Lanes:
     axes = _AXES if target_of(kernel.target).has_blocks else {ParallelType.grid_x: "core"}
-    number = next(n for n, one in enumerate(kernel.phases) if one is phase)
+    number = next(n for n, other in enumerate(kernel.phases) if other is phase)
     return _Watcher(log, number, axes, phase, memory, trace)
 
 
@@ -259,7 +259,7 @@ class _Watcher(Lanes):
 
     def _transpose(self, move: Transpose) -> None:
         super()._transpose(move)
-        read, written = self._moved(move)
+        read, written = self._transposed_elements(move)
         for thread in np.flatnonzero(self._mask).tolist():
             for buffer, elements in ((move.source, read), (move.target, written[thread])):
                 self._touches.append(
@@ -290,7 +290,7 @@ class _Watcher(Lanes):
             KernelStep(
                 phase=self._number, statement=self._places[id(self._now)], kind=kind,
                 loops=tuple((name, self._round(name, threads)) for name in self._serials), axes=self._axes,
-                threads=tuple(threads), touches=tuple(_joined(self._touches)),
+                threads=tuple(threads), touches=tuple(_merge_touches(self._touches)),
             ),
         )
         self._touches = []
@@ -303,7 +303,7 @@ class _Watcher(Lanes):
         return int(rounds[0]) if (rounds == rounds[0]).all() else tuple(rounds.tolist())
 
 
-def _joined(touches: Sequence[Touch]) -> Iterator[Touch]:
+def _merge_touches(touches: Sequence[Touch]) -> Iterator[Touch]:
     """Yield accesses, with those to the same buffer in the same direction merged and sorted by thread."""
     kinds = dict.fromkeys((touch.buffer, touch.write) for touch in touches)
     for buffer, write in kinds:
@@ -318,20 +318,20 @@ def _joined(touches: Sequence[Touch]) -> Iterator[Touch]:
 
 def _distinct(kernel: Kernel) -> Kernel:
     """Return the kernel with a distinct object for each statement, so that identity determines its position."""
-    return replace(kernel, phases=tuple(replace(p, body=_copied(p.body)) for p in kernel.phases))
+    return replace(kernel, phases=tuple(replace(p, body=_copy(p.body)) for p in kernel.phases))
 
 
-def _copied(statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    found: list[Statement] = []
+def _copy(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    copies: list[Statement] = []
     for statement in statements:
         match statement:
             case Loop(body=body):
-                found.append(replace(statement, body=_copied(body)))
+                copies.append(replace(statement, body=_copy(body)))
             case If(then=then, otherwise=otherwise):
-                found.append(replace(statement, then=_copied(then), otherwise=_copied(otherwise)))
+                copies.append(replace(statement, then=_copy(then), otherwise=_copy(otherwise)))
             case _:
-                found.append(replace(statement))
-    return tuple(found)
+                copies.append(replace(statement))
+    return tuple(copies)
 
 
 def _memory(kernel: Kernel, fusion: Fusion) -> dict[str, Any]:
@@ -357,8 +357,8 @@ def _grids(kernel: Kernel, fusion: Fusion) -> Iterator[Grid]:
         tensor = fusion.tensors[buffer.name]
         yield Grid(name=buffer.name, role=buffer.role.value, shape=tensor.shape, cells=_cells(tensor))
     allocated = (s.buffer for phase in kernel.phases for s in walk(phase.body) if hasattr(s, "buffer"))
-    own = (buffer for buffer in allocated if buffer.role in {Role.SCRATCH, Role.SHARED})
-    for buffer in dict.fromkeys((*kernel.workspace, *own)):
+    block_buffers = (buffer for buffer in allocated if buffer.role in {Role.SCRATCH, Role.SHARED})
+    for buffer in dict.fromkeys((*kernel.workspace, *block_buffers)):
         yield Grid(
             name=buffer.name, role=buffer.role.value, shape=(buffer.size,), cells=tuple(range(buffer.size)),
         )

@@ -207,11 +207,11 @@ class _PhaseVerifier:
             self._varying.add(buffer.name)
 
     def _check(self, statement: Statement, buffer: Buffer) -> None:
-        known = self._buffers.get(buffer.name)
-        if known is None:
+        declared = self._buffers.get(buffer.name)
+        if declared is None:
             self._fail(statement, f"accesses {buffer.name}, which does not exist there")
-        if known is not buffer and known != buffer:
-            self._fail(statement, f"accesses {buffer.name} as {buffer}, which is declared as {known}")
+        if declared is not buffer and declared != buffer:
+            self._fail(statement, f"accesses {buffer.name} as {buffer}, which is declared as {declared}")
 
     def _mark(self, name: str, *, varies: bool) -> None:
         """Record whether a variable can differ between the threads of a block."""

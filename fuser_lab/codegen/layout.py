@@ -45,8 +45,8 @@ def layout_of(tensor: TensorView, strides: Sequence[int] | Layout | None = None)
     if isinstance(strides, Layout):
         return strides
     shape = tensor.shape
-    given = dense_strides(tensor) if strides is None else tuple(strides)
-    used = tuple(0 if n <= 1 else s for n, s in zip(shape, given, strict=True))
+    distances = dense_strides(tensor) if strides is None else tuple(strides)
+    used = tuple(0 if n <= 1 else s for n, s in zip(shape, distances, strict=True))
     if 0 in shape:
         return Layout(strides=used, offset=0, size=0)
     low = sum((n - 1) * s for n, s in zip(shape, used, strict=True) if s < 0)

@@ -59,16 +59,16 @@ def schedule_lines(generated: GeneratedKernel, segment: int = 0) -> tuple[Linked
     kernel = generated.kernel_ir
     words = CpuEmitter(kernel).term  # indices are printed in the same way for all targets
     kinds: Mapping[ParallelType, str] = target_of(kernel.target).emitter().loops
-    found: list[LinkedLine] = []
+    lines: list[LinkedLine] = []
     for choice in kernel.nests:
-        found += _call(choice, kernel, segment)
+        lines += _call(choice, kernel, segment)
     for number, phase in enumerate(kernel.phases):
         x, y = phase.launch.threads
         launch = f": {phase.launch.blocks} blocks of {x} x {y} threads" if target_of(kernel.target).has_blocks else ""
-        found += [LinkedLine(text=""), LinkedLine(text=f"# loops of {phase.name}{launch}")]
-        loops = (one for one in _tree(phase.body, 0, 0) if isinstance(one.statement, Loop))
-        found += [_loop(number, one, words, kinds) for one in loops]
-    return tuple(found)
+        lines += [LinkedLine(text=""), LinkedLine(text=f"# loops of {phase.name}{launch}")]
+        loops = (nested for nested in _tree(phase.body, 0, 0) if isinstance(nested.statement, Loop))
+        lines += [_loop(number, nested, words, kinds) for nested in loops]
+    return tuple(lines)
 
 
 def machine_lines(ptx: str, generated: GeneratedKernel) -> tuple[LinkedLine, ...]:
@@ -76,19 +76,19 @@ def machine_lines(ptx: str, generated: GeneratedKernel) -> tuple[LinkedLine, ...
 
     Inlined functions have line numbers of their own files, so a number without a statement is not linked.
     """
-    known = generated.line_statements
-    found: list[LinkedLine] = []
+    statements = generated.line_statements
+    lines: list[LinkedLine] = []
     places: frozenset[Place] = frozenset()
     for text in ptx.split("\n"):
         said = _LOCATION.match(text)
         if said:
             number = int(said.group(1))
-            place = known[number - 1] if 0 < number <= len(known) else None
+            place = statements[number - 1] if 0 < number <= len(statements) else None
             places = frozenset() if place is None else frozenset({place})
         elif not text.startswith("\t"):
             places = frozenset()  # labels, braces, the declaration
-        found.append(LinkedLine(text=text, places=frozenset() if said else places))
-    return tuple(found)
+        lines.append(LinkedLine(text=text, places=frozenset() if said else places))
+    return tuple(lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class _Nested:
 
 def _tree(statements: Sequence[Statement], place: int, depth: int) -> list[_Nested]:
     """Return every statement in the order of `walk`, numbered from ``place``."""
-    found: list[_Nested] = []
+    tree: list[_Nested] = []
     for statement in statements:
         inner: list[_Nested] = []
         if isinstance(statement, Loop):
@@ -111,21 +111,22 @@ def _tree(statements: Sequence[Statement], place: int, depth: int) -> list[_Nest
         elif isinstance(statement, If):
             inner = _tree((*statement.then, *statement.otherwise), place + 1, depth)
         end = place + 1 + len(inner)
-        found += [_Nested(place=place, statement=statement, depth=depth, end=end), *inner]
+        tree += [_Nested(place=place, statement=statement, depth=depth, end=end), *inner]
         place = end
-    return found
+    return tree
 
 
 def _loop(
-    phase: int, one: _Nested, words: Callable[[Term], str], kinds: Mapping[ParallelType, str],
+    phase: int, nested: _Nested, words: Callable[[Term], str], kinds: Mapping[ParallelType, str],
 ) -> LinkedLine:
-    loop = one.statement
+    loop = nested.statement
     if not isinstance(loop, Loop):
         raise TypeError(loop)
     start, stop = words(loop.start), words(loop.stop)
     rounds = stop if start == "0" else f"{start}, {stop}"
-    text = f"{'    ' * one.depth}for {loop.var} in range({rounds}):  # {kinds.get(loop.parallel, loop.parallel.name)}"
-    return LinkedLine(text=text, places=frozenset((phase, place) for place in range(one.place, one.end)))
+    kind = kinds.get(loop.parallel, loop.parallel.name)
+    text = f"{'    ' * nested.depth}for {loop.var} in range({rounds}):  # {kind}"
+    return LinkedLine(text=text, places=frozenset((phase, place) for place in range(nested.place, nested.end)))
 
 
 def _call(choice: NestChoice, kernel: Kernel, segment: int) -> Iterator[LinkedLine]:
@@ -134,9 +135,9 @@ def _call(choice: NestChoice, kernel: Kernel, segment: int) -> Iterator[LinkedLi
     for name, value in choice.values.items():
         decides = _DECIDED.get(name)
         places = frozenset(
-            (number, one.place)
+            (number, nested.place)
             for number, phase in enumerate(kernel.phases) if phase.schedule == choice.schedule and decides is not None
-            for one in _tree(phase.body, 0, 0) if decides(one.statement)
+            for nested in _tree(phase.body, 0, 0) if decides(nested.statement)
         )
         # Heuristics may choose more blocks than there are rows, which is illegal by hand.
         legal = min(value, max(choice.space.rows, 1)) if name == "blocks" and isinstance(value, int) else value
@@ -151,7 +152,7 @@ def _runs_on(*kinds: ParallelType) -> Callable[[Statement], bool]:
 def _uses(*roles: Role) -> Callable[[Statement], bool]:
     def uses(statement: Statement) -> bool:
         buffers = (getattr(statement, name, None) for name in ("buffer", "words"))
-        return any(isinstance(one, Buffer) and one.role in roles for one in buffers)
+        return any(isinstance(buffer, Buffer) and buffer.role in roles for buffer in buffers)
 
     return uses
 

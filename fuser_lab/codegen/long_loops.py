@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 
 from fuser_lab.codegen.cpu_functions import are_called, is_vectorized
-from fuser_lab.codegen.index_math import negated, simplify
+from fuser_lab.codegen.index_math import negate, simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
@@ -67,10 +67,10 @@ Block = tuple[Statement, ...]
 Names = frozenset[str]
 
 
-def divided(body: Block) -> Block:
+def divide_long_loops(body: Block) -> Block:
     """Return a phase's body in which each long innermost loop is split into several loops over blocks of iterations."""
     weights = Weights(calls=are_called(body))
-    if sum(map(weights.own, walk(body))) <= LONG:
+    if sum(map(weights.outer_weight, walk(body))) <= LONG:
         return body
     divider = _Divider(body, weights)
     return tuple(new for statement in body for new in divider.outermost(statement))
@@ -84,9 +84,9 @@ class Weights:
 
     def whole(self, statement: Statement) -> int:
         """Return the number of instructions of a statement and of those inside it."""
-        return sum(map(self.own, walk((statement,))))
+        return sum(map(self.outer_weight, walk((statement,))))
 
-    def own(self, statement: Statement) -> int:
+    def outer_weight(self, statement: Statement) -> int:
         """Return the number of instructions of a statement without those inside it."""
         stored = 1 + _conversion(statement.buffer, _STORED) if isinstance(statement, Store) else 0
         return stored + sum(self._term(term) for root in terms_of(statement) for term in root.walk())
@@ -137,7 +137,7 @@ def units_of(statements: Block, weights: Weights, guards: tuple[Term, ...] = ())
         weight = weights.whole(statement)
         if isinstance(statement, If) and weight > PART and not _loads(statement.condition):
             yield from units_of(statement.then, weights, (*guards, statement.condition))
-            yield from units_of(statement.otherwise, weights, (*guards, negated(statement.condition)))
+            yield from units_of(statement.otherwise, weights, (*guards, negate(statement.condition)))
         else:
             yield _unit(statement, guards, weight)
 
@@ -151,18 +151,19 @@ def _unit(statement: Statement, guards: tuple[Term, ...], weight: int) -> Unit:
     )
 
 
-def _read(statements: Block, known: Names) -> tuple[Names, Names]:
+def _read(statements: Block, assigned: Names) -> tuple[Names, Names]:
     """Return the names that statements read before assigning them, and the names assigned afterwards."""
     read = frozenset[str]()
     for statement in statements:
-        read |= _variables(terms_of(statement)) - known
+        read |= _variables(terms_of(statement)) - assigned
         if isinstance(statement, Let):
-            known |= {statement.name}
+            assigned |= {statement.name}
         elif isinstance(statement, If):
-            (one, then), (other, otherwise) = (_read(side, known) for side in (statement.then, statement.otherwise))
-            read |= one | other
-            known = then & otherwise
-    return read, known
+            before, then = _read(statement.then, assigned)
+            other, otherwise = _read(statement.otherwise, assigned)
+            read |= before | other
+            assigned = then & otherwise
+    return read, assigned
 
 
 def _variables(terms: Iterable[Term]) -> Names:
@@ -183,7 +184,7 @@ def statements_of(units: Iterable[Unit], depth: int = 0) -> Block:
             statements += [unit.statement for unit in members]
         else:
             inner = statements_of(members, depth + 1)
-            opposite = statements[-1] if before is not None and guard == negated(before) else None
+            opposite = statements[-1] if before is not None and guard == negate(before) else None
             if isinstance(opposite, If) and not opposite.otherwise:
                 # A name that both branches define exists after the conditional.
                 statements[-1] = replace(opposite, otherwise=inner)
@@ -217,7 +218,7 @@ class Body:
                 self._readers.setdefault(name, []).append(number)
             for inside in walk((unit.statement,)):
                 self._note_accesses(number, inside)
-        self.repeated = self._repeated()
+        self.repeated = self._repeatable_units()
         self.ties = (*self._tied_names(), *self._tied_accesses())
         self.spans = {
             name: (setters[-1], max(self._readers.get(name, setters)))
@@ -232,17 +233,17 @@ class Body:
             self._loaded.add(load.buffer)
             self._accesses.setdefault(load.buffer, []).append((number, load.position))
 
-    def _repeated(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def _repeatable_units(self) -> dict[str, int]:
+        repeated: dict[str, int] = {}
         for number, unit in enumerate(self.units):
             match unit.statement:
                 case Let(name=name, value=value, update=False) if len(self._setters[name]) == 1:
-                    known = all(read in found or read not in self._setters for read in unit.reads)
+                    is_available = all(read in repeated or read not in self._setters for read in unit.reads)
                     simple = value.dtype is DataType.Index or isinstance(value, Load)
                     changed = any(load.buffer in self._stored for load in _loads(value))
-                    if known and simple and not changed and unit.weight <= _REPEATED:
-                        found[name] = number
-        return found
+                    if is_available and simple and not changed and unit.weight <= _REPEATED:
+                        repeated[name] = number
+        return repeated
 
     def _tied_names(self) -> Iterator[tuple[int, int]]:
         """Yield the units that use a loop-carried value, and those that assign the same name."""
@@ -287,14 +288,14 @@ class Body:
     def entering(self, begin: int, end: int) -> set[str]:
         """Return the names that units read from units before them, and the statements to repeat for them."""
         waiting = [name for unit in self.units[begin:end] for name in unit.reads]
-        found = set[str]()
+        names = set[str]()
         while waiting:
             name = waiting.pop()
-            if name in self._setters and self._setters[name][0] < begin and name not in found:
-                found.add(name)
+            if name in self._setters and self._setters[name][0] < begin and name not in names:
+                names.add(name)
                 if name in self.repeated:
                     waiting += self.units[self.repeated[name]].reads
-        return found
+        return names
 
     def leaving(self, number: int, end: int) -> Iterator[tuple[Let, tuple[Term, ...]]]:
         """Yield the values that a unit is the last to assign and that units from ``end`` on read.
@@ -338,10 +339,10 @@ def best_cuts(weights: Sequence[int], crossing: Sequence[int], allowed: Sequence
         while window and cost[window[-1]] >= cost[place]:
             window.pop()
         window.append(place)
-    found = [count]
-    while found[-1]:
-        found.append(previous[found[-1]])
-    return tuple(reversed(found))
+    cuts = [count]
+    while cuts[-1]:
+        cuts.append(previous[cuts[-1]])
+    return tuple(reversed(cuts))
 
 
 # Writing
@@ -358,13 +359,13 @@ class _Divider:
     def outermost(self, statement: Statement) -> Block:
         """Return the statements that replace an outermost statement; arrays are allocated inside a parallel loop."""
         self._kept, self._free = [], []
-        found = self._statement(statement)
+        result = self._statement(statement)
         allocated = tuple(Alloc(buffer=buffer) for buffer in self._kept)
-        match found:
+        match result:
             case (Loop(body=body) as loop,):
                 return (replace(loop, body=(*allocated, *body)),)
             case _:
-                return (*allocated, *found)
+                return (*allocated, *result)
 
     def _statement(self, statement: Statement) -> Block:
         match statement:
@@ -413,11 +414,11 @@ class _Divider:
         each use.
         """
         slot = simplify(Var(DataType.Index, loop.var) - loop.start, {})
-        kept: dict[str, Load] = {}  # the values that the next parts read
-        found = []
+        loads: dict[str, Load] = {}  # the values that the next parts read
+        loops = []
         for begin, end in pairwise(cuts):
             entering = body.entering(begin, end)
-            units = [_unit(Let(name=name, value=load), (), 0) for name, load in kept.items() if name in entering]
+            units = [_unit(Let(name=name, value=load), (), 0) for name, load in loads.items() if name in entering]
             again = sorted(body.repeated[name] for name in entering if name in body.repeated)
             units += [_without_note(body.units[number]) for number in again]
             names = {name: self._fresh(name) for name in (loop.var, *entering)} if begin else {}
@@ -425,18 +426,18 @@ class _Divider:
                 unit = body.units[number]
                 units.append(unit)
                 for let, guards in body.leaving(number, end):
-                    buffer = self._taken(let.value.dtype.compute)
-                    kept[let.name] = Load(let.value.dtype, buffer, slot)
+                    buffer = self._take_array(let.value.dtype.compute)
+                    loads[let.name] = Load(let.value.dtype, buffer, slot)
                     store = Store(buffer=buffer, position=slot, value=let.var, origin=unit.statement.origin)
                     units.append(_unit(store, guards, 0))
-            inner = tuple(_renamed(statement, names) for statement in statements_of(units))
+            inner = tuple(_with_new_names(statement, names) for statement in statements_of(units))
             called = len(cuts) - 1 > MANY and not _updates(inner)
-            found.append(replace(loop, var=names.get(loop.var, loop.var), body=inner, called=called))
-            for name in [name for name in kept if body.spans[name][1] < end]:
-                self._free.append(kept.pop(name).buffer)
-        return tuple(found)
+            loops.append(replace(loop, var=names.get(loop.var, loop.var), body=inner, called=called))
+            for name in [name for name in loads if body.spans[name][1] < end]:
+                self._free.append(loads.pop(name).buffer)
+        return tuple(loops)
 
-    def _taken(self, dtype: DataType) -> Buffer:
+    def _take_array(self, dtype: DataType) -> Buffer:
         """Return an array for the values of a block of iterations, which is reserved until it is freed."""
         for buffer in self._free:
             if buffer.dtype is dtype:
@@ -470,7 +471,7 @@ def _without_note(unit: Unit) -> Unit:
     return replace(unit, statement=replace(unit.statement, note=""))
 
 
-def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
+def _with_new_names(statement: Statement, names: Mapping[str, str]) -> Statement:
     """Return a statement of a part with some variables renamed."""
     match statement:
         case Let(name=name, value=value):
@@ -480,8 +481,8 @@ def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
     assert isinstance(statement, If)  # bodies that are split have no others
     return replace(
         statement, condition=_renamed_term(statement.condition, names),
-        then=tuple(_renamed(s, names) for s in statement.then),
-        otherwise=tuple(_renamed(s, names) for s in statement.otherwise),
+        then=tuple(_with_new_names(s, names) for s in statement.then),
+        otherwise=tuple(_with_new_names(s, names) for s in statement.otherwise),
     )
 
 

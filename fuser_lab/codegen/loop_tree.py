@@ -228,11 +228,11 @@ class _Walk(Samples):
         self._env = dict(before)
         for name in {**first, **second}:
             a, b = first.get(name), second.get(name)
-            one, other = a or b, b or a
-            assert one is not None
+            value, other = a or b, b or a
+            assert value is not None
             assert other is not None
-            if one is not before.get(name) or other is not before.get(name):
-                self._env[name] = self._chosen_of(condition, one, other)
+            if value is not before.get(name) or other is not before.get(name):
+                self._env[name] = self._chosen_of(condition, value, other)
         self._forget()
 
     def _chosen_of(self, condition: Value, first: Value | None, second: Value | None) -> Value:
@@ -257,21 +257,21 @@ class _Walk(Samples):
         rounds = self._stack[min(int(depth), self._depth)]
         operation = Operation(name, size)
         part = min(self._share / max(rounds.share, 1e-9), 1.0)
-        found = rounds.work.setdefault(operation, Amount())
-        found.taken += amount * part
-        found.both += amount * (1.0 if self._is_chosen(rounds.depth) else part)
+        total = rounds.work.setdefault(operation, Amount())
+        total.taken += amount * part
+        total.both += amount * (1.0 if self._is_chosen(rounds.depth) else part)
 
     def _is_chosen(self, depth: int) -> bool:
         """Whether a condition on the variable of the loop at a depth decides if the current statement is executed."""
-        return depth > 0 and any(one >= depth for one in self._chosen)
+        return depth > 0 and any(chosen >= depth for chosen in self._chosen)
 
-    def _converted(self, buffer: Buffer, inside: float) -> None:
+    def _count_conversion(self, buffer: Buffer, inside: float) -> None:
         if buffer.dtype is DataType.Half:
             self._count("converted", 1, 4, inside)
         elif buffer.dtype in _WIDENING:
             self._count("simple", _WIDENING[buffer.dtype], 4, inside)
 
-    def _computed(self, term: Apply, inside: float) -> None:
+    def _count_operation(self, term: Apply, inside: float) -> None:
         operation, amount = _operation(term)
         if amount:
             self._count(operation.name, amount, operation.size, inside)
@@ -307,23 +307,23 @@ class _Walk(Samples):
             if sizes[-1] < divisor < turns and divisor % sizes[-1] == 0:
                 sizes.append(divisor)
         first = self._at(position, name, 0)
-        found = []
+        steps = []
         for size, above in zip(sizes, [*sizes[1:], turns], strict=True):
             moved = np.abs(self._at(position, name, size) - first)[self._mask]
-            found.append((int(np.median(moved)), -(-above // size)))
-        return tuple(found)
+            steps.append((int(np.median(moved)), -(-above // size)))
+        return tuple(steps)
 
     def _divisors(self, position: Term, name: str) -> set[int]:
         """Return after how many turns of a loop some quotient in a position changes, or some remainder begins again."""
-        found = set()
+        periods = set()
         starts = {loop: turning.start for loop, turning in self._loops.items()}
-        for term in _walked(position, {**starts, **self._lets}):
+        for term in _walk_definitions(position, {**starts, **self._lets}):
             if isinstance(term, Apply) and term.fn in {"floordiv", "mod"}:
                 step = self._step_of(term.args[0], name)
                 period = Fraction(self._divisor(term)) / step if step else Fraction(0)
                 if period > 1 and period.denominator == 1:
-                    found.add(int(period))
-        return found
+                    periods.add(int(period))
+        return periods
 
     def _step_of(self, term: Term, name: str) -> Fraction:
         """Return by how much an index grows with a turn of a loop; a quotient grows by a fraction."""
@@ -341,12 +341,12 @@ class _Walk(Samples):
     def _at(self, term: Term, name: str, turn: int) -> Whole:
         """Return the value of an index in a turn of the loop over ``name``, and in the current turns of the others."""
         memo = self._moved.setdefault((name, turn), {})
-        known = memo.get(term)
-        if known is None:
-            known = memo[term] = self._evaluated(term, name, turn)
-        return known
+        value = memo.get(term)
+        if value is None:
+            value = memo[term] = self._evaluate(term, name, turn)
+        return value
 
-    def _evaluated(self, term: Term, name: str, turn: int) -> Whole:
+    def _evaluate(self, term: Term, name: str, turn: int) -> Whole:
         match term:
             case Const():
                 return self._all(int(term.value.real))
@@ -363,16 +363,16 @@ class _Walk(Samples):
                     return np.where(values[0].astype(bool), values[1], values[2])
                 made = whole_value(term, values)
                 return self._all(0) if made is None else made
-        found = self._env[term.name].numbers if isinstance(term, Var) and term.name in self._env else None
-        return self._all(0) if found is None else found
+        numbers = self._env[term.name].numbers if isinstance(term, Var) and term.name in self._env else None
+        return self._all(0) if numbers is None else numbers
 
 
-def _walked(term: Term, known: Mapping[str, Term]) -> Iterator[Term]:
+def _walk_definitions(term: Term, terms: Mapping[str, Term]) -> Iterator[Term]:
     """Yield a term and all below it, through the variables that stand for terms or start from them."""
-    for one in term.walk():
-        yield one
-        if isinstance(one, Var) and one.name in known:
-            yield from _walked(known[one.name], {name: value for name, value in known.items() if name != one.name})
+    for part in term.walk():
+        yield part
+        if isinstance(part, Var) and part.name in terms:
+            yield from _walk_definitions(terms[part.name], {n: value for n, value in terms.items() if n != part.name})
 
 
 def _operation(term: Apply) -> tuple[Operation, float]:

@@ -63,7 +63,7 @@ def _writer(nest: NestPlan) -> NestLowering:
     return KeptColumnNest(nest) if schedule.keeps_columns else _OF_STYLES[schedule.style](nest)
 
 
-def passed(nest: WrittenNest) -> WrittenNest:
+def run_passes(nest: WrittenNest) -> WrittenNest:
     """Return a nest after the passes over Kernel IR."""
     plan = nest.plan
     target, has_blocks = plan.choice.target, target_of(plan.choice.target).has_blocks

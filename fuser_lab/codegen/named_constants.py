@@ -26,16 +26,16 @@ _Key = tuple[DataType, str]  # the value as text: 0.0 and -0.0 are equal
 def with_named_constants(body: Block) -> Block:
     """Return a phase's body in which constants are variables that are assigned first, if there are many."""
     used = {term.name for inside in walk(body) for term in _terms(inside) if isinstance(term, Var)}
-    used |= {one.name if isinstance(one, Let) else one.var for one in walk(body) if isinstance(one, Let | Loop)}
-    return _named(body, (name for name in map("c{}".format, itertools.count()) if name not in used))
+    used |= {s.name if isinstance(s, Let) else s.var for s in walk(body) if isinstance(s, Let | Loop)}
+    return _with_names(body, (name for name in map("c{}".format, itertools.count()) if name not in used))
 
 
-def _named(body: Block, free: Iterator[str]) -> Block:
+def _with_names(body: Block, free: Iterator[str]) -> Block:
     """Return the body of a function with names for its constants."""
-    found = [term for inside in _of_function(body) for term in _terms(inside) if _is_named(term)]
-    if len(found) <= MANY and not any(isinstance(inside, Loop) and inside.called for inside in walk(body)):
+    uses = [term for inside in _of_function(body) for term in _terms(inside) if _is_named(term)]
+    if len(uses) <= MANY and not any(isinstance(inside, Loop) and inside.called for inside in walk(body)):
         return body
-    constants = {_key(term): term for term in found} if len(found) > MANY else {}
+    constants = {_key(term): term for term in uses} if len(uses) > MANY else {}
     names = {key: Var(term.dtype, next(free)) for key, term in constants.items()}
     lets = (Let(name=names[key].name, value=term) for key, term in constants.items())
     return (*lets, *_block(body, names, free))
@@ -78,7 +78,7 @@ def _statement(statement: Statement, names: Mapping[_Key, Var], free: Iterator[s
                 otherwise=_block(otherwise, names, free),
             )
         case Loop(body=body):
-            return replace(statement, body=_named(body, free) if statement.called else _block(body, names, free))
+            return replace(statement, body=_with_names(body, free) if statement.called else _block(body, names, free))
         case _:
             return statement
 

@@ -58,7 +58,7 @@ def narrow_values(body: tuple[Statement, ...], paired: frozenset[DataType]) -> N
 
     ``paired`` are the dtypes that vector stores convert several elements at a time to.
     """
-    placed = sorted(_placed(body, 0)[0], key=lambda p: p.place)
+    placed = sorted(_placements(body, 0)[0], key=lambda p: p.place)
     statements = [p.statement for p in placed]
     names = {s.name for s in statements if isinstance(s, Let) and s.value.dtype.is_reduced_float}
     unrounded, copied = set[int](), set[int]()
@@ -76,19 +76,19 @@ def narrow_values(body: tuple[Statement, ...], paired: frozenset[DataType]) -> N
     )
 
 
-def _placed(body: tuple[Statement, ...], first: int) -> tuple[list[_Placed], int]:
+def _placements(body: tuple[Statement, ...], first: int) -> tuple[list[_Placed], int]:
     """Return the statements of a block with their positions, and the position after it."""
-    found: list[_Placed] = []
+    placements: list[_Placed] = []
     starts: list[tuple[int, Statement]] = []
     for statement in body:
         starts.append((first, statement))
         first += 1
         blocks = {Loop: ("body",), If: ("then", "otherwise")}.get(type(statement), ())
         for block in blocks:
-            inner, first = _placed(getattr(statement, block), first)
-            found += inner
-    found += [_Placed(place=place, end=first, statement=statement) for place, statement in starts]
-    return found, first
+            inner, first = _placements(getattr(statement, block), first)
+            placements += inner
+    placements += [_Placed(place=place, end=first, statement=statement) for place, statement in starts]
+    return placements, first
 
 
 def _sets(statement: Statement) -> str | None:

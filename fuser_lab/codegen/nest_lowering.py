@@ -21,7 +21,7 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.persistence import Saved, choose_saved, reads_several
 from fuser_lab.codegen.values import Values, call_text
 from fuser_lab.dtypes import DataType
@@ -91,10 +91,10 @@ class NestLowering:
         """Return the results that a pass stores and a later one reads, because computing them again reads more."""
         if not self._nest.reduced:
             return ()
-        kept = {saved.tensor for saved in self._saved}
+        saved_tensors = {saved.tensor for saved in self._saved}
         return tuple(
             tv for tv in self._nest.full
-            if self._levels.get(tv, 0) < self._passes - 1 and tv not in kept and self._is_stored(tv)
+            if self._levels.get(tv, 0) < self._passes - 1 and tv not in saved_tensors and self._is_stored(tv)
             and not tv.dtype.is_float8
             and (self._facts.steps(tv) or {}).get(self._nest.reduced[-1].name) == 1
             and reads_several(self._facts, tv)
@@ -141,7 +141,7 @@ class NestLowering:
         )
 
     @contextmanager
-    def _inlined(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> Iterator[None]:
+    def _inline(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> Iterator[None]:
         """Open a scope whose statements are appended to the enclosing block when it is closed."""
         with self._values.inlined(binds, pinned=pinned):
             yield
@@ -199,11 +199,11 @@ class NestLowering:
 
     def _point(
         self, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
-        kept: Sequence[tuple[TensorView, Buffer]], slot: Term,
+        row_buffers: Sequence[tuple[TensorView, Buffer]], slot: Term,
     ) -> None:
         """Write the body for one element of a row."""
         values, nest = self._values, self._nest
-        for tensor, buffer in kept:
+        for tensor, buffer in row_buffers:
             value = values.value(tensor, nest.at(tensor, places))
             values.emit(Store(buffer=buffer, position=slot, value=value, origin=_origin(self._fusion, tensor)))
         for fold in folds:
@@ -231,7 +231,7 @@ class NestLowering:
         """Return the dtype of a reduction's total."""
         return expr.out.dtype.compute
 
-    def _blocked(
+    def _open_block(
         self, stack: ExitStack, name: str, start: Term, stop: Term, length: int, extent: int,
         folds: Sequence[Fold], parallel: ParallelType,
     ) -> Var:
@@ -281,7 +281,7 @@ class NestLowering:
                     self._update(fold, Load(buffer.dtype, buffer, at))
             else:
                 depth = self.space.depth
-                q = self._blocked(stack, "q", index(0), index(depth), depth, depth, folds, ParallelType.serial)
+                q = self._open_block(stack, "q", index(0), index(depth), depth, depth, folds, ParallelType.serial)
                 inner = self._flat(nest.reduced, q)
                 self._point({**places, **inner}, folds, nest.full, (), index(0))
         self._close(folds, places)
@@ -291,9 +291,9 @@ class NestLowering:
         return stack.enter_context(self._values.loop(name, count, parallel))
 
     def _flat(self, axes: Sequence[Axis], flat: Term) -> dict[str, Term]:
-        return flattened(axes, flat, self._values.scope.ranges)
+        return axis_indices(axes, flat, self._values.scope.ranges)
 
-    def _named(self, name: str, term: Term) -> Term:
+    def _index_variable(self, name: str, term: Term) -> Term:
         """Emit an index as a variable unless it already is one, and keep its range."""
         if isinstance(term, Const | Var):
             return term
@@ -321,7 +321,7 @@ class NestLowering:
         exact = size > 0 and extent % size == 0 and count * size <= extent and not guarded
         return start, end if exact else apply("min", end, extent)
 
-    def _made_folds(self, exprs: Sequence[Expr]) -> list[Fold]:
+    def _folds_of(self, exprs: Sequence[Expr]) -> list[Fold]:
         folds = []
         for expr in exprs:
             combine = OPS[expr.op.name].combine
@@ -332,7 +332,7 @@ class NestLowering:
         return folds
 
     def _open(self, exprs: Sequence[Expr]) -> list[Fold]:
-        folds = self._made_folds(exprs)
+        folds = self._folds_of(exprs)
         for fold in folds:
             first = Const(self._total_type(fold.expr), fold.identity.value)
             fold.total = self._values.let(base_name(fold), first, origin=fold.expr.name, note=call_text(fold.expr))
@@ -341,8 +341,8 @@ class NestLowering:
     def _update(self, fold: Fold, value: Term, *, replacing: bool = False) -> None:
         """Emit ``running = running fn value``, or ``running = value`` if ``replacing``."""
         running = fold.running
-        given = cast(value, running.dtype)
-        term = given if replacing else Apply(running.dtype, fold.fn, (running, given))
+        operand = cast(value, running.dtype)
+        term = operand if replacing else Apply(running.dtype, fold.fn, (running, operand))
         if isinstance(running, Load):
             self._values.emit(
                 Store(buffer=running.buffer, position=running.position, value=term, origin=fold.expr.name),

@@ -108,29 +108,29 @@ class _Finder:
         """Return the nest of the first scan, of all other scans along the same axis, and of the ops around them."""
         first = pending[0]
         dim = _dim(first)
-        kept: list[Axis] = []
+        kept_axes: list[Axis] = []
         reduced: list[Axis] = []
         components: list[Term | None] = []
         for place, size in enumerate(first.out.stored_shape):
             if size == 1:
                 components.append(ZERO)
                 continue
-            group, letter = (reduced, "r") if place == dim else (kept, "i")
+            group, letter = (reduced, "r") if place == dim else (kept_axes, "i")
             group.append(Axis(name=f"{letter}{len(group)}", extent=size))
             components.append(index_var(group[-1].name))
-        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in (*kept, *reduced)}
+        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in (*kept_axes, *reduced)}
         places = IndexMap(self._fusion, {first.out: tuple(components)}, ranges)
-        names = {a.name for a in (*kept, *reduced)}
+        names = {a.name for a in (*kept_axes, *reduced)}
         along = components[dim]
-        found = [
+        scans = [
             expr for expr in pending
-            if (index := places.complete(expr.out)) is not None and _covered(expr.out, index) == names
+            if (index := places.complete(expr.out)) is not None and _covered_axes(expr.out, index) == names
             and index[_dim(expr)] == along and prod(expr.out.stored_shape) == prod(first.out.stored_shape)
         ]
         full = [
             tv for tv in self._open
-            if _covered(tv, places.complete(tv)) == names and not _behind(self._fusion, tv, OpKind.REDUCTION)
-            and _behind(self._fusion, tv, OpKind.SCAN) <= set(found)
+            if _covered_axes(tv, places.complete(tv)) == names and not _behind(self._fusion, tv, OpKind.REDUCTION)
+            and _behind(self._fusion, tv, OpKind.SCAN) <= set(scans)
             and prod(tv.stored_shape) == prod(first.out.stored_shape)
         ]
         if not full:
@@ -138,28 +138,29 @@ class _Finder:
             raise CodegenError(msg)
         self._open = [tv for tv in self._open if tv not in full]
         return Nest(
-            kept=tuple(kept), reduced=tuple(reduced), index=_complete(places), reductions=(), rows=(),
-            full=tuple(full), scans=tuple(found),
+            kept=tuple(kept_axes), reduced=tuple(reduced), index=_complete(places), reductions=(), rows=(),
+            full=tuple(full), scans=tuple(scans),
         )
 
     def _reduction(self, pending: Sequence[Expr]) -> Nest:
         first = pending[0]
         source = first.tensor_inputs[0]
-        kept, reduced, components = self._axes(first)
-        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in (*kept, *reduced)}
+        kept_axes, reduced, components = self._axes(first)
+        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in (*kept_axes, *reduced)}
         places = IndexMap(self._fusion, {source: components}, ranges)
-        found = [first, *(e for e in pending[1:] if self._joins(e, kept, reduced, components, places, first))]
+        reductions = [first, *(e for e in pending[1:] if self._joins(e, kept_axes, reduced, components, places, first))]
         rows, full = [], []
-        row_names, all_names = {a.name for a in kept}, {a.name for a in (*kept, *reduced)}
-        inside = set(found)
+        row_names, all_names = {a.name for a in kept_axes}, {a.name for a in (*kept_axes, *reduced)}
+        inside = set(reductions)
         for tensor in self._open:
             index = places.complete(tensor)
-            names = _covered(tensor, index)
+            names = _covered_axes(tensor, index)
             behind = _reductions_behind(self._fusion, tensor)
             if names is None or not behind <= inside:
                 continue
             # A tensor combined with a view of itself is reached only along the diagonal, a repeated one many times.
-            elements, points = prod(tensor.stored_shape), prod(a.extent for a in (*kept, *reduced) if a.name in names)
+            points = prod(a.extent for a in (*kept_axes, *reduced) if a.name in names)
+            elements = prod(tensor.stored_shape)
             if elements > points or (elements < points and _divides(index)):
                 continue
             if names == row_names and (behind or names != all_names):
@@ -171,7 +172,7 @@ class _Finder:
             raise CodegenError(msg)
         self._open = [tv for tv in self._open if tv not in rows and tv not in full]
         return Nest(
-            kept=kept, reduced=reduced, index=_complete(places), reductions=tuple(found), rows=tuple(rows),
+            kept=kept_axes, reduced=reduced, index=_complete(places), reductions=tuple(reductions), rows=tuple(rows),
             full=tuple(full),
         )
 
@@ -179,7 +180,7 @@ class _Finder:
         """Return axes and index of a reduction's operand."""
         out = expr.out
         results = iter(out.stored_shape)
-        kept: list[Axis] = []
+        kept_axes: list[Axis] = []
         reduced: list[Axis] = []
         components: list[Term | None] = []
         for axis, extent in zip(out.domain.logical, expr.tensor_inputs[0].shape, strict=True):
@@ -187,13 +188,13 @@ class _Finder:
             if size == 1:
                 components.append(ZERO)
                 continue
-            group, letter = (reduced, "r") if axis.is_reduction else (kept, "i")
+            group, letter = (reduced, "r") if axis.is_reduction else (kept_axes, "i")
             group.append(Axis(name=f"{letter}{len(group)}", extent=size))
             components.append(index_var(group[-1].name))
-        return tuple(kept), tuple(reduced), tuple(components)
+        return tuple(kept_axes), tuple(reduced), tuple(components)
 
     def _joins(
-        self, expr: Expr, kept: Sequence[Axis], reduced: Sequence[Axis], components: Components, places: IndexMap,
+        self, expr: Expr, kept_axes: Sequence[Axis], reduced: Sequence[Axis], components: Components, places: IndexMap,
         first: Expr,
     ) -> bool:
         """Whether a reduction has the pattern of the nest, so that its operand's index is known."""
@@ -202,8 +203,8 @@ class _Finder:
             source.shape == first.tensor_inputs[0].shape
             and [a.is_reduction for a in expr.out.domain.logical] == [a.is_reduction for a in first.out.domain.logical]
         )
-        known = places.found.get(source, (None,) * source.ndim)
-        if same and all(k is None or k == c for k, c in zip(known, components, strict=True)):
+        source_index = places.found.get(source, (None,) * source.ndim)
+        if same and all(k is None or k == c for k, c in zip(source_index, components, strict=True)):
             places.add(source, components)
         index = places.complete(source)
         if index is None:
@@ -212,7 +213,7 @@ class _Finder:
         along: set[str] = set()
         for axis, component in zip(expr.out.domain.logical, index, strict=True):
             (over if axis.is_reduction else along).update(variables(component))
-        return over == {a.name for a in reduced} and along == {a.name for a in kept}
+        return over == {a.name for a in reduced} and along == {a.name for a in kept_axes}
 
     def _elements(self) -> Nest:
         reference = max(self._open, key=lambda tv: prod(tv.stored_shape))
@@ -235,7 +236,7 @@ class _Finder:
         names, points = {a.name for a in axes}, prod(a.extent for a in axes)
         full = [
             tv for tv in self._open
-            if _covered(tv, places.complete(tv)) == names and not _reductions_behind(self._fusion, tv)
+            if _covered_axes(tv, places.complete(tv)) == names and not _reductions_behind(self._fusion, tv)
             and not _behind(self._fusion, tv, OpKind.SCAN)
             and (prod(tv.stored_shape) == points or not _divides(places.complete(tv)))
         ]
@@ -246,11 +247,11 @@ class _Finder:
 
 
 def _complete(places: IndexMap) -> dict[TensorView, Index]:
-    found = ((tv, places.complete(tv)) for tv in places.found)
-    return {tv: index for tv, index in found if index is not None}
+    indices = ((tv, places.complete(tv)) for tv in places.found)
+    return {tv: index for tv, index in indices if index is not None}
 
 
-def _covered(tensor: TensorView, index: Index | None) -> set[str] | None:
+def _covered_axes(tensor: TensorView, index: Index | None) -> set[str] | None:
     """Return the axes that run over an output's stored elements, or None if its index is unknown."""
     if index is None:
         return None
@@ -267,15 +268,15 @@ def _divides(index: Index | None) -> bool:
 
 
 def _ancestors(fusion: Fusion, tensors: Sequence[TensorView]) -> set[Expr]:
-    found: set[Expr] = set()
+    ancestors: set[Expr] = set()
     stack = [fusion.producers[tv] for tv in tensors if tv in fusion.producers]
     while stack:
         expr = stack.pop()
-        if expr in found:
+        if expr in ancestors:
             continue
-        found.add(expr)
+        ancestors.add(expr)
         stack.extend(fusion.producers[v] for v in expr.inputs if v in fusion.producers)
-    return found
+    return ancestors
 
 
 def _reductions_behind(fusion: Fusion, tensor: TensorView) -> set[Expr]:
@@ -327,10 +328,10 @@ def _read_in_place(fusion: Fusion, nest: Nest) -> dict[TensorView, list[TensorVi
     """
     if nest.reductions or nest.scans:
         return None
-    found: dict[TensorView, list[TensorView]] = {}
+    read_first: dict[TensorView, list[TensorView]] = {}
     seen: set[TensorView] = set()
     for output in nest.outputs:
-        waiting, found[output] = [output], []
+        waiting, read_first[output] = [output], []
         while waiting:
             tensor = waiting.pop()
             if tensor in seen:
@@ -340,10 +341,10 @@ def _read_in_place(fusion: Fusion, nest: Nest) -> dict[TensorView, list[TensorVi
             if expr is not None and (OPS[expr.op.name].scalar is not None or expr.op.name == "set"):
                 waiting += reversed(expr.tensor_inputs)
             elif expr is None and tensor in nest.index and tensor is not output:
-                found[output].append(tensor)
+                read_first[output].append(tensor)
             else:
                 return None
-    return found
+    return read_first
 
 
 def at_one_point(
@@ -371,15 +372,15 @@ def _in_memory_order(
     else:
         for statement in walk(written):
             for load in _loads(statement):
-                found = _steps(load.position, nest.axes)
-                if (len(found), load.buffer.size) > best:
-                    best, steps = (len(found), load.buffer.size), found
+                candidate = _steps(load.position, nest.axes)
+                if (len(candidate), load.buffer.size) > best:
+                    best, steps = (len(candidate), load.buffer.size), candidate
     def order(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(sorted(axes, key=lambda a: -steps.get(a.name, 0)))
 
-    kept, reduced = order(nest.kept), order(nest.reduced)
-    outer = max((*kept[:1], *reduced[:1]), key=lambda a: steps.get(a.name, 0), default=None)
-    return replace(nest, kept=kept, reduced=reduced, reduces_outermost=outer in reduced, written=written)
+    kept_axes, reduced = order(nest.kept), order(nest.reduced)
+    outer = max((*kept_axes[:1], *reduced[:1]), key=lambda a: steps.get(a.name, 0), default=None)
+    return replace(nest, kept=kept_axes, reduced=reduced, reduces_outermost=outer in reduced, written=written)
 
 
 def _loads(statement: Statement) -> Iterator[Load]:
@@ -394,13 +395,13 @@ def _steps(position: Term, axes: Sequence[Axis]) -> dict[str, int]:
     """
     used = variables(position)
     origin = substitute(position, dict.fromkeys(used, ZERO))
-    found = {}
+    steps = {}
     for name in (axis.name for axis in axes if axis.name in used):
         second = substitute(position, {**dict.fromkeys(used, ZERO), name: index(1)})
         form = linear(Apply(ZERO.dtype, "sub", (second, origin)), {})
         if not form.parts and form.constant:
-            found[name] = abs(form.constant)
-    return found
+            steps[name] = abs(form.constant)
+    return steps
 
 
 def fastest_is_reduced(
@@ -435,7 +436,7 @@ def even_run(
         others = [a for a in nest.axes if a not in run]
         ranges = {a.name: (0, max(a.extent - 1, 0)) for a in others}
         ranges["run"] = (0, max(prod(a.extent for a in run) - 1, 0))
-        places = flattened(run, index_var("run"), ranges)
+        places = axis_indices(run, index_var("run"), ranges)
         statements = trial(fusion, nest, buffers, layouts, places, ranges)
         if not any(_uneven(statement, "run") for statement in walk(statements)):
             return count
@@ -453,7 +454,7 @@ def _uneven(statement: Statement, name: str) -> bool:
     return False
 
 
-def flattened(axes: Sequence[Axis], flat: Term, ranges: Mapping[str, tuple[int, int]]) -> dict[str, Term]:
+def axis_indices(axes: Sequence[Axis], flat: Term, ranges: Mapping[str, tuple[int, int]]) -> dict[str, Term]:
     """Return each axis as a term of one index over all of them, row-major."""
     places: dict[str, Term] = {}
     inner = 1

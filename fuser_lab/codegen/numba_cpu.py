@@ -121,7 +121,7 @@ class CpuEmitter(Emitter):
             "called_functions" if self._calls else "polynomials": used_names(body, tuple(VECTORIZED.values())),
             "threads": used_names(body, _THREADS),
         }
-        lines += ["", *(f"from fuser_lab.runtime.{m} import {', '.join(found)}" for m, found in ours.items() if found)]
+        lines += ["", *(f"from fuser_lab.runtime.{m} import {', '.join(fns)}" for m, fns in ours.items() if fns)]
         return [line for i, line in enumerate(lines) if line or (i and lines[i - 1])]
 
     def decorator(self, phase: Phase) -> None:
@@ -170,7 +170,7 @@ class CpuEmitter(Emitter):
     def _call_of(self, loop: Loop) -> None:
         """Print the call of a loop's function, and keep the function unless one has the same code but for names."""
         first = self._next
-        with self._apart() as body, self._indented():
+        with self._apart() as body, self._indent():
             self.serial_loop(loop)
         names, types = _names_of(loop)
         order: dict[str, str] = {}
@@ -180,18 +180,18 @@ class CpuEmitter(Emitter):
         )
         parameters = [name for name in order if name in types]
         signature = f"void({', '.join(types[name] for name in parameters)})"
-        given = ", ".join(parameters)
+        arguments = ", ".join(parameters)
         new = f"{self._kernel.name}_part{len(self._called)}", (self._phase, first)
         name, (phase, start) = self._called.setdefault((signature, code), new)
         if name == new[0]:
             with self._apart() as head:
                 options = f"    {', '.join(_OPTIONS)},"
-                for text in ("", "", "@called(", f'    "{signature}",', options, ")", f"def {name}({given}):"):
+                for text in ("", "", "@called(", f'    "{signature}",', options, ")", f"def {name}({arguments}):"):
                     self._line(text)
             self._functions += (*head, *body)
         else:
             self._repeats.update(((self._phase, n), (phase, start + n - first)) for n in range(first, self._next))
-        self._line(f"{name}({given})", loop.origin)
+        self._line(f"{name}({arguments})", loop.origin)
 
     def selected(self, args: tuple[Term, ...]) -> str:
         """Return a selection; LLVM must not see an infinity that has no effect on a largest or smallest element."""
@@ -262,7 +262,7 @@ class CpuEmitter(Emitter):
             msg = f"the CPU cannot run a scan over {statement.scope.value} threads."
             raise CodegenError(msg)
         buffer, carry, each, origin = statement.buffer, statement.carry, statement.each, statement.origin
-        own = [Var(buffer.dtype, f"{carry.name}_{part}") for part in range(statement.parts)]
+        part_totals = [Var(buffer.dtype, f"{carry.name}_{part}") for part in range(statement.parts)]
         place, before = Var(DataType.Index, f"{carry.name}_at"), Var(buffer.dtype, f"{carry.name}_before")
 
         def element(part: int, at: Term) -> Load:
@@ -271,18 +271,18 @@ class CpuEmitter(Emitter):
         def folded(a: Term, b: Term) -> str:
             return self.term(Apply(a.dtype, statement.fn, (a, b)))
 
-        for part, running in enumerate(own):
+        for part, running in enumerate(part_totals):
             self._line(f"{running.name} = {self.term(element(part, index(0)))}", origin)
         self._counters.add(place.name)
         self._line(f"for {place.name} in range(1, {each}):", origin)
-        with self._indented():
-            for part, running in enumerate(own):
+        with self._indent():
+            for part, running in enumerate(part_totals):
                 self._line(f"{running.name} = {folded(running, element(part, place))}", origin)
                 self._line(f"{self.term(element(part, place))} = {running.name}", origin)
-        for part, running in enumerate(own):
+        for part, running in enumerate(part_totals):
             self._line(f"{before.name} = {self.term(cast(carry, buffer.dtype))}", origin)
             self._line(f"for {place.name} in range({each}):", origin)
-            with self._indented():
+            with self._indent():
                 self._line(f"{self.term(element(part, place))} = {folded(before, element(part, place))}", origin)
             self._line(f"{carry.name} = {folded(carry, cast(running, carry.dtype))}", origin)
         self._counters.discard(place.name)
@@ -353,18 +353,18 @@ def _has_bits(buffer: Buffer) -> bool:
 def _unsigned_values(phase: Phase) -> frozenset[str]:
     """Return the names whose values are all positive, 0.0 or NaN, so that their zeros need not be told apart."""
     made = [statement for statement in walk(phase.body) if isinstance(statement, Let)]
-    found = frozenset(let.name for let in made)
-    while signed := {let.name for let in made if let.name in found and not _is_unsigned(let.value, found)}:
-        found -= signed
-    return found
+    unsigned = frozenset(let.name for let in made)
+    while signed := {let.name for let in made if let.name in unsigned and not _is_unsigned(let.value, unsigned)}:
+        unsigned -= signed
+    return unsigned
 
 
-def _is_unsigned(term: Term, known: frozenset[str]) -> bool:
+def _is_unsigned(term: Term, unsigned: frozenset[str]) -> bool:
     match term:
         case Var(name=name):
-            return name in known
+            return name in unsigned
         case Apply(fn="cast", args=(x,)):
-            return x.dtype.is_float and term.dtype.is_float and _is_unsigned(x, known)
+            return x.dtype.is_float and term.dtype.is_float and _is_unsigned(x, unsigned)
         case Apply(fn="mul", args=(x, y)):
             return x.dtype.is_float and x == y
         case Apply(fn=fn, args=(x, *_)):

@@ -157,17 +157,17 @@ def _name_of_lane(phase: Phase) -> str:
     return next((loop.var for loop in loops if loop.parallel is ParallelType.block_x), "cuda.threadIdx.x")
 
 
-def _awaited(phase: Phase) -> dict[str, tuple[int, int]]:
+def _awaited_bytes(phase: Phase) -> dict[str, tuple[int, int]]:
     """Return the data that each block of a cluster waits for, numbered, with bytes: reduction results and buffers."""
     warps = phase.launch.threads[0] // WARP * phase.launch.cluster
-    found: dict[str, int] = {}
+    sent_bytes: dict[str, int] = {}
     for statement in walk(phase.body):
         match statement:
             case Reduce(name=name, scope=Scope.CLUSTER, value=value):
-                found[name] = warps * max(value.dtype.compute.itemsize, _LEAST_SENT)
+                sent_bytes[name] = warps * max(value.dtype.compute.itemsize, _LEAST_SENT)
             case Await(buffer=buffer):
-                found[buffer.name] = buffer.nbytes
-    return {name: (number, nbytes) for number, (name, nbytes) in enumerate(found.items())}
+                sent_bytes[buffer.name] = buffer.nbytes
+    return {name: (number, nbytes) for number, (name, nbytes) in enumerate(sent_bytes.items())}
 
 
 def _memory(phase: Phase) -> str:
@@ -214,9 +214,9 @@ class CudaEmitter(Emitter):
         if "libdevice." in body:
             names.setdefault(origins.libdevice, set()).add("libdevice")
         lines += [f"from {module} import {', '.join(sorted(names[module]))}" for module in names if names[module]]
-        found = used_names(body, _INTRINSICS)
-        if found:
-            lines += ["", f"from {origins.functions} import {', '.join(sorted(found))}"]
+        functions = used_names(body, _INTRINSICS)
+        if functions:
+            lines += ["", f"from {origins.functions} import {', '.join(sorted(functions))}"]
         return lines
 
     def decorator(self, phase: Phase) -> None:
@@ -252,7 +252,7 @@ class CudaEmitter(Emitter):
                 self._words.add(statement.name)
                 self._line(f"{statement.name} = index32({self.term(statement.value)})", statement.origin)
                 return
-        super()._statement(self._narrowed(statement))
+        super()._statement(self._without_rounding(statement))
 
     def _infix(self, sign: str, args: tuple[Term, ...]) -> tuple[str, int]:
         if sign in {"//", "%"} and args[0].dtype is DataType.Index and not _is_power_of_two(args[1]):
@@ -277,7 +277,7 @@ class CudaEmitter(Emitter):
             case _:
                 return isinstance(term, Const)
 
-    def _narrowed(self, statement: Statement) -> Statement:
+    def _without_rounding(self, statement: Statement) -> Statement:
         """Return a Let without a rounding that its stores perform, or of a word that is copied."""
         match statement:
             case Let(value=Apply(_, _, (operand,))) if self._is_in(self._narrow.unrounded):
@@ -376,7 +376,7 @@ class CudaEmitter(Emitter):
             # Several rows share a warp, and some may be beyond the last, so the mask has only the lanes of this row.
             mask = f"{name}_lanes"
             self._line(f"{mask} = {(1 << lanes) - 1:#x} << (cuda.threadIdx.y * {lanes} % {WARP})", origin)
-        self._shuffled(statement, lanes, mask)
+        self._shuffle(statement, lanes, mask)
         if statement.scope is Scope.WARP:
             return
         warps = self._threads_x // WARP
@@ -390,12 +390,12 @@ class CudaEmitter(Emitter):
         self._line("cuda.syncthreads()", origin)
         if warps & (warps - 1) == 0:
             self._line(f"{name} = {shared}[{self._lane} % {warps}]", origin)
-            self._shuffled(statement, warps, FULL_MASK)
+            self._shuffle(statement, warps, FULL_MASK)
             return
         self._line(f"{name} = {self.constant(dtype, statement.identity)}", origin)
         self._line(f"for warp in range({warps}):", origin)
-        with self._indented():
-            self._combined(statement, f"{name}_other", f"{shared}[warp]")
+        with self._indent():
+            self._combine(statement, f"{name}_other", f"{shared}[warp]")
 
     def _reduce_cluster(self, statement: Reduce, shared: str, warps: int) -> None:
         """Print the code by which each warp sends its result to all blocks of a cluster, and each block combines them.
@@ -406,41 +406,41 @@ class CudaEmitter(Emitter):
         if self._around:
             msg = f"{name} is reduced over a cluster inside a loop, whose iterations would overwrite its memory."
             raise CodegenError(msg)
-        total, kept = warps * self._cluster, DataType.Int32 if dtype is DataType.Bool else dtype
-        self._line(f"{shared} = cuda.shared.array({total}, {TYPE_NAMES[kept]})", origin)
+        total, sent_dtype = warps * self._cluster, DataType.Int32 if dtype is DataType.Bool else dtype
+        self._line(f"{shared} = cuda.shared.array({total}, {TYPE_NAMES[sent_dtype]})", origin)
         self._line(f"if {self._lane} % {WARP} < {self._cluster}:", origin)
-        with self._indented():
+        with self._indent():
             place = f"cluster_rank() * {warps} + {self._lane} // {WARP}"
-            self._sent_to(name, (shared, TYPE_NAMES[kept]), place, name, f"{self._lane} % {WARP}", origin)
+            self._sent_to(name, (shared, TYPE_NAMES[sent_dtype]), place, name, f"{self._lane} % {WARP}", origin)
         self._wait_for(name, origin)
-        ending = "" if kept is dtype else " != 0"
+        ending = "" if sent_dtype is dtype else " != 0"
         if total < WARP and total & (total - 1) == 0:
             self._line(f"{name} = {shared}[{self._lane} % {total}]{ending}", origin)
-            self._shuffled(statement, total, FULL_MASK)
+            self._shuffle(statement, total, FULL_MASK)
             return
         self._line(f"{name} = {self.constant(dtype, statement.identity)}", origin)
         self._line(f"for warp in range({self._lane} % {WARP}, {total}, {WARP}):", origin)
-        with self._indented():
-            self._combined(statement, f"{name}_other", f"{shared}[warp]{ending}")
-        self._shuffled(statement, WARP, FULL_MASK)
+        with self._indent():
+            self._combine(statement, f"{name}_other", f"{shared}[warp]{ending}")
+        self._shuffle(statement, WARP, FULL_MASK)
 
-    def _shuffled(self, statement: Reduce, lanes: int, mask: str) -> None:
+    def _shuffle(self, statement: Reduce, lanes: int, mask: str) -> None:
         """Print the exchange among ``lanes`` adjacent lanes, halving the distance each time; all get the result."""
         if lanes == 1:
             return
         value = Var(statement.value.dtype, statement.name)
-        received = self._exchanged(f"shfl_xor_sync({mask}, {{}}, {lanes // 2} >> step)", value)
+        received = self._exchange(f"shfl_xor_sync({mask}, {{}}, {lanes // 2} >> step)", value)
         self._line(f"for step in range({lanes.bit_length() - 1}):", statement.origin)
-        with self._indented():
-            self._combined(statement, f"{statement.name}_other", received)
+        with self._indent():
+            self._combine(statement, f"{statement.name}_other", received)
 
-    def _exchanged(self, call: str, value: Var) -> str:
+    def _exchange(self, call: str, value: Var) -> str:
         """Return another lane's value received by a shuffle; ``call`` has braces in place of the sent value."""
         dtype, name = value.dtype, value.name
         carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
         is_wide = carried.itemsize // (2 if dtype.is_complex else 1) == WIDE
-        own = is_wide and not _IMPORTS[self.compiler].wide_shuffles
-        shuffle = f"wide_{call}" if own else f"cuda.{call}"
+        needs_wide = is_wide and not _IMPORTS[self.compiler].wide_shuffles
+        shuffle = f"wide_{call}" if needs_wide else f"cuda.{call}"
         if dtype.is_complex:
             parts = (shuffle.format(f"{name}.{part}") for part in ("real", "imag"))
             return f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
@@ -459,8 +459,8 @@ class CudaEmitter(Emitter):
             msg = f"a scan has {totals} totals of warps and parts; one warp can combine at most {WARP}."
             raise CodegenError(msg)
         part, place = Var(DataType.Index, f"{name}_part"), Var(DataType.Index, f"{name}_at")
-        own, start = f"{name}_own", Var(dtype, f"{name}_start")
-        mine, lane = Var(dtype, f"{own}[{part.name}]"), f"{name}_lane"
+        array, start = f"{name}_own", Var(dtype, f"{name}_start")
+        mine, lane = Var(dtype, f"{array}[{part.name}]"), f"{name}_lane"
 
         def element(at: Term) -> Load:
             return Load(dtype, statement.buffer, part * each + at)
@@ -472,8 +472,8 @@ class CudaEmitter(Emitter):
             """Print running values of adjacent lanes, doubling the number of combined lanes each time."""
             other = Var(dtype, f"{name}_other")
             self._line(f"for {name}_step in range({(count - 1).bit_length()}):", origin)
-            with self._indented():
-                received = self._exchanged(f"shfl_up_sync({mask}, {{}}, 1 << {name}_step)", value)
+            with self._indent():
+                received = self._exchange(f"shfl_up_sync({mask}, {{}}, 1 << {name}_step)", value)
                 self._line(f"{other.name} = {received}", origin)
                 self._line(f"if {lane} >= 1 << {name}_step:", origin)
                 self._line(f"    {value.name} = {folded(other, value)}", origin)
@@ -484,9 +484,9 @@ class CudaEmitter(Emitter):
             # As in a reduction, the mask has only the lanes of this row.
             mask = f"{name}_lanes"
             self._line(f"{mask} = {(1 << lanes) - 1:#x} << (cuda.threadIdx.y * {lanes} % {WARP})", origin)
-        self._line(f"{own} = cuda.local.array({statement.parts}, {TYPE_NAMES[dtype]})", origin)
+        self._line(f"{array} = cuda.local.array({statement.parts}, {TYPE_NAMES[dtype]})", origin)
         self._line(f"for {part.name} in range({statement.parts}):", origin)
-        with self._indented():
+        with self._indent():
             if each > 1:
                 self._line(f"for {place.name} in range(1, {each}):", origin)
                 text = folded(element(place - 1), element(place))
@@ -509,15 +509,15 @@ class CudaEmitter(Emitter):
             self._line(f"{everything.name} = {shared}[{lane}] if {lane} < {totals} else {identity}", origin)
             among(everything, totals, mask)
         self._line(f"for {part.name} in range({statement.parts}):", origin)
-        with self._indented():
+        with self._indent():
             self._line(f"{start.name} = {self.term(cast(statement.carry, dtype))}", origin)
             if warps > 1:
-                earlier = self._exchanged(f"shfl_sync({mask}, {{}}, {part.name} * {warps} + {warp} - 1)", everything)
+                earlier = self._exchange(f"shfl_sync({mask}, {{}}, {part.name} * {warps} + {warp} - 1)", everything)
                 self._line(f"{name}_other = {earlier}", origin)
                 self._line(f"if {part.name} * {warps} + {warp} > 0:", origin)
                 self._line(f"    {start.name} = {folded(start, Var(dtype, f'{name}_other'))}", origin)
             if lanes > 1:
-                self._line(f"{name}_other = {self._exchanged(f'shfl_up_sync({mask}, {{}}, 1)', mine)}", origin)
+                self._line(f"{name}_other = {self._exchange(f'shfl_up_sync({mask}, {{}}, 1)', mine)}", origin)
                 self._line(f"if {lane} > 0:", origin)
                 self._line(f"    {start.name} = {folded(start, Var(dtype, f'{name}_other'))}", origin)
             self._line(f"for {place.name} in range({each}):", origin)
@@ -525,13 +525,13 @@ class CudaEmitter(Emitter):
             if warps == 1:
                 first = "0" if lanes == WARP else f"cuda.threadIdx.y * {lanes} % {WARP}"
                 end = f"shfl_sync({mask}, {{}}, {first} + {lanes - 1})"
-                last = self._exchanged(end, mine) if lanes > 1 else mine.name
+                last = self._exchange(end, mine) if lanes > 1 else mine.name
                 self._line(f"{name} = {folded(statement.carry, Var(dtype, last))}", origin)
         if warps > 1:
-            last = self._exchanged(f"shfl_sync({mask}, {{}}, {totals - 1})", everything)
+            last = self._exchange(f"shfl_sync({mask}, {{}}, {totals - 1})", everything)
             self._line(f"{name} = {folded(statement.carry, Var(dtype, last))}", origin)
 
-    def _combined(self, statement: Reduce, other: str, value: str) -> None:
+    def _combine(self, statement: Reduce, other: str, value: str) -> None:
         dtype, name = statement.value.dtype, statement.name
         self._line(f"{other} = {value}", statement.origin)
         term = Apply(dtype, statement.fn, (Var(dtype, name), Var(dtype, other)))
@@ -542,7 +542,7 @@ class CudaEmitter(Emitter):
         self._threads_x, self._cluster = phase.launch.threads[0], phase.launch.cluster
         self._lane = _name_of_lane(phase)
         self._around = 0  # number of loops around the statement that is printed
-        self._awaited = _awaited(phase)
+        self._awaited = _awaited_bytes(phase)
         self._small = _small_integers(phase)
         self._narrow: NarrowValues = narrow_values(phase.body, frozenset(_PAIRED))
         self._ranges: dict[str, Range] = {}
@@ -559,7 +559,7 @@ class CudaEmitter(Emitter):
                 # One instruction that preserves NaN; it may choose a zero of the other sign.
                 return self._call(_BOUNDS[fn], (x, limit)), ATOM
             case Apply(_, "eq" | "ne" as fn, (a, b)) if a.dtype.is_complex:
-                return self._compared(fn, self._argument(a, 8), self._argument(b, 8)), ATOM
+                return self._compare(fn, self._argument(a, 8), self._argument(b, 8)), ATOM
             case _:
                 return super().apply(term)
 
@@ -568,7 +568,7 @@ class CudaEmitter(Emitter):
         return super().is_slow(term) and not (term.fn in _FAST and term.args[0].dtype.compute is DataType.Float)
 
     @staticmethod
-    def _compared(fn: str, a: str, b: str) -> str:
+    def _compare(fn: str, a: str, b: str) -> str:
         """Return a comparison of complex numbers by their parts, which numba-cuda-mlir lacks."""
         sign, both = ("==", "&") if fn == "eq" else ("!=", "|")
         return f"(({a}.real {sign} {b}.real) {both} ({a}.imag {sign} {b}.imag))"
@@ -581,7 +581,7 @@ class CudaEmitter(Emitter):
 
     def _cast(self, value: Term, dtype: DataType) -> str:
         if dtype is DataType.Bool and value.dtype.is_complex:
-            return self._compared("ne", self._argument(value, 8), self.constant(value.dtype, 0))
+            return self._compare("ne", self._argument(value, 8), self.constant(value.dtype, 0))
         if TYPE_NAMES[dtype] == "float32" and self._has_few_bits(value):
             text = f"small_to_float({self.term(value)})"
             return f"round_{REDUCED[dtype]}({text})" if dtype.is_reduced_float else text

@@ -36,10 +36,10 @@ class OneKernel:
         It is one kernel if every target has a kernel for it, and the kernel for the device moves hardly more bytes than
         one read of each input and one write of each output; otherwise its phases might as well be separate kernels.
         """
-        return _refusal(candidate, _lowered_as(candidate, scheduler), device)
+        return _refusal(candidate, _lowering_scheduler(candidate, scheduler), device)
 
 
-def _lowered_as(candidate: Candidate, scheduler: SchedulerType) -> SchedulerType:
+def _lowering_scheduler(candidate: Candidate, scheduler: SchedulerType) -> SchedulerType:
     """Return the scheduler whose lowering of a candidate is the same: most share one."""
     if scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
         return scheduler if may_join_rows_and_columns(candidate.narrowed) else SchedulerType.REDUCTION
@@ -53,7 +53,7 @@ def _refusal(candidate: Candidate, scheduler: SchedulerType, device: Device) -> 
     for target in sorted(names(), key=lambda name: not target_of(name).has_blocks):
         request = KernelRequest(fusion=candidate.narrowed, scheduler=scheduler, target=target, device=device)
         try:
-            moved = _moved(request, most) if target_of(target).has_blocks else _moved(request)
+            moved = _bytes_moved(request, most) if target_of(target).has_blocks else _bytes_moved(request)
         except CodegenError as error:
             return reason(ReasonCode.NOT_LOWERED, why=str(error).rstrip("."))
         if target_of(target).has_blocks and moved > most:
@@ -62,7 +62,7 @@ def _refusal(candidate: Candidate, scheduler: SchedulerType, device: Device) -> 
 
 
 @lru_cache(maxsize=256)  # equal layers of a model have equal requests
-def _moved(request: KernelRequest, most: int | None = None) -> int:
+def _bytes_moved(request: KernelRequest, most: int | None = None) -> int:
     """Return the bytes that the kernel of a segment moves, or any number above the limit if it moves more."""
     kernel = lower(request) if most is None else lower_within(request, most)
     return kernel.moved if isinstance(kernel, MovesMore) else bytes_moved(kernel)
@@ -112,11 +112,11 @@ def without_rules(*rules: str) -> tuple[Scheduler, ...]:
     InputError
         If no rule is given, or every kernel needs one of them.
     """
-    known = {code.value: code for code in LIFTABLE}
-    wrong = next((rule for rule in rules if rule not in known), None)
+    codes = {code.value: code for code in LIFTABLE}
+    wrong = next((rule for rule in rules if rule not in codes), None)
     if wrong is not None or not rules:
         said = "no rule is given" if wrong is None else f"the rule {shown(wrong)} cannot be lifted"
-        msg = f"without_rules: {said}; choose from {', '.join(sorted(known))}."
+        msg = f"without_rules: {said}; choose from {', '.join(sorted(codes))}."
         raise InputError(msg)
     return with_lifted(*(code for code in LIFTABLE if code.value in rules))
 

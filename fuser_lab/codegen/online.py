@@ -37,16 +37,16 @@ def whole_sum(largest: Term, total: Term) -> Term:
 
 def online_pair(fusion: Fusion, nest: Nest, levels: Mapping[Val, int]) -> tuple[Expr, Expr] | None:
     """Return a maximum and the sum of exp(x - maximum), if they are all that the first two passes compute."""
-    found = _first_two(nest, levels)
-    if found is None:
+    pair = _first_two(nest, levels)
+    if pair is None:
         return None
-    largest, total = found
+    largest, total = pair
     power = fusion.producers.get(total.inputs[0])
     if largest.op.name not in _LARGEST or total.op.name != "sum" or power is None or power.op.name != "exp":
         return None
     if _origin(fusion, power.inputs[0], largest.inputs[0]) is not largest.out:
         return None
-    return found if _are_floats(largest.out, total.out, *power.tensor_inputs) else None
+    return pair if _are_floats(largest.out, total.out, *power.tensor_inputs) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,17 @@ class Moments:
 
 def moments(fusion: Fusion, nest: Nest, levels: Mapping[Val, int], count: int) -> Moments | None:
     """Return a sum and the squared deviations from the mean of ``count`` elements, if they are the first two passes."""
-    squares = {e: found for e in nest.reductions if (found := squared_deviations(fusion, e)) is not None}
-    rests = [e for e in nest.reductions if any(e.inputs[0] is found.deviation for found in squares.values())]
+    squares = {e: squared for e in nest.reductions if (squared := squared_deviations(fusion, e)) is not None}
+    rests = [e for e in nest.reductions if any(e.inputs[0] is squared.deviation for squared in squares.values())]
     pair = _first_two(nest, levels, rests)
     if pair is None or pair[1] not in squares or len(rests) > 1:
         return None
-    found = squares[pair[1]]
-    if found.total is not pair[0] or found.count != count or fusion.producers[found.mean].op.name not in QUOTIENTS:
+    squared = squares[pair[1]]
+    if squared.total is not pair[0] or squared.count != count:
         return None
-    return Moments(found.total, pair[1], found.mean, found.deviation, *rests)
+    if fusion.producers[squared.mean].op.name not in QUOTIENTS:
+        return None
+    return Moments(squared.total, pair[1], squared.mean, squared.deviation, *rests)
 
 
 def _first_two(nest: Nest, levels: Mapping[Val, int], besides: Sequence[Expr] = ()) -> tuple[Expr, Expr] | None:
@@ -88,7 +90,7 @@ def _first_two(nest: Nest, levels: Mapping[Val, int], besides: Sequence[Expr] = 
     """
     counted = [e for e in nest.reductions if e not in besides]
     by_level = [[e for e in counted if levels.get(e.inputs[0], 0) == level] for level in (0, 1)]
-    if any(len(found) != 1 for found in by_level) or any(levels.get(tv, 0) < len(by_level) for tv in nest.full):
+    if any(len(exprs) != 1 for exprs in by_level) or any(levels.get(tv, 0) < len(by_level) for tv in nest.full):
         return None
     (first,), (second,) = by_level
     return first, second

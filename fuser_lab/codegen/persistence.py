@@ -32,7 +32,7 @@ def choose_saved(facts: NestFacts) -> tuple[Saved, ...]:
     A value is a candidate if a pass that computes something new from it follows an earlier pass that needed it as well.
     Only values that are expensive to recompute are kept.
     """
-    needs = [_needed(facts, number) for number in range(facts.passes)]
+    needs = [_needs(facts, number) for number in range(facts.passes)]
     saved: dict[TensorView, Saved] = {}
     expensive: dict[TensorView, bool] = {}
     reduced = {axis.name for axis in facts.nest.reduced}
@@ -63,15 +63,15 @@ def rows_kept(facts: NestFacts, *, values: bool, early: bool = False) -> tuple[S
     them.
     """
     expensive = choose_saved(facts) if values else ()
-    found: dict[TensorView, list[int]] = {}
+    pass_numbers: dict[TensorView, list[int]] = {}
     for number in range(facts.passes):
         for tensor in inputs_needed(facts, number, expensive):
-            found.setdefault(tensor, []).append(number)
+            pass_numbers.setdefault(tensor, []).append(number)
     rows = {axis.name for axis in facts.nest.kept}
     inputs = []
-    for tensor, numbers in found.items():
-        own = not rows or rows & set().union(*(variables(i) for i in facts.nest.index[tensor]))
-        if early or (own and len(numbers) > 1):
+    for tensor, numbers in pass_numbers.items():
+        varies = not rows or rows & set().union(*(variables(i) for i in facts.nest.index[tensor]))
+        if early or (varies and len(numbers) > 1):
             inputs.append(Saved(tensor=tensor, written=0 if early else numbers[0]))
     return (*inputs, *expensive)
 
@@ -80,12 +80,12 @@ def inputs_needed(facts: NestFacts, number: int, saved: Sequence[Saved]) -> tupl
     """Return the inputs of which a pass reads an element at each point, given the values that earlier passes kept."""
     earlier = tuple(s for s in saved if s.written < number)
     written = [s.tensor for s in saved if s.written == number and s.tensor in facts.fusion.producers]
-    needed = _needed(facts, number, earlier, written)
+    needed = _needs(facts, number, earlier, written)
     reduced = {axis.name for axis in facts.nest.reduced}
-    kept = {s.tensor for s in earlier}
+    saved_tensors = {s.tensor for s in earlier}
     return tuple(
         tv for tv in sorted(needed, key=lambda tv: tv.name)
-        if tv not in facts.fusion.producers and tv not in kept
+        if tv not in facts.fusion.producers and tv not in saved_tensors
         and reduced & set().union(*(variables(i) for i in facts.nest.index[tv]))
     )
 
@@ -95,21 +95,21 @@ def shared_along(facts: NestFacts, axes: Sequence[Axis]) -> tuple[TensorView, ..
 
     Computed values come first.
     """
-    needed = _needed(facts, 0)
+    needed = _needs(facts, 0)
     same = {axis.name for axis in axes}
     other = {axis.name for axis in facts.nest.axes} - same
 
     def along(tensor: TensorView) -> set[str]:
         return set().union(*(variables(i) for i in facts.nest.index.get(tensor, ())))
 
-    found = [
+    tensors = [
         tv for tv in sorted(needed, key=lambda tv: tv.name)
         if along(tv) & other and not along(tv) & same and any(
             out in needed and along(out) & same
             for user in facts.fusion.users.get(tv, ()) for out in user.tensor_outputs
         )
     ]
-    return tuple(sorted(found, key=lambda tv: tv not in facts.fusion.producers))
+    return tuple(sorted(tensors, key=lambda tv: tv not in facts.fusion.producers))
 
 
 def constant_along(facts: NestFacts, number: int) -> tuple[TensorView, ...]:
@@ -117,7 +117,7 @@ def constant_along(facts: NestFacts, number: int) -> tuple[TensorView, ...]:
 
     A mean that is a sum divided by a number is one, and so is a reciprocal standard deviation.
     """
-    needed = _needed(facts, number)
+    needed = _needs(facts, number)
     reduced = {axis.name for axis in facts.nest.reduced}
 
     def varies(tensor: TensorView) -> bool:
@@ -172,7 +172,7 @@ def _roots(facts: NestFacts, number: int) -> list[TensorView]:
 class _Asked(Values):
     """Records which elements are needed, without naming or emitting values."""
 
-    def _computed(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
+    def _compute(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
         for operand in expr.tensor_inputs:
             self.value(operand, operand_index(operand, at))
         result = self.scope.values[tensor.name, at] = Var(tensor.dtype, tensor.name)
@@ -181,40 +181,40 @@ class _Asked(Values):
 
 def _terms(facts: NestFacts, roots: Sequence[TensorView]) -> Iterator[Term]:
     """Yield the terms from which elements of some tensors are computed at a point of the nest."""
-    for statement in _asked_for(facts, Values(facts.fusion, facts.buffers, facts.layouts), roots):
+    for statement in _requested_values(facts, Values(facts.fusion, facts.buffers, facts.layouts), roots):
         for root in terms_of(statement):
             yield from root.walk()
 
 
-def _asked_for(
-    facts: NestFacts, values: Values, roots: Sequence[TensorView], known: Sequence[Saved] = (),
+def _requested_values(
+    facts: NestFacts, values: Values, roots: Sequence[TensorView], earlier: Sequence[Saved] = (),
 ) -> Iterator[Statement]:
     """Request roots at a point of the nest, given reduction results and kept values; return the emitted values."""
     nest = facts.nest
     with values.block(facts.ranges(), pinned=True) as scope:
         for expr in (*nest.reductions, *nest.scans):
             values.know(expr.out, nest.index[expr.out], Var(expr.out.dtype, f"{expr.out.name}_result"))
-        for saved in known:
+        for saved in earlier:
             values.know(saved.tensor, nest.index[saved.tensor], Var(saved.tensor.dtype, f"{saved.tensor.name}_kept"))
         for tensor in roots:
             values.value(tensor, nest.index[tensor])
     return walk(tuple(scope.body))
 
 
-def _needed(
-    facts: NestFacts, number: int, known: Sequence[Saved] = (), written: Sequence[TensorView] = (),
+def _needs(
+    facts: NestFacts, number: int, earlier: Sequence[Saved] = (), written: Sequence[TensorView] = (),
 ) -> frozenset[TensorView]:
-    key = number, tuple(known), tuple(written)
+    key = number, tuple(earlier), tuple(written)
     if key not in facts.needs:
-        facts.needs[key] = _found_needed(facts, number, known, written)
+        facts.needs[key] = _trace_needs(facts, number, earlier, written)
     return facts.needs[key]
 
 
-def _found_needed(
-    facts: NestFacts, number: int, known: Sequence[Saved], written: Sequence[TensorView],
+def _trace_needs(
+    facts: NestFacts, number: int, earlier: Sequence[Saved], written: Sequence[TensorView],
 ) -> frozenset[TensorView]:
     values = _Asked(facts.fusion, facts.buffers, facts.layouts)
-    _asked_for(facts, values, [*_roots(facts, number), *written], known)
+    _requested_values(facts, values, [*_roots(facts, number), *written], earlier)
     tensors, index = facts.fusion.tensors, facts.nest.index
     return frozenset(
         tensors[name] for name, at in values.asked
@@ -222,11 +222,11 @@ def _found_needed(
     )
 
 
-def _is_expensive(facts: NestFacts, tensor: TensorView, known: dict[TensorView, bool]) -> bool:
-    """Whether a value is expensive to recompute; ``known`` caches the results."""
+def _is_expensive(facts: NestFacts, tensor: TensorView, cache: dict[TensorView, bool]) -> bool:
+    """Whether a value is expensive to recompute; ``cache`` keeps the results."""
     # A value computed element by element from an expensive value is expensive as well.
-    known[tensor] = any(map(known.get, _computed_of(facts.fusion, tensor))) or _costly(facts, tensor)
-    return known[tensor]
+    cache[tensor] = any(map(cache.get, _computed_of(facts.fusion, tensor))) or _costly(facts, tensor)
+    return cache[tensor]
 
 
 def _computed_of(fusion: Fusion, tensor: TensorView) -> Iterator[TensorView]:

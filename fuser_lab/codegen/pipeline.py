@@ -11,7 +11,7 @@ from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.emitter import Source
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.kernel_plan import KernelPlan, plan_of
-from fuser_lab.codegen.lower import MovesMore, kernel_of, passed, write, written_within
+from fuser_lab.codegen.lower import MovesMore, kernel_of, run_passes, write, written_within
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
@@ -33,8 +33,8 @@ Made = Fusion | tuple[Nest, ...] | tuple[Space, ...] | tuple[NestChoice, ...] | 
 def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator[tuple[str, Made]]:
     """Yield the name of each step from a request to source, and what it makes.
 
-    A step is computed when it is asked for; `text_of` prints what it makes. ``plan`` is the `planned` kernel of the
-    request, if a caller has it: the writers then receive the schedules that the caller shows.
+    A step is computed when it is asked for; `text_of` prints what it makes. ``plan`` is what `plan_kernel` returns
+    for the request, if a caller has it: the writers then receive the schedules that the caller shows.
 
     - ``decompose``, ``accurate``, ``sums_of_rows``: the ops of the segment as kernels compute them
     - ``nests``: the loop nests that compute its outputs, one after another
@@ -50,7 +50,7 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
     fusion = decompose(request.fusion)
     yield "decompose", fusion
     if request.loops:
-        kernel = _lowered_loop_by_loop(fusion, request)
+        kernel = _lower_loop_by_loop(fusion, request)
     else:
         fusion = accurate(fusion)
         yield "accurate", fusion
@@ -62,23 +62,23 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
         yield "schedule", plan.choices
         nests = tuple(map(write, plan.nests))
         yield "write", kernel_of(plan, nests)
-        kernel = kernel_of(plan, tuple(map(passed, nests)))
+        kernel = kernel_of(plan, tuple(map(run_passes, nests)))
         yield "passes", kernel
         kernel = with_sizes(kernel) if request.shared is None else request.shared.kernel(kernel)
     yield "sizes", kernel
-    yield "print", printed(kernel)
+    yield "print", print_kernel(kernel)
 
 
 def text_of(made: Made) -> str:
     """Return what a step makes as text: ops, one line per nest, or source."""
     if isinstance(made, Kernel):
-        return printed(made).text
+        return print_kernel(made).text
     if isinstance(made, tuple):
         return "\n".join(map(str, made))
     return made.text if isinstance(made, Source) else str(made)
 
 
-def planned(request: KernelRequest) -> KernelPlan:
+def plan_kernel(request: KernelRequest) -> KernelPlan:
     """Return the nests of a segment's kernel with their schedules, which is not written."""
     return plan_of(with_sums_of_rows(accurate(decompose(request.fusion))), request, _chooser(request))
 
@@ -86,10 +86,11 @@ def planned(request: KernelRequest) -> KernelPlan:
 def _chooser(request: KernelRequest) -> Chooser:
     """Return what chooses the loops of a kernel's nests: proposed, kept or set by hand."""
     changes = [change for change in request.changes if change.target == request.target]
-    return Chooser(target=request.target, changes=changes, propose=request.propose, kept=_kept(request) or KeptChoice())
+    kept_results = _kept_choice(request) or KeptChoice()
+    return Chooser(target=request.target, changes=changes, propose=request.propose, kept=kept_results)
 
 
-def _lowered_loop_by_loop(fusion: Fusion, request: KernelRequest) -> Kernel:
+def _lower_loop_by_loop(fusion: Fusion, request: KernelRequest) -> Kernel:
     scheduled = replay(fusion, request.loops, RULES)
     inputs = {tensor.name for tensor in scheduled.fusion.tensor_inputs}
     # Transforms may replace outputs: ``cache_fork`` does.
@@ -102,7 +103,7 @@ def _lowered_loop_by_loop(fusion: Fusion, request: KernelRequest) -> Kernel:
     )
 
 
-def printed(kernel: Kernel) -> Source:
+def print_kernel(kernel: Kernel) -> Source:
     """Return a kernel as source for its target."""
     source: Source = target_of(kernel.target).emitter()(kernel).source()
     return source
@@ -131,25 +132,25 @@ def kernel_digest(request: KernelRequest) -> str:
     """
     canonical = numbered(request.fusion)
     plain = replace(
-        request, fusion=canonical.fusion, name="kernel", strides=_renamed(request.strides, canonical.names),
-        alignment=_renamed(request.alignment, canonical.names), changes=(), loops=(), kept=None, shared=None,
+        request, fusion=canonical.fusion, name="kernel", strides=_rename(request.strides, canonical.names),
+        alignment=_rename(request.alignment, canonical.names), changes=(), loops=(), kept=None, shared=None,
     )
     kernel = lower(plain)
-    content = (without_comments(printed(kernel).text), [phase.launch.threads for phase in kernel.phases])
+    content = (without_comments(print_kernel(kernel).text), [phase.launch.threads for phase in kernel.phases])
     return sha256(repr(content).encode()).hexdigest()
 
 
-def _kept(request: KernelRequest) -> KeptChoice | None:
+def _kept_choice(request: KernelRequest) -> KeptChoice | None:
     """Return what is kept for the kernel, or why it is not used; None if nothing is."""
-    kept = request.kept
-    if kept is None or request.scheduler is None:
+    kept_results = request.kept
+    if kept_results is None or request.scheduler is None:
         return None
-    machine = kept.on(request.target, request.device)
-    results = [result for result in kept.of(request.fusion.program, request.scheduler) if result.machine == machine]
+    machine = kept_results.on(request.target, request.device)
+    results = [r for r in kept_results.of(request.fusion.program, request.scheduler) if r.machine == machine]
     return kept_choice(results, kernel_digest(request), request.shapes) if results else None
 
 
-def _renamed(values: Mapping[str, _Of], names: Mapping[str, str]) -> dict[str, _Of]:
+def _rename(values: Mapping[str, _Of], names: Mapping[str, str]) -> dict[str, _Of]:
     return {names[name]: value for name, value in values.items() if name in names}
 
 

@@ -34,9 +34,9 @@ class Access:
         return width
 
 
-def access_of(buffer: Buffer, position: Term, name: str, known: Mapping[str, Term] | None = None) -> Access:
-    """Return the progression of an access with variable ``name``; ``known`` has values of other index variables."""
-    form = linear(resolved(position, known or {}), {})
+def access_of(buffer: Buffer, position: Term, name: str, values: Mapping[str, Term] | None = None) -> Access:
+    """Return the progression of an access with variable ``name``; ``values`` are those of other index variables."""
+    form = linear(resolve(position, values or {}), {})
     step: int | None = 0
     parts = []
     for atom, coefficient in form.parts:
@@ -49,9 +49,9 @@ def access_of(buffer: Buffer, position: Term, name: str, known: Mapping[str, Ter
     return Access(buffer=buffer, step=step, divisor=divisor(Linear(form.constant, tuple(parts))))
 
 
-def resolved(position: Term, known: Mapping[str, Term]) -> Term:
+def resolve(position: Term, values: Mapping[str, Term]) -> Term:
     """Return a position with the values of other index variables, simplified."""
-    return simplify(substitute(position, known), {})
+    return simplify(substitute(position, values), {})
 
 
 def divisor(form: Linear) -> int:

@@ -72,7 +72,7 @@ class KernelRequest:
         strides = (self.strides.get(tensor.name) for tensor in tensors)
         return (
             self.fusion.digest, self.scheduler, self.target,
-            tuple(given if given is None or isinstance(given, Layout) else tuple(given) for given in strides),
+            tuple(layout if layout is None or isinstance(layout, Layout) else tuple(layout) for layout in strides),
             tuple(self.alignment.get(tensor.name) for tensor in tensors),
             self.device, tuple(self.changes), tuple(self.loops), self.propose, self.kept, self.shared,
         )

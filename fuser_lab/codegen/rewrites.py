@@ -34,8 +34,8 @@ def _names(body: Block) -> set[str]:
     return {term.name for term in terms if isinstance(term, Var)}
 
 
-def _block(body: Block, known: Mapping[str, Term]) -> Block:
-    inner = dict(known)
+def _block(body: Block, definitions: Mapping[str, Term]) -> Block:
+    inner = dict(definitions)
     result: list[Statement] = []
     for statement in body:
         match statement:
@@ -51,48 +51,49 @@ def _block(body: Block, known: Mapping[str, Term]) -> Block:
     return tuple(result)
 
 
-def _cheaper(value: Term, known: Mapping[str, Term]) -> Term:
+def _cheaper(value: Term, definitions: Mapping[str, Term]) -> Term:
     match value:
         case (
             Apply(DataType.Float, "add", (Const(_, number), Var(_, name)))
             | Apply(DataType.Float, "add", (Var(_, name), Const(_, number)))
         ) if number == 1:
-            inner = known.get(name)
+            inner = definitions.get(name)
             if isinstance(inner, Apply) and inner.fn == "tanh" and inner.dtype is DataType.Float:
                 return Apply(DataType.Float, "one_plus_tanh", inner.args)
         case Apply(
             DataType.Float, "div",
-            (Const(_, one), Apply(_, "add", (Const(_, other), Apply(_, "exp", (Apply(_, "neg", (x,)),))))),
-        ) if one == other == 1:
-            return Apply(DataType.Float, "sigmoid", (_cheaper(x, known),))
+            (Const(_, unit), Apply(_, "add", (Const(_, other), Apply(_, "exp", (Apply(_, "neg", (x,)),))))),
+        ) if unit == other == 1:
+            return Apply(DataType.Float, "sigmoid", (_cheaper(x, definitions),))
         case Apply(
-            DataType.Float, "div", (x, Apply(_, "add", (Const(_, one), Apply(_, "exp", (Apply(_, "neg", (other,)),))))),
-        ) if one == 1 and x == other:
-            argument = _cheaper(x, known)
+            DataType.Float, "div",
+            (x, Apply(_, "add", (Const(_, unit), Apply(_, "exp", (Apply(_, "neg", (other,)),))))),
+        ) if unit == 1 and x == other:
+            argument = _cheaper(x, definitions)
             return Apply(DataType.Float, "mul", (argument, Apply(DataType.Float, "sigmoid", (argument,))))
         case Apply(dtype, "cos", (Apply(_, "mul", (turns, Const(_, number))),)) if number == 2 * math.pi:
-            return Apply(dtype, "cos_turns", (_cheaper(turns, known),))
+            return Apply(dtype, "cos_turns", (_cheaper(turns, definitions),))
         case Apply(DataType.Float8_e4m3fn as dtype, "cast", (x,)):
-            return Apply(dtype, "cast", (_unbounded(_cheaper(x, known), known),))
+            return Apply(dtype, "cast", (_without_bounds(_cheaper(x, definitions), definitions),))
         case Apply(dtype, fn, args):
-            return Apply(dtype, fn, tuple(_cheaper(arg, known) for arg in args))
+            return Apply(dtype, fn, tuple(_cheaper(arg, definitions) for arg in args))
         case _:
             pass
     return value
 
 
-def _unbounded(value: Term, known: Mapping[str, Term]) -> Term:
+def _without_bounds(value: Term, definitions: Mapping[str, Term]) -> Term:
     """Return a value to be converted to e4m3 without bounds that the conversion applies anyway; both preserve NaN."""
-    form = known.get(value.name) if isinstance(value, Var) else value
+    form = definitions.get(value.name) if isinstance(value, Var) else value
     match form:
         case Apply(DataType.Float, "select", (Apply(_, "lt", (x, Const(_, bound))), Const(_, end), other)) if (
             x == other and bound == end and bound.real <= -_LARGEST_E4M3
         ):
-            return _unbounded(x, known)
+            return _without_bounds(x, definitions)
         case Apply(DataType.Float, "select", (Apply(_, "gt", (x, Const(_, bound))), Const(_, end), other)) if (
             x == other and bound == end and bound.real >= _LARGEST_E4M3
         ):
-            return _unbounded(x, known)
+            return _without_bounds(x, definitions)
         case _:
             return value
 

@@ -81,7 +81,7 @@ class Samples:
         """Record an access to ``count`` elements, ``width`` at a time, and return the position."""
         raise NotImplementedError
 
-    def _computed(self, term: Apply, inside: float) -> None:
+    def _count_operation(self, term: Apply, inside: float) -> None:
         """Record an operation."""
 
     def _chose(self, term: Apply, condition: Value, chosen: Value) -> None:
@@ -90,7 +90,7 @@ class Samples:
     def _other(self, statement: Statement) -> None:
         """Record a statement that neither computes values nor accesses elements in memory one by one."""
 
-    def _converted(self, buffer: Buffer, inside: float) -> None:
+    def _count_conversion(self, buffer: Buffer, inside: float) -> None:
         """Record the conversion of an element between its dtype in memory and that of arithmetic."""
 
     def _all(self, value: int) -> Whole:
@@ -119,7 +119,7 @@ class Samples:
             ):
                 self._term(value)
                 self._access(buffer, position, 1, 1, stored=True)
-                self._converted(buffer, self._inside)
+                self._count_conversion(buffer, self._inside)
             case Reduce(name=name, value=value):
                 self._term(value)
                 self._env[name] = Value(None, self._inside)
@@ -147,30 +147,30 @@ class Samples:
                 return Value(self._all(int(term.value.real)) if whole else None, 0)
             case Var():
                 return self._env.get(term.name, Value(None, self._inside))
-        known = self._seen.get(term)
-        if known is None:
-            known = self._seen[term] = self._loaded(term) if isinstance(term, Load) else self._applied(term)
-        return known
+        value = self._seen.get(term)
+        if value is None:
+            value = self._seen[term] = self._load_value(term) if isinstance(term, Load) else self._operation_value(term)
+        return value
 
-    def _loaded(self, load: Load) -> Value:
+    def _load_value(self, load: Load) -> Value:
         place = self._access(load.buffer, load.position, 1, 1, stored=False)
-        self._converted(load.buffer, place.inside)
+        self._count_conversion(load.buffer, place.inside)
         if place.numbers is None or not load.dtype.is_integral:
             return Value(None, place.inside)
         return Value(from_memory(place.numbers), place.inside, load.buffer.role in GLOBAL)
 
-    def _applied(self, term: Term) -> Value:
+    def _operation_value(self, term: Term) -> Value:
         assert isinstance(term, Apply)
         if term.fn == "select":
-            return self._selected(term)
+            return self._selection(term)
         parts = [self._term(arg) for arg in term.args]
         inside = max((part.inside for part in parts), default=0)
-        self._computed(term, inside)
+        self._count_operation(term, inside)
         numbers = [part.numbers for part in parts]
         made = None if any(value is None for value in numbers) else whole_value(term, numbers)
         return Value(made, inside, any(part.gathered for part in parts))
 
-    def _selected(self, term: Apply) -> Value:
+    def _selection(self, term: Apply) -> Value:
         condition = self._term(term.args[0])
         sides: list[Value | None] = []  # None for a side that no sample takes
         for holds, arg in ((True, term.args[1]), (False, term.args[2])):

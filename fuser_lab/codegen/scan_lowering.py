@@ -50,14 +50,14 @@ class ScanLowering(NestLowering):
     def _levels_of_scans(self) -> tuple[tuple[Expr, ...], ...]:
         """Return the scans grouped by the number of other scans they depend on."""
         behind: dict[Val, int] = {}
-        found: dict[int, list[Expr]] = {}
+        levels: dict[int, list[Expr]] = {}
         for expr in self._fusion.exprs:
             level = max((behind.get(v, 0) for v in expr.inputs), default=0)
             if expr in self._nest.scans:
-                found.setdefault(level, []).append(expr)
+                levels.setdefault(level, []).append(expr)
                 level += 1
             behind.update((out, level) for out in expr.outputs)
-        return tuple(tuple(found[level]) for level in sorted(found))
+        return tuple(tuple(levels[level]) for level in sorted(levels))
 
     def _running(self, expr: Expr, size: int, *, wide: bool = False, sums: bool = False) -> Running:
         """Allocate ``size`` elements, none if 0; if ``wide``, sums of Float are carried as Double.
@@ -68,8 +68,8 @@ class ScanLowering(NestLowering):
         assert combine is not None
         dtype = expr.out.dtype.compute
         carried = DataType.Double if wide and dtype is DataType.Float and combine.fn in {"add", "mul"} else dtype
-        kept = carried if sums else dtype
-        elements = Buffer(name=f"{expr.name}_running", dtype=kept, size=size, role=Role.SCRATCH)
+        element_dtype = carried if sums else dtype
+        elements = Buffer(name=f"{expr.name}_running", dtype=element_dtype, size=size, role=Role.SCRATCH)
         if size:
             self._values.emit(Alloc(buffer=elements, origin=expr.name, note=call_text(expr)))
         start = next((v for v in expr.inputs if isinstance(v, Scalar)), None)
@@ -77,11 +77,11 @@ class ScanLowering(NestLowering):
         first: Term = Const(carried, identity)
         if start is not None:
             # The value before the first element, rounded to the dtype of the results.
-            given = self._values.scalar(start)
-            first = cast(given if given.dtype is expr.out.dtype else cast(given, expr.out.dtype), carried)
+            initial = self._values.scalar(start)
+            first = cast(initial if initial.dtype is expr.out.dtype else cast(initial, expr.out.dtype), carried)
         return Running(expr=expr, fn=combine.fn, identity=Const(dtype, identity), first=first, elements=elements)
 
-    def _carried(self, levels: Sequence[Sequence[Running]]) -> dict[Expr, Var]:
+    def _carried_values(self, levels: Sequence[Sequence[Running]]) -> dict[Expr, Var]:
         """Name the values that scans carry, and initialize them."""
         scans = [scan for level in levels for scan in level]
         return {scan.expr: self._values.let(scan.name, scan.first, origin=scan.expr.name) for scan in scans}

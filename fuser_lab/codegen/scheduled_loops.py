@@ -79,7 +79,7 @@ class Loops:
             spread = broadcast_loops(tensor)
             other = self._shares_others(name, tensor, spread)
             if not other:
-                self._own(name, tensor, spread)
+                self._use_own_loops(name, tensor, spread)
             elif not self._follow(name, tensor, spread):
                 msg = (
                     f"{name} shares loops with {other} in which broadcast axes are merged with others, but not all of "
@@ -98,7 +98,7 @@ class Loops:
                     return expr.out.name
         return ""
 
-    def _own(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> None:
+    def _use_own_loops(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> None:
         for position, axis in enumerate(tensor.loop):
             # A broadcast axis has one element, however it is split.
             self._extents[name, position] = 1 if position in spread else _size(axis)
@@ -128,14 +128,14 @@ class Loops:
     def _follow(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> bool:
         """Use the loops of the first consumer that has all of them; return whether there is one."""
         for expr in self.scheduled.consumers(name):
-            found = self.match(name, expr)
-            if len(found.pairs) + len(found.absent_in_consumer) < len(tensor.loop):
+            loop_match = self.match(name, expr)
+            if len(loop_match.pairs) + len(loop_match.absent_in_consumer) < len(tensor.loop):
                 continue
-            self.followed[name] = Followed(expr=expr, consumer=expr.out.name, match=found)
+            self.followed[name] = Followed(expr=expr, consumer=expr.out.name, match=loop_match)
             for position in range(len(tensor.loop)):
                 inner = position >= tensor.compute_at and position in spread
-                known = None if inner else found.pairs.get(position)
-                self._extents[name, position] = 1 if known is None else self._extents[expr.out.name, known]
+                partner = None if inner else loop_match.pairs.get(position)
+                self._extents[name, position] = 1 if partner is None else self._extents[expr.out.name, partner]
             return True
         return False
 
@@ -143,7 +143,7 @@ class Loops:
 
     def _parallel_types(self) -> dict[Slot, ParallelType]:
         """Return the parallel type of each class of loops, which all tensors that share a loop have."""
-        found: dict[Slot, tuple[ParallelType, str]] = {}
+        kinds: dict[Slot, tuple[ParallelType, str]] = {}
         for name, tensor in self.scheduled.tensors.items():
             if self.scheduled.is_input(name):
                 continue
@@ -152,14 +152,14 @@ class Loops:
                 if kind is ParallelType.serial:
                     continue
                 slot = self.class_of((name, position))
-                known, other = found.setdefault(slot, (kind, name))
-                if known is not kind:
+                first_kind, other = kinds.setdefault(slot, (kind, name))
+                if first_kind is not kind:
                     msg = (
                         f"{name} and {other} share a loop that is parallelized as {kind.value} in the first and "
-                        f"as {known.value} in the second."
+                        f"as {first_kind.value} in the second."
                     )
                     raise ScheduleError(msg)
-        return {slot: kind for slot, (kind, _) in found.items()}
+        return {slot: kind for slot, (kind, _) in kinds.items()}
 
     def _check_reductions(self) -> None:
         """Raise if a reduction shares its loop with a tensor that distributes it over blocks."""
@@ -178,13 +178,13 @@ class Loops:
 
     def _hardware(self) -> dict[ParallelType, int]:
         """Return the number of blocks and threads in each direction."""
-        found: dict[ParallelType, int] = {}
+        sizes: dict[ParallelType, int] = {}
         for name, tensor in self.scheduled.tensors.items():
             for position in range(len(tensor.loop)):
                 kind = self.kind((name, position))
                 if (kind.is_block or kind.is_thread) and not self.scheduled.is_input(name):
-                    found[kind] = max(found.get(kind, 1), self._extents[name, position])
-        return found
+                    sizes[kind] = max(sizes.get(kind, 1), self._extents[name, position])
+        return sizes
 
     def single(self, name: str) -> frozenset[int]:
         """Return the positions of loops along which a tensor has a single element in every thread."""
@@ -199,14 +199,14 @@ class Loops:
         tensor = self.scheduled.tensors[name]
         followed = self.followed.get(name)
         if followed is None:
-            known = {axis.id: term for axis, term in zip(tensor.loop, at, strict=True)}
-            return backwards((*tensor.tensor.domain.transforms, *tensor.steps), known, ranges)
+            indices = {axis.id: term for axis, term in zip(tensor.loop, at, strict=True)}
+            return backwards((*tensor.tensor.domain.transforms, *tensor.steps), indices, ranges)
         inside = self.logical(followed.consumer, self._consumer_terms(followed, at), ranges)
         index = operand_of(followed.expr, self.scheduled.tensors[followed.consumer].tensor, tensor.tensor, inside)
-        known = {
+        indices = {
             axis.id: simplify(term, ranges) for axis, term in zip(tensor.tensor.domain.axes, index, strict=True)
         }
-        return backwards(tensor.tensor.domain.transforms, known, ranges)
+        return backwards(tensor.tensor.domain.transforms, indices, ranges)
 
     def _consumer_terms(self, followed: Followed, at: Sequence[Term]) -> list[Term]:
         count = len(self.scheduled.tensors[followed.consumer].loop)
@@ -219,13 +219,13 @@ class Loops:
         followed = self.followed.get(name)
         if followed is not None:
             return self.conditions(followed.consumer, self._consumer_terms(followed, at), ranges)
-        known = self.logical(name, at, ranges)
-        found = [
-            apply("lt", known[step.source.id], _size(step.source))
+        indices = self.logical(name, at, ranges)
+        limits = [
+            apply("lt", indices[step.source.id], _size(step.source))
             for step in (*tensor.tensor.domain.transforms, *tensor.steps)
-            if isinstance(step, Split) and step.source.id in known and _size(step.source) % step.factor
+            if isinstance(step, Split) and step.source.id in indices and _size(step.source) % step.factor
         ]
-        return [condition for condition in found if not _always(condition, ranges)]
+        return [condition for condition in limits if not _always(condition, ranges)]
 
     def forward(self, name: str, index: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:
         """Return the terms of a tensor's loops, by axis number, for an element given by its logical index.
@@ -238,15 +238,15 @@ class Loops:
 
 
 def _always(condition: Term, ranges: Ranges) -> bool:
-    known = simplify(condition, ranges)
-    return isinstance(known, Const) and bool(known.value)
+    value = simplify(condition, ranges)
+    return isinstance(value, Const) and bool(value.value)
 
 
-def operand_of(expr: Expr, out: TensorView, operand: TensorView, known: Mapping[int, Term]) -> Index:
+def operand_of(expr: Expr, out: TensorView, operand: TensorView, indices: Mapping[int, Term]) -> Index:
     """Return the index of an operand of an expression, given the index of its result's axes."""
     if expr.kind is OpKind.REDUCTION:
-        return tuple(known[axis.id] for axis in out.domain.root_or_logical)
-    index = tuple(known[axis.id] for axis in out.domain.axes)
+        return tuple(indices[axis.id] for axis in out.domain.root_or_logical)
+    index = tuple(indices[axis.id] for axis in out.domain.axes)
     if OPS[expr.op.name].scalar is not None:
         return operand_index(operand, index)
     read = element_term(expr, index)
@@ -279,34 +279,34 @@ def mixed_loops(tensor: ScheduledTensor) -> frozenset[int]:
     return frozenset(p for p, axis in enumerate(tensor.loop) if touched[axis.id] and p not in spread)
 
 
-def backwards(steps: Sequence[DomainTransform], known: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:
+def backwards(steps: Sequence[DomainTransform], end_indices: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:
     """Return the indices of the axes that transforms start from, given the indices of the axes that they end with."""
-    found = dict(known)
+    indices = dict(end_indices)
     for step in reversed(steps):
         if isinstance(step, Split):
-            if step.outer.id in found and step.inner.id in found:
-                inside = apply("mul", found[step.outer.id], _size(step.inner))
-                found[step.source.id] = simplify(inside + found[step.inner.id], ranges)
-        elif isinstance(step, Merge) and step.result.id in found:
-            whole, size = found[step.result.id], max(_size(step.inner), 1)
-            found[step.outer.id] = simplify(_apply("floordiv", whole, size), ranges)
-            found[step.inner.id] = simplify(_apply("mod", whole, size), ranges)
-    return found
+            if step.outer.id in indices and step.inner.id in indices:
+                inside = apply("mul", indices[step.outer.id], _size(step.inner))
+                indices[step.source.id] = simplify(inside + indices[step.inner.id], ranges)
+        elif isinstance(step, Merge) and step.result.id in indices:
+            whole, size = indices[step.result.id], max(_size(step.inner), 1)
+            indices[step.outer.id] = simplify(_apply("floordiv", whole, size), ranges)
+            indices[step.inner.id] = simplify(_apply("mod", whole, size), ranges)
+    return indices
 
 
-def forwards(steps: Iterable[DomainTransform], known: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:
+def forwards(steps: Iterable[DomainTransform], start_indices: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:
     """Return the indices of the axes that transforms end with, given the indices of the axes that they start from."""
-    found = dict(known)
+    indices = dict(start_indices)
     for step in steps:
         if isinstance(step, Split):
-            if step.source.id in found:
+            if step.source.id in indices:
                 size = _size(step.inner)
-                found[step.outer.id] = simplify(_apply("floordiv", found[step.source.id], size), ranges)
-                found[step.inner.id] = simplify(_apply("mod", found[step.source.id], size), ranges)
-        elif isinstance(step, Merge) and step.outer.id in found and step.inner.id in found:
-            inside = apply("mul", found[step.outer.id], _size(step.inner))
-            found[step.result.id] = simplify(inside + found[step.inner.id], ranges)
-    return found
+                indices[step.outer.id] = simplify(_apply("floordiv", indices[step.source.id], size), ranges)
+                indices[step.inner.id] = simplify(_apply("mod", indices[step.source.id], size), ranges)
+        elif isinstance(step, Merge) and step.outer.id in indices and step.inner.id in indices:
+            inside = apply("mul", indices[step.outer.id], _size(step.inner))
+            indices[step.result.id] = simplify(inside + indices[step.inner.id], ranges)
+    return indices
 
 
 def _apply(fn: str, term: Term, size: int) -> Term:

@@ -39,7 +39,7 @@ from fuser_lab.codegen.scheduled_loops import Loops, index_of, operand_of
 from fuser_lab.codegen.scheduled_memory import Memory, written
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.thread_reductions import Direction, over_threads
-from fuser_lab.codegen.values import applied, call_text
+from fuser_lab.codegen.values import call_text, result_element
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, ScheduleError, UnsupportedError
@@ -158,7 +158,7 @@ class _Lowering:
 
     def _is_specialized(self) -> bool:
         """Whether the schedule asks for all sizes as constants."""
-        said = [one.arg("sizes") for one in self._scheduled.transforms if one.kind == "specialize"]
+        said = [transform.arg("sizes") for transform in self._scheduled.transforms if transform.kind == "specialize"]
         return bool(said and said[-1])
 
     # Checks
@@ -180,8 +180,8 @@ class _Lowering:
     def _check_ops(self) -> None:
         for expr in self._fusion.tensor_exprs:
             op = OPS[expr.op.name]
-            known = op.scalar is not None or op.element is not None or op.combine is not None
-            if not known or len(expr.tensor_outputs) > 1:
+            is_supported = op.scalar is not None or op.element is not None or op.combine is not None
+            if not is_supported or len(expr.tensor_outputs) > 1:
                 msg = (
                     f"{op.name} ({expr.name}) cannot be scheduled by hand: it has several results, or no "
                     "rule for one element."
@@ -223,10 +223,10 @@ class _Lowering:
                 continue
             held = self._memory.held(name)
             around = self._loops.around(name, held)
-            kept = [i for i in range(held, len(tensor.loop)) if not tensor.loop[i].is_reduction]
+            kept_positions = [i for i in range(held, len(tensor.loop)) if not tensor.loop[i].is_reduction]
             for part in ("begin", "update", "end"):
-                own = tuple(self._own(name, kept, part))
-                whole = path if part == "update" else (*around, *own)
+                part_loops = tuple(self._part_slots(name, kept_positions, part))
+                whole = path if part == "update" else (*around, *part_loops)
                 items.append(Item(expr=expr, part=part, path=whole, order=len(items)))
         return items
 
@@ -240,14 +240,14 @@ class _Lowering:
             else:
                 self._counts[slot] = max(self._counts.get(slot, 0), self._loops.extent((name, position)))
 
-    def _own(self, name: str, positions: Sequence[int], part: str) -> Iterator[object]:
+    def _part_slots(self, name: str, positions: Sequence[int], part: str) -> Iterator[object]:
         """Yield the loops that a part of a reduction runs over separately."""
         for position in positions:
             slot = self._loops.class_of((name, position))
-            own = (*slot, part)
+            part_slot = (*slot, part)
             if slot in self._counts and self._counts[slot] > 1:
-                self._counts[own] = self._counts[slot]
-                yield own
+                self._counts[part_slot] = self._counts[slot]
+                yield part_slot
 
     def _body(self, items: Sequence[Item], depth: int) -> tuple[Statement, ...]:
         """Return the statements of items inside the same ``depth`` loops, with barriers around shared memory."""
@@ -266,7 +266,7 @@ class _Lowering:
         if shared_written and depth:
             # The next iteration of the enclosing loop writes to memory that this one still reads.
             statements.append(Barrier())
-        return tuple(_joined(statements))
+        return tuple(_merge_ifs(statements))
 
     def _is_shared(self, item: Item) -> bool:
         memory = self._scheduled.tensors[item.expr.out.name].memory
@@ -278,14 +278,14 @@ class _Lowering:
     def _loop(self, key: object, items: Sequence[Item], depth: int) -> Loop | If:
         count = self._counts[key]
         kind = self._loops.parallel.get(key) if isinstance(key, tuple) and len(key) == 2 else None
-        own = kind if kind in _WITHIN else ParallelType.serial
-        name = self._fresh("v" if own is ParallelType.vectorize else "i")
+        loop_kind = kind if kind in _WITHIN else ParallelType.serial
+        name = self._fresh("v" if loop_kind is ParallelType.vectorize else "i")
         self._ranges[name] = (0, max(count - 1, 0))
         self._vars[key] = index_of(name) if count > 1 else ZERO
         body = self._body(items, depth + 1)
         del self._vars[key]
-        loop = Loop(var=name, start=index(0), stop=index(count), parallel=own, body=body)
-        if own is ParallelType.vectorize and len(body) == 1 and isinstance(body[0], If):
+        loop = Loop(var=name, start=index(0), stop=index(count), parallel=loop_kind, body=body)
+        if loop_kind is ParallelType.vectorize and len(body) == 1 and isinstance(body[0], If):
             outside = self._without(body[0].condition, name, count)
             if outside is not None:
                 return If(condition=outside, then=(replace(loop, body=body[0].then),))
@@ -323,13 +323,13 @@ class _Lowering:
 
     def _terms(self, name: str, part: str = "all") -> list[Term]:
         """Return the terms of a tensor's loops at one of its statements, with 0 for loops that are absent."""
-        found: list[Term] = []
+        terms: list[Term] = []
         tensor = self._scheduled.tensors[name]
         for position in range(len(tensor.loop)):
             slot = self._loops.class_of((name, position))
-            found.append(self._vars.get((*slot, part), self._vars.get(slot, ZERO)))
+            terms.append(self._vars.get((*slot, part), self._vars.get(slot, ZERO)))
         single = self._loops.single(name)
-        return [ZERO if position in single else term for position, term in enumerate(found)]
+        return [ZERO if position in single else term for position, term in enumerate(terms)]
 
     def _statement(self, item: Item) -> list[Statement]:
         expr, name = item.expr, item.expr.out.name
@@ -339,25 +339,25 @@ class _Lowering:
         if item.part == "end":
             return self._end(expr, at)
         ranges = self._ranges
-        known = self._loops.logical(name, at, ranges)
+        indices = self._loops.logical(name, at, ranges)
         conditions = [*self._loops.conditions(name, at, ranges), *self._within(name)]
         note = call_text(expr)
         if item.part == "update":
             source = expr.tensor_inputs[0]
-            value = self._read(source, operand_of(expr, expr.out, source, known), expr, at)
+            value = self._read(source, operand_of(expr, expr.out, source, indices), expr, at)
             combine = _combine(expr)
             place = self._memory.place(name, at)
             dtype = expr.out.dtype.compute
             total = Apply(dtype, combine.fn, (place, cast(value, dtype)))
-            return [self._guarded(conditions, written(place, total, expr, note, update=True))]
-        value = self._value(expr, known, at)
+            return [self._guard(conditions, written(place, total, expr, note, update=True))]
+        value = self._value(expr, indices, at)
         if self._scheduled.tensors[name].memory is GLOBAL:
-            index_ = [known[axis.id] for axis in expr.out.domain.axes]
+            index_ = [indices[axis.id] for axis in expr.out.domain.axes]
             conditions += [*self._alone(name), *self._first(name)]
-            return [self._guarded(conditions, self._stored(expr, index_, value, note))]
+            return [self._guard(conditions, self._store(expr, index_, value, note))]
         if self._scheduled.tensors[name].memory is MemoryType.shared:
             conditions += self._alone(name)
-        return [self._guarded(conditions, written(self._memory.place(name, at), value, expr, note))]
+        return [self._guard(conditions, written(self._memory.place(name, at), value, expr, note))]
 
     def _begin(self, expr: Expr, at: Sequence[Term]) -> list[Statement]:
         dtype = expr.out.dtype.compute
@@ -381,20 +381,20 @@ class _Lowering:
                 statements.append(written(total, result, expr, "", update=True))
             return statements
         ranges = self._ranges
-        known = self._loops.logical(name, at, ranges)
+        indices = self._loops.logical(name, at, ranges)
         reduced = {axis.id for axis in tensor.tensor.domain.logical if axis.is_reduction}
-        inner = {t.name for i in reduced for t in known[i].walk() if isinstance(t, Var)} if reduced else set()
-        kept = {t.name for axis in tensor.tensor.domain.axes for t in known[axis.id].walk() if isinstance(t, Var)}
+        inner = {t.name for i in reduced for t in indices[i].walk() if isinstance(t, Var)} if reduced else set()
+        outer = {t.name for axis in tensor.tensor.domain.axes for t in indices[axis.id].walk() if isinstance(t, Var)}
         conditions = [
-            c for c in self._loops.conditions(name, at, ranges) if not (variables(c) & (inner - kept))
+            c for c in self._loops.conditions(name, at, ranges) if not (variables(c) & (inner - outer))
         ]
         conditions += [*self._within(name, kept_only=True), *self._alone(name)]
         if tensor.memory is GLOBAL:
-            store = self._stored(expr, [known[axis.id] for axis in expr.out.domain.axes], result, "")
+            store = self._store(expr, [indices[axis.id] for axis in expr.out.domain.axes], result, "")
         else:
             buffer, position = self._memory.shared(name, at)
             store = Store(buffer=buffer, position=position, value=result, origin=expr.name)
-        return [*statements, self._guarded(conditions, store)]
+        return [*statements, self._guard(conditions, store)]
 
     def _reduced_threads(self, name: str) -> list[Direction]:
         """Return the directions of the block whose threads a reduction combines."""
@@ -412,58 +412,58 @@ class _Lowering:
         """Return the condition that the thread and block have an iteration of the tensor's loops."""
         tensor = self._scheduled.tensors[name]
         single = self._loops.single(name)
-        found = []
+        conditions = []
         for position, axis in enumerate(tensor.loop):
             kind = self._loops.kind((name, position))
             if not (kind.is_block or kind.is_thread) or (kept_only and axis.is_reduction) or position in single:
                 continue
             size = self._loops.extent((name, position))
             if size < self._sizes[kind]:
-                found.append(apply("lt", index_of(_NAMES[kind]), size))
-        return found
+                conditions.append(apply("lt", index_of(_NAMES[kind]), size))
+        return conditions
 
     def _alone(self, name: str) -> list[Term]:
         """Return the condition that this thread is the first of those with the same value of a tensor."""
         tensor = self._scheduled.tensors[name]
         single = self._loops.single(name)
-        own = {
+        tensor_kinds = {
             self._loops.kind((name, position)) for position, axis in enumerate(tensor.loop)
             if not axis.is_reduction and position not in single
         }
         kinds = _THREADS if tensor.memory is MemoryType.shared else (*_BLOCKS, *_THREADS)
         return [
             apply("eq", index_of(_NAMES[kind]), 0)
-            for kind in kinds if self._sizes.get(kind, 1) > 1 and kind not in own
+            for kind in kinds if self._sizes.get(kind, 1) > 1 and kind not in tensor_kinds
         ]
 
     def _first(self, name: str) -> list[Term]:
         """Return the condition that this is the first of the iterations in which a thread has an equal element."""
-        found = []
+        conditions = []
         for position in sorted(self._loops.single(name)):
             kind = self._loops.kind((name, position))
             term = self._vars.get(self._loops.class_of((name, position)), ZERO)
             if term != ZERO and not (kind.is_block or kind.is_thread):
-                found.append(apply("eq", term, 0))
-        return found
+                conditions.append(apply("eq", term, 0))
+        return conditions
 
-    def _guarded(self, conditions: Sequence[Term], statement: Statement) -> Statement:
+    def _guard(self, conditions: Sequence[Term], statement: Statement) -> Statement:
         condition: Term = _TRUE
         for part in dict.fromkeys(simplify(c, self._ranges) for c in conditions):
             if not isinstance(part, Const) or not part.value:
                 condition = part if condition == _TRUE else Apply(DataType.Bool, "and", (condition, part))
         return statement if condition == _TRUE else If(condition=condition, then=(statement,))
 
-    def _stored(self, expr: Expr, at: Sequence[Term], value: Term, note: str) -> Store:
+    def _store(self, expr: Expr, at: Sequence[Term], value: Term, note: str) -> Store:
         name = expr.out.name
         position = simplify(self._layouts[name].position(at), self._ranges)
         return Store(buffer=self._buffers[name], position=position, value=value, origin=expr.name, note=note)
 
     # Values
 
-    def _value(self, expr: Expr, known: Mapping[int, Term], at: Sequence[Term]) -> Term:
+    def _value(self, expr: Expr, indices: Mapping[int, Term], at: Sequence[Term]) -> Term:
         """Return one element of the result of an expression."""
         out = expr.out
-        at_axes = tuple(known[axis.id] for axis in out.domain.axes)
+        at_axes = tuple(indices[axis.id] for axis in out.domain.axes)
         if OPS[expr.op.name].scalar is not None:
             operands = []
             for value in expr.inputs:
@@ -472,24 +472,24 @@ class _Lowering:
                 else:
                     place = operand_index(value, at_axes)
                     operands.append(self._read(value, place, expr, at))
-            return applied(expr, operands)
-        return self._resolved(element_term(expr, at_axes), expr, at)
+            return result_element(expr, operands)
+        return self._resolve(element_term(expr, at_axes), expr, at)
 
-    def _resolved(self, term: Term, expr: Expr, at: Sequence[Term]) -> Term:
+    def _resolve(self, term: Term, expr: Expr, at: Sequence[Term]) -> Term:
         if isinstance(term, Read):
-            place = tuple(self._resolved(i, expr, at) for i in term.index)
+            place = tuple(self._resolve(i, expr, at) for i in term.index)
             return self._read(term.tensor, place, expr, at)
         if isinstance(term, ReadScalar):
             return self._scalar(term.scalar)
         if not isinstance(term, Apply) or is_index(term):
             return simplify(term, self._ranges)
         if term.fn == "select":
-            condition = simplify(self._resolved(term.args[0], expr, at), self._ranges)
+            condition = simplify(self._resolve(term.args[0], expr, at), self._ranges)
             if isinstance(condition, Const):
-                return self._resolved(term.args[1 if condition.value else 2], expr, at)
-            sides = tuple(self._resolved(side, expr, at) for side in term.args[1:])
+                return self._resolve(term.args[1 if condition.value else 2], expr, at)
+            sides = tuple(self._resolve(side, expr, at) for side in term.args[1:])
             return Apply(term.dtype, "select", (condition, *sides))
-        return Apply(term.dtype, term.fn, tuple(self._resolved(arg, expr, at) for arg in term.args))
+        return Apply(term.dtype, term.fn, tuple(self._resolve(arg, expr, at) for arg in term.args))
 
     def _scalar(self, value: Scalar) -> Term:
         dtype = DataType.Int if value.dtype is DataType.Index else value.dtype
@@ -498,7 +498,7 @@ class _Lowering:
         expr = self._fusion.producers.get(value)
         if expr is None:
             return Var(dtype, value.name)
-        return applied(expr, [self._scalar(v) for v in expr.inputs if isinstance(v, Scalar)])
+        return result_element(expr, [self._scalar(v) for v in expr.inputs if isinstance(v, Scalar)])
 
     def _read(self, tensor: TensorView, place: Sequence[Term], reader: Expr, at: Sequence[Term]) -> Term:
         """Return an element of an operand at a reader, with ``at`` as the terms of the reader's loops."""
@@ -517,9 +517,9 @@ class _Lowering:
         terms = self._check_reader(tensor, place, reader, at)
         if self._scheduled.tensors[name].memory is MemoryType.shared:
             return Load(tensor.dtype, *self._memory.shared(name, terms))
-        found = self._memory.place(name, terms)
+        location = self._memory.place(name, terms)
         # A running value has the compute type; a read value has the tensor's dtype.
-        return Var(tensor.dtype, found.name) if isinstance(found, Var) else found
+        return Var(tensor.dtype, location.name) if isinstance(location, Var) else location
 
     def _check_reader(
         self, tensor: TensorView, place: Sequence[Term], reader: Expr, at: Sequence[Term],
@@ -529,7 +529,7 @@ class _Lowering:
         scheduled = self._scheduled.tensors[name]
         single = self._loops.single(name)
         index_ = {axis.id: term for axis, term in zip(tensor.domain.axes, place, strict=True)}
-        own: dict[int, Term] | None = None
+        indices: dict[int, Term] | None = None
         terms: list[Term] = []
         for position, axis in enumerate(scheduled.loop):
             if axis.is_reduction or position in single:
@@ -539,11 +539,11 @@ class _Lowering:
             if theirs is not None:
                 terms.append(at[theirs])
             else:
-                if own is None:
-                    own = {} if name in self._loops.followed else self._loops.forward(name, index_, self._ranges)
-                if axis.id not in own:
+                if indices is None:
+                    indices = {} if name in self._loops.followed else self._loops.forward(name, index_, self._ranges)
+                if axis.id not in indices:
                     self._refuse(name, position, reader, "which has no such loop")
-                terms.append(own[axis.id])
+                terms.append(indices[axis.id])
             self._check_holder(name, position, terms[-1], reader)
         return terms
 
@@ -583,7 +583,7 @@ class _Lowering:
         threads = [self._sizes.get(kind, 1) for kind in _THREADS]
         return Phase(
             name=self._name,
-            buffers=tuple(b for b in self._buffers.values() if b.name in _used(body)),
+            buffers=tuple(b for b in self._buffers.values() if b.name in _used_buffers(body)),
             scalars=_scalars(body),
             body=body,
             launch=Launch(
@@ -595,19 +595,19 @@ class _Lowering:
     def _bound(self, body: tuple[Statement, ...], shared: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """Return a body inside its blocks and threads; the directions of a grid are one dimension of the launch."""
         x, y, z = (self._sizes.get(kind, 1) for kind in _THREADS)
-        lets, rows = self._unfolded("row", (ParallelType.block_y, ParallelType.block_z))
+        lets, rows = self._unfold("row", (ParallelType.block_y, ParallelType.block_z))
         body = (*lets, *body)
         # Threads that are adjacent in x are adjacent lanes.
         if x > 1:
             body = (Loop(var="tidx", start=index(0), stop=index(x), parallel=ParallelType.block_x, body=body),)
         if y * z > 1:
             body = (Loop(var=rows, start=index(0), stop=index(y * z), parallel=ParallelType.block_y, body=body),)
-        lets, block = self._unfolded("block", _BLOCKS)
+        lets, block = self._unfold("block", _BLOCKS)
         body = (*lets, *shared, *body)
         count = prod(self._sizes.get(kind, 1) for kind in _BLOCKS)
         return (Loop(var=block, start=index(0), stop=index(count), parallel=ParallelType.grid_x, body=body),)
 
-    def _unfolded(self, name: str, kinds: Sequence[ParallelType]) -> tuple[tuple[Statement, ...], str]:
+    def _unfold(self, name: str, kinds: Sequence[ParallelType]) -> tuple[tuple[Statement, ...], str]:
         """Return the index in each direction from one index over all of them, and the name of that index."""
         used = [kind for kind in kinds if self._sizes.get(kind, 1) > 1]
         if len(used) < 2:
@@ -632,7 +632,7 @@ def _parameter(value: Scalar) -> Var:
     return Var(DataType.Int if value.dtype is DataType.Index else value.dtype, value.name)
 
 
-def _joined(statements: Sequence[Statement]) -> Iterator[Statement]:
+def _merge_ifs(statements: Sequence[Statement]) -> Iterator[Statement]:
     """Yield statements, with consecutive ones under the same condition in one If."""
     waiting: If | None = None
     for statement in statements:
@@ -692,22 +692,22 @@ def _updating(body: tuple[Statement, ...], begun: frozenset[str]) -> tuple[State
     return tuple(map(updating, body))
 
 
-def _used(body: tuple[Statement, ...]) -> set[str]:
-    found: set[str] = set()
+def _used_buffers(body: tuple[Statement, ...]) -> set[str]:
+    names: set[str] = set()
     for statement in walk(body):
         if isinstance(statement, Store | VectorLoad | VectorStore):
-            found.add(statement.buffer.name)
+            names.add(statement.buffer.name)
         for root in terms_of(statement):
-            found |= {t.buffer.name for t in root.walk() if isinstance(t, Load)}
-    return found
+            names |= {t.buffer.name for t in root.walk() if isinstance(t, Load)}
+    return names
 
 
 def _scalars(body: tuple[Statement, ...]) -> tuple[Var, ...]:
     defined = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
-    found: dict[Var, None] = {}
+    scalars: dict[Var, None] = {}
     for statement in walk(body):
         for root in terms_of(statement):
             for term in root.walk():
                 if isinstance(term, Var) and term.dtype is not DataType.Index and term.name not in defined:
-                    found[term] = None
-    return tuple(found)
+                    scalars[term] = None
+    return tuple(scalars)

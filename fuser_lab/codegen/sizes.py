@@ -157,8 +157,8 @@ class _Sizes:
         body = self.block(phase.body, frozenset(), outermost=True)
         sizes = {size.name: size for size in self._taken.names.values()}
         terms = (term for statement in walk(body) for root in terms_of(statement) for term in root.walk())
-        found = dict.fromkeys(term.name for term in terms if isinstance(term, Var) and term.name in sizes)
-        return replace(phase, body=body, sizes=tuple(sizes[name] for name in found))
+        used = dict.fromkeys(term.name for term in terms if isinstance(term, Var) and term.name in sizes)
+        return replace(phase, body=body, sizes=tuple(sizes[name] for name in used))
 
     def block(self, statements: Block, moving: Names, *, outermost: bool) -> Block:
         """Return statements with parameters."""
@@ -285,8 +285,8 @@ class _Sizes:
                 count = self._taken.take("count", kind, int(value.real))
                 return Apply(dtype, fn, (self.compared(a, moving), count))
             case Apply(dtype, fn, args):
-                found = tuple(self.compared(arg, moving) for arg in args)
-                return term if found == args else Apply(dtype, fn, found)
+                operands = tuple(self.compared(arg, moving) for arg in args)
+                return term if operands == args else Apply(dtype, fn, operands)
             case Load(dtype, buffer, position):
                 return Load(dtype, buffer, self.placed(position, moving))
             case Const(dtype, value) if dtype in _COUNTED and value.real in self._counts.reduced:
@@ -333,9 +333,9 @@ class _ColumnSizes(_CpuSizes):
         """
         if not any(isinstance(s, Loop) for s in walk(loop.body)):
             return replace(loop, body=self.block(loop.body, moving, outermost=False))
-        found = super().loop(loop, moving, outermost=outermost)
-        sized = isinstance(loop.stop, Const) and isinstance(found.stop, Var) and loop.start == index(0)
-        return replace(found, stop=apply("max", found.stop, index(1))) if sized and not outermost else found
+        result = super().loop(loop, moving, outermost=outermost)
+        sized = isinstance(loop.stop, Const) and isinstance(result.stop, Var) and loop.start == index(0)
+        return replace(result, stop=apply("max", result.stop, index(1))) if sized and not outermost else result
 
     def value(self, value: Term, moving: Names) -> Term:
         """Return the value of a variable; the index of a chunk's first column, or of a block of rows, has constants."""
@@ -396,24 +396,24 @@ class _GpuSizes(_Sizes):
 
     def moves(self, value: Term, moving: Names) -> bool:
         """Whether a value depends on the outermost extent."""
-        kept = any(isinstance(term, Load) and term.buffer.role in _REGISTERS for term in value.walk())
-        return kept or (self._rest and value.dtype is DataType.Index) or super().moves(value, moving)
+        is_in_registers = any(isinstance(term, Load) and term.buffer.role in _REGISTERS for term in value.walk())
+        return is_in_registers or (self._rest and value.dtype is DataType.Index) or super().moves(value, moving)
 
     def value(self, value: Term, moving: Names) -> Term:
         """Return the value of a variable, with parameters for the distance between the iterations of a thread."""
         if value.dtype is not DataType.Index or not is_index(value):
             return self.compared(value, moving)
-        return self._placed(value)
+        return self._place(value)
 
-    def _placed(self, term: Term) -> Term:
+    def _place(self, term: Term) -> Term:
         match term:
             case Const():
                 return self.steps(term) if self._rest else term
             case Apply(dtype, "add" | "sub" as fn, args):
-                return Apply(dtype, fn, tuple(map(self._placed, args)))
+                return Apply(dtype, fn, tuple(map(self._place, args)))
             case Apply(dtype, "mul", (Var(_, name) as a, Const() as factor)):
-                own = name == self._block and (bool(self._rounds) or int(factor.value.real) in self._distances)
-                return Apply(dtype, "mul", (a, self.steps(factor))) if own or name in self._rounds else term
+                is_distance = name == self._block and (bool(self._rounds) or int(factor.value.real) in self._distances)
+                return Apply(dtype, "mul", (a, self.steps(factor))) if is_distance or name in self._rounds else term
             case _:
                 return term
 
@@ -469,7 +469,7 @@ def _has_parts(buffer: Buffer, apart: int) -> bool:
 def _is_short(loop: Loop) -> bool:
     """Whether a loop and its nested loops have few constant iterations in total, as over a window of an image."""
     loops = [loop, *(s for s in walk(loop.body) if isinstance(s, Loop))]
-    stops = [one.stop.value.real for one in loops if isinstance(one.stop, Const)]
+    stops = [inner.stop.value.real for inner in loops if isinstance(inner.stop, Const)]
     return len(stops) == len(loops) and prod(stops) <= SHORT
 
 
@@ -481,7 +481,7 @@ def _factors(term: Term, name: str) -> Iterator[int]:
     """Yield the constants that a variable is multiplied by."""
     for part in term.walk():
         match part:
-            case Apply(_, "mul", (Var(_, found), Const(_, value))) if found == name:
+            case Apply(_, "mul", (Var(_, variable), Const(_, value))) if variable == name:
                 yield int(value.real)
 
 

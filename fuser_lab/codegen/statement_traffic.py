@@ -103,9 +103,9 @@ class _Walk(Samples):
         self._depth -= 1
         self._mask, self._weight, self._guessed = outside
 
-    def _loaded(self, load: Load) -> Value:
+    def _load_value(self, load: Load) -> Value:
         """Return an unknown value: a condition on data counts as true."""
-        super()._loaded(load)
+        super()._load_value(load)
         return Value(None, self._depth)
 
     def _access(self, buffer: Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:

@@ -22,35 +22,35 @@ def with_sums_of_rows(fusion: Fusion) -> Fusion:
     if not first:
         return fusion
     axes = Axes(fusion)
-    known: dict[Val, Val] = {}
+    new_values: dict[Val, Val] = {}
     exprs: list[Expr] = []
     for expr in fusion.exprs:
-        made = replace(expr, inputs=tuple(known.get(v, v) for v in expr.inputs))
+        made = replace(expr, inputs=tuple(new_values.get(v, v) for v in expr.inputs))
         if expr not in first:
             exprs.append(made)
             continue
         both = _in_two(made, first[expr], axes)
         exprs.extend(both)
-        known[expr.out] = both[1].out
-    outputs = tuple(known.get(tv, tv) for tv in fusion.outputs)
+        new_values[expr.out] = both[1].out
+    outputs = tuple(new_values.get(tv, tv) for tv in fusion.outputs)
     return Fusion(
         inputs=fusion.inputs, exprs=tuple(exprs), outputs=tuple(tv for tv in outputs if isinstance(tv, TensorView)),
     )
 
 
-def _reduced(expr: Expr) -> frozenset[int]:
+def _reduced_axes(expr: Expr) -> frozenset[int]:
     """Return the positions of the axes that a reduction reduces."""
     return frozenset(n for n, axis in enumerate(expr.out.domain.logical) if axis.is_reduction)
 
 
 def _first_axes(expr: Expr, reductions: list[Expr]) -> tuple[int, ...]:
     """Return the axes that another reduction reduces, preferring the fastest axes; () if there is none."""
-    shape, own = expr.tensor_inputs[0].shape, _reduced(expr)
-    found = [
-        tuple(sorted(_reduced(other))) for other in reductions
-        if other.tensor_inputs[0].shape == shape and _reduced(other) < own
+    shape, reduced = expr.tensor_inputs[0].shape, _reduced_axes(expr)
+    candidates = [
+        tuple(sorted(_reduced_axes(other))) for other in reductions
+        if other.tensor_inputs[0].shape == shape and _reduced_axes(other) < reduced
     ]
-    return max(found, key=lambda dims: dims[::-1], default=())
+    return max(candidates, key=lambda dims: dims[::-1], default=())
 
 
 def _in_two(expr: Expr, first: tuple[int, ...], axes: Axes) -> tuple[Expr, Expr]:

@@ -37,24 +37,24 @@ def over_threads(
     ``total`` is the location of a thread's value, ``block`` all directions of the block in x, y, z; ``name`` is an
     unused variable, and ``repeated`` whether the thread runs the statements several times.
     """
-    found: list[Statement] = []
+    statements: list[Statement] = []
     for direction in among:
         scope = _scope(direction, block)
         if scope is None:
-            found += _tree(expr, combine, total, direction, block, memory, ranges)
+            statements += _tree(expr, combine, total, direction, block, memory, ranges)
             continue
         dtype = expr.out.dtype.compute
-        found.append(
+        statements.append(
             Reduce(
                 name=name, fn=combine.fn, value=total, identity=combine.identity(expr.out.dtype), scope=scope,
                 origin=expr.name, note=f"{expr.name} over the {direction.threads} threads of {direction.kind.value}",
             ),
         )
-        found.append(written(total, Var(dtype, name), expr, "", update=True))
+        statements.append(written(total, Var(dtype, name), expr, "", update=True))
         if scope is Scope.BLOCK and repeated:
             # The next iteration writes to the memory through which the warps exchange their results.
-            found.append(Barrier(origin=expr.name))
-    return found
+            statements.append(Barrier(origin=expr.name))
+    return statements
 
 
 def _scope(direction: Direction, block: Sequence[Direction]) -> Scope | None:

@@ -7,7 +7,7 @@ from math import prod
 from fuser_lab.codegen.index_math import Ranges, linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import Load, Store, terms_of, walk
 from fuser_lab.codegen.nest_facts import NestFacts
-from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
@@ -43,7 +43,7 @@ class TiledAxes:
         for axis in self.axes:
             outermost, *parts = self.parts[axis.name]
             inner = prod(part.extent for part in parts)
-            result.update(flattened(parts, places[axis.name], ranges))
+            result.update(axis_indices(parts, places[axis.name], ranges))
             # A remainder would cost one multiplication per access; partial tiles are guarded instead.
             result[outermost.name] = simplify(apply("floordiv", places[axis.name], inner), ranges)
         return result
@@ -54,7 +54,7 @@ def tiles_of(facts: NestFacts) -> TiledAxes | None:
     nest = facts.nest
     if nest.reductions or not nest.full or len(nest.kept) < 2:
         return None
-    axes, parts = _merged(facts)
+    axes, parts = _merged_axes(facts)
     along = axes[-1]
     tensors = [tv for tv in nest.index if (tv in facts.fusion.inputs or tv in nest.full) and tv.numel]
     largest = max(tv.nbytes for tv in tensors)
@@ -80,7 +80,7 @@ def tiles_of(facts: NestFacts) -> TiledAxes | None:
     )
 
 
-def _merged(facts: NestFacts) -> tuple[tuple[Axis, ...], dict[str, tuple[Axis, ...]]]:
+def _merged_axes(facts: NestFacts) -> tuple[tuple[Axis, ...], dict[str, tuple[Axis, ...]]]:
     """Return the axes, with adjacent ones merged if every access has one stride for both, and their parts."""
     ranges = facts.ranges()
     bound: set[str] = set()  # axes that occur in conditions, quotients or remainders

@@ -30,7 +30,8 @@ def with_transposed_reads(segment: Fusion) -> tuple[Fusion, dict[TensorView, Ten
     if not twins:
         return segment, {}
     return (
-        Fusion(inputs=(*segment.inputs, *twins), exprs=_needed(exprs, segment.outputs), outputs=segment.outputs), twins,
+        Fusion(inputs=(*segment.inputs, *twins), exprs=_needed_exprs(exprs, segment.outputs), outputs=segment.outputs),
+        twins,
     )
 
 
@@ -50,10 +51,10 @@ def _with_twins(
     chain = _chain(segment, turn)
     if chain is None:
         return exprs
-    own = {expr.name for expr in (*chain, turn)}
+    names = {expr.name for expr in (*chain, turn)}
     sources = {v for expr in (*chain, turn) for v in expr.tensor_inputs if v in segment.inputs}
-    shared = [v for v in sources if any(user.name not in own for user in segment.users.get(v, ()))]
-    feeds = any(user.name not in own for expr in chain for v in expr.outputs for user in segment.users.get(v, ()))
+    shared = [v for v in sources if any(user.name not in names for user in segment.users.get(v, ()))]
+    feeds = any(user.name not in names for expr in chain for v in expr.outputs for user in segment.users.get(v, ()))
     if not shared and not feeds:
         return exprs
     instead: dict[Val, Val] = {}
@@ -69,34 +70,34 @@ def _with_twins(
         copy = again(reading(expr, instead), f"{expr.name}_transposed_{turn.name}", axes)
         instead[expr.out] = copy.out
         made.append(copy)
-    found = []
+    rewritten = []
     for expr in exprs:
         if expr.name == turn.name:
-            found += [*made, reading(expr, instead)]
+            rewritten += [*made, reading(expr, instead)]
         else:
-            found.append(expr)
-    return found
+            rewritten.append(expr)
+    return rewritten
 
 
 def _chain(segment: Fusion, turn: Expr) -> list[Expr] | None:
     """Return the expressions before a permutation, in order; None if they must not be computed twice."""
-    found: list[Expr] = []
-    wanted: set[Val] = set(turn.inputs)
+    chain: list[Expr] = []
+    needed: set[Val] = set(turn.inputs)
     for expr in reversed(segment.exprs[: segment.positions[turn.name]]):
-        if wanted.isdisjoint(expr.tensor_outputs):
+        if needed.isdisjoint(expr.tensor_outputs):
             continue  # arithmetic on scalars is shared
-        if expr.kind not in _REPEATED or len(expr.outputs) > 1 or len(found) == MOST_REPEATED:
+        if expr.kind not in _REPEATED or len(expr.outputs) > 1 or len(chain) == MOST_REPEATED:
             return None
-        found.insert(0, expr)
-        wanted.update(expr.inputs)
-    return found
+        chain.insert(0, expr)
+        needed.update(expr.inputs)
+    return chain
 
 
-def _needed(exprs: list[Expr], outputs: tuple[TensorView, ...]) -> tuple[Expr, ...]:
-    wanted: set[Val] = set(outputs)
-    kept: list[Expr] = []
+def _needed_exprs(exprs: list[Expr], outputs: tuple[TensorView, ...]) -> tuple[Expr, ...]:
+    needed: set[Val] = set(outputs)
+    needed_exprs: list[Expr] = []
     for expr in reversed(exprs):
-        if not wanted.isdisjoint(expr.outputs):
-            kept.insert(0, expr)
-            wanted.update(expr.inputs)
-    return tuple(kept)
+        if not needed.isdisjoint(expr.outputs):
+            needed_exprs.insert(0, expr)
+            needed.update(expr.inputs)
+    return tuple(needed_exprs)

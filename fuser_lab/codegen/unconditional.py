@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from fuser_lab.codegen.index_math import negated
+from fuser_lab.codegen.index_math import negate
 from fuser_lab.codegen.kernel_ir import If, Let, Load, Loop, Role, Statement, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
@@ -30,20 +30,20 @@ Block = tuple[Statement, ...]
 
 def made_of_data(body: Block) -> frozenset[str]:
     """Return the names of index variables whose values are loaded, or computed from loaded values."""
-    found: set[str] = set()
+    names: set[str] = set()
     for statement in walk(body):
         if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
             parts = list(statement.value.walk())
             loaded = any(isinstance(t, Load) or (isinstance(t, Var) and t.dtype is not DataType.Index) for t in parts)
-            if loaded or any(isinstance(t, Var) and t.name in found for t in parts):
-                found.add(statement.name)
-    return frozenset(found)
+            if loaded or any(isinstance(t, Var) and t.name in names for t in parts):
+                names.add(statement.name)
+    return frozenset(names)
 
 
 def depends_on(condition: Term, names: Iterable[str]) -> bool:
     """Whether a condition depends on some variables."""
-    wanted = set(names)
-    return any(isinstance(term, Var) and term.name in wanted for term in condition.walk())
+    name_set = set(names)
+    return any(isinstance(term, Var) and term.name in name_set for term in condition.walk())
 
 
 def unconditional(body: Block) -> Block:
@@ -63,7 +63,7 @@ def _statement(statement: Statement, data: frozenset[str], names: Counter[str]) 
             yield replace(statement, body=_block(body, data, names))
         case If(condition=condition, then=then, otherwise=otherwise):
             sides = _block(then, data, names), _block(otherwise, data, names)
-            if depends_on(condition, data) and (chosen := _chosen(statement, *sides, names)):
+            if depends_on(condition, data) and (chosen := _selection(statement, *sides, names)):
                 yield from chosen
             else:
                 yield replace(statement, then=sides[0], otherwise=sides[1])
@@ -71,7 +71,7 @@ def _statement(statement: Statement, data: frozenset[str], names: Counter[str]) 
             yield statement
 
 
-def _chosen(choice: If, then: Block, otherwise: Block, names: Counter[str]) -> Block:
+def _selection(choice: If, then: Block, otherwise: Block, names: Counter[str]) -> Block:
     """Return a branch-free selection between two values; empty if the branches do anything else.
 
     ``names`` counts the definitions of each name: values of a branch that share theirs with others get new ones,
@@ -86,7 +86,7 @@ def _chosen(choice: If, then: Block, otherwise: Block, names: Counter[str]) -> B
         return ()
     result: list[Statement] = []
     sides = []
-    for block, condition in ((values[: len(then)], choice.condition), (values[len(then) :], negated(choice.condition))):
+    for block, condition in ((values[: len(then)], choice.condition), (values[len(then) :], negate(choice.condition))):
         renamed: dict[str, str] = {}
         for value in block[:-1]:
             inside = _within(value.value, condition, renamed)

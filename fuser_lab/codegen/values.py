@@ -13,8 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from fuser_lab.codegen.index_map import Index, Read, ReadScalar, counted, element_term, index_var, operand_index
-from fuser_lab.codegen.index_math import FixedRanges, Ranges, fixed, is_index, narrowed, negated, simplify, variables
+from fuser_lab.codegen.index_map import (
+    Index,
+    Read,
+    ReadScalar,
+    counted_position,
+    element_term,
+    index_var,
+    operand_index,
+)
+from fuser_lab.codegen.index_math import FixedRanges, Ranges, is_index, narrow, negate, range_key, simplify, variables
 from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Loop, Statement, Store
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.dtypes import DataType
@@ -87,7 +95,7 @@ class Values:
     def block(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> "Iterator[Scope]":
         """Open a block that binds variables with the given ranges; the caller uses its body after it is closed."""
         outer = self.scope
-        self.scope = inner = Scope(outer, frozenset(binds), pinned, fixed({**outer.ranges, **binds}))
+        self.scope = inner = Scope(outer, frozenset(binds), pinned, range_key({**outer.ranges, **binds}))
         try:
             yield inner
         finally:
@@ -128,16 +136,16 @@ class Values:
     @contextmanager
     def guard(self, condition: Term) -> "Iterator[None]":
         """Open an If and append it unless it is empty; a condition that always holds is dropped."""
-        known = simplify(condition, self.scope.ranges)
-        if isinstance(known, Const) and known.value:
+        simple = simplify(condition, self.scope.ranges)
+        if isinstance(simple, Const) and simple.value:
             yield
             return
         outer = self.scope
         with self.block({}, pinned=True) as inner:
-            inner.ranges = fixed(narrowed(known, outer.ranges, holds=True))
+            inner.ranges = range_key(narrow(simple, outer.ranges, holds=True))
             yield
         if inner.body:
-            self.emit(If(condition=known, then=tuple(inner.body)))
+            self.emit(If(condition=simple, then=tuple(inner.body)))
 
     @contextmanager
     def moved(self, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout]) -> "Iterator[None]":
@@ -166,9 +174,9 @@ class Values:
         A value is emitted in the outermost block that defines the variables of its index. In a block over a single
         position the index has no variables, but values that depend on these names must stay inside it.
         """
-        wanted = set(names)
+        pinned = set(names)
         for scope in self.scope.outward():
-            if wanted & scope.names:
+            if pinned & scope.names:
                 scope.pinned = True
 
     def let(self, base: str, value: Term, *, origin: str | None = None, note: str = "", update: bool = False) -> Var:
@@ -183,20 +191,20 @@ class Values:
     def know(self, tensor: TensorView, index: Sequence[Term], term: Term) -> None:
         """Make an element available as a term, where the variables of the term and of the index exist."""
         at = self.simplified(index)
-        scope = self._home(tensor.name, _used(at) | variables(term))
+        scope = self._home(tensor.name, _index_variables(at) | variables(term))
         self.given[tensor.name, at] = _Known(term, scope)
-        if scope is not self._home(tensor.name, _used(at)):
+        if scope is not self._home(tensor.name, _index_variables(at)):
             scope.within |= self._computed_from(tensor)
 
-    def _known(self, key: Key) -> Term | None:
+    def _outside_term(self, key: Key) -> Term | None:
         """Return the term of an element known from outside; None if there is none, or its variables do not exist."""
-        known = self.given.get(key)
-        if known is None:
+        element = self.given.get(key)
+        if element is None:
             return None
-        scope = known.scope
+        scope = element.scope
         while scope.inlined and scope.parent is not None:
             scope = scope.parent
-        return known.term if any(scope is other for other in self.scope.outward()) else None
+        return element.term if any(scope is other for other in self.scope.outward()) else None
 
     def _computed_from(self, tensor: TensorView) -> frozenset[str]:
         """Return the names of the tensors that are computed from elements of a tensor, and its own."""
@@ -210,7 +218,7 @@ class Values:
 
     def simplified(self, index: Sequence[Term]) -> Index:
         """Return an index in its simplest form for the current ranges."""
-        return _simplified(tuple(index), fixed(self.scope.ranges))
+        return _simplify_index(tuple(index), range_key(self.scope.ranges))
 
     def value(self, tensor: TensorView, index: Sequence[Term]) -> Term:
         """Return the element ``tensor[index]`` as a constant or variable, emitting its computation if needed."""
@@ -221,9 +229,9 @@ class Values:
             if key in scope.values:
                 return scope.values[key]
         expr = self._fusion.producers.get(tensor)
-        known = self._known(key)
-        if known is not None:
-            result = self._named(tensor, at, known, expr, "")
+        given_term = self._outside_term(key)
+        if given_term is not None:
+            result = self._variable_of(tensor, at, given_term, expr, "")
         elif expr is None:
             result = self._input(tensor, at)
         elif expr.kind is OpKind.REDUCTION:
@@ -250,7 +258,7 @@ class Values:
         if key not in outermost.values:
             with self._at(outermost):
                 operands = [self.scalar(v) for v in expr.inputs if isinstance(v, Scalar)]
-                term = applied(expr, operands)
+                term = result_element(expr, operands)
                 outermost.values[key] = self.let(value.name, term, origin=expr.name, note=call_text(expr))
         return outermost.values[key]
 
@@ -286,10 +294,10 @@ class Values:
             scope = scope.parent
         return scope
 
-    def _named(self, tensor: TensorView, at: Index, term: Term, expr: Expr | None, note: str) -> Term:
+    def _variable_of(self, tensor: TensorView, at: Index, term: Term, expr: Expr | None, note: str) -> Term:
         if isinstance(term, Var | Const):
             return term
-        home = self._home(tensor.name, _used(at) | variables(term))
+        home = self._home(tensor.name, _index_variables(at) | variables(term))
         with self._at(home):
             origin = None if expr is None else expr.name
             result = self.let(tensor.name.lower(), term, origin=origin, note=note)
@@ -299,14 +307,14 @@ class Values:
     def _input(self, tensor: TensorView, at: Index) -> Term:
         buffer = self._buffers[tensor.name]
         position = simplify(self._layouts[tensor].position(at), self.scope.ranges)
-        return self._named(tensor, at, Load(tensor.dtype, buffer, position), None, "")
+        return self._variable_of(tensor, at, Load(tensor.dtype, buffer, position), None, "")
 
     def _pointwise(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
         self._nested += 1
         try:
             if self._nested > _DEEP:
                 self._begin(expr, at)
-            return self._computed(expr, tensor, at)
+            return self._compute(expr, tensor, at)
         finally:
             self._nested -= 1
 
@@ -335,15 +343,15 @@ class Values:
         return self.simplified(operand_index(operand, index) if self._broadcast[operand.name] else index)
 
     def _is_known(self, key: Key) -> bool:
-        return self._known(key) is not None or any(key in scope.values for scope in self.scope.outward())
+        return self._outside_term(key) is not None or any(key in scope.values for scope in self.scope.outward())
 
-    def _computed(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
-        home = self._home(tensor.name, _used(at))
+    def _compute(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
+        home = self._home(tensor.name, _index_variables(at))
         with self._at(home):
             operands = [
                 self.scalar(v) if isinstance(v, Scalar) else self.value(v, self._place(v, at)) for v in expr.inputs
             ]
-            term = applied(expr, operands)
+            term = result_element(expr, operands)
             result: Term = term
             if not isinstance(term, Const):
                 result = self.let(tensor.name.lower(), term, origin=expr.name, note=call_text(expr))
@@ -354,26 +362,26 @@ class Values:
         term = element_term(expr, at)
         if isinstance(term, Read):
             return self.value(term.tensor, term.index)
-        home = self._home(tensor.name, _used(at))
+        home = self._home(tensor.name, _index_variables(at))
         with self._at(home):
             if expr.kind is OpKind.INDEXING:
-                term = self._placed(term, expr)
+                term = self._with_positions(term, expr)
             result = self._resolve(term, expr, tensor.name.lower())
             if not isinstance(result, Var | Const):
                 result = self.let(tensor.name.lower(), result, origin=expr.name, note=call_text(expr))
         home.values[tensor.name, at] = result
         return result
 
-    def _placed(self, term: Term, expr: Expr) -> Term:
+    def _with_positions(self, term: Term, expr: Expr) -> Term:
         """Return a term in which data-dependent positions are index variables, so that conditions can guard them."""
         match term:
             case Apply(DataType.Index, "cast", (Read() | ReadScalar() as source,)):
-                known = counted(source, self._fusion.producers) if isinstance(source, Read) else None
-                return self._position(source, expr) if known is None else simplify(known, self.scope.ranges)
+                position = counted_position(source, self._fusion.producers) if isinstance(source, Read) else None
+                return self._position(source, expr) if position is None else simplify(position, self.scope.ranges)
             case Apply(dtype, fn, args):
-                return simplify(Apply(dtype, fn, tuple(self._placed(a, expr) for a in args)), self.scope.ranges)
+                return simplify(Apply(dtype, fn, tuple(self._with_positions(a, expr) for a in args)), self.scope.ranges)
             case Read(dtype, tensor, index):
-                return Read(dtype, tensor, tuple(self._placed(i, expr) for i in index))
+                return Read(dtype, tensor, tuple(self._with_positions(i, expr) for i in index))
             case _:
                 return term
 
@@ -391,7 +399,7 @@ class Values:
         for scope in self.scope.outward():
             if key in scope.values:
                 return scope.values[key]
-        home = self._home(name, _used(at))
+        home = self._home(name, _index_variables(at))
         with self._at(home):
             result = self.let(f"{name.lower()}_at", Apply(DataType.Index, "cast", (value,)), origin=expr.name)
         home.values[key] = result
@@ -406,19 +414,19 @@ class Values:
         if not isinstance(term, Apply) or is_index(term):
             return simplify(term, self.scope.ranges)
         if term.fn == "select":
-            condition = self._decided(simplify(term.args[0], self.scope.ranges))
+            condition = self._decide(simplify(term.args[0], self.scope.ranges))
             if isinstance(condition, Const):
                 return self._resolve(term.args[1 if condition.value else 2], expr, name)
             if is_index(condition):
                 return self._choice(condition, term, expr, name)
         return Apply(term.dtype, term.fn, tuple(self._resolve(arg, expr, name) for arg in term.args))
 
-    def _decided(self, condition: Term) -> Term:
+    def _decide(self, condition: Term) -> Term:
         """Return a condition, or a constant inside a branch on the same condition."""
         for scope in self.scope.outward():
             if condition in scope.facts:
                 return Const(DataType.Bool, value=True)
-            if negated(condition) in scope.facts:
+            if negate(condition) in scope.facts:
                 return Const(DataType.Bool, value=False)
         return condition
 
@@ -427,8 +435,8 @@ class Values:
         branches = []
         for holds, side in ((True, term.args[1]), (False, term.args[2])):
             with self.block({}, pinned=True) as inner:
-                inner.ranges = narrowed(condition, inner.ranges, holds=holds)
-                inner.facts = frozenset({condition if holds else negated(condition)})
+                inner.ranges = narrow(condition, inner.ranges, holds=holds)
+                inner.facts = frozenset({condition if holds else negate(condition)})
                 value = self._resolve(side, expr, name)
                 self.emit(Let(name=chosen.name, value=value, origin=expr.name))
             branches.append(tuple(inner.body))
@@ -446,7 +454,7 @@ class Values:
         self.emit(Store(buffer=self._buffers[tensor.name], position=position, value=value, origin=origin))
 
 
-def applied(expr: Expr, operands: Sequence[Term]) -> Term:
+def result_element(expr: Expr, operands: Sequence[Term]) -> Term:
     """Return one element of a result, given one of each operand."""
     rule = OPS[expr.op.name].scalar
     if rule is None:
@@ -454,22 +462,22 @@ def applied(expr: Expr, operands: Sequence[Term]) -> Term:
         raise CodegenError(msg)
     out = expr.outputs[0].dtype
     # As in the reference, narrow operands are widened, and the result of the whole expression is rounded once.
-    term = rule(*map(_widened, operands), **dict(expr.attrs))
+    term = rule(*map(_widen, operands), **dict(expr.attrs))
     if out.is_narrow and term.dtype is not out:
         if _exact(term, out, operands):
-            return Apply(out, "cast", (term,)) if isinstance(term, Const) else _retyped(term, out)
+            return Apply(out, "cast", (term,)) if isinstance(term, Const) else _retype(term, out)
         return cast(term, out)
     return term
 
 
 @lru_cache(_KEPT)
-def _simplified(index: Index, ranges: FixedRanges) -> Index:
+def _simplify_index(index: Index, ranges: FixedRanges) -> Index:
     """Return an index in simplest form; a long chain of pointwise ops has few different ones."""
     return tuple(simplify(i, ranges) for i in index)
 
 
 @lru_cache(_KEPT)
-def _used(index: Index) -> frozenset[str]:
+def _index_variables(index: Index) -> frozenset[str]:
     return frozenset().union(*(variables(i) for i in index))
 
 
@@ -478,11 +486,11 @@ def _not_index(dtype: DataType) -> DataType:
     return DataType.Int if dtype is DataType.Index else dtype
 
 
-def _widened(term: Term) -> Term:
-    return _retyped(term, term.dtype.compute) if term.dtype.is_narrow else term
+def _widen(term: Term) -> Term:
+    return _retype(term, term.dtype.compute) if term.dtype.is_narrow else term
 
 
-def _retyped(term: Term, dtype: DataType) -> Term:
+def _retype(term: Term, dtype: DataType) -> Term:
     match term:
         case Const(_, value):
             return Const(dtype, value)

@@ -39,9 +39,9 @@ class _Form:
         """Add another kernel."""
         self.varying.update(n for n, (a, b) in enumerate(zip(self.first, numbers, strict=True)) if a != b)
         self.varies = self.varies or bool(self.varying) or scratch != self.scratch
-        known: dict[tuple[int, Number], int] = {}
+        joint: dict[tuple[int, Number], int] = {}
         self.labels = [
-            known.setdefault((label, number), len(known)) for label, number in zip(self.labels, numbers, strict=True)
+            joint.setdefault((label, number), len(joint)) for label, number in zip(self.labels, numbers, strict=True)
         ]
 
 
@@ -68,7 +68,7 @@ class SharedKernels:
         sized = with_sizes(kernel)
         if target_of(kernel.target).has_blocks or any(p.schedule and p.schedule.specialized for p in kernel.phases):
             return sized
-        key, numbers, scratch = _erased(sized)
+        key, numbers, scratch = _without_numbers(sized)
         with self._lock:
             form = self._forms.get(key)
             if form is None:
@@ -81,7 +81,7 @@ class SharedKernels:
         return _with_arguments(sized, labels)
 
 
-def _erased(kernel: Kernel) -> tuple[object, tuple[Number, ...], tuple[int, ...]]:
+def _without_numbers(kernel: Kernel) -> tuple[object, tuple[Number, ...], tuple[int, ...]]:
     """Return a kernel's statements without numbers as a key, its numbers, and the sizes of its scratch memory."""
     numbers: list[Number] = []
     scratch: list[int] = []
@@ -129,8 +129,8 @@ def _with_arguments(kernel: Kernel, labels: dict[int, int]) -> Kernel:
         body = divisions_before_loops(body, frozenset(size.name for size in sizes.values()), used)
         terms = (term for statement in walk(body) for root in terms_of(statement) for term in root.walk())
         read = {term.name for term in terms if isinstance(term, Var)}
-        known = (*phase.sizes, *sizes.values())
-        phases.append(replace(phase, body=body, sizes=tuple(size for size in known if size.name in read)))
+        declared = (*phase.sizes, *sizes.values())
+        phases.append(replace(phase, body=body, sizes=tuple(size for size in declared if size.name in read)))
     return replace(kernel, phases=tuple(phases))
 
 

@@ -20,7 +20,7 @@ from fuser_lab.codegen.index_math import (
     Range,
     Ranges,
     linear,
-    narrowed,
+    narrow,
     range_of,
     simplify,
     substitute,
@@ -45,7 +45,7 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
-from fuser_lab.codegen.progressions import ACCESS_BYTES, Access, access_of, divisor, resolved
+from fuser_lab.codegen.progressions import ACCESS_BYTES, Access, access_of, divisor, resolve
 from fuser_lab.codegen.unconditional import depends_on, made_of_data
 from fuser_lab.codegen.windows import Key, Loops, Window, holds_for, place_of, window_of, windows_of
 from fuser_lab.dtypes import DataType
@@ -58,7 +58,7 @@ _OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
 Block = tuple[Statement, ...]
 
 
-def vectorized(body: Block) -> Block:
+def with_vectors(body: Block) -> Block:
     """Return a phase's body with vector accesses around its VECTORIZE loops and loads ahead in its UNROLL loops."""
     return _Vectorizer(body).run()
 
@@ -89,7 +89,7 @@ class _Vectorizer:
     def _learn(self, name: str, value: Term) -> None:
         """Record the definition of an index variable, because names may be reused in the next block."""
         self._ranges = {**self._ranges, name: range_of(linear(value, self._ranges), self._ranges)}
-        self._known[name] = resolved(value, self._known)
+        self._known[name] = resolve(value, self._known)
 
     def run(self) -> Block:
         """Return the new body, allocations first."""
@@ -109,16 +109,16 @@ class _Vectorizer:
                 yield statement
             case If(condition=condition, then=then, otherwise=otherwise):
                 outer = self._ranges
-                self._ranges = narrowed(condition, outer, holds=True)
+                self._ranges = narrow(condition, outer, holds=True)
                 first = self._block(then)
-                self._ranges = narrowed(condition, outer, holds=False)
+                self._ranges = narrow(condition, outer, holds=False)
                 second = self._block(otherwise)
                 self._ranges = outer
                 yield replace(statement, then=first, otherwise=second)
             case Loop(parallel=ParallelType.vectorize, start=Const(_, 0), stop=Const()):
                 yield from self._vector_loop(statement)
             case Loop(parallel=ParallelType.unroll, start=Const(_, 0), stop=Const()):
-                yield from self._unrolled(statement)
+                yield from self._unroll(statement)
             case Loop(body=body, parallel=parallel):
                 inner = self._block(body)
                 innermost = not any(isinstance(s, Loop) and _is_mapped(s.parallel) for s in walk(body))
@@ -138,12 +138,12 @@ class _Vectorizer:
         inside = {loop.var} | {s.name for s in walk(loop.body) if isinstance(s, Let | Reduce)}
         around = _Around(loop=loop, count=count, written=stored, inside=inside)
         self._load_windows(loop.body, around, moves)
-        body = self._moved(loop.body, around, moves)
+        body = self._move(loop.body, around, moves)
         yield from moves.before
         yield replace(loop, body=body)
         yield from moves.after
 
-    def _moved(self, statements: Block, around: "_Around", moves: _Moves) -> Block:
+    def _move(self, statements: Block, around: "_Around", moves: _Moves) -> Block:
         """Return the statements with words instead of memory; collect the moves in the order of the statements."""
         result: list[Statement] = []
         for statement in statements:
@@ -155,7 +155,7 @@ class _Vectorizer:
                     result.append(replace(statement, value=self._read(value, around, moves, statement.origin)))
                 case Store():
                     value = self._read(statement.value, around, moves, statement.origin)
-                    result.append(self._written(replace(statement, value=value), around, moves))
+                    result.append(self._write(replace(statement, value=value), around, moves))
                 case If(condition=condition, then=then, otherwise=otherwise) if self._is_outside(condition, around):
                     branches = []
                     sides = tuple(_Moves(windows=dict(moves.windows), rooms=dict(moves.rooms)) for _ in range(2))
@@ -165,7 +165,7 @@ class _Vectorizer:
                         self._spare = [*spare, *(a.buffer for a in self._allocs[first:])]
                         if depends_on(condition, self._data):
                             self._load_windows(inner, around, side)
-                        branches.append(self._moved(inner, around, side))
+                        branches.append(self._move(inner, around, side))
                         left.append(self._spare)
                     self._spare = [words for words in spare if all(words in unused for unused in left)]
                     result.append(replace(statement, then=branches[0], otherwise=branches[1]))
@@ -177,7 +177,7 @@ class _Vectorizer:
                             least = 1 if depends_on(condition, self._data) else 2
                             target.extend(_moves_of(condition, tuple(a), tuple(b), least))
                 case If():
-                    result.append(self._windowed(statement, tuple(range(around.count)), around, moves))
+                    result.append(self._partial(statement, tuple(range(around.count)), around, moves))
                 case _:
                     result.append(statement)
         return tuple(result)
@@ -192,8 +192,8 @@ class _Vectorizer:
 
     def _load_windows(self, statements: Block, around: "_Around", moves: _Moves) -> None:
         """Load the windows of a block before its loop."""
-        found = windows_of(statements, around.count, self._loops(around))
-        for window in (window for windows in found.values() for window in windows):
+        window_groups = windows_of(statements, around.count, self._loops(around))
+        for window in (window for windows in window_groups.values() for window in windows):
             words, slot = self._words(window.buffer, window.count)
             for piece in window.pieces:
                 position = simplify(window.base + piece.low, {})
@@ -205,19 +205,19 @@ class _Vectorizer:
                     slot=simplify(slot + (piece.low - window.low), {}), count=piece.count, width=piece.width,
                 ))
             moves.rooms[window] = words, slot
-        moves.windows |= found
+        moves.windows |= window_groups
 
-    def _windowed(self, statement: Statement, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Statement:
+    def _partial(self, statement: Statement, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Statement:
         """Return a statement that may not run for all elements, and reads windows where it does."""
         match statement:
             case If(condition=condition, then=then, otherwise=otherwise):
                 chosen = holds_for(condition, values, self._loops(around))
                 if chosen is None:
-                    both = (tuple(self._windowed(s, values, around, moves) for s in side) for side in (then, otherwise))
+                    both = (tuple(self._partial(s, values, around, moves) for s in side) for side in (then, otherwise))
                     return replace(statement, then=next(both), otherwise=next(both))
                 others = tuple(value for value in values if value not in chosen)
                 sides = ((then, chosen), (otherwise, others))
-                first, second = (tuple(self._windowed(s, v, around, moves) for s in b) if v else b for b, v in sides)
+                first, second = (tuple(self._partial(s, v, around, moves) for s in b) if v else b for b, v in sides)
                 return replace(statement, then=first, otherwise=second)
             case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
                 self._learn(name, value)
@@ -250,7 +250,7 @@ class _Vectorizer:
 
     def _is_outside(self, condition: Term, around: "_Around") -> bool:
         """Whether a condition is loop-invariant and known before the loop."""
-        names = variables(resolved(condition, self._known)) | {t.name for t in condition.walk() if isinstance(t, Var)}
+        names = variables(resolve(condition, self._known)) | {t.name for t in condition.walk() if isinstance(t, Var)}
         return not _loads(condition) and names.isdisjoint(around.inside)
 
     def _read(self, value: Term, around: "_Around", moves: _Moves, origin: str | None) -> Term:
@@ -262,7 +262,7 @@ class _Vectorizer:
                 if width < 2:
                     return self._in_window(value, tuple(range(around.count)), around, moves)
                 words, slot = self._words(buffer, around.count)
-                start = substitute(resolved(position, self._inner(around)), {around.loop.var: index(0)})
+                start = substitute(resolve(position, self._inner(around)), {around.loop.var: index(0)})
                 moves.before.append(VectorLoad(
                     buffer=buffer, position=simplify(start, {}), words=words, slot=slot, count=around.count,
                     width=width, origin=origin,
@@ -283,11 +283,11 @@ class _Vectorizer:
     ) -> Term | None:
         """Return a random number from those drawn together before the loop; None if they are not consecutive."""
         outside = {t.name for term in (seed, offset) for t in term.walk() if isinstance(t, Var)}
-        form = linear(resolved(position, self._inner(around)), {})
+        form = linear(resolve(position, self._inner(around)), {})
         inside = [part for part in form.parts if around.loop.var in variables(part[0])]
         base = to_term(Linear(form.constant // 4 * 4, tuple(part for part in form.parts if part not in inside)))
         place = to_term(Linear(form.constant % 4, tuple(inside)))
-        whole = divisor(linear(resolved(base, self._known), {})) % 4 == 0 and around.count % 4 == 0
+        whole = divisor(linear(resolve(base, self._known), {})) % 4 == 0 and around.count % 4 == 0
         rounds = [simplify(substitute(place, {around.loop.var: index(v)}), {}) for v in range(around.count)]
         within = all(isinstance(r, Const) and 0 <= r.value.real < around.count for r in rounds)
         if not whole or not within or not (variables(base) | outside).isdisjoint(around.inside):
@@ -307,7 +307,7 @@ class _Vectorizer:
         numbers, slot = moves.drawn[key]
         return Load(DataType.Float, numbers, simplify(slot + place, {}))
 
-    def _written(self, store: Store, around: "_Around", moves: _Moves) -> Store:
+    def _write(self, store: Store, around: "_Around", moves: _Moves) -> Store:
         if store.buffer.role not in _OUTSIDE:
             return store
         access = self._access(store.buffer, store.position, around)
@@ -315,7 +315,7 @@ class _Vectorizer:
         if width < 2:
             return store
         words, _ = self._words(store.buffer, around.count, rounds=1)
-        start = substitute(resolved(store.position, self._inner(around)), {around.loop.var: index(0)})
+        start = substitute(resolve(store.position, self._inner(around)), {around.loop.var: index(0)})
         moves.after.append(VectorStore(
             buffer=store.buffer, position=simplify(start, {}), words=words, slot=index(0), count=around.count,
             width=width, origin=store.origin,
@@ -328,7 +328,7 @@ class _Vectorizer:
 
     def _access(self, buffer: Buffer, position: Term, around: "_Around") -> Access | None:
         """Return the progression of an access with the loop; None if its position is unknown before the loop."""
-        names = variables(resolved(position, self._inner(around)))
+        names = variables(resolve(position, self._inner(around)))
         if _loads(position) or not (names - {around.loop.var}).isdisjoint(around.inside):
             return None
         return access_of(buffer, position, around.loop.var, self._known)
@@ -354,7 +354,7 @@ class _Vectorizer:
 
     # Several iterations, loads first
 
-    def _unrolled(self, loop: Loop) -> Iterator[Statement]:
+    def _unroll(self, loop: Loop) -> Iterator[Statement]:
         outer = self._slot, self._rounds
         rounds = _rounds(loop)
         self._slot = simplify(self._slot * rounds + Var(DataType.Index, loop.var), {})
@@ -387,13 +387,13 @@ def _moves_of(condition: Term, then: Block, otherwise: Block, least: int) -> Blo
     """
     loads = [s for s in then if isinstance(s, VectorLoad) and s.buffer.role in _OUTSIDE and s.buffer.size >= s.count]
     if otherwise or len(loads) < max(len(then), least):
-        return (_chosen(condition, then, otherwise),)
+        return (_choice(condition, then, otherwise),)
     return tuple(
         replace(s, position=Apply(DataType.Index, "select", (condition, s.position, index(0)))) for s in loads
     )
 
 
-def _chosen(condition: Term, then: Block, otherwise: Block) -> Statement:
+def _choice(condition: Term, then: Block, otherwise: Block) -> Statement:
     match then, otherwise:
         case ((VectorLoad() as a,), (VectorLoad() as b,)) if replace(a, position=b.position, origin=b.origin) == b:
             # Both branches read the same number of adjacent elements to the same words, from different positions.
@@ -408,31 +408,31 @@ def _chosen(condition: Term, then: Block, otherwise: Block) -> Statement:
 def _loads_ahead(body: Block) -> Block:
     """Return a block's vector loads with the conditions and variables they need; () if other statements occur."""
     needed: set[str] = set()
-    kept = _sliced(body, needed)
-    given = {s.name for s in walk(kept) if isinstance(s, Let)}
+    loads = _slice(body, needed)
+    assigned = {s.name for s in walk(loads) if isinstance(s, Let)}
     made = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
     written = {s.buffer for s in walk(body) if isinstance(s, Store | VectorStore)}
-    early = any(isinstance(s, VectorLoad) and s.buffer in written for s in walk(kept))
-    return () if early or needed & made - given else kept
+    early = any(isinstance(s, VectorLoad) and s.buffer in written for s in walk(loads))
+    return () if early or needed & made - assigned else loads
 
 
-def _sliced(body: Block, needed: set[str]) -> Block:
-    kept: list[Statement] = []
+def _slice(body: Block, needed: set[str]) -> Block:
+    statements: list[Statement] = []
     for statement in reversed(body):
         match statement:
             case VectorLoad() if statement.buffer.role in _OUTSIDE:
-                kept.append(statement)
+                statements.append(statement)
             case Let(name=name) if name in needed:
-                kept.append(statement)
+                statements.append(statement)
             case If(condition=condition, then=then, otherwise=otherwise):
-                branches = _sliced(then, needed), _sliced(otherwise, needed)
+                branches = _slice(then, needed), _slice(otherwise, needed)
                 if not any(branches):
                     continue
-                kept.append(_chosen(condition, *branches))
+                statements.append(_choice(condition, *branches))
             case _:
                 continue
-        needed |= {t.name for root in terms_of(kept[-1]) for t in root.walk() if isinstance(t, Var)}
-    return tuple(reversed(kept))
+        needed |= {t.name for root in terms_of(statements[-1]) for t in root.walk() if isinstance(t, Var)}
+    return tuple(reversed(statements))
 
 
 def _without(body: Block) -> Block:
@@ -445,7 +445,7 @@ def _without(body: Block) -> Block:
             case If(then=then, otherwise=otherwise):
                 branches = _without(then), _without(otherwise)
                 if branches[0] or branches[1]:
-                    chosen = _chosen(statement.condition, *branches)
+                    chosen = _choice(statement.condition, *branches)
                     result.append(replace(chosen, origin=statement.origin, note=statement.note))
             case _:
                 result.append(statement)
@@ -464,7 +464,7 @@ def _before_barriers(body: Block) -> Block:
         waiting = waits and _only_loads(statement)
         first = next((n for n, s in enumerate(result) if waiting and _only_loads(s)), None)
         made = {s.name for s in result[first + 1 :] if isinstance(s, Let)} if first is not None else set()
-        if first is None or not made.isdisjoint(_used(statement)):
+        if first is None or not made.isdisjoint(_used_names(statement)):
             result.append(statement)
         else:
             result.insert(first + 1, statement)
@@ -482,7 +482,7 @@ def _keeps(statement: Statement | None) -> bool:
     return bool(stores) and all(s.buffer.role is Role.SCRATCH for s in stores)
 
 
-def _used(statement: Statement) -> set[str]:
+def _used_names(statement: Statement) -> set[str]:
     terms = (t for s in walk((statement,)) for root in terms_of(s) for t in root.walk())
     return {t.name for t in terms if isinstance(t, Var)}
 
@@ -492,11 +492,11 @@ def _only_loads(statement: Statement) -> bool:
     if not isinstance(statement, Loop):
         return False
     inside = list(walk(statement.body))
-    given = {s.name for s in inside if isinstance(s, Let)}
+    assigned = {s.name for s in inside if isinstance(s, Let)}
     return any(isinstance(s, VectorLoad) for s in inside) and all(
         isinstance(s, If)
         or (isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT)
-        or (isinstance(s, Let) and _is_in_registers(s.value) and s.name in given)
+        or (isinstance(s, Let) and _is_in_registers(s.value) and s.name in assigned)
         for s in inside
     )
 
@@ -542,12 +542,12 @@ def accesses(statements: Block, name: str, among: frozenset[str] | None = None) 
 
     ``among`` excludes accesses whose position depends on variables other than these.
     """
-    for buffer, position, _ in _found(statements):
+    for buffer, position, _ in _tensor_accesses(statements):
         if among is None or variables(position) <= among:
             yield access_of(buffer, position, name)
 
 
-def _found(statements: Block) -> Iterator[tuple[Buffer, Term, Load | None]]:
+def _tensor_accesses(statements: Block) -> Iterator[tuple[Buffer, Term, Load | None]]:
     """Yield the accesses to tensors: buffer, position, and the load if it is one."""
     for statement in walk(statements):
         if isinstance(statement, Store) and statement.buffer.role in _OUTSIDE:
@@ -563,10 +563,10 @@ def best_width(trial: Callable[[int], Block], name: str) -> int:
     ``trial(size)`` returns the statements for one element, with the variable ``name`` as its position in a chunk of
     ``size``. Accesses are weighted by the bytes of their buffer, because a small buffer is in the cache.
     """
-    found = list(accesses(trial(1), name))
-    largest = max((_bytes(a.buffer) for a in found), default=0)
+    single = list(accesses(trial(1), name))
+    largest = max((_bytes(a.buffer) for a in single), default=0)
     # An access of the widest dtype fills one hardware access; small buffers may need two.
-    widest = max((a.buffer.dtype.itemsize for a in found if _bytes(a.buffer) * SMALL >= largest), default=ACCESS_BYTES)
+    widest = max((a.buffer.dtype.itemsize for a in single if _bytes(a.buffer) * SMALL >= largest), default=ACCESS_BYTES)
     best, least, size = 1, float("inf"), 1
     while size * widest <= ACCESS_BYTES:
         cost = _cost(trial(size), name, size)
@@ -581,8 +581,8 @@ def _cost(statements: Block, name: str, size: int) -> float:
     lets = frozenset(s.name for s in walk(statements) if isinstance(s, Let))
     loops = Loops(name=name, inside=lets, known={}, data=made_of_data(statements))
     windows = windows_of(statements, size, loops)
-    cost = float(sum(_bytes(window.buffer) * window.accesses for found in windows.values() for window in found))
-    for buffer, position, load in _found(statements):
+    cost = float(sum(_bytes(window.buffer) * window.accesses for group in windows.values() for window in group))
+    for buffer, position, load in _tensor_accesses(statements):
         if load is not None and any(window_of(load, value, windows, loops) for value in range(size)):
             continue
         access = access_of(buffer, position, name)

@@ -20,7 +20,7 @@ from fuser_lab.codegen.index_math import (
     Ranges,
     is_index,
     linear,
-    negated,
+    negate,
     simplify,
     substitute,
     to_term,
@@ -28,7 +28,7 @@ from fuser_lab.codegen.index_math import (
 )
 from fuser_lab.codegen.inequalities import Conjunction, any_of, conjunction
 from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Role, Statement, terms_of
-from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of, divisor, resolved
+from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of, divisor, resolve
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, index
 
@@ -96,7 +96,7 @@ def place_of(load: Load, loops: Loops) -> tuple[Term, Term] | None:
     """Return a load's position as a term without the loop's variable and one of it alone; None if it is another."""
     if load.buffer.role not in _OUTSIDE or load.buffer.name in loops.written or _has_loads(load.position):
         return None
-    form = linear(resolved(load.position, loops.inner()), {})
+    form = linear(resolve(load.position, loops.inner()), {})
     fixed: list[tuple[Term, int]] = []
     varying: list[tuple[Term, int]] = []
     for atom, coefficient in form.parts:
@@ -116,8 +116,8 @@ def window_of(load: Load, value: int, windows: Mapping[Key, tuple[Window, ...]],
     if place is None:
         return None
     at = _number(substitute(place[1], {loops.name: index(value)}))
-    found = windows.get((load.buffer, place[0]), ())
-    return next((window for window in found if at is not None and window.has(at)), None)
+    candidates = windows.get((load.buffer, place[0]), ())
+    return next((window for window in candidates if at is not None and window.has(at)), None)
 
 
 def holds_for(condition: Term, values: Sequence[int], loops: Loops) -> tuple[int, ...] | None:
@@ -125,15 +125,15 @@ def holds_for(condition: Term, values: Sequence[int], loops: Loops) -> tuple[int
     names = {t.name for t in condition.walk() if isinstance(t, Var)}
     if not names <= {loops.name, *loops.inner()} or _has_loads(condition):
         return None
-    found = []
+    holding = []
     term = substitute(condition, loops.inner())
     for value in values:
         decided = simplify(substitute(term, {loops.name: index(value)}), {})
         if not isinstance(decided, Const):
             return None
         if decided.value:
-            found.append(value)
-    return tuple(found)
+            holding.append(value)
+    return tuple(holding)
 
 
 def windows_of(body: Block, count: int, loops: Loops) -> dict[Key, tuple[Window, ...]]:
@@ -143,9 +143,9 @@ def windows_of(body: Block, count: int, loops: Loops) -> dict[Key, tuple[Window,
         place = place_of(load, loops)
         if place is None:
             continue
-        found = {value: _number(substitute(place[1], {loops.name: index(value)})) for value in needed}
-        if None not in found.values():
-            places = [(at, needed[value]) for value, at in found.items() if at is not None]
+        numbers = {value: _number(substitute(place[1], {loops.name: index(value)})) for value in needed}
+        if None not in numbers.values():
+            places = [(at, needed[value]) for value, at in numbers.items() if at is not None]
             read.setdefault((load.buffer, place[0]), _Needed()).add(places)
     made = {key: tuple(_windows(*key, needed, loops)) for key, needed in read.items()}
     return {key: windows for key, windows in made.items() if windows}
@@ -185,7 +185,7 @@ def _windows(buffer: Buffer, base: Term, needed: _Needed, loops: Loops) -> Itera
 def _widest(buffer: Buffer, base: Term, loops: Loops) -> int:
     """Return the number of elements of the widest aligned vectors, all of which lie within the buffer or outside it."""
     size = buffer.dtype.itemsize
-    width = gcd(divisor(linear(resolved(base, loops.known), {})), buffer.size, max(ACCESS_BYTES // size, 1))
+    width = gcd(divisor(linear(resolve(base, loops.known), {})), buffer.size, max(ACCESS_BYTES // size, 1))
     while width > 1 and buffer.alignment % (width * size):
         width //= 2
     return width
@@ -226,12 +226,12 @@ class _Around:
 
 def _loads_of(body: Block, around: _Around, loops: Loops, count: int) -> Iterator[tuple[Load, dict[int, Conjunction]]]:
     """Yield loads that are not vectors, with the values of the loop's variable for which they run, and when they do."""
-    known = dict(loops.known)
-    loops = replace(loops, known=known)
+    definitions = dict(loops.known)
+    loops = replace(loops, known=definitions)
     for statement in body if around.values else ():
         match statement:
             case Let(name=name, value=value) if value.dtype is DataType.Index and not _has_loads(value):
-                known[name] = resolved(value, known)
+                definitions[name] = resolve(value, definitions)
             case If(condition=condition, then=then, otherwise=otherwise):
                 chosen = holds_for(condition, around.values, loops)
                 if chosen is not None:
@@ -241,8 +241,8 @@ def _loads_of(body: Block, around: _Around, loops: Loops, count: int) -> Iterato
                 elif _is_known(condition, loops):
                     holds = substitute(condition, loops.inner())
                     apart = around.apart or loops.name in variables(holds)
-                    for side, one in ((then, holds), (otherwise, negated(holds))):
-                        inside = replace(around, conditions=(*around.conditions, one), apart=apart)
+                    for side, side_condition in ((then, holds), (otherwise, negate(holds))):
+                        inside = replace(around, conditions=(*around.conditions, side_condition), apart=apart)
                         yield from _loads_of(side, inside, loops, count)
             case _:
                 for load in (load for root in terms_of(statement) for load in _certain(root)):
@@ -253,13 +253,13 @@ def _loads_of(body: Block, around: _Around, loops: Loops, count: int) -> Iterato
 
 def _when(around: _Around, loops: Loops) -> dict[int, Conjunction]:
     """Return the iterations in which a statement may run, with the conditions that are known before the loop."""
-    found = {}
+    iterations = {}
     for value in around.values:
         conditions = (substitute(condition, {loops.name: index(value)}) for condition in around.conditions)
         condition = conjunction(conditions, loops.ranges)
         if condition is not None:
-            found[value] = condition
-    return found
+            iterations[value] = condition
+    return iterations
 
 
 def _is_known(condition: Term, loops: Loops) -> bool:

@@ -88,6 +88,25 @@ def traffic_of(exprs: Sequence[Expr], inputs: Iterable[TensorView], outputs: Ite
     return Traffic(read=sum(bytes_read(exprs, inputs, results).values()), written=bytes_written(results))
 
 
+def one_kernel_traffic(fusion: Fusion, views: Iterable[Expr] = ()) -> Traffic:
+    """Return the bytes that a fusion reads and writes as one segment.
+
+    ``views``, in order, make tensors in the memory of others: a view of an input or of another output moves nothing.
+    """
+    base: dict[TensorView, TensorView] = {}
+    for expr in views:
+        for source in expr.tensor_inputs[:1]:
+            base.update((tensor, base.get(source, source)) for tensor in expr.tensor_outputs)
+    ends = {*fusion.tensor_inputs, *fusion.outputs}
+    results = [t for t in dict.fromkeys(fusion.outputs) if t in fusion.producers and base.get(t) not in ends]
+    needed, exprs = set(results), list[Expr]()
+    for expr in reversed(fusion.tensor_exprs):
+        if not needed.isdisjoint(expr.tensor_outputs):
+            exprs.append(expr)
+            needed.update(expr.tensor_inputs)
+    return traffic_of(exprs[::-1], [tensor for tensor in fusion.tensor_inputs if tensor in needed], results)
+
+
 def part_bytes(tensor: TensorView, parts: Iterable[Part]) -> int:
     """Return the most bytes that parts of a tensor have together."""
     several = list(parts)

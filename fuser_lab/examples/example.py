@@ -62,8 +62,8 @@ class Example:
         """Return NumPy inputs; the same seed gives the same numbers."""
         return self.make(np.random.default_rng(seed), self.sizes(size))
 
-    def specs(self, size: str = "full") -> list[TensorSpec | int | float]:
-        """Return abstract inputs: shapes and dtypes, nothing allocated."""
+    def specs(self, size: str = "small") -> list[TensorSpec | int | float]:
+        """Return abstract inputs, of the same default size as `define`: shapes and dtypes, nothing allocated."""
         specs: list[TensorSpec | int | float] = []
         # Two elements per axis are enough to determine ranks, dtypes and scalars from the inputs.
         tiny = self.make(np.random.default_rng(0), self.small)

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 from fuser_lab.arguments import TEXT, takes
+from fuser_lab.cost.traffic import one_kernel_traffic
 from fuser_lab.definition.binding import Described
 from fuser_lab.events import DecisionLog
 from fuser_lab.forks import new_lock
@@ -84,6 +85,12 @@ class PlanBase:
         from fuser_lab.plan.clock import given_strides, layouts_and_idle
 
         return layouts_and_idle(self.segmented, given_strides(self.inputs))[1]
+
+    @property
+    def bytes_ideal(self) -> int:
+        """Bytes that one kernel for the whole fusion would read and write, each element once; views are free."""
+        views = [expr for number in sorted(self.idle) for expr in self.segmented.groups[number].exprs]
+        return one_kernel_traffic(self.fusion, views).total
 
     @property
     def bytes_crossing(self) -> int:

@@ -177,13 +177,13 @@ class Segment(Shown):
 
     def _kernel_plan(self, target: str) -> "KernelPlan | None":
         """Return the plan of the segment's kernel, which is made once; None if loops are lowered one by one."""
-        from fuser_lab.codegen.pipeline import planned
+        from fuser_lab.codegen.pipeline import plan_kernel
 
         request = self._request(target)
         if request.loops:
             return None
         if target not in self._planned:
-            self._planned[target] = planned(request)
+            self._planned[target] = plan_kernel(request)
         return self._planned[target]
 
     @takes(target=TARGET)

@@ -37,6 +37,7 @@ _MOST_PARTS = 400  # of all items together
 _ENTRANCES = 12.0  # pixels between the tips of arrows into one item
 _CORNER = 24.0  # pixels from the side of an annex, which is round, to its wires
 _STEP = 1.0  # pixels aside that are worth a corner
+_CROSSING = 8.0  # how much more a tensor from or for another frame wants to be straight than one of an annex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +163,16 @@ class Net:
     def _links(self) -> order.Links:
         """Return the pieces of wires between items and bends of the rows."""
         links, beside = order.Links(len(self.rank)), self._beside
+        items = self._graph.items
         linked: set[tuple[int, int, float]] = set()
-        for (_, target, _, leaves, _), enters, path in zip(self._graph.wires, self._tips, self._paths, strict=True):
-            offset = leaves
+        for wire, enters, path in zip(self._graph.wires, self._tips, self._paths, strict=True):
+            target, offset = wire.target, wire.leaves
+            weight = _CROSSING if items[wire.source].first or items[target].last else 1.0
             for upper, lower in pairwise(path):
                 tip = enters if lower == target else 0.0
                 if (upper, lower, tip) not in linked and upper not in beside and lower not in beside:
                     linked.add((upper, lower, tip))
-                    links.add(upper, lower, offset, tip)
+                    links.add(upper, lower, offset, tip, weight)
                 offset = 0.0
         for n, parts in enumerate(self._parts):
             for upper, lower in pairwise((n, *parts)):

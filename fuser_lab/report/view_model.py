@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.analysis.parts_read import chooses
-from fuser_lab.cost.traffic import bytes_read
 from fuser_lab.events import group_text
 from fuser_lab.json_text import json_text
 from fuser_lab.passes import annotations_of
@@ -262,12 +260,12 @@ def _groups_text(groups: Sequence[tuple[str, ...]]) -> str:
 
 
 def _header(plan: PlanLike, drawing: Drawing, title: str | None) -> Header:
-    fusion = plan.fusion
-    ends = {t.name: t for t in fusion.tensor_inputs if t in fusion.users}
-    ends |= {t.name: t for t in fusion.outputs if t in fusion.producers}
-    read: dict[Any, int] = {}
-    if hasattr(plan, "segmented") and chooses(fusion.tensor_exprs):  # a plan's sizes are known, a picture's need not be
-        read = bytes_read(fusion.tensor_exprs, fusion.tensor_inputs, fusion.outputs)
+    ideal = getattr(plan, "bytes_ideal", None)
+    if ideal is None:  # of a picture, whose sizes need not be known
+        fusion = plan.fusion
+        ends = {t.name: t for t in fusion.tensor_inputs if t in fusion.users}
+        ends |= {t.name: t for t in fusion.outputs if t in fusion.producers}
+        ideal = sum(map(tensor_bytes, ends.values()))
     passed = {edge.tensor: edge.bytes for edge, _ in crossing(drawing.edges) if edge.kind == "boundary"}
     return Header(
         title=title or plan.name,
@@ -277,6 +275,6 @@ def _header(plan: PlanLike, drawing: Drawing, title: str | None) -> Header:
         segments=len(drawing.segments),
         ops=drawing.ops,
         bytes_moved=sum(s.bytes_in + s.bytes_out for s in drawing.segments),
-        bytes_ideal=sum(read.get(tensor, tensor_bytes(tensor)) for tensor in ends.values()),
+        bytes_ideal=ideal,
         bytes_crossing=sum(passed.values()),
     )

@@ -1,6 +1,7 @@
 """Questions of lessons: the reader predicts, and then sees whether the prediction is right."""
 
 from fuser_lab.teaching.answer_sheets import read_answers
+from fuser_lab.teaching.question_bank import QuestionBank, read_questions
 from fuser_lab.teaching.questions import (
     Outcome,
     Played,
@@ -13,4 +14,7 @@ from fuser_lab.teaching.questions import (
     shown,
 )
 
-__all__ = ["Outcome", "Played", "Prediction", "Score", "on_gpu", "play", "predict", "read_answers", "score", "shown"]
+__all__ = [
+    "Outcome", "Played", "Prediction", "QuestionBank", "Score", "on_gpu", "play", "predict", "read_answers",
+    "read_questions", "score", "shown",
+]

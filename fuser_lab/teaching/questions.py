@@ -58,6 +58,8 @@ class Outcome(Shown):
         Why the prediction cannot be compared, such as a word where the answer is a number; empty if it can.
     skipped
         Whether the reader skipped the question to see the answer.
+    evidence
+        What is shown with the answer: texts, and objects with HTML such as plans and tables.
     """
 
     question: str
@@ -68,6 +70,7 @@ class Outcome(Shown):
     hint: str = ""
     unclear: str = ""
     skipped: bool = False
+    evidence: tuple[Any, ...] = field(default=(), repr=False)
     _reply: "Reply | None" = field(default=None, compare=False, repr=False)
     _again: "Callable[[], Outcome] | None" = field(default=None, compare=False, repr=False)
 
@@ -85,7 +88,8 @@ class Outcome(Shown):
         """Return the verdict, the answer and the reason as text."""
         if self.hidden:
             return HIDDEN
-        return "\n".join(part for part in (self._verdict, self._reason) if part)
+        evidence = () if self.unclear else (str(shown).rstrip("\n") for shown in self.evidence)
+        return "\n".join(part for part in (self._verdict, self._reason, *evidence) if part)
 
     @property
     def _reason(self) -> str:
@@ -108,6 +112,8 @@ class Outcome(Shown):
         """Return static HTML; a hidden answer is behind a summary that skips the question."""
         name = {None: "accent", True: "good", False: "bad"}[self.right]
         note = _note(self._verdict, self._reason, colour=name)
+        if not self.unclear:
+            note += "".join(map(_evidence_html, self.evidence))
         if self.hidden:
             held = _note(HIDDEN, "", colour="accent")
             note = f'{held}<details class="fl-skip"><summary>{_SHOW}</summary>{note}</details>'
@@ -138,6 +144,36 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a question bank says about an answer.
+
+    Attributes
+    ----------
+    because
+        The reason; ``{ratio:.2f}`` stands for a fact that `Prediction.reveal` receives.
+    hints
+        What common wrong predictions overlook, as `Prediction.reveal` takes it.
+    """
+
+    because: str = ""
+    hints: Mapping[Any, Any] = field(default_factory=dict)
+
+    def reason(self, facts: Mapping[str, Any]) -> str:
+        """Return the reason with its facts.
+
+        Raises
+        ------
+        InputError
+            If the reason names a fact that is not among them.
+        """
+        try:
+            return self.because.format_map(dict(facts))
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            msg = f"Prediction.reveal: facts={arguments.shown(dict(facts))} does not fit {self.because!r} ({error!r})."
+            raise InputError(msg) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction(Shown):
     """A question, and what the reader predicts before seeing the answer."""
 
@@ -145,6 +181,8 @@ class Prediction(Shown):
     predicted: Any
     choices: tuple[Any, ...] | None = None
     reply: Reply = field(default_factory=Reply, compare=False, repr=False)
+    explanation: Explanation = field(default_factory=Explanation, compare=False, repr=False)
+    _evidence: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def given(self) -> Any:
@@ -176,9 +214,35 @@ class Prediction(Shown):
             return ""
         return f"{shown(self.given)} is not one of the choices; choose from {', '.join(map(shown, self.choices))}."
 
-    @takes(because=TEXT, within=number(0), hints=optional(mapping(ANYTHING, ANYTHING, "a dict of hints by prediction")))
+    @takes(sep=TEXT, end=TEXT)
+    def show(self, *values: Any, sep: str = " ", end: str = "\n") -> None:
+        """Keep values for the next `reveal`, which shows them with the answer and hides them until then.
+
+        Parameters
+        ----------
+        values
+            A plan, a table or another object that a notebook displays as HTML; other values are written as ``print``
+            writes them.
+        sep
+            The text between values.
+        end
+            The text after the last value.
+        """
+        if len(values) == 1 and hasattr(values[0], "_repr_html_"):
+            self._evidence.append(values[0])
+            return
+        text = sep.join(map(str, values)) + end
+        if self._evidence and isinstance(self._evidence[-1], str):
+            text = self._evidence.pop() + text
+        self._evidence.append(text)
+
+    @takes(
+        because=TEXT, within=number(0), hints=optional(mapping(ANYTHING, ANYTHING, "a dict of hints by prediction")),
+        facts=optional(mapping(TEXT, ANYTHING, "a dict of values by name")),
+    )
     def reveal(
         self, answer: Any, *, because: str = "", within: float = 0.0, hints: Mapping[Any, Any] | None = None,
+        facts: Mapping[str, Any] | None = None,
     ) -> Outcome:
         """Return the outcome, whose answer stays hidden until there is a prediction or the question is skipped.
 
@@ -192,13 +256,23 @@ class Prediction(Shown):
         answer
             The answer as the tool or a measurement gives it.
         because
-            The reason, shown below the answer.
+            The reason, shown below the answer; by default that of the question bank.
         within
             How far a number may be off, as a fraction of the answer: 0.1 is 10 %.
         hints
             What common wrong predictions overlook: ``{3: "The write counts as well."}``. For a question with parts,
-            one such mapping for each part that has hints.
+            one such mapping for each part that has hints. By default those of the question bank.
+        facts
+            The values that the reason in the question bank names.
         """
+        reason = because or self.explanation.reason(facts or {})
+        evidence = tuple(self._evidence)
+        self._evidence.clear()
+        return self._outcome(answer, reason, within, self.explanation.hints if hints is None else hints, evidence)
+
+    def _outcome(
+        self, answer: Any, because: str, within: float, hints: Mapping[Any, Any], evidence: tuple[Any, ...],
+    ) -> Outcome:
         unclear, right, reply = self.unclear, None, self.given
         if _nothing(self.predicted) and not _nothing(reply):
             reply = _read(reply, answer)
@@ -209,12 +283,12 @@ class Prediction(Shown):
                 unclear = str(error)
         hint = ""
         if right is False:
-            notes = (_parts_graded(reply, answer, within), _hint(reply, hints or {}, within))
+            notes = (_parts_graded(reply, answer, within), _hint(reply, hints, within))
             hint = " ".join(filter(None, notes))
         return Outcome(
             question=self.question, predicted=reply, answer=answer, because=because, right=right, hint=hint,
-            unclear=unclear, skipped=self.reply.skipped, _reply=self.reply,
-            _again=partial(self.reveal, answer, because=because, within=within, hints=hints),
+            unclear=unclear, skipped=self.reply.skipped, evidence=evidence, _reply=self.reply,
+            _again=partial(self._outcome, answer, because, within, hints, evidence),
         )
 
     def __repr__(self) -> str:
@@ -580,6 +654,11 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
+def _evidence_html(value: Any) -> str:
+    markup = None if isinstance(value, str) else value._repr_html_()
+    return to_html(element("pre", str(value).rstrip("\n"))) if markup is None else str(markup)
+
+
 def _note(first: str, second: str, *, colour: str) -> str:
     """Return two lines of HTML beside a coloured bar; text keeps the colour of the notebook's theme."""
     lines = [element("div", first, style="font-weight:600"), *([element("div", second)] if second else [])]
@@ -587,4 +666,7 @@ def _note(first: str, second: str, *, colour: str) -> str:
     return to_html(element("div", *lines, style=bar))
 
 
-__all__ = ["Outcome", "Played", "Prediction", "Score", "on_gpu", "play", "predict", "read_answers", "score", "shown"]
+__all__ = [
+    "Explanation", "Outcome", "Played", "Prediction", "Score", "on_gpu", "play", "predict", "read_answers", "score",
+    "shown",
+]

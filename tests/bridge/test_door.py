@@ -1,14 +1,19 @@
 """The door for users of torch: one call for any subject, one table of a step, one command for a file."""
 
+import io
 import json
+import subprocess
 
 import pytest
 from needs import needs
 
 import fuser_lab as fl
-from fuser_lab.bridge.op_costs import op_bytes, op_flops
+from fuser_lab import user_file
+from fuser_lab.bridge.op_costs import op_bytes, op_flops, region_cost
 from fuser_lab.bridge.traced import target_of
 from fuser_lab.cli import main
+from fuser_lab.cost.device import DEFAULT
+from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.user_file import advice_for, place_of
 
@@ -106,6 +111,13 @@ def test_look_ups_read_rows_and_views_nothing():
     look_up = fl.from_torch(torch.nn.functional.embedding, rows, table, left_to_torch=["aten.embedding"])
     (left,) = look_up.graphs[0].left
     assert op_bytes(left.node) == 2 * 4 * 8 * 4 + 4 * 8
+    (region,) = fl.from_torch(lambda rows, table: table[rows].tanh(), rows, table).regions
+    cost, model = region_cost(region, DEFAULT), TimeModel.of(DEFAULT)
+    assert cost.bytes == op_bytes(left.node)
+    assert cost.bound == model.launch + model.memory(cost.bytes)
+    transposed = fl.from_torch(lambda x: torch.mm(x.t(), x), table).graphs[0].traced.nodes
+    moved = {target_of(node): op_bytes(node) for node in transposed if node.op == "call_function"}
+    assert moved == {"aten.t.default": 0, "aten.mm.default": 2 * 1000 * 8 * 4 + 8 * 8 * 4}
     square = torch.randn(4, 4, 8, 8)
     conv = fl.from_torch(torch.nn.Conv2d(4, 6, 3, bias=False), square)
     flops = [op_flops(n) for n in conv.graphs[0].traced.nodes if target_of(n).startswith("aten.convolution")]
@@ -132,8 +144,17 @@ def test_attention_is_a_region_with_the_remedy_that_is_named():
         assert len(attend().regions) > 0
 
 
-def test_the_command_explains_a_class_in_a_file(tmp_path, capfd, monkeypatch):
+def as_child(command, *, input, **_):
+    """Run the child of the command in this process, which has imported torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.StringIO(input))
+        return subprocess.CompletedProcess(command, user_file.main())
+
+
+@pytest.mark.parametrize("run", [as_child, pytest.param(subprocess.run, marks=pytest.mark.matrix)])
+def test_the_command_explains_a_class_in_a_file(run, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(user_file.subprocess, "run", run)
     (tmp_path / "model.py").write_text(
         "import torch\nprint('imported')\nclass Gate(torch.nn.Module):\n    def __init__(self, width):\n"
         "        super().__init__()\n        self.norm = torch.nn.LayerNorm(width)\n"

@@ -78,6 +78,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, repository: Path, browser: Bro
     shutil.copy(repository / "tests" / "unit" / "report" / "stub_plan.py", root)
     for notebook in sorted((repository / "notebooks").glob("*.ipynb")):
         shutil.copy(notebook, root)
+    shutil.copytree(repository / "notebooks" / "questions", root / "questions")
     running = start_lab(root, tmp_path_factory.mktemp("state"))
     yield running
     running.stop()

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 REGIONS: Final = 100  # of the corpus
 MOST_AGAINST: Final = 0
 MOST_RATIO: Final = 1.1  # of dot's crossings and length, in sum
-HERO: Final = "example/sum_broadcast_add"
 _STEPS: Final = 8  # pieces of each Bézier curve
 _TOLERANCE: Final = 0.5  # pixels that an edge may rise, which are rounding
 _INCH: Final = 72.0  # pixels, in which dot has points

@@ -173,6 +173,31 @@ def test_what_is_searched_for_is_seen_where_ops_were_hidden(open_stage, plans):
     expect(found.first).to_be_visible()
 
 
+def test_the_ops_of_each_decision_and_of_the_selection_with_the_focus_are_brought_into_view(open_stage, plans):
+    stage = open_stage(plans["60"])
+    root = stage.root
+    canvas = root.locator(".fx-canvas").bounding_box()
+
+    def is_seen(op):
+        box = op.bounding_box()
+        middle = box["y"] + box["height"] / 2
+        return canvas["y"] < middle < canvas["y"] + canvas["height"]
+
+    last = root.locator(".fl-op").last
+    assert not is_seen(last)
+    last.press("Enter")
+    eventually(lambda: is_seen(last), True)
+    root.get_by_role("button", name="Fit", exact=True).click()
+    root.evaluate("(root) => root.focus()")
+    stage.page.keyboard.press("j")
+    about = root.locator(".fl-op:is(.fx-about, .fx-refusing)")
+    until(about.count, lambda count: count > 0)
+    slider = root.get_by_label("Decisions taken")
+    for step in ("1", slider.get_attribute("max")):
+        slider.fill(step)
+        eventually(lambda: any(map(is_seen, about.all())), True)
+
+
 def test_a_late_answer_takes_the_place_of_the_words_that_none_came(open_stage, plans):
     stage = open_stage(plans["11"])
     before = stage.status.inner_text()

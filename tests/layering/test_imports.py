@@ -32,9 +32,9 @@ HOUSE = (
     ("plan",),
     ("execution",),
     (
-        "api", "bindings", "bridge", "calibration", "cli", "dumps", "executable", "explaining", "exploring",
-        "fusion_definition", "lab", "magics", "nvfuser", "nvfuser_direct", "presegmentation", "pricing", "search",
-        "subject", "teaching", "torch", "user_file", "__main__",
+        "api", "bindings", "bridge", "calibration", "cli", "compilers", "dumps", "executable", "explaining",
+        "exploring", "fusion_definition", "lab", "magics", "nvfuser", "nvfuser_direct", "presegmentation",
+        "pricing", "search", "subject", "teaching", "torch", "user_file", "__main__",
     ),
 )
 RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}

@@ -17,7 +17,8 @@ LEFT_OUT = ("plan_python", "host", "fusion", "note")
 
 def lesson_sweep() -> Any:
     """Return the sweep of the lesson, from its cells."""
-    cells = re.split(r"^# %%.*\n", (NOTEBOOKS / "19_a_question.py").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = (NOTEBOOKS / "text" / "19_a_question.py").read_text(encoding="utf-8")
+    cells = re.split(r"^# %%.*\n", text, flags=re.MULTILINE)
     scope: dict[str, Any] = {}
     first = next(cell for cell in cells if "fusions = {" in cell)
     exec(first, scope)

@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, is paired with its text form, and its outputs are light and up to date."""
+"""Every notebook runs from top to bottom, gives no answer away, is paired with its text form, and has light outputs."""
 
 from pathlib import Path
 
@@ -7,7 +7,11 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from needs import needs
+from notebooks.leaks import leaks
 from notebooks.light_outputs import KINDS, illustrated, light, stale
+from notebooks.text_forms import text_form
+
+from fuser_lab.teaching import read_questions
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
@@ -23,13 +27,15 @@ def test_notebook_runs(path):
     outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
     assert any("text/html" in o.get("data", {}) for o in outputs)
     assert not any(o.output_type == "stream" and o.name == "stderr" for o in outputs), "fix the cause of a warning"
+    bank = path.parent / "questions" / f"{path.stem}.toml"
+    assert not bank.exists() or leaks(notebook, read_questions(bank)) == []
     assert stale(committed, notebook) == [], f"python -m tests.notebooks.light_outputs {path.stem}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_and_text_form_agree(path):
     cells = [(c.cell_type, c.source) for c in nbformat.read(path, as_version=4).cells]
-    assert [(c.cell_type, c.source) for c in jupytext.read(path.with_suffix(".py")).cells] == cells
+    assert [(c.cell_type, c.source) for c in jupytext.read(text_form(path.stem)).cells] == cells
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

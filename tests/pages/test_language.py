@@ -64,7 +64,7 @@ def prose_of_python(source: str) -> Iterator[tuple[int, str]]:
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:
     source = path.read_text(encoding="utf-8")
-    if path.suffix == ".py" and path.parent.name != "notebooks":
+    if path.suffix == ".py" and path.parent.name != "text":
         if FORBIDDEN.search(source):  # parsing all files takes seconds
             yield from prose_of_python(source)
     else:
@@ -73,7 +73,7 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 
 def texts(root: Path) -> Iterator[Path]:
     yield from (root / "README.md", *sorted((root / "docs").glob("*.md")))
-    yield from sorted((root / "notebooks").glob("*.py"))
+    yield from sorted((root / "notebooks" / "text").glob("*.py"))
     yield from sorted((root / "fuser_lab").rglob("*.py"))
     yield from sorted((root / "widgets" / "fuser_lab_widgets").rglob("*.py"))
     yield from (path for path in sorted((root / "widgets" / "js").glob("**/*.*js")) if "node_modules" not in path.parts)

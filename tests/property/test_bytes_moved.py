@@ -40,4 +40,4 @@ def test_views_move_nothing():
     views = [segment for segment in plan.segments if segment.is_view]
     assert views
     assert sum(segment.bytes for segment in views) == 0
-    assert sum(segment.bytes for segment in plan.segments) == 2 * 4 * 64 * 32
+    assert sum(segment.bytes for segment in plan.segments) == plan.bytes_ideal == 2 * 4 * 64 * 32

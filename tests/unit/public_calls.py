@@ -20,6 +20,7 @@ from machine import allowed
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, ParallelType, teaching
+from fuser_lab.compilers.record import KernelRecord, PlanRecord, RecordedPlan, Recording, text_of_recording
 from fuser_lab.definition.spec import Fill
 from fuser_lab.execution.validation import get_val_tolerances
 from fuser_lab.segmentation import SegmenterOptions
@@ -202,6 +203,7 @@ class World:
     folder: Path
     script: str
     dump: str
+    question_bank: Path
 
 
 def world(folder: Path) -> World:
@@ -211,7 +213,31 @@ def world(folder: Path) -> World:
     fd = defined()
     plan = fl.segment(fd, INPUTS).cut("T2")
     times = fl.time(plan, INPUTS, progress=False, seconds=0.0)
-    return World(fd=fd, plan=plan, times=times, folder=folder, script=fd.repro_script_for(INPUTS), dump=plan.to_dump())
+    bank = folder / "questions.toml"
+    bank.write_text('[[question]]\nasks = "How many?"\nbecause = "Counted."\n', encoding="utf-8")
+    return World(
+        fd=fd, plan=plan, times=times, folder=folder, script=fd.repro_script_for(INPUTS), dump=plan.to_dump(),
+        question_bank=bank,
+    )
+
+
+def _recorded(folder: Path) -> Path:
+    """A file with a plan of two kernels, as `fuser_lab.from_inductor` records one."""
+    kernels = tuple(
+        KernelRecord(
+            names=(f"op{n}",), writes=(f"buf{n}",), reads=(), nodes=(), function="", launch=n, opaque=False, bytes=0,
+            loops="[8]",
+        )
+        for n in range(2)
+    )
+    plan = PlanRecord(
+        compiler="inductor", number=0, kind="inference", digest="", calls={}, attempts=(), kernels=kernels,
+        groups=tuple(kernel.names for kernel in kernels), through={}, writers={"buf0": "op0", "buf1": "op1"},
+        read_by={}, sources={}, output_code="",
+    )
+    path = folder / "step.fusions.json"
+    path.write_text(text_of_recording(Recording(plans=(RecordedPlan(plan=plan),))), encoding="utf-8")
+    return path
 
 
 def opened() -> FusionDefinition:
@@ -306,6 +332,8 @@ def calls(w: World) -> dict[str, Call]:
         "example": Call(known(fl.example), ("softmax", "small")),
         "examples.get": Call(known(fl.examples.get), ("softmax",)),
         "load_dump": Call(known(fl.load_dump), (w.dump,), {"sizes": {"i0": 64}, "index": 0, "target": "A100"}),
+        "load_recorded": Call(known(fl.load_recorded), (recorded := _recorded(w.folder),)),
+        "CompiledPlan.why": Call(known(fl.load_recorded(recorded).plans[0].why), ("buf0", 1)),
         "load_repro": Call(known(fl.load_repro), (w.script,), {"name": "nvfuser_fusion"}),
         "fastest": Call(known(fl.fastest), (fd, INPUTS), {
             "measure": 0, "seconds": 0.0, "target": "H100", "options": SegmenterOptions(search_states=0),
@@ -465,9 +493,14 @@ def calls(w: World) -> dict[str, Call]:
         "PlanComparison.save": Call(known(fl.diff(plan, plan, plan).save), (w.folder / "plans.csv",)),
         "teaching.predict": Call(known(teaching.predict), ("How many?", 3), {"choices": [3, 4]}),
         "Prediction.reveal": Call(known(teaching.predict("How many?", 3).reveal), (4,), {
-            "because": "it is", "within": 0.1, "hints": {3: "no"},
+            "because": "it is", "within": 0.1, "hints": {3: "no"}, "facts": {"count": 3},
         }),
         "Prediction.answer": Call(known(teaching.predict("How many?").answer), (3,)),
+        "Prediction.show": Call(known(teaching.predict("How many?", 3).show), ("counted",), {"sep": " ", "end": ""}),
+        "teaching.read_questions": Call(known(teaching.read_questions), (w.question_bank,)),
+        "teaching.QuestionBank.predict": Call(
+            known(teaching.read_questions(w.question_bank).predict), ("How many?", 3), {"choices": [3, 4]},
+        ),
         "teaching.read_answers": Call(known(teaching.read_answers), ([],)),
         "teaching.Score.save": Call(known(teaching.score().save), (w.folder / "answers.json", "Ada")),
         "teaching.score": Call(known(teaching.score), (teaching.predict("?", 3).reveal(3),)),

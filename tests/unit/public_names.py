@@ -11,6 +11,7 @@ from fuser_lab_widgets import Explorer
 import fuser_lab
 from fuser_lab import nvfuser, nvfuser_direct, teaching
 from fuser_lab.bindings.schedule import Sched
+from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.definition.loop_axis import LoopAxis
 from fuser_lab.definition.spec import Fill, TensorSpec
@@ -37,6 +38,7 @@ PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuse
 RETURNED = (
     *(("", cls) for cls in (
         Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
+        CompiledPlan,
         Dump, LoopAxis, Explanation, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Prices, Sweep, KeptResults,
     )),
     ("nvfuser.", nvfuser_sched.Sched),
@@ -115,6 +117,7 @@ _REASONS = {
         nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.check nvfuser_direct.idm.DisjointSets.join
     """,
     "made by the package, not by users": """
+        CompiledPlan
         Comparison Corpus CorpusEntry Dump Explanation KeptResults LoopAxis Plan PlanProfile PlanComparison PlanDiff
         Prediction PreparedPlan
         Prices Sched Segment ShownLog Shrunk Sweep Tensor TensorSpec Timings Tuning examples.Example views.Frontier
@@ -124,7 +127,7 @@ _REASONS = {
         nvfuser_direct.IterDomain nvfuser_direct.KernelExecutor nvfuser_direct.Merge nvfuser_direct.ReshapeOp
         nvfuser_direct.Split nvfuser_direct.SqueezeOp nvfuser_direct.TensorDomain nvfuser_direct.TensorView
         nvfuser_direct.Val nvfuser_direct.idm.ValGraph nvfuser_direct.schedule.HeuristicParams teaching.Outcome
-        teaching.Played teaching.Score
+        teaching.Played teaching.QuestionBank teaching.Score
     """,
     "refuses every argument, as unsupported": """
         Sched.warp_specialize Tensor.circular_buffer Tensor.set_allocation_domain Tensor.set_device_mesh Tensor.swizzle
@@ -132,7 +135,7 @@ _REASONS = {
         nvfuser_direct.Sharding nvfuser_direct.execute_with_dtensors nvfuser_direct.schedule.warp_specialize
     """,
     "runs a function of the user, whose errors come through; its own refusals are in tests/bridge": """
-        from_jax from_torch
+        CompiledPlan.compared CompiledPlan.cut CompiledPlan.glue from_inductor from_jax from_torch from_xla
     """,
     "needs a GPU": """
         PreparedPlan.captured

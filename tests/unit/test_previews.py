@@ -12,7 +12,7 @@ def rope(strategy="bottom_up"):
     example = examples.get("llama3_rope_backward")
     with FusionDefinition() as fd:
         example.define(fd, "full")
-    return fl.segment(fd, example.specs(), strategy=strategy)
+    return fl.segment(fd, example.specs("full"), strategy=strategy)
 
 
 def chain(strategy="bottom_up"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fuser_lab.errors import InputError
-from fuser_lab.teaching import on_gpu, predict, read_answers, score, shown
+from fuser_lab.teaching import on_gpu, predict, read_answers, read_questions, score, shown
 from fuser_lab.teaching.questions import AGAIN, HIDDEN, INVITATION
 
 
@@ -255,3 +255,82 @@ def test_a_wrong_prediction_of_several_parts_says_which_were_right():
     assert predict("How many?", {"A100": 1, "H200": 3, "B200": 2}).reveal(answer).hint == ""
     assert predict("How many?", answer).reveal(answer).hint == ""
     assert predict("How many?", {"A100": 2}).reveal({"A100": 3}).hint == ""
+
+
+BANK = """
+[[question]]
+asks = "How many?"
+because = "Counted: {count:,}."
+hints = [{ if = 3, says = "The write counts." }, { if = [1, 2], says = "Not a list." }]
+
+[[question]]
+asks = "Which?"
+because = "Both."
+hints = [{ part = "a", if = 1, says = "The first is two." }]
+"""
+
+
+@pytest.fixture
+def bank(tmp_path):
+    path = tmp_path / "bank.toml"
+    path.write_text(BANK, encoding="utf-8")
+    return read_questions(path)
+
+
+def test_a_bank_explains_the_answers_of_its_questions(bank):
+    outcome = bank.predict("How many?", 3).reveal(2048, facts={"count": 2048})
+    assert str(outcome).splitlines() == ["✗ Predicted: 3. The answer: 2,048.", "The write counts. Counted: 2,048."]
+    parts = bank.predict("Which?", {"a": 1, "b": 2}).reveal({"a": 2, "b": 2})
+    assert str(parts).endswith("The first is two. Both.")
+
+
+def test_a_question_that_is_not_in_the_bank_is_refused_with_those_that_are(bank):
+    with pytest.raises(InputError, match=r"has no question 'How few\?'; it has 'How many\?', 'Which\?'\."):
+        bank.predict("How few?")
+
+
+def test_a_reason_whose_facts_are_missing_is_refused(bank):
+    with pytest.raises(InputError, match=r"facts=\{\} does not fit 'Counted: \{count:,\}\.'"):
+        bank.predict("How many?").reveal(3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "question = 3", "[[question]]\nasks = 'How many?'", "[[questions]]", "[[question", "\xff",
+        "[[question]]\nasks = 'a'\nbecause = 'b'\nhints = [{ says = 'c' }]",
+        "[[question]]\nasks = 'a'\nbecause = 'b'\nhints = [3]",
+        "[[question]]\nasks = 'a'\nbecause = 'b'\nhints = [{ part = 'p', if = 1, says = 'c' }, { if = 'p', says = 'd' }, "
+        "{ part = 'p', if = 1, says = 'c' }]",
+    ],
+)
+def test_a_file_that_is_not_a_bank_is_refused(text, tmp_path):
+    (tmp_path / "bank.toml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match=r"read_questions: '.*bank\.toml'"):
+        read_questions(tmp_path / "bank.toml")
+    with pytest.raises(InputError, match=r"read_questions: 'gone\.toml' cannot be read"):
+        read_questions("gone.toml")
+
+
+def test_what_is_shown_with_an_answer_is_hidden_until_then():
+    class Table:
+        def _repr_html_(self):
+            return "<table>evidence</table>"
+
+        def __str__(self):
+            return "evidence as text"
+
+    question = predict("How many?", None)
+    question.show("2", 3, sep="+")
+    question.show("end")
+    question.show(Table())
+    outcome = question.reveal(5)
+    assert str(outcome) == HIDDEN
+    before, _, folded = outcome._repr_html_().partition("<details")
+    assert "evidence" not in before
+    assert "<table>evidence</table>" in folded
+    question.answer("5")
+    assert str(outcome.now) == "✓ As predicted: 5.\n2+3\nend\nevidence as text"
+    question.answer("many")
+    assert "evidence" not in outcome.now._repr_html_()
+    assert question.reveal(5).evidence == ()

@@ -186,7 +186,7 @@ export class Decisions {
   }
 
   showStep() {
-    const { status } = this.explorer;
+    const { graph, status } = this.explorer;
     const rows = this.taken;
     const on = this.step != null;
     if (on && this.step > rows.length) {
@@ -196,6 +196,7 @@ export class Decisions {
     this.homes = on ? groupsAfter(rows.slice(0, this.step)) : new Map();
     this.markStep();
     const row = on ? rows[this.step - 1] : null;
+    if (row) graph.revealOne(row.names);
     const later = this.channel.get("history").edits?.length && !row?.phase.startsWith(EDIT) ? " (before your edits)" : "";
     if (row) status.tell(`Decision ${row.seq} (${this.step} of ${this.total}): ${row.of} ${outcome(row)}${later}`);
     else if (on) status.tell("No decision yet: every op is a separate group.");

@@ -37,7 +37,7 @@ export class Graph {
     this.viewport = new Viewport(this.canvas, () => this.onMoved());
     this.overview = new Overview(this.viewport);
     this.heat = new Heat(() => this.drawHeat());
-    this.sizes = new ResizeObserver(([entry]) => this.viewport.resize(entry.contentRect));
+    this.sizes = new ResizeObserver(([entry]) => this.resize(entry.contentRect));
     this.sizes.observe(this.element);
   }
 
@@ -95,13 +95,27 @@ export class Graph {
     this.seen = null;
     const isNew = this.detail !== scene.detail || !this.viewport.box;
     this.detail = scene.detail;
-    if (isNew || this.viewport.fitted) this.viewport.home();
+    if (isNew) this.start();
+    else if (this.viewport.fitted) this.viewport.fit(this.viewport.least);
     else if (!anchor || !this.viewport.hold(anchor, this.locate(selected))) this.viewport.apply();
     this.fill();
     if (this.items.length === this.drawn.count) this.overview.draw(this);
     else soon(() => this.overview.draw(this));
     this.animate(before);
     this.keepFocus(focused);
+  }
+
+  /** Show the picture as it opens, with the selection in view. */
+  start() {
+    this.viewport.home();
+    this.reveal(this.explorer.selected);
+  }
+
+  /** Draw on a canvas of another size. */
+  resize(size) {
+    const isFirst = !this.viewport.box;
+    this.viewport.resize(size);
+    if (isFirst) this.reveal(this.explorer.selected);
   }
 
   /** The pieces of the picture that have to be in the page for the visible part. */
@@ -225,9 +239,16 @@ export class Graph {
   /** Move the picture so that an item is visible, and zoom in if it would be too small to be drawn. */
   reveal(id) {
     const at = this.locate(id);
+    if (!this.viewport.box) return; // the canvas has no size yet
     const isSmall = this.viewport.scale < OPS_FROM && (this.edge(id)?.kind === "inside" || this.boxes.get(this.node(id)?.segment)?.part);
     if (at && isSmall) this.viewport.approach(at, READABLE);
     else this.viewport.reveal(at);
+  }
+
+  /** Move the picture so that an op that computes one of these tensors is visible. */
+  revealOne(names) {
+    const ops = this.nodes.filter((node) => node.kind === "op" && node.names.some((name) => names.includes(name)));
+    if (ops.length && !ops.some((op) => this.viewport.shows(op))) this.reveal(ops[0].id);
   }
 
   /** Focus an item of the picture, even if it is not visible. */
@@ -320,7 +341,9 @@ export class Graph {
     if (edge && mode < 2 && item.matches(":focus-visible")) previews.showFocused(item, edge, mode);
     this.svg.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
     item.setAttribute("tabindex", "0");
-    if (selected !== id && item.matches(":focus-visible")) this.explorer.select(id);
+    if (!item.matches(":focus-visible")) return;
+    if (selected === id) this.reveal(id);
+    else this.explorer.select(id);
   }
 
   /** Return the focus to the last focused item of the graph. */

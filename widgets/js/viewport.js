@@ -43,7 +43,7 @@ export class Viewport {
     this.box = { w: w / scale, h: h / scale };
     this.box.x = (this.size.w - this.box.w) / 2;
     this.box.y = Math.min((this.size.h - this.box.h) / 2, -MARGIN / scale);
-    this.fitted = whole >= least;
+    Object.assign(this, { least, fitted: whole >= least });
     this.apply();
   }
 
@@ -64,7 +64,8 @@ export class Viewport {
     const before = this.room;
     this.room = { w: width, h: height }; // asking the browser would make it lay out everything
     if (!this.svg || !width || !height) return false;
-    if (this.fitted || !this.box) this.home();
+    if (!this.box) this.home();
+    else if (this.fitted) this.fit(this.least);
     else {
       this.box.w *= width / before.w;
       this.box.h = (this.box.w * height) / width;
@@ -88,12 +89,15 @@ export class Viewport {
     this.apply();
   }
 
+  /** Whether a position is visible. */
+  shows(at) {
+    const { x, y, w, h } = this.box;
+    return this.fitted || (at.x > x + 30 && at.x < x + w - 30 && at.y > y + 30 && at.y < y + h - 30);
+  }
+
   /** Move the picture so that a position is visible. */
   reveal(at) {
-    if (!this.box || !at) return;
-    const { x, y, w, h } = this.box;
-    if (at.x > x + 30 && at.x < x + w - 30 && at.y > y + 30 && at.y < y + h - 30) return;
-    this.centre(at);
+    if (this.box && at && !this.shows(at)) this.centre(at);
   }
 
   /** Show a position at a scale. */

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuser_lab.codegen.index_math import linear, narrowed, range_of, simplify
+from fuser_lab.codegen.index_math import linear, narrow, range_of, simplify
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply
 
@@ -76,9 +76,9 @@ def test_simplifies(term: Term, wanted: Term) -> None:
 
 
 def test_a_condition_narrows_what_is_known() -> None:
-    inside = narrowed((j >= 2) & (j < 5), RANGES, holds=True)
+    inside = narrow((j >= 2) & (j < 5), RANGES, holds=True)
     assert inside["j"] == (2, 4)
-    assert narrowed(j < 3, RANGES, holds=False)["j"] == (3, 6)
+    assert narrow(j < 3, RANGES, holds=False)["j"] == (3, 6)
     assert simplify(j < 5, inside) == Const(DataType.Bool, True)
 
 
@@ -112,7 +112,7 @@ def test_keeps_conditions(a: Term, b: Term, fn: str, at: dict[str, int]) -> None
     condition = Apply(DataType.Bool, fn, (a, b))
     assert bool(value(simplify(condition, RANGES), at)) == bool(value(condition, at))
     holds = bool(value(condition, at))
-    known = narrowed(simplify(condition, RANGES), RANGES, holds=holds)
+    known = narrow(simplify(condition, RANGES), RANGES, holds=holds)
     assert all(low <= at[name] <= high for name, (low, high) in known.items())
 
 

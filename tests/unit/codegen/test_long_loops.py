@@ -13,7 +13,7 @@ from fuser_lab.codegen import long_loops
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Kernel, Let, Load, Loop, Role, Statement, Store, walk
-from fuser_lab.codegen.long_loops import Body, Weights, best_cuts, divided, units_of
+from fuser_lab.codegen.long_loops import Body, Weights, best_cuts, divide_long_loops, units_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
@@ -126,7 +126,7 @@ def loop(*body: Statement, stop: int = 50) -> Loop:
 
 def check(*body: Statement) -> tuple[Statement, ...]:
     """Compare the results of a body and of the divided one, which is returned."""
-    found = divided(body)
+    found = divide_long_loops(body)
     np.testing.assert_array_equal(results(found), results(body))
     return found
 
@@ -180,7 +180,7 @@ def test_bounds_that_depend_on_the_loop_around(limit: int, stop: Term, blocks: l
 def test_short_loops_stay() -> None:
     for case in CASES:
         for phase in lower(case.fusion(), case.scheduler, "cpu", "kernel", {}).phases:
-            assert divided(phase.body) is phase.body
+            assert divide_long_loops(phase.body) is phase.body
 
 
 @pytest.mark.usefixtures("short")
@@ -305,7 +305,7 @@ def test_elements_are_read_again_where_they_are_in_range_only() -> None:
 @pytest.mark.usefixtures("short")
 def test_loops_with_other_statements_stay() -> None:
     whole = loop(Alloc(buffer=buffer("row", 8, Role.SCRATCH)), *LINES)
-    assert divided((whole,)) == (whole,)
+    assert divide_long_loops((whole,)) == (whole,)
 
 
 # Where to cut

@@ -16,7 +16,7 @@ from fuser_lab.analysis.numbering import numbered
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.nest_lowering import NestLowering
-from fuser_lab.codegen.pipeline import lower, planned, steps_of, text_of
+from fuser_lab.codegen.pipeline import lower, plan_kernel, steps_of, text_of
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion
@@ -148,7 +148,7 @@ def test_schedules_are_chosen_without_a_writer(style: str, target: str, monkeypa
         raise AssertionError(msg)
 
     monkeypatch.setattr(NestLowering, "__init__", construct)
-    assert planned(request).choices == chosen
+    assert plan_kernel(request).choices == chosen
     with pytest.raises(AssertionError, match="a writer is constructed"):
         lower(request)
 

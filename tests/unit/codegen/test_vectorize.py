@@ -25,7 +25,7 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.progressions import access_of
 from fuser_lab.codegen.rewrites import rewritten
-from fuser_lab.codegen.vectorize import best_width, vectorized
+from fuser_lab.codegen.vectorize import best_width, with_vectors
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
@@ -92,7 +92,7 @@ X = np.arange(64, dtype=np.float32)
 def test_neighbours_are_moved_together(position: Term, widths: list[int]) -> None:
     inner = loop(v, 4, ParallelType.vectorize, *copying(position, c * 4 + v, T1, T0))
     body = (loop(c, 8, ParallelType.block_x, inner),)
-    wide = vectorized(body)
+    wide = with_vectors(body)
     assert [s.width for s in of_kind(wide, VectorLoad)] == widths
     assert [s.width for s in of_kind(wide, VectorStore)] == [4]
     np.testing.assert_array_equal(results(wide, X, 64)[:32], results(body, X, 64)[:32])
@@ -108,7 +108,7 @@ def test_names_of_indices_are_looked_through() -> None:
     at, place = Let(name="at", value=c * 4), Let(name="place", value=index_var("at") + v)
     inner = loop(v, 4, ParallelType.vectorize, place, *copying(index_var("place"), index_var("place"), T1, T0))
     body = (loop(c, 8, ParallelType.block_x, at, inner),)
-    wide = vectorized(body)
+    wide = with_vectors(body)
     assert len(of_kind(wide, VectorLoad)) == len(of_kind(wide, VectorStore)) == 1
     np.testing.assert_array_equal(results(wide, X, 64)[:32], 2 * X[:32])
 
@@ -117,7 +117,7 @@ def test_conditions_on_the_element_keep_stores_apart_and_others_go_along() -> No
     for condition, stores in ((v < 3, 0), (c < 5, 1)):
         guarded = If(condition=condition, then=copying(c * 4 + v, c * 4 + v, T1, T0))
         body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, guarded)),)
-        wide = vectorized(body)
+        wide = with_vectors(body)
         assert len(of_kind(wide, VectorLoad)) == 1
         assert len(of_kind(wide, VectorStore)) == stores
         np.testing.assert_array_equal(results(wide, X, 64), results(body, X, 64))
@@ -128,7 +128,7 @@ def test_nothing_is_read_where_no_iteration_reads() -> None:
     short = buffer("T0", 20)
     guarded = If(condition=c * 4 + v < 18, then=copying(c * 4 + v, c * 4 + v, T1, short))
     body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, guarded)),)
-    wide = vectorized(body)
+    wide = with_vectors(body)
     (load,) = of_kind(wide, VectorLoad)
     assert isinstance(load, VectorLoad)
     assert load.position == Apply(I, "select", (c <= 4, c * 4, index(0)))
@@ -142,7 +142,7 @@ def test_two_sides_that_read_as_much_are_one_read_from_here_or_there() -> None:
     choice = If(condition=c < 4, then=side(16), otherwise=side(-16))
     store = Store(buffer=T1, position=c * 4 + v, value=Var(F, "t0"))
     body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, choice, store)),)
-    wide = vectorized(body)
+    wide = with_vectors(body)
     (load,) = of_kind(wide, VectorLoad)
     assert isinstance(load, VectorLoad)
     assert isinstance(load.position, Apply)
@@ -158,7 +158,7 @@ def test_nested_branches_use_the_same_words() -> None:
     halves = [choice(c < 2, *places[:2]), choice(c < 6, *places[2:])]
     store = Store(buffer=T1, position=c * 4 + v, value=Var(F, "t0"))
     body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, choice(c < 4, *halves), store)),)
-    wide = vectorized(body)
+    wide = with_vectors(body)
     assert len(of_kind(wide, VectorLoad)) == 1
     assert {s.buffer.name for s in of_kind(wide, Alloc)} == {"T0_v", "T1_v"}
     np.testing.assert_array_equal(results(wide, X, 64), results(body, X, 64))
@@ -185,7 +185,7 @@ def test_neighbours_in_another_order_are_loaded_together(positions: list[Term], 
     total = apply("sub", *(Var(F, let.name) for let in read)) if len(read) == 2 else Var(F, "t0")
     store = Store(buffer=T1, position=c * 4 + v, value=total)
     body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, *read, store)),)
-    wide = vectorized(body)
+    wide = with_vectors(body)
     assert [s.width for s in of_kind(wide, VectorLoad)] == widths
     np.testing.assert_array_equal(results(wide, X, 64), results(body, X, 64))
 
@@ -198,7 +198,7 @@ def test_elements_that_only_some_iterations_read_have_windows_of_their_own() -> 
     )
     store = Store(buffer=T1, position=c * 4 + v, value=Var(F, "t0"))
     body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, chosen, store)),)
-    wide = vectorized(body)
+    wide = with_vectors(body)
     assert [(s.width, s.count) for s in of_kind(wide, VectorLoad)] == [(2, 2)]
     np.testing.assert_array_equal(results(wide, X[:16], 64), results(body, X[:16], 64))
 
@@ -210,7 +210,7 @@ def test_an_element_that_several_iterations_read_is_loaded_if_one_of_them_runs()
     )
     store = Store(buffer=T1, position=c * 4 + v, value=Var(F, "t0"))
     body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, chosen, store)),)
-    wide = vectorized(body)
+    wide = with_vectors(body)
     assert of_kind(wide, VectorLoad)
     np.testing.assert_array_equal(results(wide, X, 64), results(body, X, 64))
 
@@ -220,7 +220,7 @@ def test_loads_that_may_not_run_are_left_alone() -> None:
         value = apply("select", v < 2, Load(F, T0, c * 2 + position), Const(F, 5.0))
         store = Store(buffer=T1, position=c * 4 + v, value=value)
         body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, store)),)
-        assert not of_kind(vectorized(body), VectorLoad)
+        assert not of_kind(with_vectors(body), VectorLoad)
 
 
 def test_a_buffer_that_the_loop_writes_is_not_read_ahead() -> None:
@@ -230,14 +230,14 @@ def test_a_buffer_that_the_loop_writes_is_not_read_ahead() -> None:
         Let(name="t1", value=Load(F, both, c * 4 + v)),
         Store(buffer=both, position=c * 4 + v, value=apply("add", Var(F, "t1"), 1.0)),
     )),)
-    assert not [s for s in of_kind(vectorized(body), VectorLoad) if s.buffer is both]
+    assert not [s for s in of_kind(with_vectors(body), VectorLoad) if s.buffer is both]
 
 
 def test_loads_of_all_rounds_come_first() -> None:
     at = u * 32 + c * 4
     inner = loop(v, 4, ParallelType.vectorize, *copying(at + v, at + v, T1, T0))
     body = (loop(c, 8, ParallelType.block_x, loop(u, 2, ParallelType.unroll, inner)),)
-    wide = vectorized(body)
+    wide = with_vectors(body)
     (thread,) = [s for s in wide if isinstance(s, Loop)]
     loads, rest = [s for s in thread.body if isinstance(s, Loop)]
     assert [type(s) for s in loads.body] == [VectorLoad]
@@ -264,14 +264,14 @@ def test_loads_of_inputs_do_not_wait_for_a_barrier() -> None:
     )
     block = index_var("block")
     body = (loop(block, 1, ParallelType.grid_x, loop(c, 8, ParallelType.block_x, Alloc(buffer=tile), *rounds)),)
-    wide = vectorized(body)
+    wide = with_vectors(body)
     order = [type(s).__name__ for s in walk(wide) if isinstance(s, VectorLoad | Barrier | VectorStore)]
     assert order == ["VectorLoad", "VectorLoad", "Barrier", "VectorStore"]
     np.testing.assert_array_equal(results(wide, X, 64)[:32], X[31::-1] + X[32:])
     without = tuple(s for s in rounds if not isinstance(s, Barrier))
     racing = (loop(block, 1, ParallelType.grid_x, loop(c, 8, ParallelType.block_x, Alloc(buffer=tile), *without)),)
     with pytest.raises(IndexError, match="without a barrier after its write"):
-        results(vectorized(racing), X, 64)
+        results(with_vectors(racing), X, 64)
 
 
 def test_random_numbers_are_drawn_together() -> None:
@@ -283,7 +283,7 @@ def test_random_numbers_are_drawn_together() -> None:
 
     for position, together in ((c * 4 + v, 1), (c * 4 + v - apply("mod", v, 2), 1), (c * 4 + v + 2, 0), (c + v, 0)):
         body = drawing(position)
-        wide = vectorized(body)
+        wide = with_vectors(body)
         assert len(of_kind(wide, Uniforms)) == together
         np.testing.assert_array_equal(results(wide, X, 64)[:32], results(body, X, 64)[:32])
 

@@ -39,7 +39,16 @@ def test_a_wrong_result_is_noticed(example):
 def test_full_sizes_bind_without_arrays(example):
     with FusionBuilder() as fd:
         example.define(fd, "full")
+    assert bind(fd.fusion, example.specs("full")).fusion.is_concrete
+
+
+@pytest.mark.parametrize("example", examples.ALL, ids=lambda e: e.name)
+def test_the_sizes_of_a_definition_its_inputs_and_its_specs_agree(example):
+    with FusionBuilder() as fd:
+        example.define(fd)
     assert bind(fd.fusion, example.specs()).fusion.is_concrete
+    arrays = [value for value in example.inputs() if isinstance(value, np.ndarray)]
+    assert [value.shape for value in example.specs() if hasattr(value, "shape")] == [value.shape for value in arrays]
 
 
 def test_unknown_names():

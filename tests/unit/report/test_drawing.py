@@ -28,7 +28,7 @@ def example(name):
     found = examples.get(name)
     with fl.FusionDefinition() as fd:
         found.define(fd, "full")
-    return fl.segment(fd, found.specs())
+    return fl.segment(fd, found.specs("full"))
 
 
 PLANS = {name: example(name) for name in (RECOMPUTES, NORM)} | {"layers": layers(4)}

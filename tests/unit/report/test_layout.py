@@ -104,6 +104,16 @@ def test_data_flows_down_and_inputs_are_beside_their_first_reader(name):
             assert min(below) - (drawn.nodes[node.id].y + drawn.nodes[node.id].height) < 80
 
 
+def test_a_tensor_that_crosses_segments_runs_straight_down_beside_the_input_of_its_reader():
+    """The first picture that a newcomer sees is about this tensor."""
+    view = view_plan(fl.segment(*fl.example("sum_broadcast_add")))
+    edges = lay_out(view).edges
+    (crossing,) = (edge for edge in view.edges if edge.kind == "boundary")
+    assert len({round(x) for x, _ in edges[crossing.id].points}) == 1
+    (other,) = (edge for edge in view.edges if edge.target == crossing.target and edge.kind == "input")
+    assert len({round(x) for x, _ in edges[other.id].points}) > 1
+
+
 def test_a_tensor_that_is_read_again_far_below_has_a_stub_there():
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([64, 64], dtype=fl.DataType.Float)

@@ -222,7 +222,7 @@ def test_rope_backward_stores_no_zeros():
     example = examples.get("llama3_rope_backward")
     with FusionBuilder() as fd:
         example.define(fd, "full")
-    fusion = bind(fd.fusion, example.specs()).fusion
+    fusion = bind(fd.fusion, example.specs("full")).fusion
     simple = Rule(lambda c: not any(e.kind is OpKind.REDUCTION for e in c.exprs) or len(c.exprs) < 12)
     segmented = segment(fusion, simple)
     zeros = {e.out for e in fusion.exprs if e.op.name == "full"}

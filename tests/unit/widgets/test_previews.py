@@ -36,7 +36,7 @@ def rope():
     example = examples.get("llama3_rope_backward")
     with FusionDefinition() as fd:
         example.define(fd, "full")
-    explorer = Explorer(fl.segment(fd, example.specs()), strategies=["unfused"])
+    explorer = Explorer(fl.segment(fd, example.specs("full")), strategies=["unfused"])
     explorer.wait(300)
     yield Page(explorer)
     explorer.close()

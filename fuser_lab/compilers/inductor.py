@@ -1,0 +1,318 @@
+"""`fuser_lab.from_inductor`: what torch.compile makes of a function, with the reason of each cut."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+from fuser_lab.arguments import FLAG, PATH, optional, shown, takes, whole
+from fuser_lab.bridge.backend import options_of
+from fuser_lab.bridge.capture import Capture, CapturedGraph, captured
+from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.model import accumulators, copies, state_kept
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.collector import collecting_rarely
+from fuser_lab.compilers.inductor_names import InductorNames, names_for
+from fuser_lab.compilers.inductor_reader import FusedNode, GraphRecord, Reader, sources_of
+from fuser_lab.compilers.inductor_writer import code_of, handler_of
+from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
+from fuser_lab.compilers.reasons import INDUCTOR, loops_text
+from fuser_lab.compilers.record import KernelRecord, PlanRecord, RecordedPlan, Recording, text_of_recording
+from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError
+from fuser_lab.report.save import save
+
+_TIMED = 20  # calls of each of two plans, in turns; the least time of each counts
+_ROUNDINGS = 1024  # roundings by which the order of a sum may change a result
+Parts = Mapping[str, tuple[tuple[str, ...], ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compiled:
+    """One compilation: the graphs in order, the compiled function, and its results."""
+
+    records: tuple[GraphRecord, ...]
+    run: Callable[..., Any]
+    results: tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """The user's function, its arguments, and the arguments of torch.compile."""
+
+    function: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    backward: bool
+    options: Mapping[str, Any]
+    names: InductorNames
+
+    def compiled(self, parts: Parts | None = None, *, tries_all: bool = False) -> _Compiled:
+        """Return what torch.compile makes of the function; ``parts`` are kernels to emit, by digest of the graph."""
+        torch = torch_for("from_inductor")
+        reader = Reader(self.names, parts)
+        run = self._callable(torch)
+        with collecting_rarely(), reader.reading(), self._configured(parts, tries_all=tries_all):
+            results, _ = self.called(torch, run)
+        return _Compiled(records=tuple(reader.records), run=run, results=results)
+
+    def _callable(self, torch: Any) -> Callable[..., Any]:
+        called = self.function
+
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            return called(*args, **kwargs)
+
+        # Dynamo counts compilations by code, so each compilation has a code object of its own.
+        entered.__code__ = entered.__code__.replace(co_name=f"compiled_{time.monotonic_ns():x}")
+        compiled: Callable[..., Any] = torch.compile(entered, **self.options)
+        return compiled
+
+    def called(self, torch: Any, run: Callable[..., Any]) -> tuple[tuple[Any, ...], float]:
+        """Return what a compiled function returns for copies of the inputs, with gradients, and the call's seconds."""
+        leaves = torch.utils._pytree.tree_leaves  # noqa: SLF001 - what torch flattens arguments with
+        tensors = [x for x in leaves((self.inputs, dict(self.keywords))) if isinstance(x, torch.Tensor)]
+        with state_kept(torch, self.function, tensors), torch.set_grad_enabled(self.backward):
+            torch.manual_seed(0)
+            args, keywords = copies(torch, (self.inputs, dict(self.keywords)))
+            start = time.perf_counter()
+            results = [x for x in leaves(run(*args, **keywords)) if isinstance(x, torch.Tensor)]
+            outputs = [x for x in results if x.requires_grad]
+            gradients: Sequence[Any] = ()
+            if self.backward and outputs:
+                gradients = torch.autograd.grad(
+                    outputs, accumulators(outputs), [torch.ones_like(x) for x in outputs], allow_unused=True,
+                )
+            if any(x.is_cuda for x in results):
+                torch.cuda.synchronize()
+            seconds = time.perf_counter() - start
+        return tuple(x.detach() for x in (*results, *gradients) if x is not None), seconds
+
+    @contextmanager
+    def _configured(self, parts: Parts | None, *, tries_all: bool) -> Iterator[None]:
+        """Turn caches off, which would skip the scheduler, and install the choices handler of a partition."""
+        inductor, functorch = self.names["inductor_config"], self.names["functorch_config"]
+        patches: dict[str, Any] = {"fx_graph_cache": False}
+        handler: Any = None
+        if parts is not None:
+            handler, chosen = handler_of(parts)
+            patches |= {"inductor_choices_class": chosen}
+            if tries_all:
+                patches["aggressive_fusion"] = True
+        with (
+            inductor.patch(**patches), functorch.patch(enable_autograd_cache=False),
+            nullcontext() if handler is None else self.names["set_choices"](handler),
+        ):
+            yield
+
+
+class CompiledModel(Captured):
+    """A function compiled by Inductor, with a plan for each graph; the result of `fuser_lab.from_inductor`."""
+
+    library: ClassVar[str] = "torch"
+    made_by: ClassVar[str] = "from_inductor"
+
+    def __init__(
+        self, graphs: Sequence[CapturedGraph], plans: Sequence[CompiledPlan], run: Callable[..., Any], note: str,
+    ) -> None:
+        self._graphs, self._plans, self._run, self.note = tuple(graphs), tuple(plans), run, note
+
+    @property
+    def graphs(self) -> tuple[CapturedGraph, ...]:
+        """Our own capture of each graph that Inductor scheduled, in the order in which it did."""
+        return self._graphs
+
+    @property
+    def plans(self) -> tuple[CompiledPlan, ...]:
+        """Inductor's plan of each graph."""
+        return self._plans
+
+    def run(self, *inputs: Any, **keywords: Any) -> Any:
+        """Return what the function returns, computed by Inductor's kernels."""
+        return self._run(*inputs, **keywords)
+
+    @takes(path=PATH, depth=optional(whole(1)))
+    def save(self, path: str | Path, *, depth: int | None = None) -> Path:
+        """Write the plans as .fusions.json, or the map of the model in the formats of `from_torch`; return the path.
+
+        `fuser_lab.load_recorded` reads the plans without torch.
+        """
+        if not str(path).endswith(".fusions.json"):
+            return super().save(path, depth=depth)
+        plans = tuple(RecordedPlan(plan=plan.record, costs=plan.region_costs()) for plan in self.plans)
+        content = text_of_recording(Recording(map=super().__repr__(), note=self.note, plans=plans))
+        return save("plans", path, {".json": lambda: content})
+
+    def __repr__(self) -> str:
+        """Return the kernels of each graph, and why neighbours are separate."""
+        return "\n\n".join([*map(str, self.plans), *([self.note] if self.note else [])])
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled."""
+        msg = "from_inductor: a compiled model cannot be copied or pickled; compile the function again."
+        raise InputError(msg)
+
+
+@takes(backward=FLAG)
+def from_inductor(
+    function: Any, *inputs: Any, backward: bool = False, keywords: Mapping[str, Any] | None = None, **options: Any,
+) -> CompiledModel:
+    """Return what torch.compile makes of a function: the kernels of each graph, and the reason of each cut.
+
+    The function is compiled and called once, on copies of the inputs; the state of torch's generators and the buffers
+    of a module are restored.
+
+    Parameters
+    ----------
+    function
+        A function of tensors, or a ``torch.nn.Module``.
+    *inputs
+        Its arguments.
+    backward
+        Whether to compile the backward graph as well. Otherwise the function runs under ``torch.no_grad``.
+    keywords
+        Its keyword arguments.
+    **options
+        Arguments of ``torch.compile``: ``mode``, ``dynamic``, ``fullgraph``, ``options``.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If ``function`` cannot be called, or an option is not one of ``torch.compile``.
+    InputError
+        If Inductor compiles no graph.
+    UnsupportedError
+        If torch is not installed, or has no scheduler with the names that are read.
+    """
+    names = names_for("from_inductor")
+    if not callable(function) or isinstance(function, type):
+        msg = f"from_inductor: function must be a function or a module, given {shown(function)}."
+        raise ArgumentTypeError(msg)
+    accepted = ("mode", "dynamic", "fullgraph", "options")
+    unknown_names = [name for name in options if name not in accepted]
+    if unknown_names:
+        msg = f"from_inductor: unknown option {unknown_names[0]!r}; torch.compile has {', '.join(accepted)}."
+        raise ArgumentTypeError(msg)
+    source = _Source(
+        function=function, inputs=inputs, keywords=dict(keywords or {}), backward=backward, options=options,
+        names=names,
+    )
+    compiled = source.compiled()
+    if not compiled.records:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        msg = f"from_inductor: Inductor compiled no graph of {name}."
+        raise InputError(msg)
+    graphs = _graphs(compiled)
+    editing = _Editing(source, compiled, graphs)
+    plans = [editing.plan(number, record) for number, record in enumerate(compiled.records)]
+    return CompiledModel(graphs, plans, compiled.run, names.note)
+
+
+def _graphs(compiled: _Compiled) -> tuple[CapturedGraph, ...]:
+    """Return our own capture of each graph."""
+    capture = Capture(options_of({}, "from_inductor"))
+    capture.idle = True
+    with collecting_rarely():
+        return tuple(captured(record.module, record.kind, capture) for record in compiled.records)
+
+
+def _record(number: int, record: GraphRecord) -> PlanRecord:
+    """Return what was recorded of a graph as a plan."""
+    launched = sorted(
+        ((node.launch, position, node) for position, node in enumerate(record.nodes) if node.launch is not None),
+        key=lambda entry: entry[:2],
+    )
+    silent = [node for node in record.nodes if node.launch is None]
+    return PlanRecord(
+        compiler=INDUCTOR, number=number, kind=record.kind, digest=record.digest, calls=record.calls,
+        attempts=tuple(record.attempts), kernels=tuple(_kernel(node) for _, _, node in launched),
+        groups=tuple(node.ops for node in record.nodes),
+        through={name: node.reads for node in silent for name in node.writes},
+        writers=record.writers, read_by={name: tuple(sorted(read)) for name, read in record.read_by.items()},
+        sources=sources_of(record.output_code), output_code=record.output_code, pairwise=record.pairwise,
+        unfusable=tuple(name for node in record.nodes if not node.fusable for name in node.ops),
+    )
+
+
+def _kernel(node: FusedNode) -> KernelRecord:
+    assert node.launch is not None  # nodes without code are no kernels
+    return KernelRecord(
+        names=node.ops, writes=node.writes, reads=node.reads, nodes=node.nodes, function=node.kernel,
+        launch=node.launch, opaque=node.opaque, bytes=node.bytes, loops=loops_text(node.loops),
+    )
+
+
+def _code(plan: CompiledPlan) -> str:
+    return code_of({plan.record.digest: plan.groups}, tries_all=plan.tries_all)
+
+
+class _Editing:
+    """Compiles a function again with other kernels in one graph, compares the values, and times both."""
+
+    def __init__(self, source: _Source, compiled: _Compiled, graphs: Sequence[CapturedGraph]) -> None:
+        self._source, self._compiled, self._graphs = source, compiled, graphs
+
+    def plan(self, number: int, record: GraphRecord) -> CompiledPlan:
+        """Return the plan of a graph, which can be edited."""
+        return CompiledPlan(
+            record=_record(number, record), graph=self._graphs[number],
+            editing=Editing(apply=self.applied, code=_code),
+        )
+
+    def applied(self, plan: CompiledPlan, parts: Sequence[Sequence[str]], count: int) -> CompiledPlan:
+        """Return the plan in which each kernel is within one of some groups of a graph's operations."""
+        asked = tuple(map(tuple, parts))
+        tries_all = plan.tries_all or count < len(plan.groups)
+        made = self._source.compiled({plan.record.digest: asked}, tries_all=tries_all)
+        record = next((each for each in made.records if each.digest == plan.record.digest), None)
+        if record is None:
+            msg = "torch captured other graphs when the function was compiled again, so the plan cannot be edited."
+            raise IllegalEdit(msg)
+        edited = replace(self.plan(plan.record.number, record), tries_all=tries_all)
+        _check(asked, count, edited)
+        difference = self._difference(made)
+        before, after = self._times(made)
+        return replace(edited, edited=EditTimes(before=before, after=after, difference=difference))
+
+    def _difference(self, made: _Compiled) -> float:
+        """Return the largest difference of a result, relative to the largest magnitude of that result."""
+        torch = torch_for("from_inductor")
+        largest = 0.0
+        for before, after in zip(self._compiled.results, made.results, strict=True):
+            if before.dtype.is_floating_point and before.numel():
+                scale = max(float(before.abs().nan_to_num(0).max()), torch.finfo(before.dtype).tiny)
+                largest = max(largest, float((before - after).abs().nan_to_num(0).max()) / scale)
+            elif not torch.equal(before, after):
+                largest = float("inf")
+        limit = max(
+            (torch.finfo(x.dtype).eps for x in self._compiled.results if x.dtype.is_floating_point), default=0.0,
+        ) * _ROUNDINGS
+        if largest > limit:
+            msg = f"the edited kernels give other values: the largest relative difference of a result is {largest:.2g}."
+            raise IllegalEdit(msg)
+        return largest
+
+    def _times(self, made: _Compiled) -> tuple[float, float]:
+        torch = torch_for("from_inductor")
+        least = [float("inf"), float("inf")]
+        for _ in range(_TIMED):
+            for place, compiled in enumerate((self._compiled, made)):
+                least[place] = min(least[place], self._source.called(torch, compiled.run)[1])
+        return least[0], least[1]
+
+
+def _check(asked: Sequence[Sequence[str]], count: int, edited: CompiledPlan) -> None:
+    """Raise if Inductor emitted more kernels than asked for, with its reason for a pair that should be one kernel."""
+    if len(edited.groups) == count:
+        return
+    pairs = [
+        (part, edited.why(a.index, b.index)) for part in asked for a in edited.segments
+        for b in edited.segments[a.index + 1 :] if {*a.names, *b.names} <= set(part)
+    ]
+    if not pairs:
+        msg = f"Inductor emits {len(edited.groups)} kernels instead of {count}, and gives no reason."
+        raise IllegalEdit(msg)
+    part, why = min(pairs, key=lambda pair: pair[1].by != INDUCTOR)
+    msg = f"Inductor does not emit one kernel of {', '.join(part)}: {why}."
+    raise IllegalEdit(msg)
+

@@ -1,0 +1,83 @@
+"""The private names of torch that reading and editing Inductor's plans need, by minor version of torch."""
+
+import importlib
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.errors import UnsupportedError
+
+_SCHEDULER = "torch._inductor.scheduler"
+_2_13 = {
+    "scheduler": (_SCHEDULER, "Scheduler"),
+    "can_fuse": (_SCHEDULER, "Scheduler.can_fuse"),
+    "fuse_two_nodes": (_SCHEDULER, "Scheduler.fuse_two_nodes"),
+    "fuse_nodes_once": (_SCHEDULER, "Scheduler.fuse_nodes_once"),
+    "get_possible_fusions": (_SCHEDULER, "Scheduler.get_possible_fusions"),
+    "will_fusion_create_cycle": (_SCHEDULER, "Scheduler.will_fusion_create_cycle"),
+    "unfusable_node": (_SCHEDULER, "Scheduler.unfusable_node"),
+    "codegen": (_SCHEDULER, "Scheduler.codegen"),
+    "why_no_fuse": (_SCHEDULER, "WhyNoFuse.__call__"),
+    "extern_node": (_SCHEDULER, "ExternKernelSchedulerNode"),
+    "choices": ("torch._inductor.choices", "InductorChoices.can_fuse"),
+    "choices_horizontal": ("torch._inductor.choices", "InductorChoices.can_fuse_horizontal"),
+    "set_choices": ("torch._inductor.virtualized", "V.set_choices_handler"),
+    "launched": ("torch._inductor.debug", "set_kernel_post_grad_provenance_tracing"),
+    "launched_cpp": ("torch._inductor.codegen.cpp", "set_kernel_post_grad_provenance_tracing"),
+    "launched_triton": ("torch._inductor.codegen.triton", "set_kernel_post_grad_provenance_tracing"),
+    "output_code": ("torch._inductor.graph", "GraphLowering.save_output_code"),
+    "inductor_config": ("torch._inductor", "config"),
+    "functorch_config": ("torch._functorch", "config"),
+}  # module, and name in it
+NAMES = {(2, 13): _2_13}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InductorNames:
+    """The names of one torch, and a sentence if its version is not in the table, else an empty text."""
+
+    places: dict[str, tuple[str, str]]
+    note: str = ""
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the object with a name."""
+        module, path = self.places[key]
+        return reduce(getattr, path.split("."), importlib.import_module(module))
+
+    def owner(self, key: str) -> tuple[Any, str]:
+        """Return the object that has a name, and the last part of the name."""
+        module, path = self.places[key]
+        *outer, last = path.split(".")
+        return reduce(getattr, outer, importlib.import_module(module)), last
+
+
+def names_for(caller: str) -> InductorNames:
+    """Return the names of the installed torch, those of the nearest known version for an unknown one.
+
+    Raises
+    ------
+    UnsupportedError
+        If torch is not installed, or a name does not exist in it.
+    """
+    torch = torch_for(caller)
+    major, minor = (int(part) for part in str(torch.__version__).split(".")[:2])
+    nearest = min(NAMES, key=lambda known_version: abs(known_version[0] * 100 + known_version[1] - major * 100 - minor))
+    versions = ", ".join(f"{a}.{b}" for a, b in NAMES)
+    note = ""
+    if (major, minor) not in NAMES:
+        note = (
+            f"torch {major}.{minor} is not among the versions whose names of Inductor were tested ({versions}); those "
+            f"of {nearest[0]}.{nearest[1]} are used."
+        )
+    names = InductorNames(places=NAMES[nearest], note=note)
+    for key, (module, path) in names.places.items():
+        try:
+            _ = names[key]
+        except (ImportError, AttributeError):
+            msg = (
+                f"{caller}: torch {torch.__version__} has no {module}.{path}, which it needs; it was tested with torch "
+                f"{versions}."
+            )
+            raise UnsupportedError(msg) from None
+    return names

@@ -1,0 +1,308 @@
+"""What Inductor's scheduler does in a compilation, as plain data: attempts, kernels, buffers and source."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.traced import origin_of, target_of
+from fuser_lab.compilers.inductor_names import InductorNames
+from fuser_lab.compilers.reasons import INDUCTOR, OURS, Unsaid
+from fuser_lab.compilers.record import TracedCall
+from fuser_lab.events import Attempt, Kind, Outcome, VerdictRecord
+from fuser_lab.forks import new_lock
+
+CANDIDATE = "candidate"  # the phase in which Inductor collects pairs that may be fused
+FUSION = "fusion"  # the phase in which it fuses some of them
+_READING = new_lock()  # wrappers of torch's functions are there for one compilation at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedNode:
+    """A node of Inductor's scheduler after fusion.
+
+    ``ops`` are Inductor's names of its operations, ``nodes`` names of the FX nodes that it computes, ``kernel`` the
+    function that contains it, and ``launch`` the number of that function's call; both are empty for a node without
+    code, such as an entry of a tuple.
+    """
+
+    ops: tuple[str, ...]
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    nodes: tuple[str, ...]
+    loops: tuple[tuple[str, ...], tuple[str, ...]]
+    opaque: bool
+    fusable: bool
+    kernel: str = ""
+    launch: int | None = None
+    bytes: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class GraphRecord:
+    """One graph that Inductor scheduled: a copy of its FX graph, the attempts, the nodes, and the output code."""
+
+    digest: str
+    kind: str
+    module: Any = field(repr=False)
+    calls: dict[str, TracedCall] = field(default_factory=dict)  # the calls of the FX graph by name of the node
+    attempts: list[Attempt] = field(default_factory=list)
+    nodes: tuple[FusedNode, ...] = ()
+    tried: int = 0  # rounds of fusion
+    pairwise: int | None = None  # how many kernels that use a buffer are tried with each
+    writers: dict[str, str] = field(default_factory=dict)  # the operation that writes each buffer
+    read_by: dict[str, frozenset[str]] = field(default_factory=dict)  # the operations that each operation reads
+    launches: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    output_code: str = ""
+
+
+def digest_of(graph: Any) -> str:
+    """Return the digest of an FX graph's names, as the printed choices handler computes it."""
+    return hashlib.sha256(" ".join(node.name for node in graph.nodes).encode()).hexdigest()[:16]
+
+
+class Reader:
+    """Records the graphs that Inductor schedules while it is `reading`; ``parts`` are partitions forced by digest."""
+
+    def __init__(self, names: InductorNames, parts: Mapping[str, Sequence[Sequence[str]]] | None = None) -> None:
+        self.records: list[GraphRecord] = []
+        self._names, self._parts = names, parts or {}
+        self._of: dict[int, GraphRecord] = {}
+        self._schedulers: list[Any] = []  # keeps the objects alive whose ids are keys
+        self._said: list[list[str]] = []
+        self._phase = FUSION
+        self._current: GraphRecord | None = None
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Record everything that Inductor compiles in the context."""
+        with _READING, ExitStack() as stack:
+            for key, wrapper in (
+                ("can_fuse", self._can_fuse), ("will_fusion_create_cycle", self._cycle),
+                ("get_possible_fusions", self._candidates), ("fuse_nodes_once", self._once),
+                ("fuse_two_nodes", self._fused), ("codegen", self._codegen), ("why_no_fuse", self._why),
+                ("launched", self._launched), ("launched_cpp", self._launched), ("launched_triton", self._launched),
+                ("output_code", self._output_code),
+            ):
+                stack.enter_context(_replaced(self._names, key, wrapper))
+            yield
+
+    def _record(self, scheduler: Any) -> GraphRecord:
+        if id(scheduler) not in self._of:
+            graph = _graph(self._names)
+            kind = "backward" if graph.is_backward else "inference" if graph.is_inference else "forward"
+            self._of[id(scheduler)] = GraphRecord(
+                digest=digest_of(graph.module.graph), kind=kind, module=_copied(graph.module),
+                calls={n.name: _call(n) for n in graph.module.graph.nodes if n.op == "call_function"},
+                pairwise=getattr(self._names["inductor_config"], "max_fusion_buffer_group_pairwise_attempts", None),
+            )
+            self._schedulers.append(scheduler)
+        return self._of[id(scheduler)]
+
+    def _can_fuse(self, original: Callable[..., Any], scheduler: Any, a: Any, b: Any, *args: Any, **more: Any) -> Any:
+        self._said.append([])
+        try:
+            verdict = original(scheduler, a, b, *args, **more)
+        finally:
+            said = self._said.pop()
+        if self._said:  # Inductor asks about parts of a pair
+            self._said[-1].extend(said)
+        else:
+            self._note(scheduler, a, b, accepted=bool(verdict), said=said)
+        return verdict
+
+    def _note(self, scheduler: Any, a: Any, b: Any, *, accepted: bool, said: Sequence[str]) -> None:
+        record = self._record(scheduler)
+        subjects = _ops(a), _ops(b)
+        code, text, who = "", "", INDUCTOR
+        if not accepted and said:
+            code, text = "inductor", said[-1]
+        elif not accepted:
+            reason = self._unsaid(record, a, b)
+            code, text, who = reason.code, reason.text, OURS
+        record.attempts.append(Attempt(
+            phase=f"round {record.tried}: {self._phase}", kind=Kind.MERGE, subjects=subjects,
+            outcome=Outcome.ACCEPTED if accepted else Outcome.REFUSED, code=code, text=text,
+            verdicts=(VerdictRecord(scheduler=who, accepted=accepted, code=code, text=text),),
+            seq=len(record.attempts),
+        ))
+
+    def _unsaid(self, record: GraphRecord, a: Any, b: Any) -> Unsaid:
+        """Return why Inductor refused a pair without giving a reason."""
+        parts = self._parts.get(record.digest)
+        both = {*_ops(a), *_ops(b)}
+        if parts is not None and not any(both <= set(part) for part in parts):
+            return Unsaid.edit()
+        limit = getattr(getattr(self._names["inductor_config"], "cpp", None), "max_horizontal_fusion_size", None)
+        on_host = getattr(a.get_device(), "type", "") == "cpu"
+        return Unsaid.of_loops(
+            _loops(a), _loops(b), reads=bool(set(_ops(a)) & set(b.ancestors)), reduces=bool(a.is_reduction()),
+            count=len(both), limit=limit if on_host else None, template=a.is_template() or b.is_template(),
+        )
+
+    def _cycle(self, original: Callable[..., Any], scheduler: Any, a: Any, b: Any) -> Any:
+        closes = original(scheduler, a, b)
+        if closes:
+            self._note(scheduler, a, b, accepted=False, said=["will create cycle"])
+        return closes
+
+    def _candidates(self, original: Callable[..., Any], scheduler: Any, *args: Any, **more: Any) -> Any:
+        self._phase = CANDIDATE
+        try:
+            return original(scheduler, *args, **more)
+        finally:
+            self._phase = FUSION
+
+    def _once(self, original: Callable[..., Any], scheduler: Any, *args: Any, **more: Any) -> Any:
+        self._record(scheduler).tried += 1
+        return original(scheduler, *args, **more)
+
+    def _fused(self, original: Callable[..., Any], scheduler: Any, a: Any, b: Any, *args: Any) -> Any:
+        made = original(scheduler, a, b, *args)
+        record = self._record(scheduler)
+        record.attempts.append(Attempt(
+            phase=f"round {record.tried}: fused", kind=Kind.MERGE, subjects=(_ops(a), _ops(b)),
+            outcome=Outcome.ACCEPTED, seq=len(record.attempts),
+        ))
+        return made
+
+    def _why(self, original: Callable[..., Any], why: Any, reason: str, *args: Any) -> Any:
+        if self._said:
+            self._said[-1].append(reason % args if args else reason)
+        return original(why, reason, *args)
+
+    def _launched(self, original: Callable[..., Any], schedule: Any, name: str, *args: Any, **more: Any) -> Any:
+        if self._current is not None:
+            if isinstance(schedule, list | tuple):
+                nodes = frozenset(op for node in schedule if hasattr(node, "get_nodes") for op in _ops(node))
+            else:
+                nodes = frozenset({schedule.get_operation_name()})
+            self._current.launches.append((name, nodes))
+        return original(schedule, name, *args, **more)
+
+    def _codegen(self, original: Callable[..., Any], scheduler: Any, *args: Any, **more: Any) -> Any:
+        record = self._current = self._record(scheduler)
+        extern = self._names["extern_node"]
+        final = [
+            FusedNode(
+                ops=_ops(node), writes=tuple(output.get_name() for output in node.get_outputs()),
+                reads=tuple(sorted({dep.name for dep in node.read_writes.reads} | _real_reads(scheduler, node))),
+                nodes=_fx_nodes(node), loops=_loops(node), opaque=isinstance(node, extern) or node.is_template(),
+                fusable=not scheduler.unfusable_node(node), bytes=_bytes(node),
+            )
+            for node in scheduler.nodes
+        ]
+        parts = [part for node in scheduler.nodes for part in node.get_nodes()]
+        record.writers = {output.get_name(): part.get_name() for part in parts for output in part.get_outputs()}
+        record.read_by = {
+            part.get_name(): frozenset(
+                record.writers[name] for name in {dep.name for dep in part.read_writes.reads}
+                | _real_reads(scheduler, part) if name in record.writers
+            )
+            for part in parts
+        }
+        made = original(scheduler, *args, **more)
+        record.nodes = tuple(_with_launch(node, record.launches) for node in final)
+        self.records.append(record)
+        return made
+
+    def _output_code(self, original: Callable[..., Any] | None, code: str) -> None:
+        if self._current is not None:
+            self._current.output_code = code
+        if original is not None:
+            original(code)
+
+
+def _with_launch(node: FusedNode, launches: Sequence[tuple[str, frozenset[str]]]) -> FusedNode:
+    number = next((n for n, (_, ops) in enumerate(launches) if ops & set(node.ops)), None)
+    return node if number is None else replace(node, kernel=launches[number][0], launch=number)
+
+
+def _real_reads(scheduler: Any, node: Any) -> set[str]:
+    """Return the buffers that a node reads under another name, because an operation writes to them in place."""
+    renamed = getattr(scheduler, "mutation_renames", {})
+    return {renamed[dep.name] for dep in node.read_writes.reads if dep.name in renamed}
+
+
+def _ops(node: Any) -> tuple[str, ...]:
+    return tuple(part.get_name() for part in node.get_nodes())
+
+
+def _loops(node: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the sizes of a node's loops, outside and inside of a reduction; two empty tuples for a library's."""
+    group = getattr(node, "group", None)
+    if group is None:
+        return (), ()
+    sizes = group[1]
+    outer, inner = sizes if len(sizes) == 2 and all(isinstance(s, list | tuple) for s in sizes) else (sizes, ())
+    return tuple(map(str, outer)), tuple(map(str, inner))
+
+
+def _bytes(node: Any) -> int:
+    try:
+        return int(node.get_read_write_buffers_sizes())
+    except (AttributeError, NotImplementedError, TypeError):  # sizes that are symbols, and kinds without sizes
+        return 0
+
+
+def _fx_nodes(node: Any) -> tuple[str, ...]:
+    """Return the FX nodes that a node computes; a library's call computes only the one that it is for."""
+    names: dict[str, None] = {}
+    for part in node.get_nodes():
+        origin = getattr(part.node, "origin_node", None)
+        is_extern = not hasattr(part, "group")
+        origins = [origin] if is_extern and origin is not None else getattr(part.node, "origins", ())
+        names.update(dict.fromkeys(each.name for each in origins if each.op == "call_function"))
+    return tuple(names)
+
+
+def _graph(names: InductorNames) -> Any:
+    return names.owner("set_choices")[0].graph
+
+
+def _call(node: Any) -> TracedCall:
+    return TracedCall(
+        target=target_of(node), original=str(node.meta.get("original_aten") or ""), place=origin_of(node).place,
+    )
+
+
+def _copied(module: Any) -> Any:
+    """Return a copy of a graph module, which our own fusion may modify."""
+    fx = torch_for("from_inductor").fx
+    graph = fx.Graph()
+    copies: dict[Any, Any] = {}
+    returned = graph.graph_copy(module.graph, copies)
+    output = next(node for node in module.graph.nodes if node.op == "output")
+    graph.output(returned).meta = dict(output.meta)
+    return fx.GraphModule(module, graph)
+
+
+@contextmanager
+def _replaced(names: InductorNames, key: str, wrapper: Callable[..., Any]) -> Iterator[None]:
+    """Let a function of torch be called through a wrapper, which gets the function first."""
+    owner, last = names.owner(key)
+    original = getattr(owner, last)
+    stored = vars(owner)[last]
+    is_static = original is None or isinstance(stored, staticmethod)
+
+    def called(*args: Any, **more: Any) -> Any:
+        return wrapper(original, *args, **more)
+
+    setattr(owner, last, staticmethod(called) if is_static else called)
+    try:
+        yield
+    finally:
+        setattr(owner, last, stored)
+
+
+_KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\(.*?r?'''\n?(.*?)'''", re.MULTILINE | re.DOTALL)
+
+
+def sources_of(output_code: str) -> dict[str, str]:
+    """Return the source of each kernel in Inductor's output code, by name."""
+    return {name: source.strip("\n") for name, source in _KERNEL.findall(output_code)}
+
+

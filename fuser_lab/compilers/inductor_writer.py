@@ -1,0 +1,69 @@
+"""The lines that make torch.compile emit a partition: one text, which edits run and users paste."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Parts = Mapping[str, Sequence[Sequence[str]]]  # groups of Inductor's operations, by digest of the FX graph
+
+_TEXT = """\
+import hashlib
+
+import torch._functorch.config
+import torch._inductor.config
+from torch._inductor.choices import InductorChoices
+from torch._inductor.virtualized import V
+
+KERNELS = {  # names of Inductor's operations in each kernel, by digest of the FX graph
+%s}
+
+
+class Fusions(InductorChoices):
+    @staticmethod
+    def allows(a, b):
+        names = " ".join(node.name for node in V.graph.module.graph.nodes)
+        kernels = KERNELS.get(hashlib.sha256(names.encode()).hexdigest()[:16])
+        both = set(a.get_operation_names()) | set(b.get_operation_names())
+        return None if kernels is None else any(both <= kernel for kernel in kernels)
+
+    @staticmethod
+    def can_fuse(scheduler, a, b, score):
+        allowed = Fusions.allows(a, b)
+        return InductorChoices.can_fuse(scheduler, a, b, score) if allowed is None else allowed
+
+    @staticmethod
+    def can_fuse_horizontal(scheduler, a, b, score):
+        allowed = Fusions.allows(a, b)
+        return InductorChoices.can_fuse_horizontal(scheduler, a, b, score) if allowed is None else allowed
+
+    def uuid(self):
+        return repr(sorted((digest, sorted(map(sorted, kernels))) for digest, kernels in KERNELS.items()))
+
+
+torch._functorch.config.enable_autograd_cache = False  # the caches do not depend on the kernels asked for
+torch._inductor.config.fx_graph_cache = False
+torch._inductor.config.aggressive_fusion = %s  # whether pairs without a common buffer are tried
+torch._inductor.config.inductor_choices_class = Fusions  # for threads in which torch compiles a backward graph
+V.set_choices_handler(Fusions())  # before the first call of the compiled function
+"""
+
+
+def code_of(parts: Parts, *, tries_all: bool) -> str:
+    """Return Python code after which torch.compile emits these kernels; other graphs are fused as usual.
+
+    ``tries_all`` says whether pairs that use no buffer in common are tried as well.
+    """
+    lines = "".join(
+        f"    {digest!r}: [{', '.join('{' + ', '.join(map(repr, group)) + '}' for group in groups)}],\n"
+        for digest, groups in parts.items()
+    )
+    return _TEXT % (lines, tries_all)
+
+
+def handler_of(parts: Parts) -> tuple[Any, type]:
+    """Return a choices handler that forces the partitions, and its class."""
+    text, _, _ = code_of(parts, tries_all=False).partition("\n\ntorch._functorch")
+    names: dict[str, Any] = {}
+    exec(compile(text, "<fusions>", "exec"), names)  # noqa: S102 - our own text, whose names are repr of str
+    return names["Fusions"](), names["Fusions"]
+
+

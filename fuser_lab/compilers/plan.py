@@ -1,0 +1,534 @@
+"""A plan that another compiler made: its kernels in order, why two are separate, and our fusion of the same graph."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn
+
+from fuser_lab.arguments import TEXT, named, shown, takes, whole
+from fuser_lab.compilers.reasons import OURS, Unsaid
+from fuser_lab.compilers.record import KernelRecord, PlanRecord, RegionCost
+from fuser_lab.errors import IllegalEdit, InputError, UnsupportedError
+from fuser_lab.events import Attempt, DecisionLog
+from fuser_lab.plan.accepted import PLACE
+
+if TYPE_CHECKING:
+    from fuser_lab.bridge.capture import CapturedGraph
+    from fuser_lab.bridge.region import Region, RegionOp
+    from fuser_lab.ir import Fusion
+    from fuser_lab.plan import Plan
+    from fuser_lab.report.diff import PlanComparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledKernel(KernelRecord):
+    """One kernel of a compiled plan: what the compiler fused into it, and the function that contains its code.
+
+    ``names`` are the compiler's names of its operations, ``writes`` and ``reads`` names of buffers, ``nodes`` names of
+    the captured graph's nodes. ``opaque`` says that the kernel is taken from elsewhere, as a matrix product. On a CPU
+    several kernels may be in one ``function``; ``launch`` is the number of its call. ``bytes`` are what it reads and
+    writes, as the compiler counts them; 0 if a size is not known.
+    """
+
+    index: int
+    plan: "CompiledPlan" = field(repr=False, compare=False)
+
+    @property
+    def ops(self) -> "tuple[RegionOp, ...]":
+        """The ops of our own fusion of the graph that the kernel computes."""
+        computed = set(self.nodes)
+        return tuple(op for name, op in self.plan.ops.items() if name in computed)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines of the user's code that it computes, such as ``model.py:12``."""
+        return tuple(dict.fromkeys(place for name in self.nodes if (place := self.plan.record.calls[name].place)))
+
+    def source(self) -> str:
+        """Return the source of the function that contains the kernel.
+
+        Raises
+        ------
+        InputError
+            If the kernel is taken from elsewhere, so that the compiler wrote no source for it.
+        """
+        text = self.plan.record.sources.get(self.function)
+        if text is None:
+            msg = f"source: the compiler wrote no source for kernel {self.index}, which calls {self.function}."
+            raise InputError(msg)
+        return text
+
+    def __str__(self) -> str:
+        """Return one line: what it computes, and from which lines."""
+        calls = (self.plan.record.calls[name] for name in self.nodes)
+        ops = ", ".join(dict.fromkeys(_bare(call.target) for call in calls)) or "nothing"
+        where = f"  ({', '.join(self.lines)})" if self.lines else ""
+        kind = f"  from elsewhere: {self.function}" if self.opaque else f"  loops {self.loops}"
+        return f"{self.index:>3}  {'+'.join(self.writes)}: {ops}{kind}{where}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledWhy:
+    """Why two kernels of a compiled plan are separate or one.
+
+    ``by`` is who states the reason: the compiler's name, or ``"fuser_lab"`` where the compiler gives none. ``attempts``
+    are all attempts to fuse parts of both.
+    """
+
+    kernels: tuple[int, int]
+    code: str
+    text: str
+    by: str
+    attempts: tuple[Attempt, ...] = field(default=(), repr=False)
+
+    @property
+    def together(self) -> bool:
+        """Whether both are one kernel."""
+        return self.kernels[0] == self.kernels[1]
+
+    def __str__(self) -> str:
+        """Return one sentence, with who states the reason."""
+        if self.together:
+            return f"kernel {self.kernels[0]} computes both"
+        return f"kernels {self.kernels[0]} and {self.kernels[1]} are separate: {self.text} [{self.by}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Editing:
+    """What a compiler can change of its plan.
+
+    ``apply`` compiles again, so that each kernel is within one of some groups of operations, and there are as many
+    kernels as a number says; ``code`` returns the lines with which a user does that.
+    """
+
+    apply: "Callable[[CompiledPlan, Sequence[Sequence[str]], int], CompiledPlan]"
+    code: "Callable[[CompiledPlan], str]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditTimes:
+    """Seconds of one call before and after an edit, measured in turns, and the largest difference of a result."""
+
+    before: float
+    after: float
+    difference: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CompiledPlan:
+    """The kernels that a compiler made of one graph, with its attempts; `Captured` graphs and ops are our own.
+
+    ``graph`` is our own capture of the same graph; its regions have plans, bounds and prices. ``edited`` holds the
+    times of the last edit, None for the compiler's own plan.
+    """
+
+    record: PlanRecord = field(repr=False)
+    graph: "CapturedGraph | None" = field(default=None, repr=False)
+    costs: tuple[RegionCost, ...] = ()  # of a recorded plan
+    editing: Editing | None = field(default=None, repr=False)
+    edited: EditTimes | None = None
+    tries_all: bool = False
+
+    @property
+    def compiler(self) -> str:
+        """The compiler's name."""
+        return self.record.compiler
+
+    @property
+    def output_code(self) -> str:
+        """The code that calls the kernels."""
+        return self.record.output_code
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The compiler's names of operations, by kernel; also those without code."""
+        return self.record.groups
+
+    @cached_property
+    def segments(self) -> tuple[CompiledKernel, ...]:
+        """The kernels, in order of launch."""
+        names = [item.name for item in fields(KernelRecord)]
+        return tuple(
+            CompiledKernel(index=index, plan=self, **{name: getattr(kernel, name) for name in names})
+            for index, kernel in enumerate(self.record.kernels)
+        )
+
+    @property
+    def functions(self) -> tuple[tuple[str, tuple[CompiledKernel, ...]], ...]:
+        """Each call of a function in the output code with its kernels, in order."""
+        calls: dict[int, list[CompiledKernel]] = {}
+        for kernel in self.segments:
+            calls.setdefault(kernel.launch, []).append(kernel)
+        return tuple((kernels[0].function, tuple(kernels)) for _, kernels in sorted(calls.items()))
+
+    @cached_property
+    def decisions(self) -> DecisionLog:
+        """The compiler's attempts to fuse, with who states each reason."""
+        return DecisionLog(self.record.attempts)
+
+    @cached_property
+    def ops(self) -> "dict[str, RegionOp]":
+        """The ops of our own fusions, by name of the node."""
+        return {
+            node.name: op for region in self._captured("ops").regions
+            for node, op in zip(region.call_nodes, region.ops, strict=True)
+        }
+
+    @cached_property
+    def successors(self) -> tuple[frozenset[int], ...]:
+        """For each kernel, those that read what it writes."""
+        writers = {name: kernel.index for kernel in self.segments for name in kernel.writes}
+        after: list[set[int]] = [set() for _ in self.segments]
+        for kernel in self.segments:
+            for name in kernel.reads:
+                for base in self._bases(name):
+                    if base in writers and writers[base] != kernel.index:
+                        after[writers[base]].add(kernel.index)
+        return tuple(map(frozenset, after))
+
+    def _bases(self, name: str) -> tuple[str, ...]:
+        """Return the buffers with memory behind a buffer that was made without code."""
+        if name not in self.record.through:
+            return (name,)
+        return tuple(base for source in self.record.through[name] for base in self._bases(source))
+
+    # Why
+
+    @takes(a=TEXT | whole(0), b=TEXT | whole(0))
+    def why(self, a: str | int, b: str | int) -> CompiledWhy:
+        """Return why two kernels are separate or one.
+
+        Parameters
+        ----------
+        a, b
+            A kernel's number; a buffer or operation (``"buf3"``), a node of the graph (``"exp_1"``), an op
+            (``"aten.exp"``, ``"exp"``), or a line of the user's code (``"model.py:12"``). If several kernels compute
+            it, the nearest two are compared.
+
+        Raises
+        ------
+        InputError
+            If no kernel has it; the message lists the choices.
+        """
+        firsts, seconds = self._kernels(a), self._kernels(b)
+        first, second = min(
+            ((x, y) for x in firsts for y in seconds), key=lambda pair: (abs(pair[0] - pair[1]), pair),
+        )
+        return self._why(first, second)
+
+    def boundaries(self) -> tuple[CompiledWhy, ...]:
+        """Return, for each two kernels of which one reads the other, why they are separate."""
+        return tuple(self._why(a, b) for a, readers in enumerate(self.successors) for b in sorted(readers))
+
+    def siblings(self) -> tuple[CompiledWhy, ...]:
+        """Return, for each two kernels that read a buffer in common and not each other, why they are separate."""
+        return tuple(
+            self._why(a.index, b.index) for a in self.segments for b in self.segments[a.index + 1 :]
+            if set(a.reads) & set(b.reads) and b.index not in self.successors[a.index]
+        )
+
+    def _why(self, a: int, b: int) -> CompiledWhy:
+        first, second = self.segments[a], self.segments[b]
+        names = set(first.names), set(second.names)
+        attempts = tuple(attempt for attempt in self.record.attempts if _spans(attempt, *names))
+        if a == b:
+            return CompiledWhy(kernels=(a, b), code="together", text="", by=self.compiler, attempts=attempts)
+        last = next((each for each in reversed(attempts) if _is_between(each, *names)), None)
+        if last is not None and not last.accepted:
+            by = last.verdicts[0].scheduler
+            return CompiledWhy(kernels=(a, b), code=last.code, text=last.text, by=by, attempts=attempts)
+        if last is not None:
+            reason = Unsaid.priority()
+        else:
+            unfusable = set(self.record.unfusable)
+            outside = next((k for k in (first, second) if not unfusable.isdisjoint(k.names)), None)
+            used = tuple({b for name in (*k.reads, *k.writes) for b in self._bases(name)} for k in (first, second))
+            reason = (
+                Unsaid.opaque(outside.function) if outside is not None
+                else Unsaid.never_tried(
+                    shares=bool(used[0] & used[1]), limit=self.record.pairwise, by_loops=self.tries_all,
+                )
+            )
+        return CompiledWhy(kernels=(a, b), code=reason.code, text=reason.text, by=OURS, attempts=attempts)
+
+    def _kernels(self, name: str | int, *, who: str = "why") -> list[int]:
+        """Return the numbers of the kernels that a name selects."""
+        if isinstance(name, int):
+            if name < len(self.segments):
+                return [name]
+            msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {shown(name)}."
+            raise InputError(msg)
+        calls = self.record.calls.items()
+        op = {node for node, call in calls if _is_op(call.target, name) or _is_op(call.original, name)}
+        tests: tuple[Callable[[CompiledKernel], bool], ...] = (
+            lambda kernel: name in kernel.writes or name in kernel.names or name in kernel.nodes,
+            lambda kernel: any(line == name or line.endswith(f":{name}") for line in kernel.lines),
+            lambda kernel: not op.isdisjoint(kernel.nodes),
+        )
+        for test in tests:
+            numbers = [kernel.index for kernel in self.segments if test(kernel)]
+            if numbers:
+                return numbers
+        buffers = [buffer for kernel in self.segments for buffer in kernel.writes]
+        lines = dict.fromkeys(line for kernel in self.segments for line in kernel.lines)
+        last = len(self.segments) - 1
+        msg = f"{who}: no kernel has {shown(name)}; choose from kernels 0 to {last}, {named((*buffers, *lines))}."
+        raise InputError(msg)
+
+    # Our own fusion
+
+    @cached_property
+    def fusions(self) -> "tuple[Plan, ...]":
+        """A plan of each region of our own capture, cut where the compiler cuts, with bytes, bounds and prices.
+
+        An op that several kernels compute is in the first of them.
+        """
+        return tuple(self._fusion(region) for region in self._captured("fusions").regions)
+
+    def _captured(self, who: str) -> "CapturedGraph":
+        if self.graph is None:
+            msg = f"{who}: the plan was read without a capture of its graph, so it has no definitions of our own."
+            raise UnsupportedError(msg)
+        return self.graph
+
+    def region_costs(self) -> tuple[RegionCost, ...]:
+        """Return the cost of each region of our own capture, cut as the compiler cuts, and its lower bound."""
+        if self.graph is None:
+            return self.costs
+        bounds = [fusion.time_bound() for fusion in self.fusions]
+        return tuple(
+            RegionCost(
+                region=number, ops=len(region), segments=len(fusion.segments), bytes_crossing=fusion.bytes_crossing,
+                seconds=bound.seconds, bound=bound.bound,
+            )
+            for number, (region, fusion, bound) in enumerate(
+                zip(self.graph.regions, self.fusions, bounds, strict=True),
+            )
+        )
+
+    @takes(region=whole(0))
+    def compared(self, region: int = 0) -> "PlanComparison":
+        """Return a region cut as the compiler does, beside nvFuser's cut and the best one that our search finds.
+
+        Presegmentation passes are left out, so that all three cut the same ops.
+
+        Raises
+        ------
+        InputError
+            If there is no such region.
+        UnsupportedError
+            If the plan was read without a capture of its graph.
+        """
+        from fuser_lab.plan.planning import segment
+        from fuser_lab.report.diff import plan_comparison
+
+        regions = self._captured("compared").regions
+        if region >= len(regions):
+            msg = f"compared: region must be below {len(regions)}, given {shown(region)}."
+            raise InputError(msg)
+        chosen = regions[region]
+        others = [
+            segment(
+                chosen.definition, list(chosen.specs), strategy=strategy, passes=(),
+                target=chosen.plan.oracle.device, name=name, tuned=False,
+            )
+            for strategy, name in (("bottom_up", "nvfuser"), ("optimal", "optimal"))
+        ]
+        return plan_comparison((self.fusions[region], *others))
+
+    def _fusion(self, region: "Region") -> "Plan":
+        from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
+        from fuser_lab.plan.planning import segment
+
+        kernels: dict[str, list[int]] = {}
+        for kernel in self.segments:
+            for name in kernel.nodes:
+                kernels.setdefault(name, []).append(kernel.index)
+        of = {
+            tensor: kernels[node.name] for node, op in zip(region.call_nodes, region.ops, strict=True)
+            for tensor in op.tensors if node.name in kernels
+        }
+
+        def as_compiled(fusion: "Fusion", _: object) -> list[list[str]]:
+            return _groups(fusion, of)
+
+        made = segment(
+            region.definition, list(region.specs), strategy=as_compiled, schedulers=OPEN_SCHEDULERS, passes=(),
+            target=region.plan.oracle.device, name=self.compiler, tuned=False,
+        )
+        return replace(made, sources=region.sources, modules=region.plan.modules, names=region.names)
+
+    # Edits
+
+    @takes(where=PLACE)
+    def cut(self, where: str | tuple[str, str]) -> "CompiledPlan":
+        """Return the plan compiled again with the kernel that computes a buffer cut after it.
+
+        The values are compared with those of the compiler's own plan, and both are timed in turns: see ``edited``.
+
+        Parameters
+        ----------
+        where
+            Name of a buffer (``"buf3"``), or two buffers of one kernel to separate (``("buf3", "buf5")``).
+
+        Raises
+        ------
+        IllegalEdit
+            If there is nothing to cut there, or the compiler emits other kernels than those asked for.
+        """
+        pair = (where,) if isinstance(where, str) else where
+        position = self._group_of(pair[0], "cut")
+        names = self.groups[position]
+        first, last = self._operation(pair[0]), self._operation(pair[-1])
+        after = self._readers_in(last, names)
+        if len(pair) > 1:
+            if self._group_of(pair[1], "cut") != position or first == last:
+                msg = f"cut: {pair[0]} and {pair[1]} are not two operations of one kernel."
+                raise IllegalEdit(msg)
+            if first in after:
+                first, last = last, first
+            after = {last, *self._readers_in(last, names)}
+        if not after:
+            msg = (
+                f"cut: no operation in the kernel of {where} reads it; cut(({where!r}, b)) separates it from buffer b."
+            )
+            raise IllegalEdit(msg)
+        # What neither half needs may be in either, as the compiler chooses.
+        needed = {first, *(name for name in names if first in self._readers_in(name, names))}
+        halves = (tuple(n for n in names if n not in after), tuple(n for n in names if n not in needed))
+        return self._edit("cut").apply(
+            self, (*self.groups[:position], *halves, *self.groups[position + 1 :]), len(self.groups) + 1,
+        )
+
+    @takes(a=TEXT | whole(0), b=TEXT | whole(0))
+    def glue(self, a: str | int, b: str | int) -> "CompiledPlan":
+        """Return the plan compiled again with two kernels fused that the compiler declined to fuse.
+
+        Raises
+        ------
+        IllegalEdit
+            If the compiler cannot fuse them; the message has its reason.
+        """
+        first, second = self._kernels(a, who="glue")[0], self._kernels(b, who="glue")[0]
+        if first == second:
+            msg = f"glue: {a} and {b} are in kernel {first} already."
+            raise IllegalEdit(msg)
+        both = {*self.segments[first].names, *self.segments[second].names}
+        union = tuple(name for group in self.groups for name in group if name in both)
+        parts: list[tuple[str, ...]] = []
+        for group in self.groups:
+            if both.isdisjoint(group):
+                parts.append(group)
+            elif union not in parts:
+                parts.append(union)
+        return self._edit("glue").apply(self, parts, len(parts))
+
+    def to_code(self) -> str:
+        """Return the lines that make the compiler emit this plan in a user's program.
+
+        Raises
+        ------
+        IllegalEdit
+            If the compiler's plans cannot be changed.
+        """
+        return self._edit("to_code").code(self)
+
+    @property
+    def is_editable(self) -> bool:
+        """Whether the compiler can be told how to fuse."""
+        return self.editing is not None
+
+    def _edit(self, who: str) -> Editing:
+        if self.editing is None:
+            msg = f"{who}: a plan of {self.compiler} is read-only."
+            raise IllegalEdit(msg)
+        return self.editing
+
+    def _operation(self, buffer: str) -> str:
+        return self.record.writers.get(buffer, buffer)
+
+    def _group_of(self, buffer: str, who: str) -> int:
+        name = self._operation(buffer)
+        position = next((n for n, group in enumerate(self.groups) if name in group), None)
+        if position is None:
+            msg = f"{who}: no kernel computes {shown(buffer)}; choose from {named(self.record.writers)}."
+            raise IllegalEdit(msg)
+        return position
+
+    def _readers_in(self, producer: str, names: Sequence[str]) -> set[str]:
+        """Return the operations among names that depend on an operation."""
+        after: set[str] = set()
+        inside = set(names)
+        waiting = [producer]
+        while waiting:
+            source = waiting.pop()
+            for name in inside - after - {producer}:
+                if source in self.record.read_by.get(name, ()):
+                    after.add(name)
+                    waiting.append(name)
+        return after
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled: compiled functions can be neither."""
+        msg = f"a plan of {self.compiler} cannot be copied or pickled."
+        raise InputError(msg)
+
+    def __str__(self) -> str:
+        """Return the kernels, and why neighbours are separate."""
+        head = f"{self.compiler}, graph {self.record.number} ({self.record.kind}): {len(self.segments)} kernels"
+        edit = self.edited
+        lines = [head, *map(str, self.segments), *(f"  {why}" for why in self.boundaries())]
+        if edit is not None:
+            times = f"{1e6 * edit.before:.1f} us before, {1e6 * edit.after:.1f} us after"
+            lines.append(f"edited: {times}; largest difference of a result {edit.difference:.2g}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """Return the text."""
+        return str(self)
+
+
+def _spans(attempt: Attempt, first: set[str], second: set[str]) -> bool:
+    names = attempt.names
+    return not names.isdisjoint(first) and not names.isdisjoint(second)
+
+
+def _is_between(attempt: Attempt, first: set[str], second: set[str]) -> bool:
+    """Whether an attempt is about exactly two kernels, in either order."""
+    a, b = (set(group) for group in attempt.subjects)
+    return (a == first and b == second) or (a == second and b == first)
+
+
+def _is_op(target: str, name: str) -> bool:
+    """Whether the name of an op, such as ``exp`` or ``aten.exp``, is that of a target such as ``aten.exp.default``."""
+    bare = _bare(target)
+    return name in {target, ".".join(target.split(".")[:2]), bare, bare.lstrip("_")}
+
+
+def _bare(target: str) -> str:
+    """Return the name of an op without its namespace and overload."""
+    parts = target.split(".")
+    return parts[1] if len(parts) > 1 else target
+
+
+def _groups(fusion: "Fusion", of: Mapping[str, Sequence[int]]) -> list[list[str]]:
+    """Return names of expressions in groups, as tensors are in kernels, whose numbers ``of`` lists in order.
+
+    An expression is in the first of its kernels that is not before an operand's, so groups form no cycle; one of no
+    kernel is in that of its operands or, if it has none, of its first reader.
+    """
+    kernels: dict[str, Sequence[int]] = {}
+    readers = fusion.users
+    for expr in reversed(fusion.tensor_exprs):
+        tensors = expr.tensor_outputs
+        named = next((of[tensor.name] for tensor in tensors if tensor.name in of), None)
+        after = [reader.name for tensor in tensors for reader in readers.get(tensor, ()) if reader.name in kernels]
+        kernels[expr.name] = named or ([min(kernels[name][0] for name in after)] if after else [0])
+    home: dict[str, int] = {}
+    groups: dict[int, list[str]] = {}
+    for expr in fusion.tensor_exprs:
+        producers = (fusion.producers[value] for value in expr.inputs if value in fusion.producers)
+        least = max((home[producer.name] for producer in producers if producer.name in home), default=0)
+        home[expr.name] = next((number for number in kernels[expr.name] if number >= least), least)
+        groups.setdefault(home[expr.name], []).append(expr.name)
+    return list(groups.values())

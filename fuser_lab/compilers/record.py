@@ -1,0 +1,161 @@
+"""What was recorded of a compiler's plans, as plain data, and its file: strict JSON, which needs no library to read."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from fuser_lab.arguments import shown
+from fuser_lab.errors import InputError
+from fuser_lab.events import Attempt
+from fuser_lab.json_text import json_text
+from fuser_lab.reading import UnreadableError, json_of, record_of
+
+FORMAT = "fuser_lab.compiled_plans"
+VERSION = 1
+MOST_FILE_BYTES = 1 << 26  # of a recorded file; a training step of a large model has a tenth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedCall:
+    """A call of the graph that was compiled: its op, the op of torch that it was decomposed from, the user's line."""
+
+    target: str
+    original: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRecord:
+    """One kernel: names of its operations, buffers and nodes of the graph; `CompiledKernel` states the meaning."""
+
+    names: tuple[str, ...]
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    nodes: tuple[str, ...]
+    function: str
+    launch: int
+    opaque: bool
+    bytes: int
+    loops: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionCost:
+    """The cost of a region's fusion cut as the compiler cuts: bytes between segments, and predicted seconds.
+
+    ``bound`` are the least seconds that any plan of the region is predicted to take.
+    """
+
+    region: int
+    ops: int
+    segments: int
+    bytes_crossing: int
+    seconds: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRecord:
+    """A compiler's plan of one graph.
+
+    ``groups`` are the operations of all kernels and of nodes without code, ``through`` the sources of buffers made
+    without code, ``writers`` the operation that writes each buffer, and ``read_by`` the operations that each reads.
+    ``pairwise`` is how many kernels that use a buffer are tried with each, and ``unfusable`` what is never tried.
+    """
+
+    compiler: str
+    number: int
+    kind: str
+    digest: str
+    calls: Mapping[str, TracedCall]
+    attempts: tuple[Attempt, ...]
+    kernels: tuple[KernelRecord, ...]
+    groups: tuple[tuple[str, ...], ...]
+    through: Mapping[str, tuple[str, ...]]
+    writers: Mapping[str, str]
+    read_by: Mapping[str, tuple[str, ...]]
+    sources: Mapping[str, str]
+    output_code: str
+    unfusable: tuple[str, ...] = ()
+    pairwise: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedPlan:
+    """A plan in a file, with the costs of its regions."""
+
+    plan: PlanRecord
+    costs: tuple[RegionCost, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """The content of a file: the map of the model as text, a note about versions, and the plans."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    map: str = ""
+    note: str = ""
+    plans: tuple[RecordedPlan, ...] = field(default=())
+
+
+def text_of_recording(recording: Recording) -> str:
+    """Return the JSON of a recording."""
+    return json_text(asdict(recording, dict_factory=_plain), indent=1)
+
+
+def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value.value if isinstance(value, Enum) else value for name, value in items}
+
+
+def recording_of(path: Path) -> Recording:
+    """Return the content of a file.
+
+    Raises
+    ------
+    InputError
+        If it is not a file that `text_of_recording` wrote, or is larger than `MOST_FILE_BYTES`.
+    """
+    try:
+        recording = _recording(json_of(path, MOST_FILE_BYTES))
+    except UnreadableError as error:
+        msg = f"load_recorded: {shown(str(path))} is not a file of recorded plans: {error}."
+        raise InputError(msg) from None
+    return recording
+
+
+def _recording(data: Any) -> Recording:
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        msg = f"it has no entry format with {FORMAT!r}"
+        raise UnreadableError(msg)
+    if data.get("version") != VERSION:
+        msg = f"it has version {str(data.get('version'))[:40]}, and version {VERSION} is read"
+        raise UnreadableError(msg)
+    recording = record_of(Recording, data)
+    for entry in recording.plans:
+        _check(entry.plan)
+    return recording
+
+
+def _check(plan: PlanRecord) -> None:
+    """Raise if names in a plan refer to nothing, or buffers made without code to one another in a circle."""
+    for kernel in plan.kernels:
+        missing = next((node for node in kernel.nodes if node not in plan.calls), None)
+        if missing is not None:
+            msg = f"a kernel has node {missing[:40]!r}, which is not among the calls"
+            raise UnreadableError(msg)
+    for attempt in plan.attempts:
+        if len(attempt.subjects) != 2 or (not attempt.verdicts and not attempt.accepted):
+            msg = "an attempt is not about two groups, or is refused by nobody"
+            raise UnreadableError(msg)
+    # A circle of buffers made without code would never end.
+    left = dict(plan.through)
+    while left:
+        ended = [name for name, sources in left.items() if left.keys().isdisjoint(sources)]
+        if not ended:
+            msg = f"buffer {next(iter(left))[:40]!r} is made of itself"
+            raise UnreadableError(msg)
+        for name in ended:
+            del left[name]

@@ -1,0 +1,103 @@
+"""Question banks: files beside the lessons, with the reasons and hints that a lesson must not show too early."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fuser_lab.arguments import ANYTHING, PATH, TEXT, listed, optional, shown, takes
+from fuser_lab.errors import InputError
+from fuser_lab.reading import UnreadableError, content_of, decoded
+from fuser_lab.teaching.questions import Explanation, Prediction
+
+_FORM: Final = (
+    "each [[question]] has the texts 'asks' and 'because', and may have 'hints' (tables of 'if' and 'says', and of "
+    "'part' for a question with parts) and 'gives_away' (a list of texts)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankEntry:
+    """A question with its explanation, and patterns of what gives its answer away, for a test of the lesson."""
+
+    asks: str
+    explanation: Explanation
+    gives_away: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionBank:
+    """The questions of a lesson, from one file."""
+
+    name: str
+    entries: tuple[BankEntry, ...]
+
+    @takes(
+        "QuestionBank.predict", question=TEXT, predicted=ANYTHING,
+        choices=optional(listed(ANYTHING, "a list of choices", lazy=True)),
+    )
+    def predict(self, question: str, predicted: Any = None, *, choices: Iterable[Any] | None = None) -> Prediction:
+        """Return a question of the bank, as `fuser_lab.teaching.predict` does; the bank explains its answer.
+
+        Raises
+        ------
+        InputError
+            If the bank has no such question.
+        """
+        for entry in self.entries:
+            if entry.asks == question:
+                options = None if choices is None else tuple(choices)
+                return Prediction(
+                    question=question, predicted=predicted, choices=options, explanation=entry.explanation,
+                )
+        asked = ", ".join(repr(entry.asks) for entry in self.entries)
+        msg = f"QuestionBank.predict: {shown(self.name)} has no question {shown(question)}; it has {asked}."
+        raise InputError(msg)
+
+
+@takes(path=PATH)
+def read_questions(path: str | Path) -> QuestionBank:
+    """Return the question bank in a TOML file, such as ``questions/02_why_fusions_split.toml`` beside the lessons.
+
+    Parameters
+    ----------
+    path
+        The file. Each ``[[question]]`` has ``asks``, the text of the question, ``because``, the reason of the answer,
+        and may have ``hints = [{ if = 3, says = "The write counts as well." }]``, with ``part`` for a question
+        with parts.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is not a question bank.
+    """
+    try:
+        data = tomllib.loads(decoded(content_of(Path(path))))
+    except (UnreadableError, tomllib.TOMLDecodeError, RecursionError) as error:
+        msg = f"read_questions: {shown(Path(path).name)} cannot be read ({error}); banks are in the folder of the lessons."
+        raise InputError(msg) from None
+    try:
+        entries = tuple(_entry(**entry) for entry in data["question"])
+    except (KeyError, TypeError, AttributeError):
+        msg = f"read_questions: {shown(Path(path).name)} is not a question bank: {_FORM}."
+        raise InputError(msg) from None
+    return QuestionBank(name=Path(path).name, entries=entries)
+
+
+def _entry(
+    asks: str, because: str, hints: Iterable[Mapping[str, Any]] = (), gives_away: Iterable[str] = (),
+) -> BankEntry:
+    by_prediction: dict[Any, Any] = {}
+    for hint in hints:
+        of_part = by_prediction.setdefault(hint["part"], {}) if "part" in hint else by_prediction
+        of_part[_hashable(hint["if"])] = str(hint["says"])
+    explanation = Explanation(because=str(because), hints=by_prediction)
+    return BankEntry(asks=str(asks), explanation=explanation, gives_away=tuple(map(str, gives_away)))
+
+
+def _hashable(prediction: Any) -> Any:
+    return tuple(map(_hashable, prediction)) if isinstance(prediction, list) else prediction
+
+
+__all__ = ["BankEntry", "QuestionBank", "read_questions"]

@@ -1,0 +1,213 @@
+"""Plans of torch.compile: kernels, reasons and edits. Kernels are not compiled here: they fill their tensors with 0.
+
+`tests.bridge.inductor_plans` does the same for many functions with real kernels.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+import fuser_lab as fl
+from fuser_lab.compilers import inductor_names
+from fuser_lab.compilers.inductor_reader import sources_of
+from fuser_lab.compilers.reasons import Unsaid
+from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
+from tests.needs import needs
+
+
+def block(x, w):
+    h = x.sin().softmax(-1)
+    y = h @ w
+    return y.exp(), y.sum(0), x.cos()
+
+
+class _Zeros:
+    """In place of a compiler of C++."""
+
+    def __call__(self, *args, **options):
+        return lambda *tensors: [x.data.zero_() for x in tensors if hasattr(x, "data")]
+
+
+@pytest.fixture(scope="module")
+def torch():
+    found = needs("torch")
+    from torch._inductor import async_compile, cpu_vec_isa
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(async_compile.AsyncCompile, "cpp_pybinding", _Zeros())
+        patch.setattr(cpu_vec_isa, "valid_vec_isa_list", list)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def captured(torch):
+    return fl.from_inductor(block, torch.ones(8, 16), torch.ones(16, 16))
+
+
+def test_the_kernels_are_those_of_the_output_code(captured):
+    from tests.bridge.inductor_plans import disagreements
+
+    (plan,) = captured.plans
+    assert disagreements(plan) == []
+    assert [kernel.function for kernel in plan.segments if kernel.opaque] == ["extern_kernels.mm"]
+    sources = [kernel.source() for kernel in plan.segments if not kernel.opaque]
+    assert all('extern "C"' in source for source in sources)
+    opaque = next(kernel for kernel in plan.segments if kernel.opaque)
+    with pytest.raises(InputError, match="wrote no source"):
+        opaque.source()
+
+
+def test_each_pair_that_is_not_fused_has_a_reason_and_who_states_it(captured):
+    (plan,) = captured.plans
+    whys = [*plan.boundaries(), *plan.siblings()]
+    assert len(whys) >= 4
+    assert all(why.text and why.by in {"inductor", "fuser_lab"} and not why.together for why in whys)
+    by_product = plan.why("mm", "softmax")
+    assert (by_product.code, by_product.by) == ("opaque", "fuser_lab")
+
+
+def test_lines_ops_and_numbers_select_kernels(captured):
+    (plan,) = captured.plans
+    first = block.__code__.co_firstlineno + 1
+    same = plan.why(f"test_inductor.py:{first}", "softmax")
+    assert same.together
+    assert plan.why(f"{first + 1}", 0).kernels == plan.why("aten.mm", "sin").kernels
+    with pytest.raises(InputError, match="no kernel has 'nothing'; choose from kernels 0 to"):
+        plan.why("nothing", 0)
+    with pytest.raises(InputError, match="kernel must be from 0 to"):
+        plan.why(0, 99)
+
+
+def test_our_own_fusions_are_cut_where_inductor_cuts(captured):
+    (plan,) = captured.plans
+    ops = {op.target for kernel in plan.segments for op in kernel.ops}
+    assert {"aten.sin.default", "aten.exp.default", "aten.cos.default"} <= ops
+    kernel_of = {name: kernel.index for kernel in plan.segments for name in kernel.nodes}
+    for region, fusion in zip(plan.graph.regions, plan.fusions, strict=True):
+        homes = {}
+        for node, op in zip(region.call_nodes, region.ops, strict=True):
+            for segment in fusion.segments:
+                if {expr.name for expr in segment.exprs} & set(op.tensors):
+                    homes.setdefault(segment.index, set()).add(kernel_of[node.name])
+        assert all(len(kernels) == 1 for kernels in homes.values())
+        assert fusion.time_bound().bound <= fusion.time_bound().seconds
+
+
+def test_cuts_of_other_strategies_stand_beside_those_of_inductor(captured):
+    (plan,) = captured.plans
+    table = plan.compared(0).table()
+    assert [row[0] for row in table.rows] == ["inductor", "nvfuser", "optimal"]
+    assert int(table.rows[2][1]) <= int(table.rows[0][1])
+    with pytest.raises(InputError, match="region must be below"):
+        plan.compared(99)
+
+
+def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
+    from tests.bridge.inductor_plans import pasted
+
+    (plan,) = captured.plans
+    kernel = plan.segments[0]
+    edited = plan.cut(kernel.writes[0])
+    assert len(edited.segments) == len(plan.segments) + 1
+    assert edited.edited.difference == 0
+    separated = [why for why in edited.boundaries() if why.code == "edit"]
+    assert separated
+    assert all(why.by == "fuser_lab" for why in separated)
+    assert pasted(edited, block, [torch.ones(8, 16), torch.ones(16, 16)]) == set(map(frozenset, edited.groups))
+    again = edited.glue(*separated[0].kernels)
+    assert set(map(frozenset, again.groups)) == set(map(frozenset, plan.groups))
+
+
+def test_what_cannot_be_edited_says_why(captured):
+    (plan,) = captured.plans
+    opaque = next(kernel.index for kernel in plan.segments if kernel.opaque)
+    with pytest.raises(IllegalEdit, match=r"does not emit one kernel of .* from elsewhere"):
+        plan.glue(opaque - 1, opaque)
+    with pytest.raises(IllegalEdit, match="reads it; cut"):
+        plan.cut(plan.segments[opaque].writes[0])
+    with pytest.raises(IllegalEdit, match="no kernel computes 'T7'"):
+        plan.cut("T7")
+
+
+def test_a_backward_graph_has_a_plan(torch):
+    captured = fl.from_inductor(lambda x: x.sin().sum(), torch.ones(8, requires_grad=True), backward=True)
+    assert [plan.record.kind for plan in captured.plans] == ["forward", "backward"]
+
+
+def test_arguments_are_checked(torch):
+    with pytest.raises(ArgumentTypeError, match="must be a function or a module, given 3"):
+        fl.from_inductor(3)
+    with pytest.raises(ArgumentTypeError, match=r"unknown option 'speed'; torch\.compile has mode"):
+        fl.from_inductor(torch.sin, torch.ones(3), speed=1)
+    with pytest.raises(InputError, match="compiled no graph"):
+        fl.from_inductor(lambda: 3)
+
+
+def test_an_unknown_torch_is_said_and_a_missing_name_is_named(torch, monkeypatch):
+    assert inductor_names.names_for("from_inductor").note == ""
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "__version__", "2.99.0")
+        assert "torch 2.99 is not among" in inductor_names.names_for("from_inductor").note
+    changed = inductor_names.NAMES[2, 13] | {"can_fuse": ("torch._inductor.scheduler", "Scheduler.may_fuse")}
+    monkeypatch.setitem(inductor_names.NAMES, (2, 13), changed)
+    with pytest.raises(UnsupportedError, match=r"no torch\._inductor\.scheduler\.Scheduler\.may_fuse"):
+        inductor_names.names_for("from_inductor")
+
+
+def test_recorded_plans_open_without_torch(captured, tmp_path):
+    path = captured.save(tmp_path / "step.fusions.json")
+    (plan,) = captured.plans
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import fuser_lab as fl\n"
+        f"model = fl.load_recorded({str(path)!r})\n"
+        "print(model)\n"
+        "print(model.plans[0].why('mm', 'softmax'), len(model.plans[0].segments[0].source()), model.plans[0].costs)\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    expected = f"{plan.why('mm', 'softmax')} {len(plan.segments[0].source())} {plan.region_costs()}"
+    assert printed == f"{captured}\n{expected}\n"
+    loaded = fl.load_recorded(path)
+    assert loaded.plans[0].decisions == plan.decisions
+    with pytest.raises(IllegalEdit, match="a plan of inductor is read-only"):
+        loaded.plans[0].cut(plan.segments[0].writes[0])
+    with pytest.raises(UnsupportedError, match="read without a capture"):
+        _ = loaded.plans[0].fusions
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("[]", "no entry format"), ("{", "not JSON"), ('{"format": "fuser_lab.compiled_plans"}', "has version None"),
+        ('{"format": "fuser_lab.compiled_plans", "version": 1, "plans": [3]}', "plans is 3"),
+        ('{"format": "fuser_lab.compiled_plans", "version": 1, "plans": [{"plan": {}}]}', "has no entry 'compiler'"),
+        ("[" * 500 + "]" * 500, "inside each other"),
+    ],
+)
+def test_files_of_something_else_are_refused(tmp_path, content, why):
+    path = tmp_path / "other.fusions.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=why):
+        fl.load_recorded(path)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "facts", "code"),
+    [
+        ((("8", "4"), ()), (("8",), ("2",)), {}, "loop_sizes"),
+        ((("8", "4"), ()), (("4", "8"), ()), {}, "loop_order"),
+        (((), ("8",)), (("8",), ()), {"reads": True, "reduces": True}, "reduction"),
+        ((("8",), ()), (("8",), ()), {}, "outer_loops"),
+        ((("8",), ()), (("8",), ()), {"count": 20, "limit": 16}, "node_limit"),
+        ((("8",), ()), (("8",), ()), {"template": True}, "template"),
+    ],
+)
+def test_reasons_that_inductor_does_not_give(a, b, facts, code):
+    defaults = {"reads": False, "reduces": False, "count": 2, "limit": None, "template": False}
+    assert Unsaid.of_loops(a, b, **(defaults | facts)).code == code
+
+
+def test_sources_are_found_in_output_code():
+    code = "a_0 = async_compile.cpp_pybinding(['float*'], r'''\nint x;\n''')\nb = 3\n"
+    assert sources_of(code) == {"a_0": "int x;"}
