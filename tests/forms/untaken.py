@@ -145,13 +145,13 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
     },
     "Elements of views are chosen by the order of positions, not by their equality.": {
         "codegen/inequalities": [
-            ("if found is None:", "others.append(condition)"),
+            ("if pair is None:", "others.append(condition)"),
             ("case Apply(_, fn, (a, b)) if fn in _STRICT and is_index(a) and is_inde", "case _:"),
         ],
     },
     "The part of a position that varies with a loop over a vector is a number in each iteration.": {
         "codegen/windows": [
-            ("if None not in found.values():", "for load, needed in _loads_of(bo"),
+            ("if None not in numbers.values():", "for load, needed in _loads_of(bo"),
         ],
     },
     "Every running value has a part while a part of its axis is added up.": {
@@ -185,7 +185,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
     "An error follows: a schedule by hand has loops of a tensor that no reader has.": {
         "codegen/scheduled_loops": [
             ("for expr in self.scheduled.consumers(name):", "return False"),
-            ("if len(found.pairs) + len(found.absent_in_consumer) < len(tensor.loop)", "continue"),
+            ("if len(loop_match.pairs) + len(loop_match.absent_in_consumer) < len(te", "continue"),
         ],
     },
     "Inputs of a candidate are read by its expressions.": {
