@@ -17,7 +17,7 @@ from fuser_lab.codegen.host_features import host_features
 from fuser_lab.codegen.kernel_features import kernel_features
 from fuser_lab.codegen.links import machine_lines, schedule_lines, source_lines
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS, without_rules
-from fuser_lab.codegen.pipeline import kernel_digest
+from fuser_lab.codegen.pipeline import kernel_digest, steps_of, text_of
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.statement_traffic import statement_traffic
 from fuser_lab.codegen.varying import SharedKernels
@@ -61,7 +61,7 @@ from tests.schedule_coverage import number_changes
 MOST_ELEMENTS = 1 << 18  # of a tensor
 QUESTIONS = (
     "steps", "predicted", "candidates", "schedule", "schedule_for", "traffic", "features", "host", "shared", "kept",
-    "rule", "written", "lifted", "links", "suggested", "proposed", "edited", "reversed",
+    "rule", "written", "lifted", "links", "suggested", "proposed", "edited", "reversed", "lowered",
 )
 _CACHES = HostCaches(threads=4, first=1 << 15, second=1 << 19, last=1 << 22)
 _FEW = 3  # expressions that schedulers with the rule accept
@@ -300,6 +300,7 @@ def _answers(part: Any, generated: GeneratedKernel, form: Form) -> None:
         "features": lambda: kernel_features(part.fusion, kernel),
         "host": lambda: None if target_of(form.target).has_blocks else host_features(kernel, _CACHES),
         "steps": lambda: str(part.steps(form.target)),
+        "lowered": lambda: [text_of(made) for _, made in steps_of(request_of(part, form.target))],
         "predicted": part.predicted_time,
         "candidates": lambda: part.candidates(form.target).table(),
         "schedule": lambda: part.plan.with_schedule(part.index, str(part.schedule)),

@@ -921,13 +921,7 @@ def _evaluated() -> Iterator[Form]:
     ]
     padded = (("t2",), "fd.ops.pad(t1, [1, 1])"), (("t3",), "fd.ops.add(t0, t2)")
     yield _form([_t("t0", 200), _t("t1", 198)], [*padded, *numbers], ["a35"], target="cpu", questions=("links",))
-    # Rows of Double that a CPU reads in bands, and rows that one block computes in turn with two reductions.
-    yield _form(
-        [_t("t0", 64, 512, dtype="Double", order=(1, 0)), _t("t1", 64, 512, dtype="Double")],
-        ["fd.ops.add(t0, t1)", "fd.ops.sum(t2, [1])"],
-        ["t3"],
-        target="cpu",
-    )
+    # Rows that one block computes in turn with two reductions.
     small = (("registers", 4096), ("shared_per_block", 0), ("sms", 1))
     yield replace(softmax(2, 40000), is_open=True, limits=small)
     # Axes that are broadcast twice, rows that are loaded ahead of their turn, many inputs that are transposed alike.
@@ -967,6 +961,91 @@ def _evaluated() -> Iterator[Form]:
         is_open=True,
     )
     yield from _scheduled_by_hand()
+
+
+def _layouts() -> Iterator[Form]:
+    """Yield forms for branches that depend on layouts, dtypes and sizes: other orders of memory, complex tiles."""
+    # Complex rows that a CPU reads in bands, and short columns whose units share a group.
+    complex_rows = _t("t0", 64, 64, order=(1, 0), dtype="ComplexFloat"), _t("t1", 64, 64, dtype="ComplexFloat")
+    yield _form(complex_rows, ["fd.ops.add(t0, t1)", "fd.ops.sum(t2, [1])"], ["t3"], target="cpu")
+    yield _form([_t("t0", 400, 40, 16)], ["fd.ops.abs(t0)", "fd.ops.max(t1, [1])"], ["t2"], target="cpu")
+    # Bounds that the conversion to e4m3 applies anyway, and digits of an index that do not divide each other.
+    yield _form(
+        [_t("t0", 300)],
+        ["fd.ops.mul(t0, 900.0)", "fd.ops.clamp(t1, -448.0, 448.0)", "fd.ops.cast(t2, dtype=DataType.Float8_e4m3fn)"],
+        ["t3"],
+    )
+    yield _form(
+        [_t("t0", 5, 2, 4)],
+        [
+            "fd.ops.reshape(t0, [5, 8])",
+            "fd.ops.slice(t1, [0, 0], [5, 6])",
+            "fd.ops.reshape(t2, [30])",
+            "fd.ops.exp(t3)",
+        ],
+        ["t4"],
+    )
+    # Rows in parts with a result per element and another per row, backward rows, and rows with other orders of memory.
+    rows = softmax(4, 64)
+    results = (("l",), "fd.ops.log(t4)"), (("m",), "fd.ops.add(l, t1)"), (("n",), "fd.ops.squeeze(m, [1])")
+    yield replace(rows, calls=(*rows.calls, *results), outputs=("t5", "n"), real=((2, 1 << 18),))
+    yield replace(rows_of(8, 4096), inputs=(_t("t0", 8, 4096, backwards=(0,)),))
+    yield _form(
+        [_t("t0", 4, 6, 8), _t("t1", 4, 6, 8, order=(1, 0, 2))],
+        ["fd.ops.add(t0, t1)", "fd.ops.sum(t2, [0], True)", "fd.ops.sub(t2, t3)"],
+        ["t4"],
+    )
+    yield _form(
+        [_t("t0", 64, 64)],
+        ["fd.ops.sum(t0, [1], True)", "fd.ops.sub(t0, t1)", "fd.ops.stride_order(t2, [0, 1])"],
+        ["t3"],
+    )
+    # Sums over axes of different lengths, and so many values of two dtypes that a loop is divided.
+    two = _t("t0", 8, 16), _t("t1", 8, 32)
+    yield _form(two, ["fd.ops.sum(t0, [1])", "fd.ops.sum(t1, [1])", "fd.ops.add(t2, t3)"], ["t4"], is_open=True)
+    numbers = [
+        call
+        for n in range(40)
+        for call in (
+            ((f"r{n}",), f"fd.ops.rand_like({'t0' if n < 20 else 'd'})"),
+            ((f"m{n}",), f"fd.ops.mul({'t0' if n == 0 else 'd' if n == 20 else f'a{n - 1}'}, 1.5)"),
+            ((f"a{n}",), f"fd.ops.add(m{n}, r{n})"),
+        )
+    ]
+    numbers.insert(60, (("d",), "fd.ops.cast(a19, dtype=DataType.Double)"))
+    yield _form([_t("t0", 200)], numbers, ["a39"], target="cpu")
+    # A complex result that is transposed, sums too wide to combine more than one line of threads, parts of complex
+    # numbers, and all steps of a kernel as text.
+    transposed = _t("t0", 160, 48, dtype="ComplexFloat"), _t("t1", 48, 160, dtype="ComplexFloat")
+    yield _form(transposed, ["fd.ops.permute(t0, [1, 0])", "fd.ops.add(t2, t1)"], ["t2", "t3"], target="cpu")
+    scaled = [((f"a{n}",), f"fd.ops.mul(t0, {n}.5)") for n in range(44)]
+    sums = [((f"s{n}",), f"fd.ops.sum(a{n}, [0])") for n in range(44)]
+    wide = _form([_t("t0", 600, 64, dtype="ComplexDouble")], [*scaled, *sums], [f"s{n}" for n in range(44)])
+    yield _with(replace(wide, limits=(("sms", 1),)), split=2)
+    parts = ["fd.ops.real(t0)", "fd.ops.imag(t0)", "fd.ops.add(t1, t2)"]
+    yield _form([_t("t0", 300, dtype="ComplexFloat")], parts, ["t3"], target="cpu", questions=("host",))
+    yield replace(elements(9, 9), questions=("lowered",))
+    # What schedulers refuse: an input's axis outside the loops, a scan behind a pad to one element, a scatter into
+    # another order of memory, matrices on an old device.
+    yield _form(
+        [_t("t0", 8, 40), _t("t1", 8, 1, dtype="Int", below=40), _t("t2", 8, 6)],
+        ["fd.ops.exp(t0)", "fd.ops.take_along_axis(t3, t1, 1)", "fd.ops.add(t4, t2)", "fd.ops.sum(t5, [1])"],
+        ["t6"],
+    )
+    yield _form([_t("t0", 5, 8)], ["fd.ops.pad(t0, [0, 0, -2, -2])", "fd.ops.cumsum(t1, 1)"], ["t2"])
+    yield _form(
+        [_t("t0", 8, 12, order=(1, 0)), _t("t1", 8, 5, dtype="Int", below=12), _t("t2", 8, 5)],
+        ["fd.ops.scatter(t0, t1, t2, 1)", "fd.ops.exp(t3)"],
+        ["t4"],
+    )
+    yield _form(
+        [_t("t0", 32, 32, dtype="Half"), _t("t1", 32, 32, dtype="Half")],
+        ["fd.ops.matmul(t0, t1)", "fd.ops.neg(t2)"],
+        ["t3"],
+        options=(("fuse_matmul", True),),
+        limits=(("cc", (7, 0)),),
+        target="cpu",
+    )
 
 
 def _scheduled_by_hand() -> Iterator[Form]:
@@ -1031,6 +1110,7 @@ _GROUPS = (
     _limits,
     _parameters,
     _evaluated,
+    _layouts,
 )
 
 

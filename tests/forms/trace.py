@@ -84,7 +84,8 @@ def errors(module: str, among: frozenset[tuple[int, int]]) -> frozenset[tuple[in
 
     A branch of the first kind leads to statements that end by raising the error, to the pattern of such a block, or to
     the last statement behind a loop or a block that is left out. Code of the second kind is in such a block, or in a
-    private function that nothing else mentions.
+    private function that nothing else mentions. A function that returns why values are illegal, which its caller
+    raises, ends such a block by returning the text.
     """
     tree = ast.parse((ROOT / f"{module}.py").read_text())
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
@@ -101,6 +102,10 @@ def errors(module: str, among: frozenset[tuple[int, int]]) -> frozenset[tuple[in
     for case in (case for node in ast.walk(tree) if isinstance(node, ast.Match) for case in node.cases):
         if _only_raises(case.body, raising):
             after.add(case.pattern.lineno)
+    for function in functions:
+        if "illegal" in function.name and _name(function.returns) == "str":
+            blocks = (block for node in ast.walk(function) if node is not function for block in _blocks(node))
+            inside.update(line for block in blocks if _returns_text(block[-1]) for line in _lines(block[0], block[-1]))
     silent = _of_errors(tree, [function.name for function in functions], raising)
     for function in functions:
         if function.name in silent:
@@ -150,6 +155,12 @@ def _raises(statement: ast.AST, raising: frozenset[str]) -> bool:
     """Whether a statement raises an error, also by calling a function that does, or says that no value arrives."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(statement, ast.Raise) or (isinstance(call, ast.Call) and _name(call.func) in raising)
+
+
+def _returns_text(statement: ast.AST) -> bool:
+    """Whether a statement returns text that is not empty, as it is written or in a variable."""
+    value = statement.value if isinstance(statement, ast.Return) else None
+    return isinstance(value, ast.JoinedStr | ast.Name) or (isinstance(value, ast.Constant) and bool(value.value))
 
 
 def _name(node: ast.AST | None) -> str:

@@ -10,7 +10,7 @@ from tests.forms.trace import ROOT, Arc, branches
 UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
     "Sets of schedulers register when their module is imported, before any form.": {
         "schedule/sets": [
-            ("if any(chosen.name == known.name or chosen.schedulers == known.schedul", "_SETS.append(chosen)"),
+            ("if any(chosen.name == other.name or chosen.schedulers == other.schedul", "_SETS.append(chosen)"),
         ],
     },
     "Only for a target that somebody registers beside those of the package.": {
@@ -35,7 +35,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         ],
     },
     "InnerOuterPersistent accepts only segments with elements and with reductions of both kinds.": {
-        "codegen/gpu_backward": [
+        "codegen/column_sums": [
             ("if not columns or len(columns) == len(reductions):", "return None"),
             ("if not nest.kept or not nest.reduced or prod(a.extent for a in nest.ax", "return None"),
         ],
@@ -63,11 +63,6 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
             ("if self._varies(loop.start) or self._varies(loop.stop):", "self._divides = loop"),
         ],
     },
-    "Conditions that always hold are left out before.": {
-        "codegen/scheduled_lowering": [
-            ("if not isinstance(part, Const) or not part.value:", "for part in dict.fromkeys(simpli"),
-        ],
-    },
     "Bounds of loops are not read from memory.": {
         "codegen/kernel_steps": [
             ("if value is None:", "return 0"),
@@ -93,9 +88,114 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
             ("if lanes == 1:", "return"),
         ],
     },
-    "Branches in loops over vectors contain only values, stores and branches.": {
+    "Each pass over rows or columns has a reduction, or stores a value that needs the results of the passes before.": {
+        "codegen/cpu_loops": [
+            ("if not sums and not stored:", "continue"),
+        ],
+        "codegen/gpu_kept_columns": [
+            ("if not exprs and not stored:", "continue"),
+        ],
+        "codegen/gpu_row_parts": [
+            ("if not folds:", "continue"),
+        ],
+        "codegen/gpu_rows": [
+            ("if not exprs and not stored and not written:", "continue"),
+        ],
+        "codegen/nest_lowering": [
+            ("if folds or stored or written:", "return folds"),
+        ],
+    },
+    "Reductions over axes of one element are copies, so a nest of reductions has reduced axes.": {
+        "codegen/gpu_facts": [
+            ("if not axes:", "return 1"),
+        ],
+        "codegen/nest_lowering": [
+            ("if not self._nest.reduced:", "return ()"),
+        ],
+    },
+    "An expression is visited when a place of one of its tensors is found, from which the other's follows.": {
+        "codegen/index_map": [
+            ("if out in self.found:", ""),
+            ("if source in self.found:", ""),
+        ],
+    },
+    "An element of a plain view or of a reshape is an element of its operand.": {
+        "codegen/index_map": [
+            ("if index is not None:", "backward = self.complete(source)"),
+            ("if index is not None:", ""),
+            ("if index is None:", "return"),
+        ],
+    },
+    "An iota that counts below zero or beyond its dtype has positions outside of every axis.": {
+        "codegen/index_map": [
+            ("if min(start, last) < 0 or max(start, last) >= 1", "return None  # such a number may"),
+        ],
+    },
+    "Conditions that always or never hold are decided before.": {
+        "codegen/inequalities": [
+            ("if high < bound:", "return None"),
+            ("if low < bound:", "for condition in (part for whole"),
+        ],
+        "codegen/windows": [
+            ("if places:", "for place, condition in places:"),
+        ],
+        "codegen/scheduled_lowering": [
+            ("if not isinstance(part, Const) or not part.value:", "for part in dict.fromkeys(simpli"),
+        ],
+    },
+    "Elements of views are chosen by the order of positions, not by their equality.": {
+        "codegen/inequalities": [
+            ("if pair is None:", "others.append(condition)"),
+            ("case Apply(_, fn, (a, b)) if fn in _STRICT and is_index(a) and is_inde", "case _:"),
+        ],
+    },
+    "The part of a position that varies with a loop over a vector is a number in each iteration.": {
+        "codegen/windows": [
+            ("if None not in numbers.values():", "for load, needed in _loads_of(bo"),
+        ],
+    },
+    "Every running value has a part while a part of its axis is added up.": {
+        "codegen/nest_lowering": [
+            ("if partial is not None:", "for fold in folds:"),
+        ],
+    },
+    "Blocks form a cluster only to combine results, for which they wait.": {
+        "codegen/numba_cuda": [
+            ("if self._awaited:", 'self._line("cluster_arrive()", s'),
+        ],
+    },
+    "Numbers are erased only from kernels for CPUs, which have no random numbers of vectors and no barriers.": {
+        "codegen/rewriter": [
+            ("case Transpose(source=source, target=target, start=start):", "case Uniforms(numbers=numbers, s"),
+            ("case Uniforms(numbers=numbers, slot=slot, position=position):", "return replace("),
+            ("case Uniforms(numbers=numbers, slot=slot, position=position):", "case _:"),
+        ],
+    },
+    "A name of a reduced float is assigned once where it is visible.": {
+        "codegen/narrow_values": [
+            ("if any(let.place < other.place < let.end or other.place < let.place <", "return None"),
+        ],
+    },
+    "Loops over vectors, and branches in them, contain only values, stores and branches.": {
         "codegen/vectorize": [
+            ("case If():", "case _:"),
             ("case Let(value=value) | Store(value=value):", "case _:"),
+        ],
+    },
+    "An error follows: a schedule by hand has loops of a tensor that no reader has.": {
+        "codegen/scheduled_loops": [
+            ("for expr in self.scheduled.consumers(name):", "return False"),
+            ("if len(loop_match.pairs) + len(loop_match.absent_in_consumer) < len(te", "continue"),
+        ],
+    },
+    "Inputs of a candidate are read by its expressions.": {
+        "schedule/facts": [
+            ("if tensor.name not in self.exact.classes:  # an input that no expressi", "continue"),
+        ],
+    },
+    "If nothing can be kept, all that is needed again is partly reduced.": {
+        "schedule/persistent": [
+            ("if partly is not None:", "for buffer in facts.flow.needed_"),
         ],
     },
 }

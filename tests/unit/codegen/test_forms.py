@@ -107,6 +107,14 @@ def test_branches_of_code_that_writes_the_text_of_an_error() -> None:
     assert "case Let(name=name, value=value, update=True):" not in lines
 
 
+def test_branches_that_return_why_parameters_are_illegal_are_those_of_errors() -> None:
+    source = Source.of("schedule/gpu_scans")
+    apart = errors(source.module, branches(source.module)[source.module])
+    lines = {source.line(first): source.line(then) for first, then in apart}
+    assert lines["if y > 1 and x > WARP:"].startswith("return f")
+    assert "if schedule.style is Style.COLUMNS:" not in lines
+
+
 def test_parameters_of_rows_with_column_sums_are_legal_for_fewer_rows_than_chosen_blocks() -> None:
     change = Change(segment=0, nest=0, values=(("unroll", 2),))
     result = made(replace(backward(140, 256), changes=(change,)), Untraced())
