@@ -35,7 +35,7 @@
     nodes: words(".fl-node title").sort(),
     boxes: all(".fl-segment").map((one) => [one.dataset.id, text("title", one)]).sort(),
     heads: all(".fl-head").map((one) => [one.dataset.id, ...words("text:not(.fx-label)", one)]).sort(),
-    labels: all(".fx-label").map((one) => [one.textContent, words("text:not(.fx-label)", one.parentNode)]),
+    labels: all(".fx-label").map((one) => [one.closest("[data-id]").dataset.id, words("tspan", one)]),
     selected: ids(".fx-canvas .fx-selected"),
     found: [root.querySelector("[aria-label='Search the graph']").value, text(".fx-find [role=status]"), ids(".fx-canvas .fx-found")],
     marks: Object.fromEntries(["moved", "new", "gone"].map((name) => [name, ids(`.fx-canvas .fx-${name}`)])),

@@ -127,8 +127,12 @@ def _check_picture(check: Check, explorer: Explorer, shown: dict[str, Any], plan
     boxed = sorted((s for s in drawn.segments if s.nodes), key=lambda s: f"segment:{s.index}")
     check("boxes", shown["boxes"], [[f"segment:{s.index}", f"Segment {s.index}: {s.scheduler}"] for s in boxed])
     check("heads", shown["heads"], [[f"segment:{s.index}", *measure.segment_label(s)] for s in boxed])
-    for short, parts in shown["labels"]:
-        check("label of a head", short in {"", parts[0], " ".join(parts[:2])}, True)
+    times = explorer.heat.get("time", {}).get("labels", {})
+    for name, lines in shown["labels"]:
+        index = name.removeprefix("segment:")
+        number, scheduler, amounts = next(map(measure.segment_label, (s for s in boxed if s.index == int(index))))
+        about = {number, scheduler, f"{number} {scheduler}", *amounts.split(" · "), times.get(index)}
+        check("label of a head", sorted(set(lines) - about), [])
     chosen = explorer.answer.get("id", "")
     ids = {*(n.id for n in drawn.nodes), *(e.id for e in drawn.edges), *(f"segment:{s.index}" for s in boxed)}
     check("selected", shown["selected"], [chosen] if chosen in ids else [])
