@@ -11,8 +11,9 @@ from fuser_lab.arguments import FLAG, PATH, optional, shown, takes, whole
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, captured
 from fuser_lab.bridge.captured import Captured
-from fuser_lab.bridge.model import accumulators, copies, state_kept
+from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.step_timing import MeasuredStep
 from fuser_lab.collector import collecting_rarely
 from fuser_lab.compilers.inductor_names import InductorNames, names_for
 from fuser_lab.compilers.inductor_reader import FusedNode, GraphRecord, Reader, sources_of
@@ -20,7 +21,7 @@ from fuser_lab.compilers.inductor_writer import code_of, handler_of
 from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
 from fuser_lab.compilers.reasons import INDUCTOR, loops_text
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, RecordedPlan, Recording, text_of_recording
-from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError
+from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
 from fuser_lab.report.save import save
 
 _TIMED = 20  # calls of each of two plans, in turns; the least time of each counts
@@ -131,6 +132,14 @@ class CompiledModel(Captured):
     def run(self, *inputs: Any, **keywords: Any) -> Any:
         """Return what the function returns, computed by Inductor's kernels."""
         return self._run(*inputs, **keywords)
+
+    def measured(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
+        """Raise UnsupportedError: Inductor's kernels are not units of a capture."""
+        msg = (
+            "explain: the units of a compiled model are Inductor's kernels, which are not timed one by one; "
+            "fl.explain(model, *inputs, measure=True) times the units of our own capture."
+        )
+        raise UnsupportedError(msg)
 
     @takes(path=PATH, depth=optional(whole(1)))
     def save(self, path: str | Path, *, depth: int | None = None) -> Path:
