@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.errors import InputError
 from fuser_lab.targets import has_own_memory
 
@@ -43,8 +44,7 @@ def step_arguments(
 
 def leaves(value: Any) -> list[Any]:
     """Return the values in nested lists, tuples and dicts, as torch flattens arguments."""
-    import torch
-
+    torch = torch_for("fuser_lab.bridge")
     flat: list[Any] = torch.utils._pytree.tree_leaves(value)  # noqa: SLF001 - what torch flattens arguments with
     return flat
 
@@ -53,8 +53,7 @@ def step_of(
     function: Callable[..., Any], inputs: Sequence[Any], keywords: Mapping[str, Any], *, backward: bool,
 ) -> Callable[[], object]:
     """Return a function that calls a model once, and computes all required gradients if ``backward`` is set."""
-    import torch
-
+    torch = torch_for("fuser_lab.bridge")
     if not backward:
         def forward() -> object:
             with torch.no_grad():
