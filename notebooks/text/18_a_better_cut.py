@@ -15,8 +15,8 @@
 #
 # After this lesson, you can find a better cut of a PyTorch function, express it as a hint, and measure the gain.
 #
-# A function in PyTorch becomes two kernels. Is it cut at the best place, and if not, how do you tell the segmenter? The function is the
-# beginning of attention in today's language models: RMS norm, then rotary embedding.
+# A function in PyTorch becomes three kernels. Is it cut at the best place, and if not, how do you tell the segmenter? The function
+# turns scores into shares of each row, scales each column by its largest share, and adds a bias: a step of routing tokens to experts.
 #
 # This lesson needs torch: `pip install torch`.
 
@@ -29,48 +29,49 @@ from fuser_lab.teaching import read_questions, score
 predict = read_questions("questions/18_a_better_cut.toml").predict
 
 
-def query(x, weight, cosine, sine):
-    deviation = torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
-    first, second = (x * deviation * weight).view(*x.shape[:2], 16, 64).chunk(2, -1)
-    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
+def balance(scores, bias):
+    weights = scores.exp()
+    shares = weights / weights.sum(1, keepdim=True)
+    largest = shares.amax(0, keepdim=True)
+    return shares / largest + bias, (bias * largest).sum(1)
 
 
-inputs = [torch.randn(2, 512, 1024), torch.ones(1024), torch.randn(512, 1, 32), torch.randn(512, 1, 32)]
-captured = fl.from_torch(query, *inputs)
+inputs = [torch.randn(2048, 2048), torch.randn(2048, 2048)]
+captured = fl.from_torch(balance, *inputs)
 plan = captured.plan
 plan
 
 # %% [markdown]
-# There are two segments. Each tensor is labelled with the line of `query` that it comes from.
+# There are three segments. Each tensor is labelled with the line of `balance` that it comes from.
 #
-# ## 1. Why two?
+# ## 1. Why three?
 
 # %%
-boundary = captured.costs().boundaries[0]
-print(boundary.line)
-print(boundary.why)
+for boundary in captured.costs().boundaries:
+    print(boundary.line)
+    print(boundary.why)
 
 # %% [markdown]
-# `chunk` is two slices, and the kernels that compute a norm cannot slice their own results, so the normalized tensor has to be written to
-# memory first.
+# A column's largest share is complete only after all rows are processed, so another kernel processes the rows that need it again. That
+# explains two kernels. The third one is separate because the first kernel cannot compute its sum either.
 #
 # ## 2. Is this the best place to cut?
 #
-# The segmenter merges what it can, starting from the inputs. Once the norm is one segment, the whole normalized tensor crosses. Another
-# place to cut is after `torch.rsqrt`: then one number per row crosses, and the second kernel reads `x` again.
+# The segmenter merges what it can, starting from the inputs. The copies of `largest` for all rows joined the first segment, and each of the
+# two kernels that read them stayed alone. Another place to cut is before these copies: then one kernel computes both results.
 #
-# **Predict:** one row of `x` has 1,024 elements. The plan moves about four times the bytes of `x`: read, write, read, write. How many times
-# the bytes of `x` does the other plan move?
+# **Predict:** the plan moves about six times the bytes of `scores`. It reads `scores` and writes `shares`; it reads `shares` and `bias` and
+# writes the first result; it reads `bias` again for the sum. How many times the bytes of `scores` does the other plan move?
 
 # %%
-question = predict("Times the bytes of x", None)
+question = predict("Times the bytes of scores", None)
 question
 
 # %%
 best = plan.resegmented("optimal")
-times_x = sum(s.bytes_in + s.bytes_out for s in best.segments) / inputs[0].nbytes
+times_scores = sum(s.bytes_in + s.bytes_out for s in best.segments) / inputs[0].nbytes
 question.show(best)
-first = question.reveal(times_x, within=0.1)
+first = question.reveal(times_scores, within=0.1)
 first
 
 # %% [markdown]
@@ -86,20 +87,22 @@ best.certificate()
 # are needed, and the smallest number of them:
 
 # %%
-best.to_annotations(strategy="bottom_up", segment_set="hint")
+hints = best.to_annotations(strategy="bottom_up", segment_set="hint")
+hints
 
 # %% [markdown]
-# In terms of PyTorch, the result of `torch.rsqrt` is a boundary. `annotate` takes functions and paths of modules, and so does
-# `torch.compile(query, backend="fuser_lab", options={"annotate": [torch.rsqrt]})`.
+# `hints.plan.to_python("nvfuser_direct")` is the definition with this hint, for nvFuser itself. In terms of PyTorch, `annotate` takes
+# functions and paths of modules, and so does `torch.compile(balance, backend="fuser_lab", options={"annotate": [torch.amax]})`. It puts a
+# hint at each boundary of a call: before `amax` and after it.
 #
-# **Predict:** how many segments does the plan with that hint have?
+# **Predict:** how many segments does the plan with hints on both sides of `amax` have?
 
 # %%
 question = predict("Segments", None)
 question
 
 # %%
-hinted = fl.from_torch(query, *inputs, annotate=[torch.rsqrt]).plan
+hinted = fl.from_torch(balance, *inputs, annotate=[torch.amax]).plan
 question.show(hinted)
 second = question.reveal(len(hinted.segments))
 second
@@ -124,4 +127,4 @@ score(first, second)
 # * [segment_set and top-down presegmentation](04_segment_set_and_top_down.ipynb): hints, cuts, and the difference between them.
 # * [The optimum and its certificate](../docs/optimal.md): what is searched, and what the proof says.
 #
-# **Words:** [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Certificate](../docs/glossary.md#certificate "A proof of how far a plan is at most from the cheapest one, as a list of reasons that add up to a bound.") · [Crossing tensor](../docs/glossary.md#crossing-tensor "A tensor that one segment writes to memory and another one reads.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Presegmentation](../docs/glossary.md#presegmentation "Rewriting or cutting a fusion before the segmenter merges ops: passes, and top-down cuts.") · [Region](../docs/glossary.md#region "The ops of a PyTorch model between two matrix products or other calls that are left to torch: one fusion.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.") · [Top-down](../docs/glossary.md#top-down "A strategy that cuts the fusion at its hints first, and asks the schedulers about each whole piece.")
+# **Words:** [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Certificate](../docs/glossary.md#certificate "A proof of how far a plan is at most from the cheapest one, as a list of reasons that add up to a bound.") · [Definition](../docs/glossary.md#definition "The record of the ops of a fusion, made by calls in a `with FusionDefinition()` block.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Presegmentation](../docs/glossary.md#presegmentation "Rewriting or cutting a fusion before the segmenter merges ops: passes, and top-down cuts.") · [Region](../docs/glossary.md#region "The ops of a PyTorch model between two matrix products or other calls that are left to torch: one fusion.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.") · [Top-down](../docs/glossary.md#top-down "A strategy that cuts the fusion at its hints first, and asks the schedulers about each whole piece.")
