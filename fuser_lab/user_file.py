@@ -88,7 +88,7 @@ def explained(request: UserFunction) -> int:
     """Return the exit status of a child process that imports the file, prints the table and writes the report."""
     command = [sys.executable, "-m", "fuser_lab.user_file"]
     child = subprocess.run(  # noqa: S603 - this interpreter, with this module
-        command, input=json.dumps(asdict(request)), text=True, check=False,
+        command, input=json_text(asdict(request)), text=True, check=False,
     )
     if child.returncode < 0 or child.returncode > 2:
         msg = f"explain: {_CRASHED.format(file=request.file, status=child.returncode)}."

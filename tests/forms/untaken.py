@@ -115,8 +115,8 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
     },
     "An expression is visited when a place of one of its tensors is found, from which the other's follows.": {
         "codegen/index_map": [
-            ("if out in self.found:", ""),
-            ("if source in self.found:", ""),
+            ("if out in self.components:", ""),
+            ("if source in self.components:", ""),
         ],
     },
     "An element of a plain view or of a reshape is an element of its operand.": {

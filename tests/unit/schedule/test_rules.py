@@ -431,7 +431,7 @@ def test_old_fusions_are_forgotten():
     registry = SchedulerRegistry()
     for _ in range(20):
         ask(fusion_of(both_ways), None, registry)
-    assert len(registry._known) <= 8
+    assert len(registry._memos) <= 8
 
 
 def test_codes_are_in_nvfusers_order():

@@ -208,8 +208,8 @@ def test_a_full_that_is_an_output_is_stored_once_or_made_anew():
     assert [s.outputs for s in anew.segments if zeros in s.outputs] == [(zeros,)]
     assert zeros not in anew.segmented.crossing
     moved = [sum(s.bytes for s in plan.segments) for plan in (stored, anew)]
-    assert moved == [675_282_944, 608_174_080]
-    assert moved[0] - moved[1] == zeros.nbytes
+    assert moved == [624_951_296, 608_174_080]
+    assert moved[0] - moved[1] == zeros.nbytes // 4  # of the stored zeros, a slice takes every fourth row of heads
     assert any(a.kind is Kind.STORE and a.names == {"T10"} for a in anew.decisions)
 
 
