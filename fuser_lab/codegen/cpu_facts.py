@@ -9,7 +9,7 @@ from fuser_lab.codegen.transposed import TiledAxes, tiles_of
 from fuser_lab.schedule.loops import PARTIAL_ADDITIONS
 from fuser_lab.schedule.state import Space
 
-LANES = 8
+LANES = 8  # results that a vector of Float has in AVX2, 32 bytes: fewer would leave lanes idle
 NARROW = 4  # elements of a window along memory, up to which vectors of neighbouring windows share cache lines
 UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 

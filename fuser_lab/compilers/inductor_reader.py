@@ -318,6 +318,7 @@ def _replaced(names: InductorNames, key: str, wrapper: Callable[..., Any]) -> It
         setattr(owner, last, stored)
 
 
+# A kernel in the output code of Inductor: its name, and its source between triple quotes.
 _KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\(.*?r?'''\n?(.*?)'''", re.MULTILINE | re.DOTALL)
 
 

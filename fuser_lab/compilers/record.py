@@ -13,8 +13,8 @@ from fuser_lab.json_text import json_text
 from fuser_lab.reading import UnreadableError, json_of, record_of
 
 FORMAT = "fuser_lab.compiled_plans"
-VERSION = 1
-MOST_FILE_BYTES = 1 << 26  # of a recorded file; a training step of a large model has a tenth
+VERSION = 1  # of the format; a file of another version is refused
+MOST_FILE_BYTES = 1 << 26  # of a recorded file, so that a hostile one cannot fill the memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

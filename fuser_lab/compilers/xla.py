@@ -24,6 +24,7 @@ XLA = "xla"  # who states a reason
 _LIBRARY = frozenset({"dot", "convolution", "custom-call", "fft", "sort", "cholesky", "triangular-solve", "topk"})
 _SILENT = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})  # no code runs for these
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*?)\)(?:, (.*))?$")
+# Lines of HLO text: the head of a computation, and the shape of a value, such as f32[64,512].
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 _SHAPE = re.compile(r"\b([a-z]+)(\d*)\w*\[([\d,]*)\]")
 _FRAMES = re.compile(r"const frames = (\[.*\]);?\s*$", re.MULTILINE)
