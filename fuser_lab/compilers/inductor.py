@@ -17,7 +17,7 @@ from fuser_lab.bridge.step_timing import MeasuredStep
 from fuser_lab.collector import collecting_rarely
 from fuser_lab.compilers.inductor_names import InductorNames, names_for
 from fuser_lab.compilers.inductor_reader import FusedNode, GraphRecord, Reader, sources_of
-from fuser_lab.compilers.inductor_writer import code_of, handler_of
+from fuser_lab.compilers.inductor_writer import LIFTED, code_of, handler_of
 from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
 from fuser_lab.compilers.reasons import INDUCTOR, loops_text
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, RecordedPlan, Recording, text_of_recording
@@ -39,7 +39,7 @@ class _Compiled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Source:
+class Source:
     """The user's function, its arguments, and the arguments of torch.compile."""
 
     function: Callable[..., Any]
@@ -49,12 +49,15 @@ class _Source:
     options: Mapping[str, Any]
     names: InductorNames
 
-    def compiled(self, parts: Parts | None = None, *, tries_all: bool = False) -> _Compiled:
+    def compiled(
+        self, parts: Parts | None = None, *, tries_all: bool = False, is_recorded: bool = True,
+    ) -> _Compiled:
         """Return what torch.compile makes of the function; ``parts`` are kernels to emit, by digest of the graph."""
         torch = torch_for("from_inductor")
         reader = Reader(self.names, parts)
         run = self._callable(torch)
-        with collecting_rarely(), reader.reading(), self._configured(parts, tries_all=tries_all):
+        reading = reader.reading() if is_recorded else nullcontext()
+        with collecting_rarely(), reading, self._configured(parts, tries_all=tries_all):
             results, _ = self.called(torch, run)
         return _Compiled(records=tuple(reader.records), run=run, results=results)
 
@@ -100,7 +103,7 @@ class _Source:
             handler, chosen = handler_of(parts)
             patches |= {"inductor_choices_class": chosen}
             if tries_all:
-                patches["aggressive_fusion"] = True
+                patches |= LIFTED
         with (
             inductor.patch(**patches), functorch.patch(enable_autograd_cache=False),
             nullcontext() if handler is None else self.names["set_choices"](handler),
@@ -203,7 +206,7 @@ def from_inductor(
     if unknown_names:
         msg = f"from_inductor: unknown option {unknown_names[0]!r}; torch.compile has {', '.join(accepted)}."
         raise ArgumentTypeError(msg)
-    source = _Source(
+    source = Source(
         function=function, inputs=inputs, keywords=dict(keywords or {}), backward=backward, options=options,
         names=names,
     )
@@ -259,7 +262,7 @@ def _code(plan: CompiledPlan) -> str:
 class _Editing:
     """Compiles a function again with other kernels in one graph, compares the values, and times both."""
 
-    def __init__(self, source: _Source, compiled: _Compiled, graphs: Sequence[CapturedGraph]) -> None:
+    def __init__(self, source: Source, compiled: _Compiled, graphs: Sequence[CapturedGraph]) -> None:
         self._source, self._compiled, self._graphs = source, compiled, graphs
 
     def plan(self, number: int, record: GraphRecord) -> CompiledPlan:

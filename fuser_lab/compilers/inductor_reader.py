@@ -1,6 +1,7 @@
 """What Inductor's scheduler does in a compilation, as plain data: attempts, kernels, buffers and source."""
 
 import hashlib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from fuser_lab.targets import is_on_host
 
 CANDIDATE = "candidate"  # the phase in which Inductor collects pairs that may be fused
 FUSION = "fusion"  # the phase in which it fuses some of them
+ASKED = "asked"  # afterwards, about pairs that an edit fuses and Inductor did not
 _READING = new_lock()  # wrappers of torch's functions are there for one compilation at a time
 
 
@@ -215,7 +217,7 @@ class Reader:
             part.get_name(): frozenset(
                 record.writers[name] for name in {dep.name for dep in part.read_writes.reads}
                 | _real_reads(scheduler, part) if name in record.writers
-            )
+            ) - {part.get_name()}
             for part in parts
         }
         self._depth += 1
@@ -226,7 +228,18 @@ class Reader:
             self._current = outside or record  # Inductor may schedule a graph inside of another one
         record.nodes = tuple(_with_launch(node, record.launches) for node in final)
         self.records.append(record)
+        self._ask(scheduler, record)
         return made
+
+    def _ask(self, scheduler: Any, record: GraphRecord) -> None:
+        """Ask Inductor about each pair that an edit fuses and that is separate, also if Inductor never tried the pair."""
+        self._phase = ASKED
+        for part in self._parts.get(record.digest, ()):
+            nodes = [node for node in scheduler.nodes if set(_ops(node)) <= set(part)]
+            for a, b in itertools.combinations(nodes, 2):
+                if scheduler.can_fuse(a, b):
+                    scheduler.will_fusion_create_cycle(a, b)
+        self._phase = FUSION
 
     def _output_code(self, original: Callable[..., Any] | None, code: str) -> None:
         if self._current is not None:

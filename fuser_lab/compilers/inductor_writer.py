@@ -5,6 +5,11 @@ from typing import Any
 
 Parts = Mapping[str, Sequence[Sequence[str]]]  # groups of Inductor's operations, by digest of the FX graph
 
+# Limits of Inductor on the pairs that it tries and on the operations of a kernel, lifted to fuse what it declines.
+LIFTED = {
+    "aggressive_fusion": True, "max_fusion_buffer_group_pairwise_attempts": 1 << 20,
+    "cpp.max_horizontal_fusion_size": 1 << 20,
+}
 _TEXT = """\
 import hashlib
 
@@ -41,8 +46,7 @@ class Fusions(InductorChoices):
 
 torch._functorch.config.enable_autograd_cache = False  # the caches do not depend on the kernels asked for
 torch._inductor.config.fx_graph_cache = False
-torch._inductor.config.aggressive_fusion = %s  # whether pairs without a common buffer are tried
-torch._inductor.config.inductor_choices_class = Fusions  # for threads in which torch compiles a backward graph
+%storch._inductor.config.inductor_choices_class = Fusions  # for threads in which torch compiles a backward graph
 V.set_choices_handler(Fusions())  # before the first call of the compiled function
 """
 
@@ -50,13 +54,14 @@ V.set_choices_handler(Fusions())  # before the first call of the compiled functi
 def code_of(parts: Parts, *, tries_all: bool) -> str:
     """Return Python code after which torch.compile emits these kernels; other graphs are fused as usual.
 
-    ``tries_all`` says whether pairs that use no buffer in common are tried as well.
+    ``tries_all`` says whether limits on what Inductor tries are lifted, for all graphs of the program.
     """
     lines = "".join(
         f"    {digest!r}: [{', '.join('{' + ', '.join(map(repr, group)) + '}' for group in groups)}],\n"
         for digest, groups in parts.items()
     )
-    return _TEXT % (lines, tries_all)
+    limits = "".join(f"torch._inductor.config.{name} = {value}\n" for name, value in LIFTED.items()) if tries_all else ""
+    return _TEXT % (lines, limits)
 
 
 def handler_of(parts: Parts) -> tuple[Any, type]:

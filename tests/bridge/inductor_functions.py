@@ -114,3 +114,20 @@ def inputs_of(shapes: tuple[tuple[int, ...], ...]) -> list[Any]:
     """Random tensors of these shapes."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+# Well-known models at tiny sizes, with their losses: transformers, convolutions, recurrences and experts.
+MODELS = (
+    "GPT-2", "Llama", "BERT", "ViT", "T5", "Mixtral", "Mamba", "DeepSeek", "ConvNeXt", "ResNet block",
+    "UNet with time steps", "GRU, both ways", "experts by top-k",
+)
+
+
+def model_of(name: str) -> tuple[Any, tuple[Any, ...]]:
+    """A model of `MODELS` and its inputs."""
+    from tests.bridge import models, more_models
+
+    choices = {**models.OWN, **more_models.OWN, **dict(models.of_transformers()), **dict(more_models.of_transformers())}
+    torch.manual_seed(0)
+    model, inputs = choices[name]()
+    return model, inputs if isinstance(inputs, tuple) else (inputs,)

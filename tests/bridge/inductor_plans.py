@@ -1,22 +1,44 @@
 """``python -m tests.bridge.inductor_plans`` compares plans of fifty functions with what Inductor emits, and edits them.
 
-The partition is read independently: the nodes from Inductor's own hook after fusion, and the calls with their buffers
-from the text of its output code.
+``--random N`` adds random functions, ``--cuts N --glues N`` set the numbers of edits, ``--models`` takes tiny models
+instead, and ``--overhead N`` times what the record adds to a compilation.
+
+The partition is read independently: the operations from Inductor's own hook after fusion, and the calls with their
+buffers and nodes of the graph from the text of its output code.
 """
 
 import argparse
+import gc
+import itertools
 import random
 import re
+import time
+import warnings
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import fuser_lab as fl
-from fuser_lab.compilers.plan import CompiledPlan
+from fuser_lab.compilers.plan import CompiledPlan, CompiledWhy
 from fuser_lab.errors import IllegalEdit
-from tests.bridge.inductor_functions import FUNCTIONS, inputs_of
+from tests.bridge import random_functions
+from tests.bridge.inductor_functions import FUNCTIONS, MODELS, inputs_of, model_of
 from tests.needs import needs
 
 torch = needs("torch")
+NONE = "none"  # instead of a reason
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function or model with its inputs, compiled forward or also backward."""
+
+    name: str
+    function: Callable[..., Any]
+    inputs: list[Any]
+    backward: bool = False
+
 
 _CALL = re.compile(r"^\s+(?:\w+ = )?(cpp_fused\w*|triton_\w+|extern_kernels\.\w+|(?:torch\.ops|aten)\.[\w.]+)\((.*)\)$")
 
@@ -28,15 +50,14 @@ def calls_of(output_code: str) -> list[tuple[str, set[str]]]:
     return [(match[1], set(re.findall(r"\bbuf\d+\b", line))) for line, match in matches]
 
 
-def original_ops(plan: CompiledPlan, nodes: set[str]) -> list[str]:
-    """The names of torch's ops that nodes come from, sorted."""
-    originals = {call.original for name, call in plan.record.calls.items() if name in nodes and call.original}
-    return sorted({original.split(".")[1] for original in originals})
+def words(names: Iterable[str]) -> Counter[str]:
+    """The parts of names between underscores, with how often each occurs."""
+    return Counter("_".join(names).split("_"))
 
 
 def disagreements(plan: CompiledPlan) -> list[str]:
-    """How a plan differs from the output code: calls, their buffers, and torch's ops in the names of functions."""
-    wrong = []
+    """How a plan differs from the output code: calls, their buffers, and the nodes in the names of functions."""
+    wrong, seen = [], set[str]()
     calls = calls_of(plan.output_code)
     functions = [name for name, _ in plan.functions]
     if [name for name, _ in calls] != functions:
@@ -49,9 +70,14 @@ def disagreements(plan: CompiledPlan) -> list[str]:
         missing = {b for kernel in kernels for b in kernel.writes if b in after} - buffers
         if missing and not kernels[0].opaque:
             wrong.append(f"{name} does not write {sorted(missing)}")
-        ops = original_ops(plan, {node for kernel in kernels for node in kernel.nodes})
-        if name.startswith("cpp_fused") and len(ops) <= 10 and name.rpartition("_")[0] != f"cpp_fused_{'_'.join(ops)}":
-            wrong.append(f"{name} has ops {ops}")
+        nodes = {node for kernel in kernels for node in kernel.nodes}
+        stem, _, rest = name.partition("_fused_")
+        named, computed = words([rest.rpartition("_")[0]]), words(nodes)
+        if name in seen:  # the name is that of an equal kernel, whose nodes have other numbers
+            named, computed = (Counter({w: n for w, n in each.items() if not w.isdigit()}) for each in (named, computed))
+        seen.add(name)
+        if stem in {"cpp", "triton"} and named != computed:
+            wrong.append(f"{name} has nodes {sorted(nodes)}")
     return wrong
 
 
@@ -74,11 +100,12 @@ def with_partitions(call: Any) -> tuple[Any, list[set[frozenset[str]]]]:
     from torch._inductor import config
 
     partitions = Partitions()
-    with config.patch(_post_fusion_custom_pass=partitions):
+    # The names of kernels list the nodes of the graph.
+    with config.patch({"_post_fusion_custom_pass": partitions, "cpp.descriptive_names": "inductor_node"}):
         return call(), partitions.groups
 
 
-def pasted(plan: CompiledPlan, function: Any, inputs: list[Any]) -> set[frozenset[str]]:
+def pasted(plan: CompiledPlan, case: Case) -> set[frozenset[str]]:
     """The partition that torch.compile emits after the lines of a plan have run, as in a user's program."""
     import torch._functorch.config
     import torch._inductor.config
@@ -86,14 +113,123 @@ def pasted(plan: CompiledPlan, function: Any, inputs: list[Any]) -> set[frozense
     from torch._inductor.virtualized import V
 
     def called(*args: Any) -> Any:
-        return function(*args)
+        return case.function(*args)
 
     with torch._inductor.config.patch(), torch._functorch.config.patch(), V.set_choices_handler(InductorChoices()):
         exec(plan.to_code(), {})
         torch._dynamo.reset()
         with torch.no_grad():
-            _, groups = with_partitions(lambda: torch.compile(called)(*inputs))
+            _, groups = with_partitions(lambda: torch.compile(called)(*case.inputs))
     return groups[plan.record.number]
+
+
+class Run:
+    """Plans of cases, with counts of what agrees, and what can be edited."""
+
+    def __init__(self, seed: int) -> None:
+        self.count, self.reasons = Counter[str](), Counter[str]()
+        self.cuttable: list[tuple[Case, CompiledPlan, Any]] = []
+        self.gluable: list[tuple[Case, CompiledPlan, CompiledWhy]] = []
+        self._draw = random.Random(seed)
+
+    def compile(self, case: Case) -> None:
+        """Compile a case, and compare its plans with what Inductor emits."""
+        captured, groups = with_partitions(
+            lambda: fl.from_inductor(case.function, *case.inputs, backward=case.backward),
+        )
+        self.count["functions"] += 1
+        for plan, emitted in zip(captured.plans, groups, strict=True):
+            wrong = disagreements(plan)
+            if {frozenset(group) for group in plan.groups} != emitted:
+                wrong.append("another partition than Inductor's hook reports")
+            pairs = [*plan.boundaries(), *plan.siblings()]
+            for why in pairs:
+                self.reasons[f"{why.by}: {why.code if why.by != 'inductor' else why.text}" if why.text else NONE] += 1
+            self.count += Counter({
+                "graphs": 1, "kernels": len(plan.segments), "graphs that agree": int(not wrong), "pairs": len(pairs),
+                "fusions with Inductor's cuts": sum(fusion.bytes_crossing >= 0 for fusion in plan.fusions),
+            })
+            self.cuttable += [
+                (case, plan, where) for kernel in plan.segments
+                for where in (*kernel.writes, *itertools.combinations(kernel.names, 2))
+                if isinstance(where, tuple)
+                or any(plan.record.writers[where] in plan.record.read_by[other] for other in kernel.names)
+            ]
+            self.gluable += [(case, plan, why) for why in pairs]
+            kernels = f"{plan.record.kind}, {len(plan.segments)} kernels, {len(pairs)} pairs"
+            print(f"{case.name}: {kernels}; {'; '.join(wrong) or 'agrees'}", flush=True)
+
+    def cut(self, number: int) -> None:
+        """Cut plans at random; the lines of every third are pasted into a program."""
+        cuts = self._draw.sample(self.cuttable, min(number, len(self.cuttable)))
+        for place, (case, plan, where) in enumerate(cuts):
+            try:
+                edited = plan.cut(where)
+            except IllegalEdit as error:
+                self.count["cuts refused"] += 1
+                print(f"cut {case.name} {where}: {error}", flush=True)
+                continue
+            self.count["cuts obeyed"] += 1
+            if place % 3 == 0 and not case.backward:
+                obeyed = pasted(edited, case) == {frozenset(group) for group in edited.groups}
+                self.count["pasted lines obeyed" if obeyed else "pasted lines NOT OBEYED"] += 1
+            print(f"cut {case.name} {where}: {edited.edited}", flush=True)
+
+    def glue(self, number: int) -> None:
+        """Glue separate neighbours at random."""
+        for case, plan, why in self._draw.sample(self.gluable, min(number, len(self.gluable))):
+            try:
+                plan.glue(*why.kernels)
+                self.count["glues done"] += 1
+                print(f"glue {case.name} {why.kernels}: done; was {why.text}", flush=True)
+            except IllegalEdit as error:
+                self.count[f"glues refused, {'with' if '[' in str(error) else 'WITHOUT'} a reason"] += 1
+                print(f"glue {case.name} {why.kernels}: {error}", flush=True)
+
+    def report(self) -> None:
+        """Print the counts."""
+        for key, number in self.count.items():
+            print(f"{number:>6} {key}")
+        print(f"{self.reasons[NONE]:>6} of the pairs without a reason")
+        for reason, number in self.reasons.most_common():
+            print(f"{number:>6}   {reason}")
+
+
+def overhead(case: Case, rounds: int) -> tuple[float, float]:
+    """The least processor seconds of a compilation without and with the record, alternately in one process.
+
+    Kernels come from the cache of compiled C++, so that the times are those of torch's Python alone.
+    """
+    from fuser_lab.compilers import inductor
+    from fuser_lab.compilers.inductor_names import names_for
+
+    source = inductor.Source(
+        function=case.function, inputs=tuple(case.inputs), keywords={}, backward=case.backward, options={},
+        names=names_for("overhead"),
+    )
+    source.compiled()
+    least = {False: float("inf"), True: float("inf")}
+    for _ in range(rounds):
+        for is_recorded in (False, True):
+            torch._dynamo.reset()
+            gc.collect()
+            start = time.process_time()
+            source.compiled(is_recorded=is_recorded)
+            least[is_recorded] = min(least[is_recorded], time.process_time() - start)
+    return least[False], least[True]
+
+
+def cases_of(options: argparse.Namespace) -> Iterator[Case]:
+    """The cases that a command line asks for."""
+    if not options.models:
+        for name, (function, shapes) in FUNCTIONS.items():
+            yield Case(name, function, inputs_of(shapes))
+    for seed in range(options.random):
+        yield Case(f"random {seed}", random_functions.program(seed)[0], random_functions.inputs_of(seed))
+    for name in MODELS if options.models else ():
+        for backward in (False, True):
+            model, inputs = model_of(name)
+            yield Case(f"{name}, {'a step' if backward else 'forward'}", model, [*inputs], backward)
 
 
 def main() -> None:
@@ -101,60 +237,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cuts", type=int, default=30, help="random cuts of all functions together")
     parser.add_argument("--glues", type=int, default=10, help="random glues")
-    parser.add_argument("--only", default="", help="part of the names of functions")
+    parser.add_argument("--random", type=int, default=0, help="number of random functions beside the fifty")
+    parser.add_argument("--models", action="store_true", help="models instead of functions: forward, and a training step")
+    parser.add_argument("--overhead", type=int, default=0, help="only time this many compilations with and without record")
+    parser.add_argument("--only", default="", help="part of the names of functions or models")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    chosen = {name: entry for name, entry in FUNCTIONS.items() if options.only in name}
-    count, reasons, pairs = Counter[str](), Counter[str](), 0
-    cuttable, gluable = [], []
-    for name, (function, shapes) in chosen.items():
-        captured, groups = with_partitions(lambda f=function, s=shapes: fl.from_inductor(f, *inputs_of(s)))
-        count["functions"] += 1
-        for plan, emitted in zip(captured.plans, groups, strict=True):
-            wrong = disagreements(plan)
-            if {frozenset(group) for group in plan.groups} != emitted:
-                wrong.append("another partition than Inductor's hook reports")
-            count["graphs"] += 1
-            count["kernels"] += len(plan.segments)
-            count["graphs that agree"] += not wrong
-            for why in (*plan.boundaries(), *plan.siblings()):
-                pairs += 1
-                reasons[f"{why.by}: {why.code if why.by != 'inductor' else why.text}" if why.text else "none"] += 1
-            for fusion in plan.fusions:
-                count["fusions with Inductor's cuts"] += fusion.bytes_crossing >= 0
-            cuttable += [
-                (name, plan, buffer) for kernel in plan.segments for buffer in kernel.writes
-                if any(plan.record.writers[buffer] in plan.record.read_by[other] for other in kernel.names)
-            ]
-            gluable += [(name, plan, why) for why in (*plan.boundaries(), *plan.siblings())]
-            print(f"{name}: {len(plan.segments)} kernels; {'; '.join(wrong) or 'agrees'}", flush=True)
-    shuffled = random.Random(options.seed)
-    for name, plan, buffer in shuffled.sample(cuttable, min(options.cuts, len(cuttable))):
-        function, shapes = chosen[name]
-        try:
-            edited = plan.cut(buffer)
-        except IllegalEdit as error:
-            count["cuts refused"] += 1
-            print(f"cut {name} {buffer}: {error}", flush=True)
-            continue
-        emitted = pasted(edited, function, inputs_of(shapes))
-        obeyed = emitted == {frozenset(group) for group in edited.groups}
-        count["cuts obeyed"] += 1
-        count["pasted lines obeyed"] += obeyed
-        print(f"cut {name} {buffer}: {edited.edited}, pasted {'obeyed' if obeyed else 'NOT OBEYED'}", flush=True)
-    for name, plan, why in shuffled.sample(gluable, min(options.glues, len(gluable))):
-        try:
-            plan.glue(*why.kernels)
-            count["glues done"] += 1
-            print(f"glue {name} {why.kernels}: done; was {why.text}", flush=True)
-        except IllegalEdit as error:
-            count["glues refused"] += 1
-            print(f"glue {name} {why.kernels}: {error}", flush=True)
-    for key, number in count.items():
-        print(f"{number:>6} {key}")
-    print(f"{pairs:>6} pairs that are not fused, {reasons['none']} without a reason")
-    for reason, number in reasons.most_common():
-        print(f"{number:>6}   {reason}")
+    warnings.simplefilter("ignore")
+    run, times = Run(options.seed), []
+    for case in cases_of(options):
+        if options.only in case.name and options.overhead:
+            times.append(overhead(case, options.overhead))
+            print(f"{case.name}: {times[-1][0]:.3f} s, {times[-1][1]:.3f} s with the record", flush=True)
+        elif options.only in case.name:
+            run.compile(case)
+    if times:
+        plain, recorded = (sum(each) for each in zip(*times, strict=True))
+        print(f"{plain:.2f} s without, {recorded:.2f} s with the record: {recorded / plain - 1:+.1%}")
+        return
+    run.cut(options.cuts)
+    run.glue(options.glues)
+    run.report()
 
 
 if __name__ == "__main__":

@@ -111,11 +111,15 @@ def program(seed: int) -> tuple[Callable[..., Any], str]:
     return function, mix
 
 
+def inputs_of(seed: int) -> list[Any]:
+    """Two square matrices, and one of integers."""
+    torch.manual_seed(seed)
+    return [torch.randn(4, 4, requires_grad=True), second(seed), torch.randint(-3, 6, (4, 4))]
+
+
 def outcome(run: Callable[..., Any], seed: int) -> list[Any]:
     """The results of a function and the gradients of its matrices."""
-    torch.manual_seed(seed)
-    x, y = torch.randn(4, 4, requires_grad=True), second(seed)
-    k = torch.randint(-3, 6, (4, 4))
+    x, y, k = inputs_of(seed)
     results = run(x, y, k)
     gradients = torch.autograd.grad(results[2] + (results[0] * results[1].detach()).sum(), [x, y])
     return [*results, *gradients]

@@ -104,7 +104,7 @@ def test_cuts_of_other_strategies_stand_beside_those_of_inductor(captured):
 
 
 def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
-    from tests.bridge.inductor_plans import pasted
+    from tests.bridge.inductor_plans import Case, pasted
 
     (plan,) = captured.plans
     kernel = plan.segments[0]
@@ -114,7 +114,7 @@ def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
     separated = [why for why in edited.boundaries() if why.code == "edit"]
     assert separated
     assert all(why.by == "fuser_lab" for why in separated)
-    assert pasted(edited, block, [torch.ones(8, 16), torch.ones(16, 16)]) == set(map(frozenset, edited.groups))
+    assert pasted(edited, Case("block", block, [torch.ones(8, 16), torch.ones(16, 16)])) == set(map(frozenset, edited.groups))
     again = edited.glue(*separated[0].kernels)
     assert set(map(frozenset, again.groups)) == set(map(frozenset, plan.groups))
 
