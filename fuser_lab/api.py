@@ -12,6 +12,8 @@ from fuser_lab.bridge.model_page import model_page
 from fuser_lab.bridge.step_costs import StepCosts
 from fuser_lab.bridge.timing import PEERS, measure_model
 from fuser_lab.calibration import model_that_ran
+from fuser_lab.compilers.comparing import GraphComparison, compared_plans
+from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.cost import measured_times as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
@@ -32,6 +34,7 @@ from fuser_lab.report.view_model import view_plan
 from fuser_lab.subject import Subject, subject_of
 
 _PLAN = instance(Plan)
+_PLANS = listed(instance(CompiledPlan, Plan, str), "a list of plans")
 _TIMES = instance(measured.Timings, accepted="what time() returns")
 _PEERS = mapping(TEXT, FUNCTION.worded("a function of the inputs"), "a dict of functions by name")
 
@@ -147,33 +150,60 @@ def _time_plans(
     return measure(subject.plans, flat, peers=peers, progress=progress, cancelled=cancelled, seconds=seconds)
 
 
-@takes(
-    before=_TIMES.worded("timings, as fl.time and Timings.load return them"),
-    after=_TIMES.worded("timings, as fl.time and Timings.load return them"), confidence=number(0.5),
-)
-def compare(before: measured.Timings, after: measured.Timings, *, confidence: float = 0.95) -> Comparison:
-    """Return the ratios of two measurements with their intervals, and what changed between the environments.
+@overload
+def compare(before: measured.Timings, after: measured.Timings, *, confidence: float = 0.95) -> Comparison: ...
 
-    Rows are matched by the plan's name, the segment's number and, for a model, the region. A ratio whose interval
-    contains 1 is called a tie. The interval comes from a bootstrap over blocks of samples (Efron 1979, Carlstein 1986):
-    it says how well the medians of these two runs are known, not what a third run would give.
+
+@overload
+def compare(before: Sequence[CompiledPlan | Plan | str], *, measure: bool = False) -> GraphComparison: ...
+
+
+@takes(
+    before=(_TIMES | _PLANS).worded("timings, as fl.time and Timings.load return them, or a list of plans"),
+    after=optional(_TIMES.worded("timings, as fl.time and Timings.load return them")), confidence=number(0.5),
+    measure=FLAG,
+)
+def compare(
+    before: measured.Timings | Sequence[CompiledPlan | Plan | str], after: measured.Timings | None = None, *,
+    confidence: float = 0.95, measure: bool = False,
+) -> Comparison | GraphComparison:
+    """Return the ratios of two measurements with their intervals, or several plans of one captured graph side by side.
+
+    Rows of measurements are matched by the plan's name, the segment's number and, for a model, the region. A ratio
+    whose interval contains 1 is called a tie. The interval comes from a bootstrap over blocks of samples (Efron 1979,
+    Carlstein 1986): it says how well the medians of these two runs are known, not what a third run would give. What
+    changed between the environments is listed.
+
+    Plans have their bytes, predicted times, and for each region the ops that they group differently.
 
     Parameters
     ----------
     before, after
-        The result of `time`, of `Timings.load`, or of a ledger's ``timings(measurement)``.
+        The result of `time`, of `Timings.load`, or of a ledger's ``timings(measurement)``. Or, without ``after``, a
+        list of plans: the first is one of `from_inductor`, others also edited ones, or names of strategies
+        (``"optimal"``).
     confidence
         Confidence level of the intervals, below 1.
+    measure
+        Whether a call of the function is timed under each plan, in turns; a strategy stands for our own backend.
 
     Raises
     ------
     InputError
-        If the two have no row in common, or if the confidence is not from 0.5 to below 1.
+        If the two have no row in common, or if the confidence is not from 0.5 to below 1; or if the plans are not of
+        one graph.
+    UnsupportedError
+        If a plan has no capture of its graph, or cannot be measured.
     """
     if confidence >= 1:
         msg = f"compare: confidence must be below 1, given {confidence}."
         raise InputError(msg)
-    return compared(before, after, confidence=confidence)
+    if isinstance(before, measured.Timings) and isinstance(after, measured.Timings):
+        return compared(before, after, confidence=confidence)
+    if isinstance(before, measured.Timings) or after is not None:
+        msg = "compare: give two measurements, or one list of plans."
+        raise InputError(msg)
+    return compared_plans(before, measure=measure)
 
 
 @overload

@@ -22,6 +22,7 @@ from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
 from fuser_lab.compilers.reasons import INDUCTOR, loops_text
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, RecordedPlan, Recording, text_of_recording
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
+from fuser_lab.plan import Plan
 from fuser_lab.report.save import save
 
 _TIMED = 20  # calls of each of two plans, in turns; the least time of each counts
@@ -55,13 +56,14 @@ class Source:
         """Return what torch.compile makes of the function; ``parts`` are kernels to emit, by digest of the graph."""
         torch = torch_for("from_inductor")
         reader = Reader(self.names, parts)
-        run = self._callable(torch)
+        run = self.callable(torch)
         reading = reader.reading() if is_recorded else nullcontext()
         with collecting_rarely(), reading, self._configured(parts, tries_all=tries_all):
             results, _ = self.called(torch, run)
         return _Compiled(records=tuple(reader.records), run=run, results=results)
 
-    def _callable(self, torch: Any) -> Callable[..., Any]:
+    def callable(self, torch: Any, **options: Any) -> Callable[..., Any]:
+        """Return the function compiled by torch, with other options than those passed if there are any."""
         called = self.function
 
         def entered(*args: Any, **kwargs: Any) -> Any:
@@ -69,7 +71,7 @@ class Source:
 
         # Dynamo counts compilations by code, so each compilation has a code object of its own.
         entered.__code__ = entered.__code__.replace(co_name=f"compiled_{time.monotonic_ns():x}")
-        compiled: Callable[..., Any] = torch.compile(entered, **self.options)
+        compiled: Callable[..., Any] = torch.compile(entered, **(options or self.options))
         return compiled
 
     def called(self, torch: Any, run: Callable[..., Any]) -> tuple[tuple[Any, ...], float]:
@@ -217,7 +219,7 @@ def from_inductor(
         raise InputError(msg)
     graphs = _graphs(compiled)
     editing = _Editing(source, compiled, graphs)
-    plans = [editing.plan(number, record) for number, record in enumerate(compiled.records)]
+    plans = [editing.plan(number, compiled) for number in range(len(compiled.records))]
     return CompiledModel(graphs, plans, compiled.run, names.note)
 
 
@@ -243,6 +245,7 @@ def _record(number: int, record: GraphRecord) -> PlanRecord:
         through={name: node.reads for node in silent for name in node.writes},
         writers=record.writers, read_by={name: tuple(sorted(read)) for name, read in record.read_by.items()},
         sources=sources_of(record.output_code), output_code=record.output_code, pairwise=record.pairwise,
+        in_place=record.in_place,
         unfusable=tuple(name for node in record.nodes if not node.fusable for name in node.ops),
     )
 
@@ -265,11 +268,11 @@ class _Editing:
     def __init__(self, source: Source, compiled: _Compiled, graphs: Sequence[CapturedGraph]) -> None:
         self._source, self._compiled, self._graphs = source, compiled, graphs
 
-    def plan(self, number: int, record: GraphRecord) -> CompiledPlan:
-        """Return the plan of a graph, which can be edited."""
+    def plan(self, number: int, made: _Compiled) -> CompiledPlan:
+        """Return the plan of a graph in a compilation, which can be edited."""
         return CompiledPlan(
-            record=_record(number, record), graph=self._graphs[number],
-            editing=Editing(apply=self.applied, code=_code),
+            record=_record(number, made.records[number]), graph=self._graphs[number],
+            editing=Editing(apply=self.applied, code=_code, run=made.run, measured=self.measured),
         )
 
     def applied(self, plan: CompiledPlan, parts: Sequence[Sequence[str]], count: int) -> CompiledPlan:
@@ -278,15 +281,29 @@ class _Editing:
         tries_all = plan.tries_all or count < len(plan.groups)
         made = self._source.compiled({plan.record.digest: asked}, tries_all=tries_all)
         number = plan.record.number
-        record = made.records[number] if number < len(made.records) else None
-        if record is None or record.digest != plan.record.digest:
+        if number >= len(made.records) or made.records[number].digest != plan.record.digest:
             msg = "torch captured other graphs when the function was compiled again, so the plan cannot be edited."
             raise IllegalEdit(msg)
-        edited = replace(self.plan(number, record), tries_all=tries_all)
+        edited = replace(self.plan(number, made), tries_all=tries_all)
         _check(asked, count, edited)
         difference = self._difference(made)
-        before, after = self._times(made)
+        before, after = self._times((self._compiled.run, made.run))
         return replace(edited, edited=EditTimes(before=before, after=after, difference=difference))
+
+    def measured(self, plans: Sequence[CompiledPlan | Plan | str]) -> tuple[float, ...]:
+        """Return the seconds of a call under each plan; a strategy is one of our own backend."""
+        torch = torch_for("from_inductor")
+        runs = []
+        for plan in plans:
+            if isinstance(plan, CompiledPlan) and plan.editing is not None:
+                runs.append(plan.editing.run)
+            elif isinstance(plan, str):
+                runs.append(self._source.callable(torch, backend="fuser_lab", options={"strategy": plan}))
+                self._source.called(torch, runs[-1])
+            else:
+                msg = f"compare: plan {plan.name!r} cannot be measured; give the name of its strategy instead."
+                raise UnsupportedError(msg)
+        return self._times(runs)
 
     def _difference(self, made: _Compiled) -> float:
         """Return the largest difference of a result, relative to the largest magnitude of that result."""
@@ -306,13 +323,11 @@ class _Editing:
             raise IllegalEdit(msg)
         return largest
 
-    def _times(self, made: _Compiled) -> tuple[float, float]:
+    def _times(self, runs: Sequence[Callable[..., Any]]) -> tuple[float, ...]:
+        """Return the least seconds of a call of each, called in turns."""
         torch = torch_for("from_inductor")
-        least = [float("inf"), float("inf")]
-        for _ in range(_TIMED):
-            for place, compiled in enumerate((self._compiled, made)):
-                least[place] = min(least[place], self._source.called(torch, compiled.run)[1])
-        return least[0], least[1]
+        turns = [[self._source.called(torch, run)[1] for run in runs] for _ in range(_TIMED)]
+        return tuple(map(min, zip(*turns, strict=True)))
 
 
 def _check(asked: Sequence[Sequence[str]], count: int, edited: CompiledPlan) -> None:

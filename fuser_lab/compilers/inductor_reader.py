@@ -58,6 +58,7 @@ class GraphRecord:
     pairwise: int | None = None  # how many kernels that use a buffer are tried with each
     writers: dict[str, str] = field(default_factory=dict)  # the operation that writes each buffer
     read_by: dict[str, frozenset[str]] = field(default_factory=dict)  # the operations that each operation reads
+    in_place: dict[str, str] = field(default_factory=dict)  # the buffer that was written to in place, by its new name
     launches: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     output_code: str = ""
 
@@ -220,6 +221,7 @@ class Reader:
             ) - {part.get_name()}
             for part in parts
         }
+        record.in_place = dict(getattr(scheduler, "mutation_real_name", {}))
         self._depth += 1
         try:
             made = original(scheduler, *args, **more)
@@ -232,7 +234,7 @@ class Reader:
         return made
 
     def _ask(self, scheduler: Any, record: GraphRecord) -> None:
-        """Ask Inductor about each pair that an edit fuses and that is separate, also if Inductor never tried the pair."""
+        """Ask Inductor about each pair that an edit fuses and that is separate, also one that was never tried."""
         self._phase = ASKED
         for part in self._parts.get(record.digest, ()):
             nodes = [node for node in scheduler.nodes if set(_ops(node)) <= set(part)]

@@ -60,8 +60,8 @@ def code_of(parts: Parts, *, tries_all: bool) -> str:
         f"    {digest!r}: [{', '.join('{' + ', '.join(map(repr, group)) + '}' for group in groups)}],\n"
         for digest, groups in parts.items()
     )
-    limits = "".join(f"torch._inductor.config.{name} = {value}\n" for name, value in LIFTED.items()) if tries_all else ""
-    return _TEXT % (lines, limits)
+    lifted = LIFTED.items() if tries_all else ()
+    return _TEXT % (lines, "".join(f"torch._inductor.config.{name} = {value}\n" for name, value in lifted))
 
 
 def handler_of(parts: Parts) -> tuple[Any, type]:

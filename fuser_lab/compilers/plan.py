@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fuser_lab.arguments import TEXT, named, shown, takes, whole
 from fuser_lab.compilers.reasons import OURS, Unsaid
@@ -98,11 +98,14 @@ class Editing:
     """What a compiler can change of its plan.
 
     ``apply`` compiles again, so that each kernel is within one of some groups of operations, and there are as many
-    kernels as a number says; ``code`` returns the lines with which a user does that.
+    kernels as a number says; ``code`` returns the lines with which a user does that; ``run`` calls the function under
+    the plan, and ``measured`` returns the seconds of a call under each of some plans or strategies, in turns.
     """
 
     apply: "Callable[[CompiledPlan, Sequence[Sequence[str]], int], CompiledPlan]"
     code: "Callable[[CompiledPlan], str]"
+    run: Callable[..., Any]
+    measured: "Callable[[Sequence[CompiledPlan | Plan | str]], tuple[float, ...]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +136,11 @@ class CompiledPlan:
     def compiler(self) -> str:
         """The compiler's name."""
         return self.record.compiler
+
+    @property
+    def name(self) -> str:
+        """The compiler's name, and whether the plan is edited."""
+        return self.compiler if self.edited is None else f"{self.compiler}, edited"
 
     @property
     def output_code(self) -> str:
@@ -306,11 +314,32 @@ class CompiledPlan:
             )
         )
 
-    @takes(region=whole(0))
+    @takes(strategy=TEXT, region=whole(0))
+    def resegmented(self, strategy: str, region: int = 0) -> "Plan":
+        """Return a plan of our own for a region, cut by a strategy of `segment`, without presegmentation passes.
+
+        Raises
+        ------
+        InputError
+            If there is no such region or strategy.
+        UnsupportedError
+            If the plan was read without a capture of its graph.
+        """
+        from fuser_lab.plan.planning import segment
+
+        regions = self._captured("resegmented").regions
+        if region >= len(regions):
+            msg = f"resegmented: region must be below {len(regions)}, given {shown(region)}."
+            raise InputError(msg)
+        chosen = regions[region]
+        # Passes are left out, so that all strategies cut the compiler's ops.
+        return segment(
+            chosen.definition, list(chosen.specs), strategy=strategy, passes=(), target=chosen.plan.oracle.device,
+            name=strategy, tuned=False,
+        )
+
     def compared(self, region: int = 0) -> "PlanComparison":
         """Return a region cut as the compiler does, beside nvFuser's cut and the best one that our search finds.
-
-        Presegmentation passes are left out, so that all three cut the same ops.
 
         Raises
         ------
@@ -319,22 +348,25 @@ class CompiledPlan:
         UnsupportedError
             If the plan was read without a capture of its graph.
         """
-        from fuser_lab.plan.planning import segment
         from fuser_lab.report.diff import plan_comparison
 
-        regions = self._captured("compared").regions
-        if region >= len(regions):
-            msg = f"compared: region must be below {len(regions)}, given {shown(region)}."
-            raise InputError(msg)
-        chosen = regions[region]
-        others = [
-            segment(
-                chosen.definition, list(chosen.specs), strategy=strategy, passes=(),
-                target=chosen.plan.oracle.device, name=name, tuned=False,
-            )
-            for strategy, name in (("bottom_up", "nvfuser"), ("optimal", "optimal"))
-        ]
+        others = [self.resegmented(strategy, region) for strategy in ("bottom_up", "optimal")]
         return plan_comparison((self.fusions[region], *others))
+
+    def measured(self, plans: "Sequence[CompiledPlan | Plan | str]") -> tuple[float, ...]:
+        """Return the seconds of one call of the function under each plan, measured in turns, in one run.
+
+        A strategy stands for our own backend of the compiler's library.
+
+        Raises
+        ------
+        UnsupportedError
+            If a plan cannot be called: it is of a file, or of one region.
+        """
+        if self.editing is None:
+            msg = f"measured: a plan of {self.compiler} that was read from a file or a dump cannot be called."
+            raise UnsupportedError(msg)
+        return self.editing.measured(plans)
 
     def _fusion(self, region: "Region") -> "Plan":
         from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
@@ -354,7 +386,7 @@ class CompiledPlan:
 
         made = segment(
             region.definition, list(region.specs), strategy=as_compiled, schedulers=OPEN_SCHEDULERS, passes=(),
-            target=region.plan.oracle.device, name=self.compiler, tuned=False,
+            target=region.plan.oracle.device, name=self.name, tuned=False,
         )
         return replace(made, sources=region.sources, modules=region.plan.modules, names=region.names)
 

@@ -61,7 +61,8 @@ class PlanRecord:
     """A compiler's plan of one graph.
 
     ``groups`` are the operations of all kernels and of nodes without code, ``through`` the sources of buffers made
-    without code, ``writers`` the operation that writes each buffer, and ``read_by`` the operations that each reads.
+    without code, ``in_place`` the buffer to whose memory an operation wrote each, ``writers`` the operation that writes
+    each buffer, and ``read_by`` the operations that each reads.
     ``pairwise`` is how many kernels that use a buffer are tried with each, and ``unfusable`` what is never tried.
     """
 
@@ -80,6 +81,7 @@ class PlanRecord:
     output_code: str
     unfusable: tuple[str, ...] = ()
     pairwise: int | None = None
+    in_place: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

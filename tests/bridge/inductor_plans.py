@@ -58,23 +58,25 @@ def words(names: Iterable[str]) -> Counter[str]:
 def disagreements(plan: CompiledPlan) -> list[str]:
     """How a plan differs from the output code: calls, their buffers, and the nodes in the names of functions."""
     wrong, seen = [], set[str]()
+    memory = plan.record.in_place  # the output code has the name of the first
     calls = calls_of(plan.output_code)
     functions = [name for name, _ in plan.functions]
     if [name for name, _ in calls] != functions:
         return [f"calls {[name for name, _ in calls]}, plan {functions}"]
     for (name, buffers), (_, kernels) in zip(calls, plan.functions, strict=True):
-        used = {buffer for kernel in kernels for buffer in (*kernel.reads, *kernel.writes)}
+        used = {memory.get(buffer, buffer) for kernel in kernels for buffer in (*kernel.reads, *kernel.writes)}
         if not buffers <= used:
             wrong.append(f"{name} has buffers {sorted(buffers - used)} of no kernel")
         after = {b for k in plan.segments if k.launch > kernels[0].launch for b in k.reads}
-        missing = {b for kernel in kernels for b in kernel.writes if b in after} - buffers
+        missing = {memory.get(b, b) for kernel in kernels for b in kernel.writes if b in after} - buffers
         if missing and not kernels[0].opaque:
             wrong.append(f"{name} does not write {sorted(missing)}")
         nodes = {node for kernel in kernels for node in kernel.nodes}
         stem, _, rest = name.partition("_fused_")
         named, computed = words([rest.rpartition("_")[0]]), words(nodes)
         if name in seen:  # the name is that of an equal kernel, whose nodes have other numbers
-            named, computed = (Counter({w: n for w, n in each.items() if not w.isdigit()}) for each in (named, computed))
+            sides = named, computed
+            named, computed = (Counter(word for word in side.elements() if not word.isdigit()) for side in sides)
         seen.add(name)
         if stem in {"cpp", "triton"} and named != computed:
             wrong.append(f"{name} has nodes {sorted(nodes)}")
@@ -238,18 +240,18 @@ def main() -> None:
     parser.add_argument("--cuts", type=int, default=30, help="random cuts of all functions together")
     parser.add_argument("--glues", type=int, default=10, help="random glues")
     parser.add_argument("--random", type=int, default=0, help="number of random functions beside the fifty")
-    parser.add_argument("--models", action="store_true", help="models instead of functions: forward, and a training step")
-    parser.add_argument("--overhead", type=int, default=0, help="only time this many compilations with and without record")
-    parser.add_argument("--only", default="", help="part of the names of functions or models")
+    parser.add_argument("--models", action="store_true", help="models instead of functions, forward and a step")
+    parser.add_argument("--overhead", type=int, default=0, help="only time this many compilations in two ways")
+    parser.add_argument("--only", default="", help="pattern of names of functions or models")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     run, times = Run(options.seed), []
     for case in cases_of(options):
-        if options.only in case.name and options.overhead:
+        if re.search(options.only, case.name) and options.overhead:
             times.append(overhead(case, options.overhead))
             print(f"{case.name}: {times[-1][0]:.3f} s, {times[-1][1]:.3f} s with the record", flush=True)
-        elif options.only in case.name:
+        elif re.search(options.only, case.name):
             run.compile(case)
     if times:
         plain, recorded = (sum(each) for each in zip(*times, strict=True))

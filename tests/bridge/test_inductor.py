@@ -42,7 +42,9 @@ def torch():
 
 @pytest.fixture(scope="module")
 def captured(torch):
-    return fl.from_inductor(block, torch.ones(8, 16), torch.ones(16, 16))
+    from tests.bridge.inductor_plans import with_partitions
+
+    return with_partitions(lambda: fl.from_inductor(block, torch.ones(8, 16), torch.ones(16, 16)))[0]
 
 
 def test_the_kernels_are_those_of_the_output_code(captured):
@@ -97,7 +99,7 @@ def test_our_own_fusions_are_cut_where_inductor_cuts(captured):
 def test_cuts_of_other_strategies_stand_beside_those_of_inductor(captured):
     (plan,) = captured.plans
     table = plan.compared(0).table()
-    assert [row[0] for row in table.rows] == ["inductor", "nvfuser", "optimal"]
+    assert [row[0] for row in table.rows] == ["inductor", "bottom_up", "optimal"]
     assert int(table.rows[2][1]) <= int(table.rows[0][1])
     with pytest.raises(InputError, match="region must be below"):
         plan.compared(99)
@@ -114,15 +116,37 @@ def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
     separated = [why for why in edited.boundaries() if why.code == "edit"]
     assert separated
     assert all(why.by == "fuser_lab" for why in separated)
-    assert pasted(edited, Case("block", block, [torch.ones(8, 16), torch.ones(16, 16)])) == set(map(frozenset, edited.groups))
+    case = Case("block", block, [torch.ones(8, 16), torch.ones(16, 16)])
+    assert pasted(edited, case) == set(map(frozenset, edited.groups))
     again = edited.glue(*separated[0].kernels)
     assert set(map(frozenset, again.groups)) == set(map(frozenset, plan.groups))
+
+
+def test_plans_of_one_graph_stand_side_by_side(captured):
+    (plan,) = captured.plans
+    edited = plan.cut(plan.segments[0].writes[0])
+    comparison = fl.compare([plan, edited, "bottom_up", "optimal"])
+    first, second, *others = comparison.figures
+    assert [row.name for row in comparison.figures] == ["inductor", "inductor, edited", "bottom_up", "optimal"]
+    assert second.segments == first.segments + 1
+    assert others[1].bytes <= min(first.bytes, others[0].bytes)
+    assert [len(region.diffs) for region in comparison.regions] == [3] * len(plan.graph.regions)
+    assert any(region.diffs[0] for region in comparison.regions)
+    assert fl.compare([plan, edited], measure=True).figures[1].measured > 0
+    with pytest.raises(InputError, match=r"at least two plans, of which from_inductor returned the first, given \[\]"):
+        fl.compare([])
+    with pytest.raises(InputError, match="must be a plan of from_inductor, .* given 'best'"):
+        fl.compare([plan, "best"])
+    with pytest.raises(InputError, match="is a plan of another graph, or of one of several regions"):
+        fl.compare([plan, fl.segment(*fl.example("softmax"))])
+    with pytest.raises(ArgumentTypeError, match="after must be timings"):
+        fl.compare([plan, "optimal"], [plan])
 
 
 def test_what_cannot_be_edited_says_why(captured):
     (plan,) = captured.plans
     opaque = next(kernel.index for kernel in plan.segments if kernel.opaque)
-    with pytest.raises(IllegalEdit, match=r"does not emit one kernel of .* from elsewhere"):
+    with pytest.raises(IllegalEdit, match=r"does not emit one kernel of .* extern or nop \[inductor\]"):
         plan.glue(opaque - 1, opaque)
     with pytest.raises(IllegalEdit, match="reads it; cut"):
         plan.cut(plan.segments[opaque].writes[0])
