@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.arguments import TEXT, optional, takes
 from fuser_lab.bridge.model_view import headline
+from fuser_lab.compilers.plan import compiled_plans
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, UnsupportedError
 from fuser_lab.execution.runnable import runnable
@@ -14,7 +15,7 @@ from fuser_lab.plan.planning import definition_of, described_input
 from fuser_lab.subject import subject_of
 
 if TYPE_CHECKING:
-    from fuser_lab_widgets import Explorer, ModelExplorer
+    from fuser_lab_widgets import CompiledExplorer, Explorer, ModelExplorer
 
     from fuser_lab.lab.profiling import PlanProfile
 
@@ -29,14 +30,16 @@ def explore(
     title: str | None = None,
     profile: "PlanProfile | None" = None,
     **options: Any,
-) -> "Explorer | ModelExplorer":
+) -> "Explorer | ModelExplorer | CompiledExplorer":
     """Return the live explorer of a model, a fusion or a plan, for display in a notebook.
 
     Parameters
     ----------
     subject
         A function or module of torch or JAX, which is captured, or a captured model: both are shown as a map of
-        modules, with the explorer of the selected region. Or a definition, a fusion, or a plan to start from.
+        modules, with the explorer of the selected region. Or a definition, a fusion, or a plan to start from. Or what
+        `from_inductor`, `from_xla` or `load_recorded` returned, or one of its plans: the kernels and the reasons are
+        shown, where possible with edits, and the explorer of a region cut as the compiler cuts.
     *inputs
         Arguments of the function; inputs of the fusion as for `segment`, also as one list. A run creates arrays for
         abstract inputs, smaller ones if necessary to fit into memory; the header shows their sizes. An empty list,
@@ -60,10 +63,13 @@ def explore(
         If the notebook packages are not installed.
     """
     try:
-        from fuser_lab_widgets import Explorer, ModelExplorer
+        from fuser_lab_widgets import CompiledExplorer, Explorer, ModelExplorer
     except ImportError as error:
         msg = f"the explorer needs the notebook packages: pip install 'fuser_lab[notebook]' ({error})."
         raise UnsupportedError(msg) from None
+    plans = compiled_plans(subject)
+    if plans:
+        return CompiledExplorer(plans, strategies=_EXPLORED)
     chosen = subject_of("explore", subject, inputs, options)
     captured, flat = chosen.captured, chosen.inputs
     if captured is not None:

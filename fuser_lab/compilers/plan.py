@@ -6,11 +6,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fuser_lab.arguments import TEXT, named, shown, takes, whole
+from fuser_lab.compilers.picture import kernel_map
 from fuser_lab.compilers.reasons import OURS, Unsaid
-from fuser_lab.compilers.record import KernelRecord, PlanRecord, RegionCost
+from fuser_lab.compilers.record import KernelRecord, PlanRecord, RegionCost, bare
+from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.errors import IllegalEdit, InputError, UnsupportedError
 from fuser_lab.events import Attempt, DecisionLog
 from fuser_lab.plan.accepted import PLACE
+from fuser_lab.report.html import table_html
+from fuser_lab.report.module_map import ModuleBox
+from fuser_lab.report.module_picture import map_svg
+from fuser_lab.report.tables import Table
 
 if TYPE_CHECKING:
     from fuser_lab.bridge.capture import CapturedGraph
@@ -61,7 +67,7 @@ class CompiledKernel(KernelRecord):
     def __str__(self) -> str:
         """Return one line: what it computes, and from which lines."""
         calls = (self.plan.record.calls[name] for name in self.nodes)
-        ops = ", ".join(dict.fromkeys(_bare(call.target) for call in calls)) or "nothing"
+        ops = ", ".join(dict.fromkeys(bare(call.target) for call in calls)) or "nothing"
         where = f"  ({', '.join(self.lines)})" if self.lines else ""
         kind = f"  from elsewhere: {self.function}" if self.opaque else f"  loops {self.loops}"
         return f"{self.index:>3}  {'+'.join(self.writes)}: {ops}{kind}{where}"
@@ -115,6 +121,11 @@ class EditTimes:
     before: float
     after: float
     difference: float
+
+    def __str__(self) -> str:
+        """Return the times and the difference."""
+        times = f"{seconds_label(self.before)} before the edit, {seconds_label(self.after)} after"
+        return f"{times}; largest difference of a result {self.difference:.2g}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -189,16 +200,10 @@ class CompiledPlan:
         after: list[set[int]] = [set() for _ in self.segments]
         for kernel in self.segments:
             for name in kernel.reads:
-                for base in self._bases(name):
+                for base in self.record.bases(name):
                     if base in writers and writers[base] != kernel.index:
                         after[writers[base]].add(kernel.index)
         return tuple(map(frozenset, after))
-
-    def _bases(self, name: str) -> tuple[str, ...]:
-        """Return the buffers with memory behind a buffer that was made without code."""
-        if name not in self.record.through:
-            return (name,)
-        return tuple(base for source in self.record.through[name] for base in self._bases(source))
 
     # Why
 
@@ -235,6 +240,17 @@ class CompiledPlan:
             if set(a.reads) & set(b.reads) and b.index not in self.successors[a.index]
         )
 
+    def reasons(self) -> Table:
+        """Return a table of the pairs of `boundaries` and `siblings`: why each is separate, and who states it."""
+        whys = (*self.boundaries(), *self.siblings())
+        rows = tuple((f"{why.kernels[0]} and {why.kernels[1]}", why.text, why.by) for why in whys)
+        return Table(columns=("kernels", "separate because", "stated by"), rows=rows, numeric=frozenset())
+
+    def map(self) -> ModuleBox:
+        """Return the kernels as boxes of a map."""
+        title = f"{self.name}, graph {self.record.number} ({self.record.kind})"
+        return kernel_map(title, self.record, self.successors)
+
     def _why(self, a: int, b: int) -> CompiledWhy:
         first, second = self.segments[a], self.segments[b]
         names = set(first.names), set(second.names)
@@ -250,14 +266,19 @@ class CompiledPlan:
         else:
             unfusable = set(self.record.unfusable)
             outside = next((k for k in (first, second) if not unfusable.isdisjoint(k.names)), None)
-            used = tuple({b for name in (*k.reads, *k.writes) for b in self._bases(name)} for k in (first, second))
-            reason = (
-                Unsaid.opaque(outside.function) if outside is not None
-                else Unsaid.never_tried(
-                    shares=bool(used[0] & used[1]), limit=self.record.pairwise, by_loops=self.tries_all,
-                )
-            )
+            reason = Unsaid.opaque(outside.function) if outside is not None else self._never_tried(first, second)
         return CompiledWhy(kernels=(a, b), code=reason.code, text=reason.text, by=OURS, attempts=attempts)
+
+    def _never_tried(self, a: CompiledKernel, b: CompiledKernel) -> Unsaid:
+        """Return why two kernels that could be tried were not."""
+        used = ({*a.reads, *a.writes}, {*b.reads, *b.writes})
+        if used[0] & used[1]:
+            return Unsaid.never_tried(shares=True, limit=self.record.pairwise, by_loops=self.tries_all)
+        memory = [{base for name in names for base in self.record.bases(name)} for names in used]
+        through = sorted(name for names in used for name in names if name in self.record.through)
+        if memory[0] & memory[1] and through:
+            return Unsaid.without_code(through[0])
+        return Unsaid.never_tried(shares=False, limit=None, by_loops=self.tries_all)
 
     def _kernels(self, name: str | int, *, who: str = "why") -> list[int]:
         """Return the numbers of the kernels that a name selects."""
@@ -432,6 +453,11 @@ class CompiledPlan:
             self, (*self.groups[:position], *halves, *self.groups[position + 1 :]), len(self.groups) + 1,
         )
 
+    def can_cut(self, buffer: str) -> bool:
+        """Whether `cut` accepts a buffer: another operation of its kernel reads it."""
+        name = self._operation(buffer)
+        return any(bool(self._readers_in(name, names)) for names in self.groups if name in names)
+
     @takes(a=TEXT | whole(0), b=TEXT | whole(0))
     def glue(self, a: str | int, b: str | int) -> "CompiledPlan":
         """Return the plan compiled again with two kernels fused that the compiler declined to fuse.
@@ -500,6 +526,10 @@ class CompiledPlan:
                     waiting.append(name)
         return after
 
+    def _repr_html_(self) -> str:
+        """Return the picture of the kernels, and why neighbours are separate."""
+        return map_svg([self.map()]) + table_html(self.reasons())
+
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled: compiled functions can be neither."""
         msg = f"a plan of {self.compiler} cannot be copied or pickled."
@@ -511,13 +541,20 @@ class CompiledPlan:
         edit = self.edited
         lines = [head, *map(str, self.segments), *(f"  {why}" for why in self.boundaries())]
         if edit is not None:
-            times = f"{1e6 * edit.before:.1f} us before, {1e6 * edit.after:.1f} us after"
-            lines.append(f"edited: {times}; largest difference of a result {edit.difference:.2g}")
+            lines.append(f"edited: {edit}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         """Return the text."""
         return str(self)
+
+
+def compiled_plans(value: object) -> tuple[CompiledPlan, ...]:
+    """Return the plans that a value is or has, such as the result of `from_inductor`; none if it is something else."""
+    plans = (value,) if isinstance(value, CompiledPlan) else getattr(value, "plans", ())
+    if not isinstance(plans, tuple) or not all(isinstance(plan, CompiledPlan) for plan in plans):
+        return ()
+    return plans
 
 
 def _spans(attempt: Attempt, first: set[str], second: set[str]) -> bool:
@@ -533,14 +570,8 @@ def _is_between(attempt: Attempt, first: set[str], second: set[str]) -> bool:
 
 def _is_op(target: str, name: str) -> bool:
     """Whether the name of an op, such as ``exp`` or ``aten.exp``, is that of a target such as ``aten.exp.default``."""
-    bare = _bare(target)
-    return name in {target, ".".join(target.split(".")[:2]), bare, bare.lstrip("_")}
-
-
-def _bare(target: str) -> str:
-    """Return the name of an op without its namespace and overload."""
-    parts = target.split(".")
-    return parts[1] if len(parts) > 1 else target
+    short = bare(target)
+    return name in {target, ".".join(target.split(".")[:2]), short, short.lstrip("_")}
 
 
 def _groups(fusion: "Fusion", of: Mapping[str, Sequence[int]]) -> list[list[str]]:

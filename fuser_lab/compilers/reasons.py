@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-INDUCTOR = "inductor"  # who gave a reason
-OURS = "fuser_lab"
+OURS = "fuser_lab"  # who states a reason that the compiler does not
 Loops = tuple[tuple[str, ...], tuple[str, ...]]
 
 
@@ -23,6 +22,14 @@ class Unsaid:
     def opaque(cls, kernel: str) -> "Unsaid":
         """Return the reason of a pair with a kernel of a library."""
         return cls(code="opaque", text=f"{kernel} is a kernel from elsewhere, and is not offered for fusion")
+
+    @classmethod
+    def without_code(cls, buffer: str) -> "Unsaid":
+        """Return the reason of a pair that uses memory in common under different names only."""
+        return cls(
+            code="without_code",
+            text=f"the pair was never tried: both use {buffer}, which is made without code, but no buffer in common",
+        )
 
     @classmethod
     def never_tried(cls, *, shares: bool, limit: int | None, by_loops: bool) -> "Unsaid":

@@ -61,8 +61,8 @@ class PlanRecord:
     """A compiler's plan of one graph.
 
     ``groups`` are the operations of all kernels and of nodes without code, ``through`` the sources of buffers made
-    without code, ``in_place`` the buffer to whose memory an operation wrote each, ``writers`` the operation that writes
-    each buffer, and ``read_by`` the operations that each reads.
+    without code, ``in_place`` the buffer to whose memory an operation wrote each, ``sizes`` the bytes of each that is
+    known, ``writers`` the operation that writes each buffer, and ``read_by`` the operations that each reads.
     ``pairwise`` is how many kernels that use a buffer are tried with each, and ``unfusable`` what is never tried.
     """
 
@@ -81,7 +81,14 @@ class PlanRecord:
     output_code: str
     unfusable: tuple[str, ...] = ()
     pairwise: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
     in_place: Mapping[str, str] = field(default_factory=dict)
+
+    def bases(self, name: str) -> tuple[str, ...]:
+        """Return the buffers with memory behind a buffer that was made without code; others stand for themselves."""
+        if name not in self.through:
+            return (name,)
+        return tuple(base for source in self.through[name] for base in self.bases(source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +108,12 @@ class Recording:
     map: str = ""
     note: str = ""
     plans: tuple[RecordedPlan, ...] = field(default=())
+
+
+def bare(target: str) -> str:
+    """Return the name of an op without its namespace and overload."""
+    parts = target.split(".")
+    return parts[1] if len(parts) > 1 else target
 
 
 def text_of_recording(recording: Recording) -> str:

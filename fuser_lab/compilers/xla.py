@@ -140,7 +140,8 @@ def plan_of(hlo: str, pages: Sequence[str]) -> CompiledPlan:
         writers={name: name for name in names},
         read_by={kernel.name: tuple(name for name in kernel.operands if name in names) for kernel in kernels},
         sources={kernel.name: module.texts[kernel.called] for kernel in kernels if kernel.called in module.texts},
-        output_code=hlo, unfusable=tuple(kernel.name for kernel in kernels if kernel.opcode in _LIBRARY),
+        output_code=hlo, sizes={kernel.name: _bytes(kernel.shape) for kernel in kernels},
+        unfusable=tuple(kernel.name for kernel in kernels if kernel.opcode in _LIBRARY),
     )
     return CompiledPlan(record=record)
 

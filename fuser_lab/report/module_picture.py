@@ -28,6 +28,7 @@ _BACK: Final = 26.0  # bulge of a backward link
 _PORT: Final = 34.0
 _WIDEST_NAME: Final = 44
 _MOST_OPS: Final = 3  # ops named in the box of a region
+_COLOURED: Final = frozenset({"region", "kernel"})  # kinds whose boxes have a colour by number
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ def describe(box: ModuleBox) -> str:
     """Return a sentence that describes a box's contents."""
     moved = f"reads {bytes_label(box.bytes_in)} from other ops and gives them {bytes_label(box.bytes_out)}"
     ops = plural(len(box.calls), "op")
-    if box.kind == "region":
-        return f"region {box.name}: {ops} here; {moved}"
+    if box.kind in _COLOURED:
+        return f"{box.kind} {box.name}: {ops} here; {moved}"
     if box.kind == "torch":
         return f"{box.library}: {box.name}: {ops}; {moved}"
     times = f"{box.times} equal modules, together " if box.times > 1 else ""
@@ -83,9 +84,9 @@ def describe(box: ModuleBox) -> str:
 def box_lines(box: ModuleBox) -> tuple[str, str, str]:
     """Return the three lines of a closed box."""
     moved = f"in {bytes_label(box.bytes_in)} · out {bytes_label(box.bytes_out)}"
-    if box.kind == "region":
-        more = ", …" if len(box.ops) > _MOST_OPS else ""
-        return f"region {box.name}", f"{plural(len(box.calls), 'op')}: {', '.join(box.ops[:_MOST_OPS])}{more}", moved
+    if box.kind in _COLOURED:
+        ops = ", ".join(box.ops[:_MOST_OPS]) + (", …" if len(box.ops) > _MOST_OPS else "")
+        return f"{box.kind} {box.name}", f"{plural(len(box.calls), 'op')}: {ops}", moved
     if box.kind == "torch":
         return f"{box.library}: {box.name}" + (f" × {len(box.calls)}" if len(box.calls) > 1 else ""), "", moved
     name = box.name if len(box.name) <= _WIDEST_NAME else f"…{box.name[1 - _WIDEST_NAME:]}"
@@ -144,7 +145,8 @@ def _paint(root: Element, drawn: _Drawn, at: Point, depth: int) -> None:
     box, (x, y) = drawn.box, at
     state = {"true": drawn.level is not None, "false": drawn.level is None}
     expanded = {"aria_expanded": next(k for k, v in state.items() if v)} if box.kind == "module" and box.id else {}
-    css = f"fl-mapbox fl-{box.kind}" + (f" fl-h{int(box.name) % len(theme.HUES_LIGHT)}" if box.kind == "region" else "")
+    is_coloured = box.kind in _COLOURED
+    css = "fl-mapbox " + (f"fl-region fl-h{int(box.name) % len(theme.HUES_LIGHT)}" if is_coloured else f"fl-{box.kind}")
     label = {"role": "button", "aria_label": describe(box), "tabindex": "-1", "data_box": box.id} if box.id else {}
     group = element("g", css=css, **label, **expanded)
     group.append(element("title", describe(box)))
@@ -174,7 +176,7 @@ def _paint_closed(group: Element, drawn: _Drawn, at: Point) -> None:
     if box.times > 1:
         group.append(_rect(x + 4, y - 4, drawn.width, drawn.height, "fl-sheet"))
     group.append(_rect(x, y, drawn.width, drawn.height, "fl-shape"))
-    if box.kind == "region":
+    if box.kind in _COLOURED:
         group.append(element("rect", css="fl-strip", x=_n(x), y=_n(y + 4), width="4", height=_n(drawn.height - 8)))
     name, *details = box_lines(box)
     middle = x + drawn.width / 2

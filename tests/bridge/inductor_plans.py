@@ -202,10 +202,10 @@ def overhead(case: Case, rounds: int) -> tuple[float, float]:
 
     Kernels come from the cache of compiled C++, so that the times are those of torch's Python alone.
     """
-    from fuser_lab.compilers import inductor
-    from fuser_lab.compilers.inductor_names import names_for
+    from fuser_lab.compilers.inductor.model import Source
+    from fuser_lab.compilers.inductor.names import names_for
 
-    source = inductor.Source(
+    source = Source(
         function=case.function, inputs=tuple(case.inputs), keywords={}, backward=case.backward, options={},
         names=names_for("overhead"),
     )

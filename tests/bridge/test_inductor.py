@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import fuser_lab as fl
-from fuser_lab.compilers import inductor_names
-from fuser_lab.compilers.inductor_reader import sources_of
+from fuser_lab.compilers.inductor import names as inductor_names
+from fuser_lab.compilers.inductor.reader import sources_of
 from fuser_lab.compilers.reasons import Unsaid
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
 from tests.needs import needs
@@ -177,6 +177,18 @@ def test_an_unknown_torch_is_said_and_a_missing_name_is_named(torch, monkeypatch
     monkeypatch.setitem(inductor_names.NAMES, (2, 13), changed)
     with pytest.raises(UnsupportedError, match=r"no torch\._inductor\.scheduler\.Scheduler\.may_fuse"):
         inductor_names.names_for("from_inductor")
+
+
+def test_what_works_without_a_missing_name_works(torch, monkeypatch):
+    keys = ("choices", "fuse_two_nodes", "will_fusion_create_cycle", "launched_triton")
+    lost = dict.fromkeys(keys, ("torch._inductor.scheduler", "Scheduler.elsewhere"))
+    monkeypatch.setitem(inductor_names.NAMES, (2, 13), inductor_names.NAMES[2, 13] | lost)
+    captured = fl.from_inductor(lambda x: (x.sin(), x.cos()), torch.ones(8))
+    (plan,) = captured.plans
+    assert len(plan.segments) == 1
+    assert "has no torch._inductor.scheduler.Scheduler.elsewhere, so edits are missing" in repr(captured)
+    with pytest.raises(IllegalEdit, match="a plan of inductor is read-only"):
+        plan.cut(plan.segments[0].writes[0])
 
 
 def test_recorded_plans_open_without_torch(captured, tmp_path):

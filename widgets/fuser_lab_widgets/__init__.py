@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fuser_lab_widgets.compiled import CompiledExplorer
     from fuser_lab_widgets.explorer import Explorer
     from fuser_lab_widgets.model import ModelExplorer
 
-__all__ = ["Explorer", "ModelExplorer"]
+__all__ = ["CompiledExplorer", "Explorer", "ModelExplorer"]
 
 
 def __getattr__(name: str) -> object:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> object:
         from fuser_lab_widgets.explorer import Explorer
 
         return Explorer
+    if name == "CompiledExplorer":
+        from fuser_lab_widgets.compiled import CompiledExplorer
+
+        return CompiledExplorer
     if name == "ModelExplorer":
         from fuser_lab_widgets.model import ModelExplorer
 

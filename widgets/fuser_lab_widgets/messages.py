@@ -84,6 +84,14 @@ MAP: Final[Mapping[str, Form]] = {
 }
 
 
+# What the map of a compiled plan receives.
+COMPILED: Final[Mapping[str, Form]] = {
+    "box": _AT, "out": _AT, "graph": Form(has={"n": _COUNT}), "cut": Form(has={"at": TEXT}),
+    "glue": Form(has={"n": _COUNT, "with": _COUNT}), "edited": _PLAIN,
+    "open": Form(has={"graph": _COUNT, "region": _COUNT}),
+}
+
+
 def read(message: object, forms: Mapping[str, Form]) -> dict[str, Any]:
     """Return the type of a message and those of its fields that its form describes.
 

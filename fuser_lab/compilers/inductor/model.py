@@ -15,11 +15,11 @@ from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep
 from fuser_lab.collector import collecting_rarely
-from fuser_lab.compilers.inductor_names import InductorNames, names_for
-from fuser_lab.compilers.inductor_reader import FusedNode, GraphRecord, Reader, sources_of
-from fuser_lab.compilers.inductor_writer import LIFTED, code_of, handler_of
+from fuser_lab.compilers.inductor.names import INDUCTOR, InductorNames, names_for
+from fuser_lab.compilers.inductor.reader import FusedNode, GraphRecord, Reader, sources_of
+from fuser_lab.compilers.inductor.writer import LIFTED, code_of, handler_of
 from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
-from fuser_lab.compilers.reasons import INDUCTOR, loops_text
+from fuser_lab.compilers.reasons import loops_text
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, RecordedPlan, Recording, text_of_recording
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
 from fuser_lab.plan import Plan
@@ -245,7 +245,7 @@ def _record(number: int, record: GraphRecord) -> PlanRecord:
         through={name: node.reads for node in silent for name in node.writes},
         writers=record.writers, read_by={name: tuple(sorted(read)) for name, read in record.read_by.items()},
         sources=sources_of(record.output_code), output_code=record.output_code, pairwise=record.pairwise,
-        in_place=record.in_place,
+        in_place=record.in_place, sizes=record.sizes,
         unfusable=tuple(name for node in record.nodes if not node.fusable for name in node.ops),
     )
 
@@ -272,7 +272,9 @@ class _Editing:
         """Return the plan of a graph in a compilation, which can be edited."""
         return CompiledPlan(
             record=_record(number, made.records[number]), graph=self._graphs[number],
-            editing=Editing(apply=self.applied, code=_code, run=made.run, measured=self.measured),
+            editing=None if {"choices", "choices_horizontal"} & self._source.names.missing else Editing(
+                apply=self.applied, code=_code, run=made.run, measured=self.measured,
+            ),
         )
 
     def applied(self, plan: CompiledPlan, parts: Sequence[Sequence[str]], count: int) -> CompiledPlan:

@@ -8,6 +8,7 @@ from typing import Any
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.errors import UnsupportedError
 
+INDUCTOR = "inductor"  # who states a reason
 _SCHEDULER = "torch._inductor.scheduler"
 _2_13 = {
     "scheduler": (_SCHEDULER, "Scheduler"),
@@ -32,14 +33,25 @@ _2_13 = {
     "functorch_config": ("torch._functorch", "config"),
 }  # module, and name in it
 NAMES = {(2, 13): _2_13}
+# Names without which plans can be read all the same, with what is then missing.
+DISPENSABLE = {
+    "why_no_fuse": "reasons that Inductor states",
+    "will_fusion_create_cycle": "pairs that are refused because of a cycle",
+    "get_possible_fusions": "the phases of attempts", "fuse_nodes_once": "the rounds of attempts",
+    "fuse_two_nodes": "the fusions that follow from attempts",
+    "extern_codegen": "calls of libraries that Inductor does not note",
+    "launched_cpp": "kernels in C++", "launched_triton": "kernels of Triton",
+    "choices": "edits", "choices_horizontal": "edits",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InductorNames:
-    """The names of one torch, and a sentence if its version is not in the table, else an empty text."""
+    """The names of one torch, those that it does not have, and sentences about both; an empty text if all is well."""
 
     places: dict[str, tuple[str, str]]
     note: str = ""
+    missing: frozenset[str] = frozenset()
 
     def __getitem__(self, key: str) -> Any:
         """Return the object with a name."""
@@ -54,31 +66,37 @@ class InductorNames:
 
 
 def names_for(caller: str) -> InductorNames:
-    """Return the names of the installed torch, those of the nearest known version for an unknown one.
+    """Return the names of the installed torch, those of the nearest version in the table for another one.
+
+    What works without a missing name works.
 
     Raises
     ------
     UnsupportedError
-        If torch is not installed, or a name does not exist in it.
+        If torch is not installed, or a name that is always needed does not exist in it.
     """
     torch = torch_for(caller)
     major, minor = (int(part) for part in str(torch.__version__).split(".")[:2])
     nearest = min(NAMES, key=lambda known_version: abs(known_version[0] * 100 + known_version[1] - major * 100 - minor))
     versions = ", ".join(f"{a}.{b}" for a, b in NAMES)
-    note = ""
+    notes = []
     if (major, minor) not in NAMES:
-        note = (
+        notes.append(
             f"torch {major}.{minor} is not among the versions whose names of Inductor were tested ({versions}); those "
             f"of {nearest[0]}.{nearest[1]} are used."
         )
-    names = InductorNames(places=NAMES[nearest], note=note)
+    names = InductorNames(places=NAMES[nearest])
+    missing = set()
     for key, (module, path) in names.places.items():
         try:
             _ = names[key]
         except (ImportError, AttributeError):
-            msg = (
-                f"{caller}: torch {torch.__version__} has no {module}.{path}, which it needs; it was tested with torch "
-                f"{versions}."
-            )
-            raise UnsupportedError(msg) from None
-    return names
+            if key not in DISPENSABLE:
+                msg = (
+                    f"{caller}: torch {torch.__version__} has no {module}.{path}, which it needs; it was tested with "
+                    f"torch {versions}."
+                )
+                raise UnsupportedError(msg) from None
+            missing.add(key)
+            notes.append(f"torch {torch.__version__} has no {module}.{path}, so {DISPENSABLE[key]} are missing.")
+    return InductorNames(places=names.places, note=" ".join(notes), missing=frozenset(missing))

@@ -10,8 +10,8 @@ from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import origin_of, target_of
-from fuser_lab.compilers.inductor_names import InductorNames
-from fuser_lab.compilers.reasons import INDUCTOR, OURS, Unsaid
+from fuser_lab.compilers.inductor.names import INDUCTOR, InductorNames
+from fuser_lab.compilers.reasons import OURS, Unsaid
 from fuser_lab.compilers.record import TracedCall
 from fuser_lab.events import Attempt, Kind, Outcome, VerdictRecord
 from fuser_lab.forks import new_lock
@@ -58,6 +58,7 @@ class GraphRecord:
     pairwise: int | None = None  # how many kernels that use a buffer are tried with each
     writers: dict[str, str] = field(default_factory=dict)  # the operation that writes each buffer
     read_by: dict[str, frozenset[str]] = field(default_factory=dict)  # the operations that each operation reads
+    sizes: dict[str, int] = field(default_factory=dict)  # bytes of each buffer
     in_place: dict[str, str] = field(default_factory=dict)  # the buffer that was written to in place, by its new name
     launches: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     output_code: str = ""
@@ -93,7 +94,8 @@ class Reader:
                 ("launched", self._launched), ("launched_cpp", self._launched), ("launched_triton", self._launched),
                 ("output_code", self._output_code),
             ):
-                stack.enter_context(_replaced(self._names, key, wrapper))
+                if key not in self._names.missing:
+                    stack.enter_context(_replaced(self._names, key, wrapper))
             yield
 
     def _record(self, scheduler: Any) -> GraphRecord:
@@ -125,7 +127,7 @@ class Reader:
         subjects = _ops(a), _ops(b)
         code, text, who = "", "", INDUCTOR
         if not accepted and said:
-            code, text = "inductor", said[-1]
+            code, text = INDUCTOR, said[-1]
         elif not accepted:
             reason = self._unsaid(record, a, b)
             code, text, who = reason.code, reason.text, OURS
@@ -221,6 +223,7 @@ class Reader:
             ) - {part.get_name()}
             for part in parts
         }
+        record.sizes = {dep.name: _size(dep) for part in parts for dep in part.read_writes.writes}
         record.in_place = dict(getattr(scheduler, "mutation_real_name", {}))
         self._depth += 1
         try:
@@ -239,7 +242,7 @@ class Reader:
         for part in self._parts.get(record.digest, ()):
             nodes = [node for node in scheduler.nodes if set(_ops(node)) <= set(part)]
             for a, b in itertools.combinations(nodes, 2):
-                if scheduler.can_fuse(a, b):
+                if scheduler.can_fuse(a, b) and "will_fusion_create_cycle" not in self._names.missing:
                     scheduler.will_fusion_create_cycle(a, b)
         self._phase = FUSION
 
@@ -280,6 +283,13 @@ def _bytes(node: Any) -> int:
     try:
         return int(node.get_read_write_buffers_sizes())
     except (AttributeError, NotImplementedError, TypeError):  # sizes that are symbols, and kinds without sizes
+        return 0
+
+
+def _size(dep: Any) -> int:
+    try:
+        return int(dep.numbytes_hint())
+    except (AttributeError, KeyError, NotImplementedError, TypeError):  # as in `_bytes`
         return 0
 
 
