@@ -13,7 +13,7 @@ def kernel_map(title: str, plan: PlanRecord, successors: Sequence[frozenset[int]
     """
     boxes = tuple(_box(number, plan) for number in range(len(plan.kernels)))
     return ModuleBox(
-        id="", kind="module", name=title, cls="", times=1, calls=tuple(range(len(plan.calls))), ops=(),
+        id="", kind="kernels", name=title, cls="", times=1, calls=tuple(range(len(plan.calls))), ops=(),
         regions=tuple(n for n, kernel in enumerate(plan.kernels) if not kernel.opaque),
         left=sum(kernel.opaque for kernel in plan.kernels), library="libraries", bytes_in=0, bytes_out=0,
         inside=Inside(boxes=boxes, links=tuple(_links(plan, successors))),

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Literal
 
 Path = tuple[str, ...]
-BoxKind = Literal["module", "region", "kernel", "torch"]
+BoxKind = Literal["module", "region", "kernel", "kernels", "torch"]
 _MOST_TURNS = 16  # most different modules in a repeating pattern
 
 
@@ -104,7 +104,8 @@ class ModuleBox:
     If different modules alternate, as layers with local and with global attention do, ``turns`` of them repeat
     ``times`` times, and ``inside`` holds the first of each. ``calls`` are numbers, ``ops`` the distinct names of the
     called ops, and ``left`` counts calls outside regions. ``bytes_in`` and ``bytes_out`` count each tensor that other
-    calls make for it, or read from it, once. A kernel of a compiler is a box of its own kind.
+    calls make for it, or read from it, once. The kernels of a compiler are boxes of
+    their own kind, inside one of all.
     """
 
     id: str

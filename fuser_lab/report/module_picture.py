@@ -71,6 +71,8 @@ def describe(box: ModuleBox) -> str:
         return f"{box.kind} {box.name}: {ops} here; {moved}"
     if box.kind == "torch":
         return f"{box.library}: {box.name}: {ops}; {moved}"
+    if box.kind == "kernels":
+        return f"{box.name}: {_counted_kernels(box)}"
     times = f"{box.times} equal modules, together " if box.times > 1 else ""
     if box.turns > 1:
         times = f"{box.modules} modules, {box.turns} that take turns {box.times} times, together "
@@ -89,11 +91,18 @@ def box_lines(box: ModuleBox) -> tuple[str, str, str]:
         return f"{box.kind} {box.name}", f"{plural(len(box.calls), 'op')}: {ops}", moved
     if box.kind == "torch":
         return f"{box.library}: {box.name}" + (f" × {len(box.calls)}" if len(box.calls) > 1 else ""), "", moved
+    if box.kind == "kernels":
+        return box.name, _counted_kernels(box), ""
     name = box.name if len(box.name) <= _WIDEST_NAME else f"…{box.name[1 - _WIDEST_NAME:]}"
     left = f" · {box.left} {box.library}" if box.left else ""
     counted = f"{plural(len(box.calls), 'op')} · {plural(len(box.regions), 'region')}{left}"
     turns = f"{box.turns} in turn, " if box.turns > 1 else ""
     return f"{name}{f': {turns}' if turns else ' '}× {box.times}" if box.times > 1 else name, counted, moved
+
+
+def _counted_kernels(box: ModuleBox) -> str:
+    elsewhere = f", {box.left} of them from elsewhere" if box.left else ""
+    return f"{plural(len(box.regions) + box.left, 'kernel')}{elsewhere}"
 
 
 # Where things go
@@ -136,7 +145,8 @@ def _head(box: ModuleBox) -> str:
     name, counted, moved = box_lines(box)
     shown = "the first is shown" if box.turns == 1 else f"the first {box.turns} are shown"
     first = f", {shown}" if box.times > 1 else ""
-    return f"▾ {name}{f' {box.cls}' if box.cls else ''}{first} · {counted} · {moved}"
+    title = f"▾ {name}{f' {box.cls}' if box.cls else ''}{first}"
+    return " · ".join(filter(None, (title, counted, moved)))
 
 
 # Painting

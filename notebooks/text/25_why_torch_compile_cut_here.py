@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # Why did torch.compile cut here?
+# # Kernels of torch.compile, and why it cut here
 #
 # After this lesson, you can list the kernels that torch.compile makes of a function, ask why two of them are separate, and try another cut.
 #
@@ -89,7 +89,7 @@ def glued(plan, a, b):
 
 
 answer = glued(columns, 0, 1)
-print(answer)
+question.show(answer)
 second = question.reveal("no" if isinstance(answer, IllegalEdit) else "yes")
 second
 

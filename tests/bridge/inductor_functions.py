@@ -116,10 +116,10 @@ def inputs_of(shapes: tuple[tuple[int, ...], ...]) -> list[Any]:
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
-# Well-known models at tiny sizes, with their losses: transformers, convolutions, recurrences and experts.
+# Well-known models at tiny sizes, with their losses: transformers, convolutions, scans and experts.
 MODELS = (
     "GPT-2", "Llama", "BERT", "ViT", "T5", "Mixtral", "Mamba", "DeepSeek", "ConvNeXt", "ResNet block",
-    "UNet with time steps", "GRU, both ways", "experts by top-k",
+    "UNet with time steps", "experts by top-k",
 )
 
 
