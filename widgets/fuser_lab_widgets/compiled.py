@@ -118,7 +118,7 @@ class CompiledMap(anywidget.AnyWidget):
         self._shows_edited = not self._shows_edited
         self._draw()
 
-    def _edit(self, what: str, make: Callable[[CompiledPlan], CompiledPlan]) -> None:
+    def _edit(self, title: str, make: Callable[[CompiledPlan], CompiledPlan]) -> None:
         plan, place = self.plan, self._chosen
 
         def tell(edited: CompiledPlan | None, problem: str) -> None:
@@ -128,10 +128,10 @@ class CompiledMap(anywidget.AnyWidget):
                     return
                 self._edited[place] = edited
                 self._shows_edited, self._chosen, self._selected = True, place, ""
-                self.say(f"{what}: one call takes {edited.edited}.")
+                self.say(f"{title}: one call takes {edited.edited}.")
 
         started = self._compiler.start(lambda: make(plan), tell)
-        self.say(f"{what}: the function is compiled again …" if started else "Another edit is being compiled.")
+        self.say(f"{title}: the function is compiled again …" if started else "Another edit is being compiled.")
 
 
 class CompiledExplorer(ipywidgets.VBox):
