@@ -22,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LONGEST = 60  # characters or entries of a value in a sentence
-_MOST_NAMED = 40
+_MOST_NAMED = 40  # names that an error lists
 _MOST_ENTRIES = 1 << 20  # limit of a list's length; an iterable may be infinite
 _WHOLE = object()
 _SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)

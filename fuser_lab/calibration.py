@@ -31,7 +31,7 @@ from fuser_lab.runtime.clocks import HostClock
 from fuser_lab.runtime.this_cpu import caches_here, keep
 from fuser_lab.targets import CPU, labelled, target_of
 
-_SAMPLES = 7
+_SAMPLES = 7  # timed runs per kernel, of which the median counts
 _LEAST, _MOST = 16, 27  # powers of two: sizes in bytes of the arrays with which bandwidth is measured
 _MARGIN = 0.5  # smallest share of a measured time that counts as moving bytes; both measurements are noisy
 
@@ -149,9 +149,10 @@ class _Form:
     strategy: str = "bottom_up"
 
 
+# Rows and columns of pointwise kernels: 64 KiB to 16 MiB of Float.
 _FLAT: Final = ((64, 256), (1024, 256), (4096, 1024))
-_ALL: Final = (*_FLAT, (256, 256), (16384, 1024))
-_ROWS: Final = ((1024, 1024), (4096, 1024), (64, 1024))
+_ALL: Final = (*_FLAT, (256, 256), (16384, 1024))  # the same from 64 KiB to 64 MiB
+_ROWS: Final = ((1024, 1024), (4096, 1024), (64, 1024))  # rows and columns of kernels that reduce rows
 # The first ones are measured first: each third is compiled together.
 _FORMS: Final[dict[str, _Form]] = {
     "copy": _Form(compute=lambda o, g, _: o.neg(g[0]), shapes=(*_ALL, (8, 8))),

@@ -30,7 +30,7 @@ from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
 from fuser_lab.user_file import INPUTS_HELP, UserFunction, advice_for, explained, place_of
 
-_FEWEST_COMPARED = 2
+_FEWEST_COMPARED = 2  # plans
 _PIPE_CLOSED = 141  # the exit status that a shell reports for a program ended by SIGPIPE
 _SKIP = 125  # the exit status that tells `git bisect run` that a commit cannot be tested
 _INTERRUPTED = 130  # the exit status that a shell reports for a program ended by SIGINT

@@ -18,7 +18,7 @@ from fuser_lab.scheduler_type import SchedulerType
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 2  # of the format of decision logs
 LONGEST_SHOWN = 60  # characters of a line in a sentence
 Names = tuple[str, ...]
 Params = tuple[tuple[str, int | float | str], ...]

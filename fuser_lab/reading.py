@@ -23,7 +23,7 @@ MOST_BYTES: Final = 1 << 28  # of a file; the largest files of our own, ledgers 
 DEEPEST: Final = 100  # lists and objects inside each other; our own files have fewer than ten
 _READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _LONGEST_SHOWN: Final = 60  # characters of a value in a message
-_LARGEST_WORD: Final = (1 << 64) - 1
+_LARGEST_WORD: Final = (1 << 64) - 1  # largest magnitude of an integer in a file: 64 bits
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError, RegionWarning
 
 Home = tuple[str, str]  # the pattern, and the module or call that it names
 
-_MOST_CLOSE = 3
+_MOST_CLOSE = 3  # paths that an error suggests
 _NUMBER = re.compile(r"_\d+$")
 _ACCEPTED = "a module's path with * and **, a module class, a torch function or an ATen op, such as 'aten.silu'"
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Region)
 
-_KEPT_SIZES = 64
+_KEPT_SIZES = 64  # combinations of sizes whose code is cached
 _OP = re.compile(r"\baten\.\w+(?:\.\w+)?")
 _KINDS_OF_BREAKS = ("Failed to trace builtin operator", "Dynamic shape operator")
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fuser_lab.cost.device import Device
     from fuser_lab.runtime.executor import PreparedPlan
 
-_KEPT = 1024
+_KEPT = 1024  # recorded definitions that a process caches
 _NEVER_IN_KERNELS = frozenset({OpKind.SCATTER, OpKind.SORT, OpKind.MATMUL, OpKind.ATTENTION})
 # Whether reads at positions and scans are in a kernel depends on their neighbours.
 _ALWAYS_IN_KERNELS = frozenset(OpKind) - _NEVER_IN_KERNELS - {OpKind.INDEXING, OpKind.SCAN}

@@ -38,7 +38,7 @@ from fuser_lab.codegen.kernel_ir import (
     VectorStore,
 )
 from fuser_lab.codegen.kernel_verifier import verify_kernel
-from fuser_lab.cost.device import WARP
+from fuser_lab.cost.device import ACCESS_BYTES, WARP
 from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -47,7 +47,6 @@ from fuser_lab.ops import OPS
 from fuser_lab.ops.random import philox
 from fuser_lab.ops.registry import Array
 
-_VECTOR_BYTES = 16  # the widest access of a thread
 _PER_RUN = 4  # numbers per run of the random generator
 _SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}
 
@@ -391,10 +390,10 @@ class Lanes:
         within = start % access.width
         if isinstance(access, VectorLoad) and access.shifted:
             beyond = start - within + access.width * (1 + (within > 0)) > access.buffer.size
-            wrong, parts = self._mask & beyond, access.count == access.width and nbytes == _VECTOR_BYTES
+            wrong, parts = self._mask & beyond, access.count == access.width and nbytes == ACCESS_BYTES
         else:
             wrong = self._mask & (within != 0)
-            parts = access.count % access.width == 0 and nbytes <= _VECTOR_BYTES
+            parts = access.count % access.width == 0 and nbytes <= ACCESS_BYTES
         if wrong.any() or access.buffer.alignment % nbytes or not parts:
             msg = (
                 f"{self._phase.name} makes accesses of {nbytes} bytes to {access.buffer.name}, which is aligned to "

@@ -10,6 +10,7 @@ from fuser_lab.codegen.kernel_plan import may_join_rows_and_columns
 from fuser_lab.codegen.lower import MovesMore
 from fuser_lab.codegen.pipeline import lower, lower_within
 from fuser_lab.codegen.request import KernelRequest
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, SchedulerType, reason
@@ -23,7 +24,7 @@ from fuser_lab.schedule.state import Style
 from fuser_lab.segmentation.oracle import Candidate
 from fuser_lab.targets import names, target_of
 
-MORE_BYTES = 8  # a kernel may move 1 / this more bytes than its inputs and outputs, for data between its phases
+MORE_BYTES = crossover("open.more_bytes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from fuser_lab.codegen.scheduled_memory import Memory, written
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.thread_reductions import Direction, over_threads
 from fuser_lab.codegen.values import call_text, result_element
+from fuser_lab.cost.device import BLOCK_THREADS, MOST_BLOCKS, STATIC_SHARED
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, ScheduleError, UnsupportedError
@@ -53,9 +54,6 @@ from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Combine
 from fuser_lab.targets import target_of, with_blocks
 
-MOST_THREADS = 1024  # per block
-MOST_BLOCKS = (1 << 31) - 1
-MOST_SHARED = 48 << 10  # bytes per block without an opt-in
 _BLOCKS = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
 _THREADS = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 _NAMES = dict(zip((*_BLOCKS, *_THREADS), ("bidx", "bidy", "bidz", "tidx", "tidy", "tidz"), strict=True))
@@ -198,9 +196,9 @@ class _Lowering:
 
     def _check_hardware(self) -> None:
         threads = prod(self._sizes.get(kind, 1) for kind in _THREADS)
-        if threads > MOST_THREADS:
+        if threads > BLOCK_THREADS:
             parts = " x ".join(str(self._sizes.get(kind, 1)) for kind in _THREADS)
-            msg = f"the schedule needs {parts} = {threads} threads per block; at most {MOST_THREADS} are allowed."
+            msg = f"the schedule needs {parts} = {threads} threads per block; at most {BLOCK_THREADS} are allowed."
             raise ScheduleError(msg)
         blocks = prod(self._sizes.get(kind, 1) for kind in _BLOCKS)
         if blocks > MOST_BLOCKS:
@@ -571,9 +569,10 @@ class _Lowering:
         body = self._body(self._items(), 0)
         shared = [b for b in self._memory.arrays.values() if b.role is Role.SHARED]
         nbytes = sum(b.size * b.dtype.itemsize for b in shared)
-        if nbytes > MOST_SHARED:
+        if nbytes > STATIC_SHARED:
             parts = ", ".join(f"{b.name} {b.size * b.dtype.itemsize}" for b in shared)
-            msg = f"the schedule needs {nbytes} bytes of shared memory per block ({parts}); at most {MOST_SHARED} fit."
+            room = f"at most {STATIC_SHARED} fit"
+            msg = f"the schedule needs {nbytes} bytes of shared memory per block ({parts}); {room}."
             raise ScheduleError(msg)
         body = with_passes(body, self._target)
         begun = _begun(body)

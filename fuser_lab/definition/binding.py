@@ -12,7 +12,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Fusion, Number, Scalar, TensorView, Val
 
 Described = TensorSpec | Number
-_EXAMPLE_SIZE = 64
+_EXAMPLE_SIZE = 64  # elements of an axis whose size is not given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ Payload = TypeVar("Payload")
 
 MAX_FUSIONS = 16384  # nvFuser's
 _MOST_SPELLINGS = 64  # of the calls that may follow a record, as spelled
-_MOST_REFUSALS = 256
+_MOST_REFUSALS = 256  # refused calls whose messages are cached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ Encoded = int | str | DataType | tuple[Any, ...] | None
 
 # No call needs deeper or longer lists: these contain themselves, or are ranges without an end.
 _DEEPEST = 8
-_LONGEST = 1 << 20
+_LONGEST = 1 << 20  # entries of a list
 EMIT = "emit"  # an expression that was appended directly, without a user's call
 
 

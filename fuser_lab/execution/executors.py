@@ -36,7 +36,7 @@ from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.segmentation import SegmenterOptions
 from fuser_lab.targets import CUDA, has_own_memory, target_of
 
-_KEPT_PLANS = 64
+_KEPT_PLANS = 64  # plans that are cached, by descriptions of inputs
 
 ENABLE_OPTIONS = frozenset(
     {

@@ -25,6 +25,7 @@ from fuser_lab.runtime.generator import reference_form
 _FLOAT_SUMS = (
     (4, 1.68e-6), (32, 4.5e-6), (256, 1.3e-5), (1024, 3.3e-5), (4096, 1.1e-4), (32768, 2.5e-4), (1 << 20, 2.2e-3),
 )
+# Elements and absolute error of a sum of Half, as measured by nvFuser.
 _HALF_SUMS = ((4, 3.9e-3), (16, 7.8e-3), (64, 1.6e-2), (256, 3.1e-2), (1024, 6.3e-2))
 _RELATIVE = 0.01  # of the absolute tolerance
 

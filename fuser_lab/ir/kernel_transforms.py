@@ -9,7 +9,7 @@ HINTS = ("launch_bounds", "grid", "cluster", "read_again", "specialize")
 """Choices of a kernel that no loop expresses."""
 TEMPLATES = ("on_blocks", "on_cores")
 """Kinds that name a form of loops with its parameters: a grid of blocks of threads, and loops over cores."""
-_MOST_BITS = 31
+_MOST_BITS = 31  # bits of a number of blocks, the limit of CUDA along x
 
 
 def is_hint(transform: Transform) -> bool:

@@ -29,7 +29,7 @@ from fuser_lab.ir.transform_arguments import (
 )
 
 WIDEST_ACCESS = 16  # bytes
-_WIDTHS = (1, 2, 4, 8, 16)
+_WIDTHS = (1, 2, 4, 8, 16)  # elements of a vectorized axis
 
 
 def split(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:

@@ -15,8 +15,8 @@ from fuser_lab.report.tables import Table
 from fuser_lab.report.units import seconds_label, three_digits
 from fuser_lab.report.view import View
 
-_RESAMPLES: Final = 2000
-_SEED: Final = 20260101
+_RESAMPLES: Final = 2000  # drawings of the bootstrap
+_SEED: Final = 20260101  # of the bootstrap, so that a comparison repeats
 _BLOCKS: Final = 10  # as many as a measurement has rounds
 _NOT_COMPARED: Final = frozenset({"measured_at"})
 

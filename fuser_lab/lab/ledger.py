@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 _LARGEST_JOURNAL: Final = 1 << 26  # bytes after which a writer begins another one
 _MANY_JOURNALS: Final = 64  # above this number or size, readers pack them first
-_MUCH_IN_JOURNALS: Final = 1 << 24
-_MANY_PARQUET: Final = 64
+_MUCH_IN_JOURNALS: Final = 1 << 24  # bytes of journals from which they are compacted
+_MANY_PARQUET: Final = 64  # Parquet files from which they are merged
 
 
 _VALUE: Final = (TEXT | FLAG | number() | NONE).worded("text, a number, True, False or None")

@@ -14,7 +14,7 @@ from fuser_lab.lab.schema import Row
 from fuser_lab.reading import UnreadableError, json_of, parsed, record_of
 
 FORMAT: Final = "fuser_lab timings"
-VERSION: Final = 1
+VERSION: Final = 1  # of the format of records
 _TEXTS: Final = ("plan", "scheduler", "plan_hash", "timer", "clocks", "note", "device")
 _NUMBERS: Final = ("median", "low", "high", "warm", "kernels", "error")
 _COUNTS: Final = ("ops", "bytes_in", "bytes_out", "bytes_crossing")

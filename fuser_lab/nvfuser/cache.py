@@ -14,7 +14,7 @@ from fuser_lab.execution.executors import FusionExecutorCache, KernelExecutor
 from fuser_lab.forks import new_lock
 from fuser_lab.runtime import store
 
-MAX_FUSIONS = 8192
+MAX_FUSIONS = 8192  # fusions per cache, the default of nvFuser's FusionCache.get
 
 UserSchedules = dict[tuple[object, ...], KernelExecutor]
 

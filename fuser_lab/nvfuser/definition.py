@@ -36,7 +36,7 @@ from fuser_lab.plan.planning import described_input, flattened
 from fuser_lab.runtime.arrays import describe
 
 LOGGER = logging.getLogger("nvfuser")
-MAX_LENGTH = 9999
+MAX_LENGTH = 9999  # records per definition, the default of nvFuser's FusionDefinition
 _HELD = (values.Tensor, values.Scalar, values.Vector)
 
 

@@ -277,7 +277,7 @@ def _power(a: Array, b: Array) -> Array:
     return np.asarray(np.where(b < 0, small, np.power(a, np.maximum(b, 0))))
 
 
-_DIVISORS = ((-8.0, 8.0), (0.5, 4.0))
+_DIVISORS = ((-8.0, 8.0), (0.5, 4.0))  # ranges of a dividend and a divisor in samples: no divisor is near 0
 pointwise(
     "div", _binary("div"), _as_numbers(_c_quotient), "lhs / rhs; integers truncate toward zero, x / 0 is 0.", arity=2,
     domain=_DIVISORS,

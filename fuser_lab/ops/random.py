@@ -32,8 +32,8 @@ from fuser_lab.ops.registry import (
 
 # Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; SC 2011).
 PHILOX_ROUNDS = 10
-PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-PHILOX_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)  # of Philox 4x32 (Salmon et al., Parallel random numbers, 2011)
+PHILOX_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)  # that each round adds to the key (ibid.)
 
 
 def philox(seed: int, offset: int, position: Array) -> Array:

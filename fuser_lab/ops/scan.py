@@ -84,7 +84,7 @@ def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Re
 
 
 _SECTION = 8192  # elements, which are 64 KiB in Double
-_HIGH_BIT = -(1 << 63)
+_HIGH_BIT = -(1 << 63)  # which turns the order of unsigned integers into the order of signed ones
 
 
 def ordered(torch: Any, x: Any) -> Any:

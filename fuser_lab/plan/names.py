@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fuser_lab.errors import FuserLabError
 
 Names = tuple[tuple[str, str], ...]  # the user's names of tensors, each with the fusion's name
-_MOST_MATCHES: Final = 4
+_MOST_MATCHES: Final = 4  # names that an error suggests
 
 
 def tensor_called(called: str, tensors: Collection[str], names: Names, kind: type[FuserLabError]) -> str:

@@ -12,9 +12,9 @@ from fuser_lab.report.units import seconds_label
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WIDTH: Final = 660.0
+_WIDTH: Final = 660.0  # pixels of the picture
 _HEIGHT, _GAP, _TOP, _RIGHT = 18.0, 7.0, 14.0, 150.0
-_WIDEST_LABEL: Final = 260.0
+_WIDEST_LABEL: Final = 260.0  # pixels of the column of labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

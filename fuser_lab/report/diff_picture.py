@@ -19,7 +19,7 @@ _WIDTH, _BOX, _LEFT = 680.0, 250.0, 10.0
 _TOP, _HEIGHT, _GAP, _LINE = 46.0, 38.0, 10.0, 16.0
 _MARGIN: Final = 4.0  # pixels above and below the bands at a box
 _NAMED: Final = 2  # most expressions that a band names; otherwise it shows their number
-_MOST_TENSORS: Final = 12
+_MOST_TENSORS: Final = 12  # lines of a box
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Frame", "Graph", "Item", "Net", "Placed", "Point", "Wire", "place"]
 
-_BEND_WIDTH = 4.0
+_BEND_WIDTH = 4.0  # pixels that a wire occupies in a layer that it passes
 # Bends, and pieces of wires between them, of a drawing: either takes about a second of processor time, as measured with
 # plans of 300 to 800 inputs.
 _MOST_BENDS, _MOST_PIECES = 20_000, 200_000

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LEFT, _RIGHT, _ROW, _TOP = 190.0, 12.0, 15.0, 20.0
 _WIDEST, _NARROWEST = 34.0, 6.0
 _ROOM: Final = 480.0  # pixels for all columns, unless they become too narrow
-_MOST_ROWS: Final = 200
+_MOST_ROWS: Final = 200  # decisions of a picture
 
 
 def decisions_svg(log: Iterable[Attempt], *, style: bool = True) -> str:

@@ -11,8 +11,8 @@ from fuser_lab.report.units import bytes_label
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WIDTH: Final = 900.0
-_HEIGHT: Final = 170.0
+_WIDTH: Final = 900.0  # pixels of the picture
+_HEIGHT: Final = 170.0  # pixels of the picture
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76.0, 14.0, 26.0, 24.0
 _MOST_TITLED: Final = 400  # units with a tooltip each
 

@@ -11,7 +11,7 @@ from fuser_lab.report.units import bytes_label, tensor_bytes
 if TYPE_CHECKING:
     from fuser_lab.report.subject import PlanLike
 
-_WIDTH: Final = 660.0
+_WIDTH: Final = 660.0  # pixels of the picture
 _LEFT, _RIGHT, _TOP = 66.0, 150.0, 16.0
 _BAR_HEIGHT, _BAR_GAP = 20.0, 8.0
 _PARTS: Final = (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT = 660.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78.0, 130.0, 16.0, 46.0
-_TICKS: Final = 5
+_TICKS: Final = 5  # ticks of an axis, about
 _ROOM: Final = 0.06  # share of the range that stays free at both ends
 _NEAR: Final = 13.0  # pixels between labels
 

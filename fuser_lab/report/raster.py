@@ -21,7 +21,7 @@ _PLACES: Final = (
 )
 _SCALE: Final = 2.0  # pixels per unit of the picture
 _MOST_DOTS: Final = 16_000.0  # largest side that browsers draw
-_SECONDS: Final = 120
+_SECONDS: Final = 120  # seconds after which a browser is stopped
 
 
 def rasterized(svg: str) -> bytes:

@@ -28,7 +28,7 @@ _WIDTH, _HEIGHT = 660.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 150.0, 16.0, 44.0
 _MARK: Final = 7.0  # pixels from the middle of a mark to the tip of an arrow
 _NEAR: Final = 12.0  # pixels within which marks share a label
-_MOST_NAMES: Final = 4
+_MOST_NAMES: Final = 4  # segments that a label names
 _LINE: Final = 13.0  # pixels from one label to the next below it
 
 

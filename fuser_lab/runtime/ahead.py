@@ -26,7 +26,7 @@ from fuser_lab.runtime.interrupts import interrupts_deferred, progress_bar
 from fuser_lab.runtime.waiting import WAITING
 
 SHARED_FROM = 4  # kernels; for fewer, starting a process that imports Numba costs more than it saves
-MOST_WORKERS = 8
+MOST_WORKERS = 8  # processes that compile
 EACH = 2  # kernels needed to justify starting a process
 
 Capability = tuple[int, int] | None  # None for the CPU

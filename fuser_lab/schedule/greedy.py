@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from fuser_lab.analysis.domain_map import Link
-from fuser_lab.cost.device import KIB, SHARED_ALIGNMENT, Device
+from fuser_lab.cost.device import SHARED_ALIGNMENT, STATIC_SHARED, WORD_BYTES, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
@@ -27,9 +27,6 @@ AROUND = frozenset(
     },
 )
 REGISTERS_BESIDES = 20  # registers per thread, for everything but the elements (nvFuser: greedy.cpp:785)
-REGISTER_BYTES = 4  # bytes of a register
-# Bytes that a block has without asking for more: sharedMemPerBlock of CUDA, equal on all devices so far.
-SHARED_MEMORY = 48 * KIB
 INDEX_BYTES = 8  # bytes of a position (Int)
 
 
@@ -127,7 +124,7 @@ def _too_long(held: list[Link], device: Device) -> Refusal | None:
             if link.op == "pad" and extent > threads:
                 why = reason(ReasonCode.GREEDY_LONG_PAD, tensor=link.name, extent=extent, limit=threads)
                 return why, (link.name,)
-            registers = -(-extent // threads) * size // REGISTER_BYTES + REGISTERS_BESIDES
+            registers = -(-extent // threads) * size // WORD_BYTES + REGISTERS_BESIDES
             if registers > limit:
                 why = reason(
                     ReasonCode.GREEDY_REGISTERS, tensor=link.name, op=link.op, extent=extent, registers=registers,
@@ -153,7 +150,7 @@ def _too_much_storage(along: list[Link], device: Device) -> Refusal | None:
     instances = {(link.op, -(-_extent(link) // most), link.tensors[0].dtype) for link in sorts}
     needed = sum(sort_bytes(threads, items, dtype.itemsize) for _, items, dtype in instances if threads)
     needed = -(-needed // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-    limit = min(SHARED_MEMORY, device.shared_per_block)
+    limit = min(STATIC_SHARED, device.shared_per_block)
     if needed <= limit:
         return None
     longest = max(sorts, key=_extent)

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.arguments import shown
-from fuser_lab.cost.device import WARP
+from fuser_lab.cost.device import MOST_BLOCKS, WARP
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.schedule.gpu_loops import (
     MEETING_BUFFER,
+    MEETING_BYTES,
     columns_in_cluster,
     fits_staged,
     in_cluster,
@@ -30,12 +31,9 @@ from fuser_lab.targets import Form, target_of
 Value = int | bool | tuple[int, int]
 Values = tuple[tuple[str, Value], ...]
 
-_RESIDENT_THREADS = 2048  # threads per multiprocessor, for the compute capabilities of `DEVICES`
 _REGISTER_WORDS = 160  # registers per thread, for the part of a row that it keeps
-_MEETING = 40 << 10  # bytes of shared memory through which the rows of threads of a block combine results
 _UNROLLED = 64  # iterations of a loop that are written out at most, which limits the length of the code
 _ROWS_AHEAD = 2  # rows per block and step: the present row, and the next row, which is loaded in advance
-_MOST_BLOCKS = (1 << 31) - 1  # blocks per launch at most, the limit of CUDA in x
 _MOST_PARTS = 1 << 16  # parts of a reduction at most, about the limit of CUDA for blocks in y
 _SPLIT_FROM = 2  # elements reduced per result
 
@@ -318,9 +316,9 @@ def _illegal(space: Space, chosen: LoopSchedule, settings: Mapping[str, Value]) 
         return f"vector = {vector} must be a power of two that divides {space.vector}, which extents and strides allow"
     if not 1 <= schedule.unroll <= _UNROLLED:
         return f"unroll = {schedule.unroll} must be between 1 and {_UNROLLED}"
-    if "blocks" in settings and not 1 <= schedule.blocks <= _MOST_BLOCKS:
-        return f"blocks = {schedule.blocks} must be between 1 and {_MOST_BLOCKS}"
-    if "resident" in settings and not 0 <= schedule.resident * x * y <= _RESIDENT_THREADS:
+    if "blocks" in settings and not 1 <= schedule.blocks <= MOST_BLOCKS:
+        return f"blocks = {schedule.blocks} must be between 1 and {MOST_BLOCKS}"
+    if "resident" in settings and not 0 <= schedule.resident * x * y <= space.device.threads_per_sm:
         return f"resident = {schedule.resident} blocks of {x * y} threads exceed the capacity of a multiprocessor"
     if space.column_sums:
         return _illegal_backward(space, chosen, schedule)
@@ -346,8 +344,8 @@ def _illegal(space: Space, chosen: LoopSchedule, settings: Mapping[str, Value]) 
         nbytes = x * y * vector * max(space.met_bytes if schedule.persistent else space.sum_bytes, 1)
         if schedule.cluster > 1:
             nbytes += x * schedule.cluster * vector * space.sum_bytes
-        if y > 1 and nbytes > _MEETING:
-            return f"{x * y} threads combine results in {nbytes} bytes of shared memory, more than {_MEETING}"
+        if y > 1 and nbytes > MEETING_BYTES:
+            return f"{x * y} threads combine results in {nbytes} bytes of shared memory, more than {MEETING_BYTES}"
         if schedule.persistent and y > 1 and x * y * vector * space.widest_sum > MEETING_BUFFER:
             return f"{x * y} threads combine one reduction in more than {MEETING_BUFFER} bytes of shared memory"
         words = _kept_steps(space, schedule) * vector * space.input_bytes // 4
@@ -461,7 +459,7 @@ def _with_implied(
     x, _ = schedule.threads
     if schedule.style is Style.ELEMENTS and "blocks" not in settings:
         chunks = -(-space.rows // schedule.vector)
-        return replace(schedule, blocks=max(min(-(-chunks // (x * schedule.unroll)), _MOST_BLOCKS), 1))
+        return replace(schedule, blocks=max(min(-(-chunks // (x * schedule.unroll)), MOST_BLOCKS), 1))
     if schedule.keeps_columns:
         return replace(schedule, registers=_kept_steps(space, schedule))
     if schedule.style is not Style.ROWS:

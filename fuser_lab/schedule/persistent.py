@@ -7,7 +7,7 @@ from fuser_lab.analysis.buffer_sizes import BufferSizes
 from fuser_lab.analysis.domain_map import ExactMap
 from fuser_lab.analysis.reductions import ReductionPattern
 from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
-from fuser_lab.cost.device import KIB, SHARED_ALIGNMENT, Device
+from fuser_lab.cost.device import ACCESS_BYTES, KIB, SHARED_ALIGNMENT, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
 from fuser_lab.ir import TensorView
@@ -21,7 +21,6 @@ from fuser_lab.schedule.reduction import reshape_mixes
 # devices with much bandwidth per operation (nvFuser: is_high_bandwidth_flops_ratio).
 KEEP_EXP_BYTES = 24 * KIB
 KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB  # bytes
-ACCESS_BYTES = 16  # bytes of the widest access of one thread
 INDEX_BYTES = 8  # bytes of the number of elements, the third result of a Welford
 
 

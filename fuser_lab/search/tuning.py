@@ -42,8 +42,8 @@ from fuser_lab.schedule.tuned_parameters import KeptResult
 from fuser_lab.search.trial_results import kept_result
 from fuser_lab.targets import target_of
 
-_FORMAT = 3
-_ROUNDS = 2
+_FORMAT = 3  # version of stored results
+_ROUNDS = 2  # passes over the parameters of the best candidate
 _AGAIN = 3  # maximum number of candidates per round that are measured again
 _SHOWN = 12  # bars of a segment
 _PREDICTED = "predicted ratio"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SCHEMA: Final = "fuser_lab.answers"
-_VERSION: Final = 1
+_VERSION: Final = 1  # of the format of answer sheets
 _NUMERIC: Final = ("answered", "right", "wrong", "skipped", "open")
 
 

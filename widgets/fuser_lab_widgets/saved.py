@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fuser_lab.report.view_model import ViewModel
     from fuser_lab_widgets.session import EditablePlan
 
-MOST_CHARACTERS: Final = 300_000
+MOST_CHARACTERS: Final = 300_000  # characters of a picture that is stored in a notebook
 _MOST_FOLLOWED: Final = 1  # segments of a plan whose steps are saved; more would delay the explorer
 _MOST_DRAWN: Final = 60_000  # characters of a picture of ops; a larger one has one box per segment or run of them
 _MOST_LISTED: Final = 40  # segments in the table

@@ -25,9 +25,9 @@ SCALAR_DTYPES: Mapping[str, DataType] = {
 }  # fmt: skip
 # Sizes of symbols by their number in one tensor: about a million elements.
 _USUAL = {0: 1024, 1: 1 << 20, 2: 1024, 3: 128, 4: 32}
-_LEAST_USUAL = 8
+_LEAST_USUAL = 8  # elements of an axis without a size, if inputs have many such axes
 _DIVIDED = re.compile(r"(?:ceilDiv\(\s*)?([bi]\d+)\s*[,/]\s*(\d{1,9})\s*\)")
-_MOST_SIZE = 1 << 40
+_MOST_SIZE = 1 << 40  # elements of an axis, more than any memory holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ from fuser_lab.ir import Number
 from fuser_lab.ops import COMPOSITES, OPS
 from fuser_lab.targets import is_on_host
 
-_DEEPEST_CALLS = 12
+_DEEPEST_CALLS = 12  # calls of a script's functions inside one another
 _METHODS = (
     "define_tensor", "define_scalar", "define_constant", "define_vector", "add_output", "set_output_stride_order",
     "from_pytorch",

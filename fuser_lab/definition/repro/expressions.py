@@ -46,8 +46,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, FuserLabError, UnsupportedError
 from fuser_lab.ir import Number
 
-_DEEPEST = 100
-_SPARE_STEPS = 50_000
+_DEEPEST = 100  # nested expressions
+_SPARE_STEPS = 50_000  # evaluated nodes, besides one for each node of the script
 
 # Libraries whose names may occur. All of nvFuser's frontends, including ours, count as one.
 LIBRARIES = frozenset({

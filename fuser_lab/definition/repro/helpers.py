@@ -9,7 +9,7 @@ from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Number
 
-_ASSUMED_SIZE = 1024
+_ASSUMED_SIZE = 1024  # elements per axis of an input whose size is not in the script
 _ASSUMED_ATTENTION = (16, 512, 12, 768)  # batches, length, heads and width of the first model of the benchmarks
 
 

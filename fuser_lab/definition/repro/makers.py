@@ -13,7 +13,7 @@ from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ops.arguments import whole, wholes
 
-_MOST_VALUES = 10_000
+_MOST_VALUES = 10_000  # values of a tensor that a script builds
 
 
 def _made(shape: Sequence[int], dtype: DataType, device: str, fill: Fill | None) -> TensorSpec:

@@ -62,7 +62,7 @@ METHODS: Mapping[str, Spelling] = {
 # Booleans that were printed as 0 and 1.
 _FLAGS = ("manual_normalization", "manual_padding", "keepdim", "is_cpu", "squeeze_expanded")
 
-_HIGHEST_RANK = 64
+_HIGHEST_RANK = 64  # axes of a tensor, as in NumPy 2
 _LETTERS = {"t": True, "f": False, "n": None}
 
 

@@ -15,9 +15,9 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Number
 
-_MOST_BITS = 128
-_MOST_ENTRIES = 10_000
-_MOST_ENTRIES_IN_ALL = 5_000_000
+_MOST_BITS = 128  # bits of an integer
+_MOST_ENTRIES = 10_000  # entries of one list
+_MOST_ENTRIES_IN_ALL = 5_000_000  # entries of all lists of a script
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from fuser_lab.runtime.cuda_compilers.language import Library
 
 _Typed = tuple[Any, Kind]  # a compiler's type, and the kind of its register
 _LETTERS = {"i16": "h", "i32": "r", "i64": "l", "f32": "f", "f64": "d"}  # of registers, in constraints
-_LOG2_E = 1.4426950408889634
+_LOG2_E = 1.4426950408889634  # logarithm of e to base 2
 _SIGNIFICAND = 0x4B400000  # the bits of 1.5 * 2**23
 
 
