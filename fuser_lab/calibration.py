@@ -29,7 +29,7 @@ from fuser_lab.plan.planning import segment
 from fuser_lab.runtime.clocks import HostClock
 from fuser_lab.runtime.cpu.this_cpu import caches_here, keep
 from fuser_lab.runtime.plan.ahead import compile_ahead
-from fuser_lab.targets import CPU, labelled, target_of
+from fuser_lab.targets import CPU, target_of, target_of_label
 
 _SAMPLES = 7  # timed runs per kernel, of which the median counts
 _LEAST, _MOST = 16, 27  # powers of two: sizes in bytes of the arrays with which bandwidth is measured
@@ -69,7 +69,7 @@ def model_that_ran(timings: Any, plan: Any) -> CostModel | None:
         return None
     fusion = plan.fusion
     tensors = {*fusion.tensor_inputs, *fusion.outputs, *plan.segmented.crossing}
-    return machine_model(labelled(devices[0]).name, max(sum(tensor.nbytes for tensor in tensors), 1))
+    return machine_model(target_of_label(devices[0]).name, max(sum(tensor.nbytes for tensor in tensors), 1))
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor, record
-from fuser_lab.bridge.traced import Node, call_of, held, is_node, plain, target_of
+from fuser_lab.bridge.traced import Node, call_of, is_node, plain, target_of, tensor_of
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import bind
@@ -138,7 +138,7 @@ _RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also 
 _LOCK = new_lock()
 
 
-def recorded(signature: Signature) -> Recorded:
+def record_definition(signature: Signature) -> Recorded:
     """Return the definition of a signature; the last 1,024 are cached.
 
     Raises
@@ -279,7 +279,7 @@ def signature_of(
         ))
         refs[node] = Ref(len(calls), 0)
         calls.append(call)
-    traced = tuple(held(node) for node in inputs)
+    traced = tuple(tensor_of(node) for node in inputs)
     return Signature(
         inputs=traced, calls=tuple(calls), operands=tuple(operands), outputs=tuple(refs[node] for node in outputs),
         cutting=cutting, shared=shared,

@@ -39,7 +39,7 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.kernel_verifier import verify_kernel
 from fuser_lab.cost.device import ACCESS_BYTES, WARP
-from fuser_lab.dtypes import DataType, narrowed
+from fuser_lab.dtypes import DataType, narrow
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
@@ -300,7 +300,7 @@ class Lanes:
         value = self._spread_out(self._eval(statement.value))
         if buffer.role.is_allocated:
             index = self._position(buffer, statement.position, buffer.size)
-            stored = value if buffer.role is Role.SCRATCH else narrowed(value, buffer.dtype)
+            stored = value if buffer.role is Role.SCRATCH else narrow(value, buffer.dtype)
             where = self._owners(buffer)[mask], index[mask]
             self._scratch[buffer.name][where] = stored[mask]
             if buffer.role is Role.SHARED:
@@ -310,7 +310,7 @@ class Lanes:
         stored = self._memory[buffer.name]
         index = self._position(buffer, statement.position, len(stored))[mask]
         if buffer.dtype.is_reduced_float and stored.dtype.kind == "u":
-            stored[index] = narrowed(value[mask], buffer.dtype).view(stored.dtype)
+            stored[index] = narrow(value[mask], buffer.dtype).view(stored.dtype)
         else:
             stored[index] = value[mask]
         if buffer.name in self._trace.writes:
@@ -323,7 +323,7 @@ class Lanes:
         if ((rank < 0) | (rank >= cluster))[mask].any():
             msg = f"{self._phase.name} sends {buffer.name} to block {rank[mask].max()} of a cluster of {cluster}."
             raise IndexError(msg)
-        value = narrowed(self._spread_out(self._eval(statement.value)), buffer.dtype)
+        value = narrow(self._spread_out(self._eval(statement.value)), buffer.dtype)
         index = self._position(buffer, statement.position, buffer.size)
         where = (self._blocks // cluster * cluster + rank)[mask], index[mask]
         self._scratch[buffer.name][where] = value[mask]
@@ -428,7 +428,7 @@ class Lanes:
         entry = self._constants.get(id(term))
         if entry is None:
             dtype = term.dtype
-            number = narrowed(np.asarray([term.value]).astype(dtype.compute.numpy), dtype).astype(dtype.compute.numpy)
+            number = narrow(np.asarray([term.value]).astype(dtype.compute.numpy), dtype).astype(dtype.compute.numpy)
             number.flags.writeable = False
             entry = self._constants[id(term)] = (term, number)
         return entry[1]
@@ -448,7 +448,7 @@ class Lanes:
 def _convert(value: Array, dtype: DataType) -> Array:
     if np.iscomplexobj(value) and not dtype.is_complex and dtype is not DataType.Bool:
         value = value.real
-    return narrowed(value, dtype).astype(dtype.compute.numpy)
+    return narrow(value, dtype).astype(dtype.compute.numpy)
 
 
 def _not(x: Array) -> Array:

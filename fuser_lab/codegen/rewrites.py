@@ -20,7 +20,7 @@ _LARGEST_E4M3 = 448.0  # largest number of Float8_e4m3fn (OCP 8-bit floating poi
 Block = tuple[Statement, ...]
 
 
-def rewritten(body: Block) -> Block:
+def rewrite(body: Block) -> Block:
     """Return statements with cheaper values, and without values that are no longer used."""
     replaced = _block(body, {})
     if replaced == body:

@@ -36,7 +36,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.kernel_passes import with_passes
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.scheduled_loops import Loops, index_of, operand_of
-from fuser_lab.codegen.scheduled_memory import Memory, written
+from fuser_lab.codegen.scheduled_memory import Memory, assignment
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.thread_reductions import Direction, over_threads
 from fuser_lab.codegen.values import call_text, result_element
@@ -46,7 +46,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, OpKind, Scalar, TensorView
 from fuser_lab.ir.kernel_transforms import is_template
-from fuser_lab.ir.loop_order import Item, grouped
+from fuser_lab.ir.loop_order import Item, group_items
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
 from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType, Rules, ScheduledFusion
 from fuser_lab.ir.transform_arguments import int_of
@@ -251,7 +251,7 @@ class _Lowering:
         """Return the statements of items inside the same ``depth`` loops, with barriers around shared memory."""
         statements: list[Statement] = []
         shared_written = False
-        ordered = grouped(items, depth)
+        ordered = group_items(items, depth)
         for place, (key, members) in enumerate(ordered):
             if depth < len(members[0].path):
                 statements.append(self._loop(key, members, depth))
@@ -347,7 +347,7 @@ class _Lowering:
             place = self._memory.place(name, at)
             dtype = expr.out.dtype.compute
             total = Apply(dtype, combine.fn, (place, cast(value, dtype)))
-            return [self._guard(conditions, written(place, total, expr, note, update=True))]
+            return [self._guard(conditions, assignment(place, total, expr, note, update=True))]
         value = self._value(expr, indices, at)
         if self._scheduled.tensors[name].memory is GLOBAL:
             index_ = [indices[axis.id] for axis in expr.out.domain.axes]
@@ -355,12 +355,12 @@ class _Lowering:
             return [self._guard(conditions, self._store(expr, index_, value, note))]
         if self._scheduled.tensors[name].memory is MemoryType.shared:
             conditions += self._alone(name)
-        return [self._guard(conditions, written(self._memory.place(name, at), value, expr, note))]
+        return [self._guard(conditions, assignment(self._memory.place(name, at), value, expr, note))]
 
     def _begin(self, expr: Expr, at: Sequence[Term]) -> list[Statement]:
         dtype = expr.out.dtype.compute
         identity = Const(dtype, _combine(expr).identity(expr.out.dtype))
-        return [written(self._memory.running(expr.out.name, at), identity, expr, call_text(expr))]
+        return [assignment(self._memory.running(expr.out.name, at), identity, expr, call_text(expr))]
 
     def _end(self, expr: Expr, at: Sequence[Term]) -> list[Statement]:
         name = expr.out.name
@@ -376,7 +376,7 @@ class _Lowering:
         result = cast(total, expr.out.dtype)
         if tensor.memory is MemoryType.local:
             if result != total:
-                statements.append(written(total, result, expr, "", update=True))
+                statements.append(assignment(total, result, expr, "", update=True))
             return statements
         ranges = self._ranges
         indices = self._loops.logical(name, at, ranges)

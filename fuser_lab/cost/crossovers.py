@@ -485,8 +485,9 @@ ROWS: Final[tuple[Crossover, ...]] = (
         _chosen("2026-11-23"),
     ),
     _row(
-        "gpu.streamed_caches", 8, "times the bytes of the L2 cache",
-        "up to here, inputs that are read once are evicted first: the cache keeps what other kernels wrote",
+        "gpu.streamed", 384 << 20, "bytes of inputs",
+        "up to here, inputs that are read once are evicted first: the cache, an eighth of this on an H200, keeps what "
+        "other kernels wrote",
         _chosen("2026-11-21"),
     ),
 )

@@ -125,7 +125,10 @@ def serialize() -> None:
     """
     workspace = default_workspace()
     if workspace is None:
-        msg = f"serialize: the directory {store.configured()} cannot be used; set FUSER_LAB_CACHE to another one."
+        msg = (
+            f"serialize: the directory {store.configured_folder()} cannot be used; set FUSER_LAB_CACHE to another "
+            "one."
+        )
         raise InputError(msg)
     FusionCache.get().serialize(workspace)
 

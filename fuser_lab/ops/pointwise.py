@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import OpKind, Scalar, Val
@@ -23,7 +23,7 @@ from fuser_lab.ops.promotion import (
     infer_pointwise,
     match_ranks,
     pointwise,
-    promoted,
+    promote_operands,
 )
 from fuser_lab.ops.registry import (
     Arg,
@@ -375,7 +375,7 @@ def _complex(rec: Recorder, real: Operand, imag: Operand) -> Val:
     parts = []
     for part, name in ((real, "real"), (imag, "imag")):
         if isinstance(part, bool | int | float | complex):
-            msg = f"complex: {name} must be a tensor or a scalar of the definition, given {shown(part)}."
+            msg = f"complex: {name} must be a tensor or a scalar of the definition, given {short_text(part)}."
             raise ArgumentTypeError(msg)
         parts.append(rec.value(part, "complex", name))
     a, b = parts
@@ -636,7 +636,7 @@ THRESHOLD = register(
 
 def _lerp(rec: Recorder, start: Operand, end: Operand, weight: Operand, /) -> Val:
     operands = {"start": start, "end": end, "weight": weight}
-    return rec.emit(LERP, promoted(rec, "lerp", operands, Promotion.DEFAULT))[0]
+    return rec.emit(LERP, promote_operands(rec, "lerp", operands, Promotion.DEFAULT))[0]
 
 
 def _between(start: Term, end: Term, weight: Term) -> Term:

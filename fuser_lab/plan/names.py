@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from fuser_lab.arguments import named
+from fuser_lab.arguments import listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -32,7 +32,7 @@ def tensor_called(called: str, tensors: Collection[str], names: Names, kind: typ
     if len(matches) == 1:
         return matches[0]
     if matches:
-        msg = f"{called} is the name of several tensors: {named(matches)}; choose from these."
+        msg = f"{called} is the name of several tensors: {listing(matches)}; choose from these."
         raise kind(msg)
     matches = close_matches(called, tensors, names)
     if matches:

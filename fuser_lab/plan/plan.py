@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab import targets
-from fuser_lab.arguments import ANYTHING, FLAG, PATH, listed, optional, takes
+from fuser_lab.arguments import ANYTHING, FLAG, PATH, list_of, optional, takes
 from fuser_lab.errors import SegmentationError
 from fuser_lab.plan.accepted import RUNS_ON
 from fuser_lab.plan.editable import EditablePlan
@@ -26,7 +26,7 @@ class Plan(Shown, EditablePlan):
     """
 
     @takes(
-        inputs=listed(ANYTHING, "a list of arrays and numbers"), out=optional(listed(ANYTHING, "a list of arrays")),
+        inputs=list_of(ANYTHING, "a list of arrays and numbers"), out=optional(list_of(ANYTHING, "a list of arrays")),
     )
     def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Return the outputs for inputs of the plan's sizes, as arrays of the inputs' library.

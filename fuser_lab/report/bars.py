@@ -46,7 +46,7 @@ def bars_svg(bars: Sequence[Bar], title: str, *, style: bool = True) -> str:
 def _drawn(bar: Bar, y: float, left: float, scale: float) -> str:
     words = _seconds(bar) + (f" · {bar.note}" if bar.note else "")
     name = chart.label(bar.label, (left - 8, y + 13), anchor="end", colour="ink")
-    parts = [f"<title>{chart.escaped(f'{bar.label}: {words}')}</title>", name]
+    parts = [f"<title>{chart.escape_text(f'{bar.label}: {words}')}</title>", name]
     x = left
     if not math.isnan(bar.seconds):
         x += bar.seconds * scale

@@ -80,7 +80,7 @@ class Net:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         spans = self._spans()
-        self._ranked = ranks.ranked(graph, spans)
+        self._ranked = ranks.rank_items(graph, spans)
         self.rank = list(self._ranked.of)
         self._beside = self._ranked.beside
         self._width = [item.width for item in graph.items]
@@ -91,7 +91,7 @@ class Net:
         links = self._links()
         members = [n for n in range(len(self.rank)) if n not in self._beside]
         hints = [item.x for item in graph.items]
-        self.rows = order.ordered(members, self.rank, links, hints, self._ranked.count)
+        self.rows = order.order_ranks(members, self.rank, links, hints, self._ranked.count)
         self.is_torn = graph.pitch is not None and order.is_torn(self.rows, links)
         if not self.is_torn:
             self._at = {n: at for row in self.rows for at, n in enumerate(row)}

@@ -60,7 +60,7 @@ def _row(decision: DecisionView, y: float, columns: dict[str, float], step: floa
     mark = "✓" if decision.accepted else "✗"
     at = sorted(columns[name] for name in decision.names)
     parts = [
-        f"<title>{chart.escaped(f'{decision.seq} {mark} {decision.of}: {decision_reason(decision)}')}</title>",
+        f"<title>{chart.escape_text(f'{decision.seq} {mark} {decision.of}: {decision_reason(decision)}')}</title>",
         chart.label(str(decision.seq), (28, middle + 4), anchor="end"),
         chart.label(f"{mark} {subject}", (36, middle + 4)),
     ]

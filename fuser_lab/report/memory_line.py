@@ -69,7 +69,7 @@ def memory_line_svg(line: Sequence[AliveBytes], *, style: bool = True) -> str:
         parts += [
             f'<rect x="{_LEFT + n * step:.1f}" y="{_TOP:.1f}" width="{step:.1f}" height="{floor - _TOP:.1f}" '
             'fill="transparent"><title>'
-            f'{chart.escaped(f"{each.graph} {each.unit}: {bytes_label(each.total)}")}</title></rect>'
+            f'{chart.escape_text(f"{each.graph} {each.unit}: {bytes_label(each.total)}")}</title></rect>'
             for n, each in enumerate(line)
         ]
     heading = f"Memory over the step: at most {bytes_label(peak.total)}, at {peak.graph} {peak.unit}"

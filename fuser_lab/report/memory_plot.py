@@ -84,7 +84,7 @@ def memory_svg(plan: PlanLike, *, style: bool = True) -> str:
             x += width
         words = bytes_label(step.total) + (" (peak)" if step.total == peak else "")
         parts.append(
-            f'<g class="fl-point" data-id="segment:{step.segment}"><title>{chart.escaped(title)}</title>'
+            f'<g class="fl-point" data-id="segment:{step.segment}"><title>{chart.escape_text(title)}</title>'
             + chart.label(f"S{step.segment}", (_LEFT - 10, y + 14), "fl-name", anchor="end")
             + "".join(bars)
             + chart.label(words, (x + 8, y + 14), "fl-detail")

@@ -34,7 +34,7 @@ class Links:
         self.above[lower].append((upper, enters, leaves, weight))
 
 
-def ordered(
+def order_ranks(
     members: Sequence[int], rank: Sequence[int], links: Links, hints: Sequence[float | None], count: int,
 ) -> list[list[int]]:
     """Return the members of each rank from left to right.

@@ -80,7 +80,7 @@ class _Place:
         hue = theme.hue(point.hue)
         fill = hue if point.full else theme.colour("paper")
         css = f"fl-h{point.hue % len(theme.HUES_LIGHT)} {'fl-full' if point.full else 'fl-hollow'}"
-        parts = [f"<title>{chart.escaped(point.title or point.label)}</title>"]
+        parts = [f"<title>{chart.escape_text(point.title or point.label)}</title>"]
         if math.isfinite(point.low + point.high):
             ends = [self.at(point.x, value)[1] for value in (point.low, point.high)]
             parts.append(

@@ -24,7 +24,7 @@ _MOST_DOTS: Final = 16_000.0  # largest side that browsers draw
 _SECONDS: Final = 120  # seconds after which a browser is stopped
 
 
-def rasterized(svg: str) -> bytes:
+def rasterize(svg: str) -> bytes:
     """Return the PNG of an SVG on white, with two pixels per unit if that is not too large.
 
     Raises

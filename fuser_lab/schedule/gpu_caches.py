@@ -9,7 +9,7 @@ kernels wrote.
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.schedule.state import Evict, Space
 
-STREAMED_CACHES = crossover("gpu.streamed_caches")
+STREAMED_BYTES = crossover("gpu.streamed")
 HINTS_FROM = (8, 0)  # compute capability from which loads have a cache hint (PTX ISA, ld)
 
 
@@ -17,8 +17,7 @@ def eviction(space: Space) -> Evict:
     """Return the eviction priority of loads of a nest's inputs in the L2 cache."""
     if space.device.cc < HINTS_FROM:
         return Evict.NORMAL
-    streamed = STREAMED_CACHES * space.device.l2
-    if space.reduces and space.is_one_pass and space.rows * space.depth * space.read_bytes <= streamed:
+    if space.reduces and space.is_one_pass and space.rows * space.depth * space.read_bytes <= STREAMED_BYTES:
         return Evict.FIRST
     # A smaller output might still be in the cache when the next kernel reads it.
     return Evict.LAST if space.stored_bytes > 2 * space.device.l2 > 0 else Evict.NORMAL

@@ -15,7 +15,7 @@ from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.ir.domain import Resize
 from fuser_lab.rules import follows
-from fuser_lab.schedule.base import Heuristics, no, refused
+from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.radix_sort import sort_bytes
 
@@ -42,7 +42,7 @@ class Greedy(Heuristics):
         """Return the acceptance, or the first rule that is broken."""
         refusal = facts.greedy_gate
         if refusal is not None:
-            return refused(self.type, refusal)
+            return refusal_verdict(self.type, refusal)
         along = [link for link in facts.links if link.kind in RUNS_ALONG]
         if not along:
             return no(self.type, ReasonCode.NO_GREEDY_OP)
@@ -57,7 +57,7 @@ class Greedy(Heuristics):
             or _too_much_storage(along, device)
         )
         if refusal is not None:
-            return refused(self.type, refusal)
+            return refusal_verdict(self.type, refusal)
         longest = max(along, key=_extent)
         threads, items = _shape(_extent(longest), device)
         why = reason(

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.cost.device import MOST_BLOCKS, WARP
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.schedule.gpu_loops import (
@@ -176,7 +176,7 @@ class Chooser:
         chosen = replace(chosen, reasons=(*notes, *chosen.reasons)) if notes else chosen
         chosen, is_kept = self._with_kept(number, space, chosen, names)
         values = next((change.values for change in self.changes if change.nest == number), ())
-        schedule, problem = changed(space, target, chosen, values, names) if values else (chosen, "")
+        schedule, problem = with_values(space, target, chosen, values, names) if values else (chosen, "")
         return NestChoice(
             number=number, target=target, space=space, chosen=chosen, schedule=schedule, names=names, problem=problem,
             is_kept=is_kept,
@@ -188,7 +188,7 @@ class Chooser:
         """Return loops with the parameters kept for a nest, if they are legal, and whether they are used."""
         values, because = self.kept.values.get(number, ()), self.kept.refused if number == 0 else ""
         if values:
-            schedule, problem = changed(space, self.target, chosen, values, names)
+            schedule, problem = with_values(space, self.target, chosen, values, names)
             if not problem:
                 reason = f"parameters {self.kept.origin}: {_settings_text(dict(values))}; {self.kept.gain}"
                 return replace(schedule, reasons=(*chosen.reasons, reason)), True
@@ -225,7 +225,7 @@ def _proposal(
     values = tuple((name, getattr(proposal, name)) for name in sorted(names))
     differ = tuple((name, value) for name, value in values if value != getattr(chosen, name))
     # Values that follow from others are those of the heuristics if nothing differs.
-    schedule, problem = changed(space, target, chosen, differ, names) if differ else (chosen, "")
+    schedule, problem = with_values(space, target, chosen, differ, names) if differ else (chosen, "")
     if problem:
         msg = f"propose: {problem}."
         raise ScheduleError(msg)
@@ -244,7 +244,7 @@ def _names(space: Space, target: str, chosen: LoopSchedule) -> tuple[str, ...]:
     return by_style[target_of(target).form, chosen.style]
 
 
-def changed(
+def with_values(
     space: Space, target: str, chosen: LoopSchedule, values: Values, names: Sequence[str],
 ) -> tuple[LoopSchedule, str]:
     """Return loops with some values set and an empty text, or the loops unchanged and the reason as a sentence."""
@@ -265,7 +265,7 @@ def changed(
     return (_with_implied(space, chosen, schedule, settings), "") if has_blocks else (schedule, "")
 
 
-def checked(values: Mapping[str, object]) -> Values:
+def check_values(values: Mapping[str, object]) -> Values:
     """Return values set by hand, sorted by name.
 
     Raises
@@ -284,10 +284,10 @@ def checked(values: Mapping[str, object]) -> Values:
             pairs.append((name, value if isinstance(value, bool) else operator.index(value)))  # type: ignore[arg-type]
         else:
             if isinstance(value, int) and value.bit_length() > _BITS:
-                msg = f"with_params: {name} must fit in {_BITS} bits, given {shown(value)}."
+                msg = f"with_params: {name} must fit in {_BITS} bits, given {short_text(value)}."
                 raise ScheduleError(msg)
             kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(_FLAGS, "a bool")}
-            msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {shown(value)}."
+            msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {short_text(value)}."
             raise ArgumentTypeError(msg)
     return tuple(pairs)
 
@@ -511,7 +511,7 @@ def suggestions(choice: NestChoice) -> tuple[Values, ...]:
     changes: dict[Values, None] = {}
     for values in _grid(choice):
         change = tuple(sorted((name, v) for name, v in values.items() if v != getattr(schedule, name)))
-        _, problem = changed(choice.space, choice.target, choice.chosen, change, choice.names)
+        _, problem = with_values(choice.space, choice.target, choice.chosen, change, choice.names)
         if change and not problem:
             changes[change] = None
     return tuple(changes)

@@ -12,7 +12,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
 from fuser_lab.ir import TensorView
 from fuser_lab.rules import follows
-from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.base import no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 from fuser_lab.schedule.reduction import reshape_mixes
@@ -38,7 +38,7 @@ def refusal_of_any_size(
     if not facts.inputs:
         return no(scheduler, ReasonCode.NO_TENSOR_INPUT)
     refusal = facts.first_broken(_rules(facts, kind))
-    return None if refusal is None else refused(scheduler, refusal)
+    return None if refusal is None else refusal_verdict(scheduler, refusal)
 
 
 def _rules(
@@ -83,10 +83,10 @@ def reduction_workspace(facts: CandidateFacts, threads: int) -> int:
     has_welford = any(link.op == "welford" for link in facts.reductions)
     widest = max(link.out.dtype.itemsize for link in facts.reductions)
     each = 3 * max(widest, INDEX_BYTES) if has_welford else widest
-    return aligned(threads * each) + SHARED_ALIGNMENT
+    return align(threads * each) + SHARED_ALIGNMENT
 
 
-def aligned(size: int) -> int:
+def align(size: int) -> int:
     """Return a size in bytes rounded up to the alignment of arrays in shared memory."""
     return -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
 

@@ -15,14 +15,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fuser_lab import arguments
-from fuser_lab.arguments import FLAG, FUNCTION, instance, listed, optional, takes, whole
+from fuser_lab.arguments import FLAG, FUNCTION, instance, list_of, optional, takes, whole
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CompilationError, InputError, OutOfMemoryError, ScheduleError
 from fuser_lab.json_text import json_text
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.kept_results import KeptResults, keep
-from fuser_lab.plan.planning import flattened
-from fuser_lab.plan.ranking import ranked
+from fuser_lab.plan.planning import flatten
+from fuser_lab.plan.ranking import rank_candidates
 from fuser_lab.report import html
 from fuser_lab.report.bars import Bar, bars_svg
 from fuser_lab.report.shown import Shown
@@ -181,7 +181,7 @@ class Tuning(Shown):
 
 @takes(
     plan=instance(Plan),
-    segments=optional(listed(whole(accepted="the number of a segment"), "a list of numbers of segments", lazy=True)),
+    segments=optional(list_of(whole(accepted="the number of a segment"), "a list of numbers of segments", lazy=True)),
     seconds=arguments.number(0),
     candidates=optional(whole(1)),
     again=FLAG,
@@ -223,7 +223,7 @@ def tune(
     InputError
         If inputs do not fit or are abstract, or a segment does not exist.
     """
-    flat = flattened(inputs)
+    flat = flatten(inputs)
     if any(isinstance(value, TensorSpec) for value in flat):
         msg = "tune: abstract inputs cannot run; give arrays (spec.materialize() makes one)."
         raise InputError(msg)
@@ -337,7 +337,7 @@ class _Search:
         for _ in range(_ROUNDS):
             around = current.segments[number].params(self._kind)[nest.number]
             candidates = [tuple(sorted({**start, **dict(best.values), **dict(v)}.items())) for v in suggestions(around)]
-            order = ranked(
+            order = rank_candidates(
                 replace(self._requests[number], changes=plan.segments[number].changes), nest.number,
                 [values for values in dict.fromkeys(candidates) if values not in tried], tried,
             ).ranked[:left]

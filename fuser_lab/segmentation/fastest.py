@@ -96,7 +96,7 @@ def time_model_of(oracle: object) -> TimeModel:
     return TimeModel.of() if device is None else TimeModel.of(device)
 
 
-def predicted(segmented: SegmentedFusion, model: TimeModel) -> float:
+def predict_seconds(segmented: SegmentedFusion, model: TimeModel) -> float:
     """Return the predicted seconds of a plan by bytes and arithmetic."""
     return sum(_by_bytes(segmented, model))
 

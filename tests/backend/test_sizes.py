@@ -16,14 +16,14 @@ from fuser_lab.runtime import cpu_kernels
 def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The names of kernels that are compiled, starting with an empty disk cache."""
     names: list[str] = []
-    real = cpu_kernels.compiled
+    real = cpu_kernels.compile_kernel
 
     def counted(definition: cpu_kernels.Definition) -> cpu_kernels.MachineCode:
         names.append(definition.function.__name__)
         return real(definition)
 
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(cpu_kernels, "compiled", counted)
+    monkeypatch.setattr(cpu_kernels, "compile_kernel", counted)
     return names
 
 

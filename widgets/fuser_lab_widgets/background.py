@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import renewed
+from fuser_lab.forks import renew_in_forks
 from fuser_lab.segmentation import ending_when
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class Background:
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._stop = renewed(threading.Event())
+        self._stop = renew_in_forks(threading.Event())
         self._closed = False
 
     @property
@@ -33,7 +33,7 @@ class Background:
         """Start and return True, or return False while busy or once closed; ``seconds`` limit a search."""
         if self.busy or self._closed:
             return False
-        self._stop = renewed(threading.Event())
+        self._stop = renew_in_forks(threading.Event())
         thread = threading.Thread(target=self._run, args=(find, tell, seconds, self._stop), daemon=True)
         thread.start()
         self._thread = thread  # set only now, so that `wait` can join it

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import renewed
+from fuser_lab.forks import renew_in_forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ class Runner:
         self._timer: Any = timer
         self._model = model
         self._report = report
-        self._stop = renewed(threading.Event())
+        self._stop = renew_in_forks(threading.Event())
         self._thread: threading.Thread | None = None
         self._running = self._closed = False
         self._last = Progress()
@@ -84,7 +84,7 @@ class Runner:
         if self.running or self._closed:
             return False
         self._running = True
-        self._stop = renewed(threading.Event())
+        self._stop = renew_in_forks(threading.Event())
         self._last = Progress(running=True)
         thread = threading.Thread(target=self._run, args=(tuple(plans), inputs, peers, self._stop), daemon=True)
         thread.start()

@@ -17,7 +17,7 @@ from fuser_lab.errors import DefinitionError, FuserLabError
 from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Result
-from fuser_lab.reading import UnreadableError, parsed
+from fuser_lab.reading import UnreadableError, parse_json
 
 # By the first letter of a scalar's name.
 SCALAR_DTYPES: Mapping[str, DataType] = {
@@ -46,7 +46,7 @@ class Sized:
     notes: tuple[str, ...]
 
 
-def built(dump: DumpText, sizes: Mapping[str, int]) -> Sized:
+def build_fusion(dump: DumpText, sizes: Mapping[str, int]) -> Sized:
     """Return the fusion of a dump and its segments.
 
     Parameters
@@ -470,7 +470,7 @@ def _own_notes(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
     for line in lines:
         name, _, text = line.partition(" ")
         try:
-            data = parsed(text)
+            data = parse_json(text)
         except UnreadableError:
             continue
         if isinstance(data, dict) and _is_well_formed(data):

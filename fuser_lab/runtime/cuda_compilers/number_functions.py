@@ -143,7 +143,7 @@ def _where(types: Any) -> Rule:
 
 
 def _truncation(types: Any, result: Any, letters: str) -> Rule:
-    """Return a function that converts floats to integers by an instruction; see `fuser_lab.dtypes.truncated`.
+    """Return a function that converts floats to integers by an instruction; see `fuser_lab.dtypes.truncate`.
 
     It is written as PTX because LLVM's conversion does not define results for numbers out of range.
     """

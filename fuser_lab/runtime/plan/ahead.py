@@ -133,13 +133,13 @@ def _fed(
 ) -> None:
     """Feed kernels to a process until none remains or the process has ended."""
     for kernel in _taken(pending.pop):
-        if not asked(process, kernel, cc):
+        if not ask(process, kernel, cc):
             pending.append(kernel)
             return
         counted()
 
 
-def asked(process: "subprocess.Popen[bytes]", kernel: GeneratedKernel, cc: Capability) -> bool:
+def ask(process: "subprocess.Popen[bytes]", kernel: GeneratedKernel, cc: Capability) -> bool:
     """Ask a process to compile a kernel; return whether it answered, even with a failure."""
     assert process.stdin is not None
     assert process.stdout is not None

@@ -10,7 +10,7 @@ from needs import needs
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.runtime.cpu import copies, host
-from fuser_lab.runtime.cpu.copies import transposed
+from fuser_lab.runtime.cpu.copies import copy_transposed
 from fuser_lab.runtime.cpu.host import HostMemory
 
 DTYPES = [np.bool_, np.int8, np.float16, np.float32, np.float64, np.complex64, np.complex128]
@@ -41,7 +41,7 @@ def test_kernels_copy_every_bit(name: str, dtype: Any) -> None:
     source, target = CROSSED[name](dtype)
     whole = target if target.base is None else target.base
     before = whole.copy()
-    assert transposed(target, source)
+    assert copy_transposed(target, source)
     inside = np.ascontiguousarray(target)
     np.testing.assert_array_equal(inside.view(np.uint8), np.ascontiguousarray(source).view(np.uint8))
     if name == "slices":
@@ -68,7 +68,7 @@ LEFT: dict[str, Callable[[], tuple[Any, Any]]] = {
 def test_the_array_library_makes_the_others(name: str) -> None:
     source, target = LEFT[name]()
     before = target.copy()
-    assert not transposed(target, source)
+    assert not copy_transposed(target, source)
     assert target.tobytes() == before.tobytes()
 
 
@@ -79,7 +79,7 @@ def by_kernel(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     def recorded(target: Any, source: Any) -> bool:
         assert not np.shares_memory(target, source)
-        made.append(transposed(target, source))
+        made.append(copy_transposed(target, source))
         return made[-1]
 
     monkeypatch.setattr(host, "transposed", recorded)
