@@ -86,7 +86,7 @@ def _seconds(elements: int) -> float:
         numbers = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Float)
         fd.add_output(fd.ops.neg(numbers))
     source, target = np.ones(elements, np.float32), np.empty(elements, np.float32)
-    prepared = segment(fd, [spec((elements,), DataType.Float)]).prepared(CPU.name)
+    prepared = segment(fd, [spec((elements,), DataType.Float)]).prepare(CPU.name)
     clock = HostClock().measured(prepared.bind([source], [target]).steps[0])
     return statistics.median(clock() for _ in range(_SAMPLES))
 
@@ -256,14 +256,14 @@ def _plan(form: _Form, shape: Shape) -> Plan:
 
 def _kernels(plan: Plan) -> Sequence[GeneratedKernel]:
     """Return the kernels of a plan that are not compiled yet."""
-    return plan.prepared(CPU.name).generated(
+    return plan.prepare(CPU.name).generated(
         [described.strides for described in plan.inputs if isinstance(described, TensorSpec)],
     )
 
 
 def _sample(form: str, plan: Plan, caches: HostCaches) -> HostSample:
     """Return the kernels of a plan with their features and measured seconds."""
-    prepared = plan.prepared(CPU.name)
+    prepared = plan.prepare(CPU.name)
     arrays = [described.materialize() if isinstance(described, TensorSpec) else described for described in plan.inputs]
     clock, bound = HostClock(), prepared.bind(arrays)
     alone = len(bound.steps) == 1

@@ -129,9 +129,9 @@ class Recorded:
             names.update(tensor.name for expr in alone for tensor in expr.tensor_outputs)
         return frozenset(names)
 
-    def prepared(self, target: str) -> "PreparedPlan":
+    def prepare(self, target: str) -> "PreparedPlan":
         """Return the plan compiled for a target; the array library evaluates what a compiler refuses."""
-        return self.plan.prepared(target, evaluate_refused=True)
+        return self.plan.prepare(target, evaluate_refused=True)
 
 
 _RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also by the kept parameters in use

@@ -89,7 +89,7 @@ class TorchRegion(Region):
         if self.idle or not all(is_on_host(tensor.device) for tensor in (*self.signature.inputs, *self.traced)):
             return ()
         try:
-            prepared = self.recorded.prepared(CPU.name)
+            prepared = self.recorded.prepare(CPU.name)
             return prepared.generated(self.input_strides)
         except Exception:  # noqa: BLE001 - it is raised again, and reported, where the region runs
             return ()
@@ -138,7 +138,7 @@ class TorchRegion(Region):
             if "meta" in devices:
                 return self._on_meta()
             target = next(filter(has_own_memory, sorted(devices)), CPU.name)
-            prepared = self.recorded.prepared(target)
+            prepared = self.recorded.prepare(target)
         if not inputs:
             return self._made(prepared)
         # A tensor from autograd or another compiler may have a layout other than the traced one.

@@ -276,7 +276,7 @@ def run_plan(
     flat = with_seeds(plan.fusion, flat, like=like)
     receive = receiver()
     if receive is None:
-        return plan.prepared(target).run(flat)
+        return plan.prepare(target).run(flat)
     outputs, profile = measured_run(plan, target, flat, fusion_id=fusion_id)
     receive(profile)
     return outputs

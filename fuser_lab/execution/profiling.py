@@ -151,7 +151,7 @@ def measured_run(
 ) -> tuple[list[Any], FusionProfile]:
     """Return a plan's outputs and the profile of the run; the plan is compiled first if necessary."""
     begin = time.perf_counter()
-    prepared = plan.prepared(target)
+    prepared = plan.prepare(target)
     steps = prepared.steps(inputs)
     compiled = time.perf_counter() - begin
     begin = time.perf_counter()

@@ -48,10 +48,10 @@ class Plan(Shown, EditablePlan):
         from fuser_lab.runtime.arrays import describe
         from fuser_lab.runtime.binding import device_of
 
-        return self.prepared(device_of([describe(value) for value in inputs])).run(inputs, out)
+        return self.prepare(device_of([describe(value) for value in inputs])).run(inputs, out)
 
     @takes(target=RUNS_ON, evaluate_refused=FLAG)
-    def prepared(self, target: str = targets.CPU.name, *, evaluate_refused: bool = False) -> "PreparedPlan":
+    def prepare(self, target: str = targets.CPU.name, *, evaluate_refused: bool = False) -> "PreparedPlan":
         """Return the plan compiled for a target; it is compiled once and cached.
 
         Parameters

@@ -258,7 +258,7 @@ class _Search:
         self._done = self._total = 0
 
     def run(self, segments: Sequence[int], *, again: bool, progress: TuneProgress) -> Tuning:
-        prepared = self._plan.prepared(self._target)
+        prepared = self._plan.prepare(self._target)
         expected = prepared.run(self._inputs)
         device = prepared.memory.label()
         self._clock = target_of(self._kind).clock()()
@@ -384,7 +384,7 @@ class _Search:
     ) -> Callable[[], None] | None:
         """Return a function that runs a segment with these parameters, or None if its results are wrong."""
         changed = plan.with_params(number, target=self._kind, nest=nest, **dict(values)) if values else plan
-        prepared = changed.prepared(self._target)
+        prepared = changed.prepare(self._target)
         outputs = prepared.run(self._inputs)
         worst = max((distance(got, want) for got, want in zip(outputs, expected, strict=True)), default=0.0)
         if not worst < 1:

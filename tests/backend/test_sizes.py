@@ -89,7 +89,7 @@ def test_a_sum_of_all_takes_its_sizes_and_counts_as_arguments(compiled: list[str
 def test_plans_of_two_sizes_keep_their_own_arguments() -> None:
     fd = defined(2, lambda fd, x: fd.ops.relu(x))
     small, large = np.full((301, 39), 2, np.float32), np.full((60_001, 39), 3, np.float32)
-    plans = [fl.segment(fd, [x]).prepared("cpu") for x in (small, large)]
+    plans = [fl.segment(fd, [x]).prepare("cpu") for x in (small, large)]
     outs = [plan.run([x]) for plan, x in zip(plans, (small, large), strict=True)]
     for _ in range(2):  # the second time from the cache of the first
         for plan, x, out in zip(plans, (small, large), outs, strict=True):

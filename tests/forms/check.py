@@ -341,7 +341,7 @@ def verify(found: Made, tracer: Tracer) -> None:
         compare(found, found.fusion.outputs, got, "in lock step")
         if not target_of(form.target).has_blocks:
             if found.plan is not None:
-                got = found.plan.prepared(form.target).run(agreement.seeded(found.fusion, found.inputs))
+                got = found.plan.prepare(form.target).run(agreement.seeded(found.fusion, found.inputs))
                 compare(found, agreement.visible(found.fusion, found.fusion.outputs), got, "compiled")
             return
         for kernel in found.kernels.values():

@@ -341,7 +341,7 @@ def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
 
 def _cache_misses(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
     """Return the bytes of cache misses per segment, from hardware counters, or why there are none."""
-    bound = plan.prepared(CPU.name).bind(list(inputs))
+    bound = plan.prepare(CPU.name).bind(list(inputs))
     bytes_of: dict[int, float] = {}
     try:
         with count_events() as read:

@@ -230,7 +230,7 @@ def test_a_file_is_swept_from_the_command_line(tmp_path, capsys, repository, mon
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweeps, "performed", interrupted)
+    monkeypatch.setattr(sweeps, "perform", interrupted)
     assert cli.main(["sweep", str(small), "--ledger", str(tmp_path / "other")]) == 130
     assert "2 tasks left" in capsys.readouterr().err
 
