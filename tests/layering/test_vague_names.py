@@ -29,7 +29,7 @@ TERMS = {
 # Participles that do not end in "ed", without those that are also verbs or nouns, such as ``run`` and ``bound``.
 IRREGULAR = frozenset({
     "begun", "built", "chosen", "done", "drawn", "driven", "fed", "found", "frozen", "given", "grown", "held", "kept",
-    "known", "laid", "left", "lent", "lost", "made", "met", "said", "seen", "sent", "shown", "spent", "taken", "told",
+    "known", "laid", "left", "lost", "made", "met", "said", "seen", "sent", "shown", "spent", "taken", "told",
     "written",
 })
 FUNCTION = re.compile(r"^(?:async )?def ([a-z]\w*)\(", re.MULTILINE)

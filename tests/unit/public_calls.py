@@ -484,7 +484,7 @@ def calls(w: World) -> dict[str, Call]:
         "Dump.ours": Call(known(fl.load_dump(w.dump).ours), (), {"strategy": "top_down", "options": None}),
         "Dump.agreement": Call(known(fl.load_dump(w.dump).agreement), (), {"target": "A100"}),
         # lessons
-        "teaching.shown": Call(known(teaching.answer_text), (3.5,)),
+        "teaching.answer_text": Call(known(teaching.answer_text), (3.5,)),
         "examples.Example.inputs": Call(known(softmax.inputs), ("small",)),
         "examples.Example.sizes": Call(known(softmax.sizes), ("small",)),
         "examples.Example.specs": Call(known(softmax.specs), ("small",)),
