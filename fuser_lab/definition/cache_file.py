@@ -21,7 +21,7 @@ from fuser_lab.json_text import json_text
 from fuser_lab.reading import UnreadableError, json_of
 
 FORMAT = "fuser_lab fusion cache"
-VERSION = 2
+VERSION = 2  # of the format of files
 
 Cache = TypeVar("Cache", bound=KnownDefinitions[Any])
 

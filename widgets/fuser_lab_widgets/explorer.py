@@ -16,10 +16,22 @@ import anywidget
 import traitlets
 
 from fuser_lab import presegmentation, targets
-from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, having, listed, number, one_of, optional, shown, takes
+from fuser_lab.arguments import (
+    ANYTHING,
+    FLAG,
+    FUNCTION,
+    TEXT,
+    having,
+    list_of,
+    number,
+    one_of,
+    optional,
+    short_text,
+    takes,
+)
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.events import Attempt
-from fuser_lab.forks import renewed
+from fuser_lab.forks import renew_in_forks
 from fuser_lab.plan.code import FORMS, REWRITINGS
 from fuser_lab.presegmentation import Alternative
 from fuser_lab.pricing.rule_lifting import liftable, predicted_seconds
@@ -51,11 +63,11 @@ from fuser_lab_widgets import (
 from fuser_lab_widgets.amounts import Amounts, place, target_name
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.canvas import Canvas
-from fuser_lab_widgets.controls import controls, described, words
+from fuser_lab_widgets.controls import controls, settings_text, words
 from fuser_lab_widgets.heat import heat
 from fuser_lab_widgets.messages import Message
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_model, default_timer, one_by_one
-from fuser_lab_widgets.saved import hidden_by, saved
+from fuser_lab_widgets.saved import hidden_by, saved_html
 from fuser_lab_widgets.session import MINE, EditablePlan, Session, State
 
 if TYPE_CHECKING:
@@ -177,9 +189,9 @@ class Explorer(anywidget.AnyWidget):
 
     @takes(
         "Explorer", plan=_PLAN, profile=optional(having("rows", "statements", accepted="the result of fl.profile")),
-        inputs=optional(listed(ANYTHING, "a list of arrays and numbers")),
-        strategies=listed(TEXT, "a list of names of strategies"), timer=optional(FUNCTION), title=optional(TEXT),
-        searched=listed(TEXT, "names of strategies", lazy=True),
+        inputs=optional(list_of(ANYTHING, "a list of arrays and numbers")),
+        strategies=list_of(TEXT, "a list of names of strategies"), timer=optional(FUNCTION), title=optional(TEXT),
+        searched=list_of(TEXT, "names of strategies", lazy=True),
     )
     def __init__(
         self,
@@ -193,7 +205,8 @@ class Explorer(anywidget.AnyWidget):
         notes: Sequence[str] = (),
         profile: PlanProfile | None = None,
     ) -> None:
-        self._lock = renewed(threading.RLock())  # handlers run in the kernel's thread, timings arrive from another
+        # Handlers run in the kernel's thread, timings arrive from another.
+        self._lock = renew_in_forks(threading.RLock())
         self._session = Session(plan, strategies)
         self._inputs = inputs
         self._title = title
@@ -261,7 +274,7 @@ class Explorer(anywidget.AnyWidget):
 
     @traitlets.default("targets")
     def _offered(self) -> list[dict[str, str]]:
-        return sources.offered()
+        return sources.offers()
 
     @traitlets.validate(*_TRAITS)
     def _taken(self, proposal: Mapping[str, Any]) -> Any:
@@ -271,11 +284,12 @@ class Explorer(anywidget.AnyWidget):
         except FuserLabError as error:
             raise traitlets.TraitError(str(error)) from None
         if name == "strategy" and value not in self._session.strategies:
-            msg = f"unknown strategy {shown(value)}; choose from {', '.join(self._session.strategies)}."
+            msg = f"unknown strategy {short_text(value)}; choose from {', '.join(self._session.strategies)}."
             raise traitlets.TraitError(msg)
         if name == "selection" and value and not selections.find(self._current(), value):
             msg = (
-                f"the plan does not contain {shown(value)}; select a tensor (T2), an edge (T2 -> T4) or a segment (S1)."
+                f"the plan does not contain {short_text(value)}; "
+                "select a tensor (T2), an edge (T2 -> T4) or a segment (S1)."
             )
             raise traitlets.TraitError(msg)
         return value
@@ -326,7 +340,7 @@ class Explorer(anywidget.AnyWidget):
         baseline = self._session.baseline
         plans = [plan, *([baseline] if baseline.hash != plan.hash else [])]
         timed = timings is not None and {row.plan_hash for row in timings.rows} & {each.hash for each in plans}
-        return saved(
+        return saved_html(
             plans, self._key, timings=timings if timed else None, title=self._title, machine=self._machine,
             profile=profile,
         )
@@ -608,7 +622,7 @@ class Explorer(anywidget.AnyWidget):
     def _switches(self, event: Message) -> None:
         """Segment again with other switches of the segmenter."""
         changes, selected = event["switches"], str(self.answer.get("id", ""))
-        text = described(changes)
+        text = settings_text(changes)
         self._resegment(selected, lambda: self._session.switched(changes, text), f"Segmented with {text}")
 
     def _lift(self, event: Message) -> None:
@@ -827,10 +841,10 @@ class Explorer(anywidget.AnyWidget):
                 msg = "The current plan no longer has this block."
                 raise FuserLabError(msg)
             inside = range(block.first, block.last + 1)
-            self._unfolded = unfolding.toggled(self._current(), self._unfolded, inside)
+            self._unfolded = unfolding.toggle_ops(self._current(), self._unfolded, inside)
             self._detail = "blocks"
         elif "segment" in event:
-            self._opened = unfolding.toggled(self._current(), self._opened, [event["segment"]])
+            self._opened = unfolding.toggle_ops(self._current(), self._opened, [event["segment"]])
             self._detail = "blocks" if self.scene["detail"] == "blocks" else "segments"
         else:
             msg = "message 'open': a segment, a block or a module must be named, given none of them."
@@ -892,7 +906,7 @@ class Explorer(anywidget.AnyWidget):
         if event.get("given", True):
             schedule = segment.schedule.transforms
         if "step" in event:
-            schedule = schedules.changed(
+            schedule = schedules.change_step(
                 schedule or (), event["step"], event.get("factor"), event.get("name", "factor"),
             )
         self._session.schedule(number, schedule)
@@ -1095,7 +1109,7 @@ class Explorer(anywidget.AnyWidget):
                 self._guarded({"type": "source"}, self._source_again)
             self._publish()
 
-        if not self._compiler.start(lambda: profiling.profiled(plan, self._inputs, target), tell):
+        if not self._compiler.start(lambda: profiling.profile_plan(plan, self._inputs, target), tell):
             self._say("Another segment is being compiled, or a plan profiled; try again in a moment.", "error")
             return
         self._profiling = plan.hash, target
