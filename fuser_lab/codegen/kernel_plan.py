@@ -12,18 +12,16 @@ these forms a kernel has depends on its ops and on the schedules of its nests, s
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fuser_lab.codegen.accurate import accurate
 from fuser_lab.codegen.column_sums import backward_of, rows_each, rows_nest, totals
 from fuser_lab.codegen.cpu_facts import CpuFacts
-from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.gpu_facts import GpuFacts
 from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Role
+from fuser_lab.codegen.kernel_ops import KernelOps
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nests import Nest, fastest_is_reduced, nests_of
 from fuser_lab.codegen.online import online_pair
 from fuser_lab.codegen.request import KernelRequest
-from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
 from fuser_lab.codegen.transposed_reads import with_transposed_reads
 from fuser_lab.codegen.values import level_of
 from fuser_lab.cost.verdict import SchedulerType
@@ -84,6 +82,7 @@ class KernelPlan:
     """
 
     request: KernelRequest
+    ops: KernelOps
     exprs: tuple[Expr, ...]
     scalars: tuple[Scalar, ...]
     inputs: tuple[Buffer, ...]
@@ -96,12 +95,12 @@ class KernelPlan:
         return tuple(nest.choice for nest in self.nests)
 
 
-def plan_of(fusion: Fusion, request: KernelRequest, chooser: Chooser, *, counts: bool = False) -> KernelPlan:
+def plan_of(ops: KernelOps, request: KernelRequest, chooser: Chooser, *, counts: bool = False) -> KernelPlan:
     """Return the nests of a segment's kernel with their schedules.
 
     Parameters
     ----------
-    fusion
+    ops
         The segment's ops as kernels compute them.
     request
         The request for the kernel.
@@ -124,6 +123,7 @@ def plan_of(fusion: Fusion, request: KernelRequest, chooser: Chooser, *, counts:
     if scheduler in EVALUATED:
         msg = f"a segment of {scheduler.value} has no kernel, because the array library evaluates it."
         raise CodegenError(msg)
+    fusion = ops.fusion
     inputs = fusion.tensor_inputs
     computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in inputs)
     layouts = {tv: layout_of(tv, request.strides.get(tv.name)) for tv in (*inputs, *computed)}
@@ -144,7 +144,7 @@ def plan_of(fusion: Fusion, request: KernelRequest, chooser: Chooser, *, counts:
         # For other than dense inputs, parameters set by hand that are illegal are ignored.
         chooser.check([nest.choice for nest in nests])
     return KernelPlan(
-        request=request, exprs=(*part.fusion.exprs, *fusion.exprs, *request.fusion.exprs),
+        request=request, ops=ops, exprs=(*part.fusion.exprs, *fusion.exprs, *request.fusion.exprs),
         scalars=tuple(value for value in fusion.inputs if isinstance(value, Scalar)),
         inputs=tuple(buffers[tv.name] for tv in inputs),
         outputs=tuple(buffers[tv.name] for tv in computed), nests=nests,
@@ -153,7 +153,7 @@ def plan_of(fusion: Fusion, request: KernelRequest, chooser: Chooser, *, counts:
 
 def may_join_rows_and_columns(fusion: Fusion) -> bool:
     """Whether the kernel of a segment for InnerOuterPersistent may be different from that for Reduction."""
-    segment = with_sums_of_rows(accurate(decompose(fusion)))
+    segment = KernelOps.of(fusion).fusion
     return backward_of(segment) is not None or bool(with_transposed_reads(segment)[1])
 
 

@@ -1070,6 +1070,12 @@ def _rare() -> Iterator[Form]:
     yield _form([_t("t0", 48, 64)], groups, ["t5", "t6"])
     whole = [_t("t0", 40, 30, dtype="Int"), _t("t1", 40, 30, dtype="Int", below=9)]
     yield _form(whole, ["fd.ops.add(t1, 1)", "fd.ops.mod(t0, t2)"], ["t3"], questions=("features",))
+    # Sums of a value that is expanded where other reductions of the rows read elements: no nest stores both.
+    expanded = [
+        "fd.ops.broadcast(t1, [True, False])", "fd.ops.expand(t2, [2, 7])", "fd.ops.add(t0, t3)",
+        "fd.ops.max(t4, [1], True)", "fd.ops.sub(t4, t5)", "fd.ops.sum(t3, [1])",
+    ]
+    yield _form([_t("t0", 2, 7), _t("t1", 7)], expanded, ["t6", "t7"])
     # Long columns that are too few, an output with more axes than the reference, and elements that are looked up among
     # equal ones, before a reduction and beside it.
     yield centred(8192, 9, dim=0)

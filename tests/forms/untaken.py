@@ -203,11 +203,6 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
             ("if expr is None:", "return True"),
         ],
     },
-    "Results of reductions that depend on no other reduction always have nests.": {
-        "codegen/kernel_plan": [
-            ("if isinstance(before, Refused):", "return before"),
-        ],
-    },
     "Of the threads that reach a loop, some have iterations of it.": {
         "codegen/kernel_profile": [
             ("if self._times and self._mask.any():", "self._seen.clear()"),
