@@ -1075,7 +1075,7 @@ def _rare() -> Iterator[Form]:
         "fd.ops.broadcast(t1, [True, False])", "fd.ops.expand(t2, [2, 7])", "fd.ops.add(t0, t3)",
         "fd.ops.max(t4, [1], True)", "fd.ops.sub(t4, t5)", "fd.ops.sum(t3, [1])",
     ]
-    yield _form([_t("t0", 2, 7), _t("t1", 7)], expanded, ["t6", "t7"])
+    yield _form([_t("t0", 2, 7), _t("t1", 7)], expanded, ["t6", "t7"], is_open=True)
     # Long columns that are too few, an output with more axes than the reference, and elements that are looked up among
     # equal ones, before a reduction and beside it.
     yield centred(8192, 9, dim=0)
