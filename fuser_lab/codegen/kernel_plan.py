@@ -12,16 +12,18 @@ these forms a kernel has depends on its ops and on the schedules of its nests, s
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fuser_lab.codegen.accurate import accurate
 from fuser_lab.codegen.column_sums import backward_of, rows_each, rows_nest, totals
 from fuser_lab.codegen.cpu_facts import CpuFacts
+from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.gpu_facts import GpuFacts
 from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Role
-from fuser_lab.codegen.kernel_ops import KernelOps
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nests import Nest, fastest_is_reduced, nests_of
 from fuser_lab.codegen.online import online_pair
 from fuser_lab.codegen.request import KernelRequest
+from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
 from fuser_lab.codegen.transposed_reads import with_transposed_reads
 from fuser_lab.codegen.values import level_of
 from fuser_lab.cost.verdict import SchedulerType
@@ -72,6 +74,34 @@ class NestPlan:
     stored: frozenset[TensorView] = frozenset()
     least: tuple[int, ...] = ()
     waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelOps:
+    """The fusion after each rewrite: each Welford decomposed, rounding errors corrected, sums of rows shared."""
+
+    decomposed: Fusion
+    corrected: Fusion
+    fusion: Fusion
+
+    @classmethod
+    def of(cls, fusion: Fusion) -> "KernelOps":
+        """Return the ops of a segment's kernels."""
+        decomposed = decompose(fusion)
+        corrected = accurate(decomposed)
+        return cls(decomposed=decomposed, corrected=corrected, fusion=with_sums_of_rows(corrected))
+
+    def corrections(self) -> dict[str, str]:
+        """Return, for each expression that corrects a rounding error, the name of the expression that it serves."""
+        recorded = {expr.name for expr in self.decomposed.exprs}
+        served: dict[str, str] = {}
+        name = ""
+        for expr in reversed(self.corrected.exprs):  # additions directly precede the expression that they serve
+            if expr.name in recorded:
+                name = expr.name
+            else:
+                served[expr.name] = name
+        return served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

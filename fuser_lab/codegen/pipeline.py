@@ -9,8 +9,7 @@ from fuser_lab.analysis.numbering import numbered
 from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.emitter import Source
 from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.kernel_ops import KernelOps
-from fuser_lab.codegen.kernel_plan import KernelPlan, plan_of
+from fuser_lab.codegen.kernel_plan import KernelOps, KernelPlan, plan_of
 from fuser_lab.codegen.lower import MovesMore, kernel_of, run_passes, write, written_within
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.request import KernelRequest
