@@ -386,8 +386,6 @@ class _Divider:
             return (loop,)
         body = Body(tuple(units_of(loop.body, self._weights)), loop.var)
         cuts = body.cuts()
-        if len(cuts) == 2:
-            return (loop,)
         rounds = _most_rounds(loop)
         shared = loop.parallel is ParallelType.grid_x
         if rounds is not None and rounds <= ROUNDS and not shared:

@@ -351,7 +351,7 @@ class _Lowering:
         value = self._value(expr, indices, at)
         if self._scheduled.tensors[name].memory is GLOBAL:
             index_ = [indices[axis.id] for axis in expr.out.domain.axes]
-            conditions += [*self._alone(name), *self._first(name)]
+            conditions += self._alone(name)
             return [self._guard(conditions, self._store(expr, index_, value, note))]
         if self._scheduled.tensors[name].memory is MemoryType.shared:
             conditions += self._alone(name)
@@ -433,16 +433,6 @@ class _Lowering:
             apply("eq", index_of(_NAMES[kind]), 0)
             for kind in kinds if self._sizes.get(kind, 1) > 1 and kind not in tensor_kinds
         ]
-
-    def _first(self, name: str) -> list[Term]:
-        """Return the condition that this is the first of the iterations in which a thread has an equal element."""
-        conditions = []
-        for position in sorted(self._loops.single(name)):
-            kind = self._loops.kind((name, position))
-            term = self._vars.get(self._loops.class_of((name, position)), ZERO)
-            if term != ZERO and not (kind.is_block or kind.is_thread):
-                conditions.append(apply("eq", term, 0))
-        return conditions
 
     def _guard(self, conditions: Sequence[Term], statement: Statement) -> Statement:
         condition: Term = _TRUE
@@ -664,9 +654,7 @@ def _read_outside(statements: Sequence[Statement], visible: frozenset[str]) -> I
         names = {t.name for root in terms_of(statement) for t in root.walk() if isinstance(t, Var)}
         yield from names - visible
         match statement:
-            case Let(name=name, update=update):
-                if update and name not in visible:
-                    yield name
+            case Let(name=name):
                 visible |= {name}
             case Loop(body=inner):
                 yield from _read_outside(inner, visible)

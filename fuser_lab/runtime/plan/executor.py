@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.request import KernelRequest
@@ -48,6 +48,11 @@ class PreparedPlan:
         return f"PreparedPlan({self.target}, {count} segment{'s' if count != 1 else ''}: {runs})"
 
     # Kernels
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled: compiled kernels can be neither."""
+        msg = "prepared: a compiled plan cannot be copied or pickled; copy or pickle the plan, and call prepared again."
+        raise UnsupportedError(msg)
 
     def prepare(self, inputs: Sequence[Any] | None = None) -> None:
         """Compile for dense inputs, or for the strides of given inputs, before the first run."""

@@ -13,6 +13,8 @@ from backend.fusions import D, S, build
 
 import fuser_lab as fl
 from fuser_lab.analysis.numbering import number_values
+from fuser_lab.codegen import kernel_plan
+from fuser_lab.codegen.accurate import accurate
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.nest_lowering import NestLowering
@@ -188,6 +190,20 @@ def test_sums_that_are_needed_at_other_positions_go_through_memory(target: str) 
     kernel = lower(KernelRequest(fusion=fusion, scheduler=S.INNER_PERSISTENT, target=target))
     assert [len(choice.space.reduced) for choice in kernel.nests] == [1, 0]
     assert [buffer.name for buffer in kernel.workspace] == ["T2_whole"]
+
+
+def test_the_ops_of_a_kernel_are_rewritten_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Fusion] = []
+
+    def counted(fusion: Fusion) -> Fusion:
+        calls.append(fusion)
+        return accurate(fusion)
+
+    monkeypatch.setattr(kernel_plan, "accurate", counted)
+    record, shapes, scheduler, _ = STYLES["rows"]
+    request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target="cpu")
+    generate(request, plan_kernel(request))
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(("target", "counts"), [("cuda", (36, 5)), ("cpu", (30, 3))])
