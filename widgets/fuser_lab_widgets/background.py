@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import renewed
+from fuser_lab.process.forks import renewed
 from fuser_lab.segmentation import ending_when
 
 if TYPE_CHECKING:

@@ -15,14 +15,12 @@ from weakref import WeakValueDictionary
 import anywidget
 import traitlets
 
-from fuser_lab import presegmentation, targets
+from fuser_lab import targets
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, having, listed, number, one_of, optional, shown, takes
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.events import Attempt
-from fuser_lab.forks import renewed
 from fuser_lab.plan.code import FORMS, REWRITINGS
-from fuser_lab.presegmentation import Alternative
 from fuser_lab.pricing.rule_lifting import liftable, predicted_seconds
+from fuser_lab.process.forks import renewed
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.drawing import Drawn
@@ -33,6 +31,9 @@ from fuser_lab.report.text import plan_text
 from fuser_lab.report.timing_table import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_plan
+from fuser_lab.search import presegmentation
+from fuser_lab.search.presegmentation import Alternative
+from fuser_lab.segmentation.events import Attempt
 from fuser_lab_widgets import (
     answers,
     assets,

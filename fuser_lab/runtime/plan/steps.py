@@ -8,8 +8,8 @@ from typing import Any
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.forks import renewed
 from fuser_lab.ir import Fusion
+from fuser_lab.process.forks import renewed
 
 Segment = tuple[Fusion, SchedulerType | None]
 

@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
 from fuser_lab.arguments import FLAG, TEXT, instance, listed, optional, shown, takes
+from fuser_lab.cost.scheduler_type import SchedulerType
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import UnreadableError, parsed, record_of
-from fuser_lab.scheduler_type import SchedulerType
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import UnreadableError, parsed, record_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 2  # of the JSON of a log; a reader accepts no other
 LONGEST_SHOWN = 60  # characters of a line in a sentence
 Names = tuple[str, ...]
 Params = tuple[tuple[str, int | float | str], ...]

@@ -3,7 +3,7 @@
 from math import prod
 
 from fuser_lab.schedule.gpu_caches import eviction
-from fuser_lab.schedule.gpu_elements import SMALLEST_TILE, tile_sides
+from fuser_lab.schedule.gpu_element_loops import SMALLEST_TILE, tile_sides
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
 TILE_BYTES = 256  # bytes per row of a tile: two cache lines
