@@ -1,7 +1,5 @@
 """The comparison of the plan on show with another one: before the edits, of another strategy, or without a rule."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from fuser_lab.report.collapse import is_large

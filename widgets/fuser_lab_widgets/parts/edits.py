@@ -1,7 +1,5 @@
 """Edits of the plan on show: of its partition, of its annotations, and of the rules and switches that made it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Previews of edits, which are computed while nothing else is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fuser_lab.report.collapse import is_large

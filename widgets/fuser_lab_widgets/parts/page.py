@@ -1,7 +1,5 @@
 """What all parts of an explorer share: its session, the view of the plan on show, and its page."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,20 +20,8 @@ Handlers = Mapping[str, Callable[[Message], None]]
 class Page:
     """The page of an explorer, and the plan that it shows.
 
-    Parameters
-    ----------
-    widget
-        The explorer, whose traits the page follows.
-    session
-        Its session.
-    title
-        The title of the header; None for the name of the plan on show.
-    draw
-        Sends the picture of the plan.
-    show
-        Sends the picture and everything else that depends on the plan.
-    publish
-        Updates the traits that users observe.
+    The page follows the traits of ``widget``. ``draw`` sends the picture, ``show`` everything that depends on the plan,
+    and ``publish`` updates the traits that users observe.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
 """The tabs below the graph: the HTML that Python writes, the decision log, and a segment's schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any

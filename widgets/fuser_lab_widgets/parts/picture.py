@@ -1,7 +1,5 @@
 """The picture of the plan on show: its level of detail, what is unfolded in it, and its colours."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -25,25 +23,15 @@ _DETAILS: Final[dict[scenes.Detail, str]] = {
 
 
 class Picture:
-    """The picture of the plan on show.
-
-    Attributes
-    ----------
-    opened, unfolded
-        The tensors of ops in unfolded segments, and in unfolded blocks.
-    modules
-        Paths of the modules that are open.
-    pieces
-        The pieces of pictures that were sent.
-    """
+    """The picture of the plan on show, and what is unfolded in it."""
 
     def __init__(self, page: Page, selection: Selection) -> None:
         self._page, self._selection = page, selection
         self._detail: scenes.Detail | None = None  # None: depends on the size of the fusion
-        self.opened: frozenset[str] = frozenset()
-        self.unfolded: frozenset[str] = frozenset()
-        self.modules: frozenset[str] = frozenset()
-        self.pieces = scenes.Pieces()
+        self.opened: frozenset[str] = frozenset()  # the tensors of ops in unfolded segments
+        self.unfolded: frozenset[str] = frozenset()  # and in unfolded blocks
+        self.modules: frozenset[str] = frozenset()  # paths of those that are open
+        self.pieces = scenes.Pieces()  # those that were sent
         self._canvas = Canvas()
         self._chunks = 0, 0  # the first chunk of pieces that the page has, and the first that it lacks
         self._heated: tuple[Any, Any] = (None, None)  # the plan and the rows of the colourings

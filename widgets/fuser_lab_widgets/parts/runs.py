@@ -1,7 +1,5 @@
 """Runs that time plans: the table of times, and the numbers of plans that follow from them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,32 +15,7 @@ from fuser_lab_widgets.session import EditablePlan
 
 
 class Runs:
-    """The run in progress, and what runs have measured.
-
-    Parameters
-    ----------
-    page, comparison, search
-        Other parts.
-    inputs
-        The inputs of a run, or None.
-    timer
-        The timer of plans; None for that of this machine.
-    ended
-        Called when a run has ended.
-
-    Attributes
-    ----------
-    timings
-        The most recent timings.
-    rows
-        The rows of the run.
-    totals
-        The latest rows of whole plans, by hash.
-    machine
-        The cost model of the device that ran.
-    profiling
-        The plan and target that are being profiled; nothing is timed in the meantime.
-    """
+    """The run in progress, and what runs have measured; ``ended`` is called when one has ended."""
 
     def __init__(
         self, page: Page, comparison: Comparison, search: Search, inputs: Sequence[Any] | None, timer: Timer | None,
@@ -50,13 +23,13 @@ class Runs:
     ) -> None:
         self._page, self._comparison, self._search, self._ended = page, comparison, search, ended
         self.inputs = inputs
-        self.timings: Any = None
-        self.rows: tuple[Any, ...] = ()
-        self.totals: dict[str, Any] = {}
+        self.timings: Any = None  # the most recent ones
+        self.rows: tuple[Any, ...] = ()  # of the run
+        self.totals: dict[str, Any] = {}  # rows of whole plans, by hash: what was measured last
         self._hashes: tuple[str, ...] = ()  # of the plans that are timed
         self._peers: tuple[Any, ...] = ()  # rows of peers
-        self.machine: Any = None
-        self.profiling: tuple[str, str] | None = None
+        self.machine: Any = None  # the cost model of the device that ran
+        self.profiling: tuple[str, str] | None = None  # a plan and target; nothing is timed in the meantime
         self.runner = Runner(timer or default_timer, self._on_progress, default_model if timer is None else None)
         self.handlers: Handlers = {"run": self.run, "run_all": self._run_all, "cancel": self.cancel}
 

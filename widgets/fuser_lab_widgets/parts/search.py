@@ -1,7 +1,5 @@
 """Searches in the background: strategies whose plans take long, and certificates that no plan is cheaper."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import Any, Final
 

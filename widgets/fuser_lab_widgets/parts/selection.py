@@ -1,7 +1,5 @@
 """The selection: what the inspector says about it, and what remains selected when the plan changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The steps of the session: undo, redo and reset, the switches, and a top-down plan that would move fewer bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
