@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fuser_lab.bridge.model_view import RegionRow
     from fuser_lab.segmentation import Why
 
-MOST_BOUNDARIES = 10
+MOST_BOUNDARIES = 10  # boundaries that a page and a text list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

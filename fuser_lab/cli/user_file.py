@@ -84,7 +84,7 @@ def advice_for(file: str, text: str) -> str:
     return ""
 
 
-def explained(request: UserFunction) -> int:
+def explain_file(request: UserFunction) -> int:
     """Return the exit status of a child process that imports the file, prints the table and writes the report."""
     command = [sys.executable, "-m", "fuser_lab.cli.user_file"]
     child = subprocess.run(  # noqa: S603 - this interpreter, with this module

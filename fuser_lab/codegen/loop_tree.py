@@ -33,7 +33,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
 
 VECTOR: Final = 16  # elements that a vector loop takes together
-_SAMPLES: Final = 16
+_SAMPLES: Final = 16  # iterations of each loop that are sampled
 _SPREAD: Final = (0.6180339887498949, 0.7548776662466927, 0.5698402909980532, 0.3819660112501051)  # of loops in loops
 _ALL_LOOPS: Final = "*"  # in place of the name of one
 # Time of a function of float32 in a vector loop over that of the exponential, measured on an AMD EPYC.
@@ -48,7 +48,7 @@ _DIVISION: Final = 5.0  # divisions by a constant that take as long as one by an
 _COMPLEX: Final = 4.0  # operations of a complex one
 
 Steps = tuple[tuple[int, int], ...]  # for each digit of a loop, fast ones first: elements apart, and turns
-STILL: Final[Steps] = ((0, 1),)
+STILL: Final[Steps] = ((0, 1),)  # of an access that a loop does not move
 
 
 class Operation(NamedTuple):

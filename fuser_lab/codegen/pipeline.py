@@ -5,7 +5,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TypeVar
 
-from fuser_lab.analysis.numbering import numbered
+from fuser_lab.analysis.numbering import number_values
 from fuser_lab.codegen.accurate import accurate
 from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.emitter import Source
@@ -130,7 +130,7 @@ def kernel_digest(request: KernelRequest) -> str:
 
     It is equal for sizes that share compiled code, which are one class of sizes.
     """
-    canonical = numbered(request.fusion)
+    canonical = number_values(request.fusion)
     plain = replace(
         request, fusion=canonical.fusion, name="kernel", strides=_rename(request.strides, canonical.names),
         alignment=_rename(request.alignment, canonical.names), changes=(), loops=(), kept=None, shared=None,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-from fuser_lab.arguments import FLAG, PATH, optional, shown, takes, whole
+from fuser_lab.arguments import FLAG, PATH, optional, short_text, takes, whole
 from fuser_lab.bridge.backend import options_of
-from fuser_lab.bridge.capture import Capture, CapturedGraph, captured
+from fuser_lab.bridge.capture import Capture, CapturedGraph, capture_graph
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
@@ -196,7 +196,7 @@ def from_inductor(
     """
     names = names_for("from_inductor")
     if not callable(function) or isinstance(function, type):
-        msg = f"from_inductor: function must be a function or a module, given {shown(function)}."
+        msg = f"from_inductor: function must be a function or a module, given {short_text(function)}."
         raise ArgumentTypeError(msg)
     accepted = ("mode", "dynamic", "fullgraph", "options")
     unknown_names = [name for name in options if name not in accepted]
@@ -223,7 +223,7 @@ def _graphs(compiled: _Compiled) -> tuple[CapturedGraph, ...]:
     capture = Capture(options_of({}, "from_inductor"))
     capture.idle = True
     with collecting_rarely():
-        return tuple(captured(record.module, record.kind, capture) for record in compiled.records)
+        return tuple(capture_graph(record.module, record.kind, capture) for record in compiled.records)
 
 
 def _record(number: int, record: GraphRecord) -> PlanRecord:

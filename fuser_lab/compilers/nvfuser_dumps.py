@@ -10,7 +10,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, accept, reason
 from fuser_lab.definition.binding import Described
-from fuser_lab.definition.dump import DumpText, Refusal, Sized, built, dumps_in
+from fuser_lab.definition.dump import DumpText, Refusal, Sized, build_fusion, dumps_in
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import DefinitionError, InputError, VerificationError
 from fuser_lab.ir import Scalar
@@ -203,7 +203,7 @@ def _load(dump: DumpText, sizes: Mapping[str, Any], device: Device, name: str) -
                 f"load_dump: sizes has {symbol!r}: {size!r}; sizes must be ints of 0 or more, by the names of symbols."
             )
             raise InputError(msg)
-    sized = built(dump, sizes)
+    sized = build_fusion(dump, sizes)
     inputs = tuple(_description(value) for value in sized.fusion.inputs)
     notes = list(sized.notes)
     fd = FusionDefinition.of(sized.fusion)

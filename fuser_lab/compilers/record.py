@@ -6,7 +6,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.errors import InputError
 from fuser_lab.files.json_text import json_text
 from fuser_lab.files.reading import UnreadableError, json_of, record_of
@@ -121,7 +121,7 @@ def recording_of(path: Path) -> Recording:
     try:
         recording = _recording(json_of(path, MOST_FILE_BYTES))
     except UnreadableError as error:
-        msg = f"load_recorded: {shown(str(path))} is not a file of recorded plans: {error}."
+        msg = f"load_recorded: {short_text(str(path))} is not a file of recorded plans: {error}."
         raise InputError(msg) from None
     return recording
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.bridge.requirement import jax_for
 from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.compilers.reasons import loops_text
@@ -95,7 +95,7 @@ def from_xla(function: Callable[..., Any], *inputs: Any, keywords: Mapping[str, 
     """
     jax = jax_for("from_xla")
     if not callable(function) or isinstance(function, type):
-        msg = f"from_xla: function must be a function, given {shown(function)}."
+        msg = f"from_xla: function must be a function, given {short_text(function)}."
         raise ArgumentTypeError(msg)
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     with tempfile.TemporaryDirectory() as folder:

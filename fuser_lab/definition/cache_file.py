@@ -21,7 +21,7 @@ from fuser_lab.files.reading import UnreadableError, json_of
 from fuser_lab.ir import Val
 
 FORMAT = "fuser_lab fusion cache"
-VERSION = 2
+VERSION = 2  # of the format of files
 
 Cache = TypeVar("Cache", bound=KnownDefinitions[Any])
 

@@ -162,7 +162,7 @@ def _run_and_store(segment: Definition, inputs: Sequence[Any], runs: list[Run], 
     specs = [d for d in map(describe, values) if isinstance(d, TensorSpec)]
     if specs:
         target = target_of(device_of(specs)).name
-        run: Run = segment.plan_for(values).prepared(target).run
+        run: Run = segment.plan_for(values).prepare(target).run
     else:
         run = partial(_alone, segment, next((x for x in inputs if kind_of(x) != "number"), None))
     runs.append(run)

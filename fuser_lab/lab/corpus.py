@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 KINDS: Final = ("example", "gallery", "forward", "backward")
 _FILE: Final = "corpus.txt.gz"
 _MARK, _SMALL = "%% ", "%% small"
-_MOST_SHOWN: Final = 60
+_MOST_SHOWN: Final = 60  # entries of a table
 _PATTERN: Final = optional(TEXT)
 
 

@@ -171,7 +171,7 @@ class _Sqlite(Engine):
             connection.close()
 
 
-def answered(asked: Any) -> Any:
+def ask_again(asked: Any) -> Any:
     """Return the result of a function, which is called again if files were packed while it read them."""
     for left in reversed(range(_TRIES)):
         try:

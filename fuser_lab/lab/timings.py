@@ -57,7 +57,7 @@ class Timings(Shown, measured.Timings):
         InputError
             If the file cannot be read, or does not contain timings.
         """
-        return shown(loaded_timings(Path(path)))
+        return with_views(loaded_timings(Path(path)))
 
     @takes(style=FLAG)
     def bars(self, *, style: bool = True) -> str:
@@ -120,7 +120,7 @@ class Timings(Shown, measured.Timings):
         return self.bars()
 
 
-def shown(timings: measured.Timings) -> Timings:
+def with_views(timings: measured.Timings) -> Timings:
     """Return timings as an object with views."""
     return Timings(
         rows=timings.rows, preallocated=timings.preallocated, system_load=timings.system_load, cores=timings.cores,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from fuser_lab.api.functions import time
 from fuser_lab.api.subject import FusionPart, subject_of
-from fuser_lab.arguments import FLAG, FUNCTION, TEXT, optional, shown, takes, whole
+from fuser_lab.arguments import FLAG, FUNCTION, TEXT, optional, short_text, takes, whole
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS, with_lifted
 from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.cost.reasons import OTHER_KIND
@@ -142,7 +142,7 @@ class Prices(View):
         if row is None:
             names = ", ".join(row.rule for row in self.rows)
             remedy = f"choose from {names}" if names else "no rule did"
-            msg = f"Prices: the rule {shown(rule)} refused no merge here; {remedy}."
+            msg = f"Prices: the rule {short_text(rule)} refused no merge here; {remedy}."
             raise InputError(msg)
         return row
 

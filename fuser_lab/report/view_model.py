@@ -38,7 +38,7 @@ __all__ = [
     "view_verdicts", "word",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 1  # of the format of view models
 _MOST_GROUPS = 4  # expressions named individually in an attempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)

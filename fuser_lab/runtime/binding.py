@@ -103,7 +103,7 @@ def check_outs(slots: Sequence[Slot], out: object) -> None:
             check_out(slot, array)
 
 
-def unexpanded(tensor: TensorView, array: Any) -> Any:
+def without_expansion(tensor: TensorView, array: Any) -> Any:
     """Return an array for a tensor without repetitions along expanded axes, which may have the same memory."""
     axes = tensor.domain.axes
     if all(axis.expanded is None for axis in axes):

@@ -60,7 +60,7 @@ def source_path(source: str) -> Path | None:
     return None
 
 
-def refused(generated: GeneratedKernel, target: str, error: Exception) -> CompilationError:
+def refusal_error(generated: GeneratedKernel, target: str, error: Exception) -> CompilationError:
     """Return the error to raise if a compiler refuses a kernel; the message names the file of its source."""
     said = str(error).strip().partition("\n")[0] or type(error).__name__
     place = source_path(generated.source)

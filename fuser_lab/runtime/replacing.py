@@ -11,7 +11,7 @@ _REPLACED: dict[tuple[int, str], list[Any]] = {}  # the owner, the former value 
 
 
 @contextmanager
-def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+def replace_attribute(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
     """Replace an attribute in a block by what ``make`` returns for its value.
 
     Blocks of several threads may overlap: the value of the first one to begin is used, and the former value is back

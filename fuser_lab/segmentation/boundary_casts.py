@@ -96,7 +96,7 @@ def takes_a_cast(user: Expr, tensor: TensorView) -> bool:
     return user.kind not in _BY_LIBRARY and not (looked_up and user.inputs[0] is tensor)
 
 
-def lowered(fusion: Fusion, casts: Iterable[Cast]) -> Fusion:
+def with_casts(fusion: Fusion, casts: Iterable[Cast]) -> Fusion:
     """Return the fusion in which readers in other segments read ``cast(cast(tensor, half), float)``.
 
     A cast that the fusion already has is not added again.
@@ -243,7 +243,7 @@ def _answers(
     recomputed: frozenset[str], oracle: SchedulerOracle,
 ) -> Iterator[tuple[int, Answer]]:
     """Yield the positions of groups that get casts, with the schedulers' answers about them."""
-    new = lowered(fusion, casts)
+    new = with_casts(fusion, casts)
     names: dict[int, set[str]] = {}
     for cast in casts:
         for number, place in zip(count(-1), touched[cast.tensor]):

@@ -167,7 +167,7 @@ def without(fusion: Fusion, dropped: Mapping[str, str]) -> Fusion:
     return replace(fusion, exprs=tuple(exprs))
 
 
-def repeated(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, str]:
+def repeated_exprs(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, str]:
     """Return the replicas that repeat another expression of their segment, each with that expression.
 
     Parameters

@@ -15,7 +15,7 @@ from fuser_lab import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.pricing.rule_lifting import liftable
 from fuser_lab.report import measure
-from fuser_lab.report.collapse import collapsed
+from fuser_lab.report.collapse import collapse
 from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import describe, edge_title
@@ -120,7 +120,7 @@ def _check_picture(check: Check, explorer: Explorer, shown: dict[str, Any], plan
     if detail in {"segments", "blocks"}:
         unfolded = unfolding.blocks_of(view, explorer._picture.unfolded)
         folded = [block for block in blocks(view) if detail == "blocks" and block.id not in unfolded]
-        drawn = collapsed(view, unfolding.segments_of(view, explorer._picture.opened), folded)
+        drawn = collapse(view, unfolding.segments_of(view, explorer._picture.opened), folded)
     check("picture", shown["picture"], describe(view))
     check("edges", shown["edges"], {edge.id: _label(edge, drawn) for edge in drawn.edges})
     check("nodes", shown["nodes"], sorted(node.text for node in drawn.nodes))

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.cost.kernel_time import KernelModel
 from fuser_lab.errors import InputError
@@ -41,7 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = measured.facts.get("name", "")
     device = next((device for device in DEVICES if device.name == name), None)
     if device is None:
-        msg = f"fit: FILE is of {shown(name)}; rates can be fitted for {', '.join(device.name for device in DEVICES)}."
+        msg = (
+            f"fit: FILE is of {short_text(name)}; rates can be fitted for "
+            f"{', '.join(device.name for device in DEVICES)}."
+        )
         raise InputError(msg)
     fit: Fit | PlanFit = (
         fitted(measured.rows, device) if options.plans is None

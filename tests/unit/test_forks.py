@@ -62,7 +62,8 @@ def run(program: str, cache: Path) -> None:
 
 def test_locks_are_free_and_nobody_waits(tmp_path: Path) -> None:
     run("""
-        primitives = [forks.new_lock(), forks.renewed(threading.RLock()), forks.renewed(threading.Condition())]
+        renew = forks.renew_in_forks
+        primitives = [forks.new_lock(), renew(threading.RLock()), renew(threading.Condition())]
 
         def hold(reached):
             for primitive in primitives:
@@ -70,7 +71,7 @@ def test_locks_are_free_and_nobody_waits(tmp_path: Path) -> None:
             reached.set()
             time.sleep(1000)
 
-        waited_for = forks.renewed(threading.Condition())
+        waited_for = forks.renew_in_forks(threading.Condition())
 
         def wait(reached):
             with waited_for:

@@ -32,7 +32,7 @@ def words(strategy: str) -> str:
     return strategy.replace("_", "-")
 
 
-def described(switches: Mapping[str, Any]) -> str:
+def settings_text(switches: Mapping[str, Any]) -> str:
     """Return the settings of switches as part of a sentence."""
     settings = []
     for name, value in switches.items():

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 import anywidget
 import traitlets
 
-from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, having, listed, number, one_of, optional, shown, takes
+from fuser_lab.arguments import (
+    ANYTHING,
+    FLAG,
+    FUNCTION,
+    TEXT,
+    having,
+    list_of,
+    number,
+    one_of,
+    optional,
+    short_text,
+    takes,
+)
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
@@ -143,9 +155,9 @@ class Explorer(anywidget.AnyWidget):
 
     @takes(
         "Explorer", plan=_PLAN, profile=optional(having("rows", "statements", accepted="the result of fl.profile")),
-        inputs=optional(listed(ANYTHING, "a list of arrays and numbers")),
-        strategies=listed(TEXT, "a list of names of strategies"), timer=optional(FUNCTION), title=optional(TEXT),
-        searched=listed(TEXT, "names of strategies", lazy=True),
+        inputs=optional(list_of(ANYTHING, "a list of arrays and numbers")),
+        strategies=list_of(TEXT, "a list of names of strategies"), timer=optional(FUNCTION), title=optional(TEXT),
+        searched=list_of(TEXT, "names of strategies", lazy=True),
     )
     def __init__(
         self,
@@ -201,7 +213,7 @@ class Explorer(anywidget.AnyWidget):
 
     @traitlets.default("targets")
     def _offered(self) -> list[dict[str, str]]:
-        return sources.offered()
+        return sources.offers()
 
     @traitlets.validate(*_TRAITS)
     def _taken(self, proposal: Mapping[str, Any]) -> Any:
@@ -211,11 +223,12 @@ class Explorer(anywidget.AnyWidget):
         except FuserLabError as error:
             raise traitlets.TraitError(str(error)) from None
         if name == "strategy" and value not in self._session.strategies:
-            msg = f"unknown strategy {shown(value)}; choose from {', '.join(self._session.strategies)}."
+            msg = f"unknown strategy {short_text(value)}; choose from {', '.join(self._session.strategies)}."
             raise traitlets.TraitError(msg)
         if name == "selection" and value and not selections.find(self._page.view, value):
             msg = (
-                f"the plan does not contain {shown(value)}; select a tensor (T2), an edge (T2 -> T4) or a segment (S1)."
+                f"the plan does not contain {short_text(value)}; "
+                "select a tensor (T2), an edge (T2 -> T4) or a segment (S1)."
             )
             raise traitlets.TraitError(msg)
         return value

@@ -16,11 +16,11 @@ from fuser_lab.arguments import (
     TEXT,
     Kind,
     instance,
-    listed,
+    list_of,
     mapping,
     one_of,
     optional,
-    shown,
+    short_text,
     whole,
 )
 from fuser_lab.errors import InputError
@@ -32,7 +32,7 @@ Message = Mapping[str, Any]
 _MOST_WAITING: Final = 10_000  # events: more than a user can cause until the first of them is handled
 _MESSAGE: Final = instance(Mapping, accepted="an object with a type")
 _COUNT: Final = whole(0)
-_EDIT: Final = listed(TEXT | _COUNT, "a list of an edit and its arguments", least=2, most=3)
+_EDIT: Final = list_of(TEXT | _COUNT, "a list of an edit and its arguments", least=2, most=3)
 _SWITCHES: Final = mapping(one_of(*SWITCHES), FLAG | one_of("hint", "cut", "ignore"), "an object of switches")
 
 
@@ -99,7 +99,7 @@ def read(message: object, forms: Mapping[str, Form]) -> dict[str, Any]:
     name = TEXT.of(sent.get("type"), "message", "type")
     form = forms.get(name)
     if form is None:
-        msg = f"message: type must be one that this version of fuser_lab describes, given {shown(name)}."
+        msg = f"message: type must be one that this version of fuser_lab describes, given {short_text(name)}."
         raise InputError(msg)
     fields = {key: kind.of(sent.get(key), f"message {name!r}", key) for key, kind in form.has.items()}
     if form.any_of and not form.may.keys() & sent.keys():

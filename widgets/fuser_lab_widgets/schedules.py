@@ -92,7 +92,9 @@ def _about(segment: Any) -> str:
     return "Set by hand: the scheduler's kernel with other numbers. Undo reverts it."
 
 
-def changed(transforms: Sequence[Transform], step: int, number: int | None, name: str = "factor") -> list[Transform]:
+def change_step(
+    transforms: Sequence[Transform], step: int, number: int | None, name: str = "factor",
+) -> list[Transform]:
     """Return transforms with another number in one of them, or without one of them.
 
     Raises

@@ -18,7 +18,7 @@ from fuser_lab.report.view import View
 from fuser_lab.search.presegmentation import bytes_moved
 
 _GIVEN: Final = "as recorded"
-_MOST_ORDERS: Final = 10_000
+_MOST_ORDERS: Final = 10_000  # random orders of segments per call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

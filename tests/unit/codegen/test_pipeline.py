@@ -12,7 +12,7 @@ import pytest
 from backend.fusions import D, S, build
 
 import fuser_lab as fl
-from fuser_lab.analysis.numbering import numbered
+from fuser_lab.analysis.numbering import number_values
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.nest_lowering import NestLowering
@@ -102,7 +102,7 @@ def test_requests_are_equal_up_to_names() -> None:
     fusion = build(lambda fd, x, y: (fd.ops.sub(x, y), fd.ops.exp(y)), [(6, 40)] * 2, D.Float)
     first, second = (tensor.name for tensor in fusion.tensor_inputs)
     request = KernelRequest(fusion=fusion, scheduler=S.POINTWISE, strides={first: (80, 2)})
-    other = numbered(build(lambda fd, x, y: (fd.ops.sub(x, y), fd.ops.exp(y)), [(6, 40)] * 2, D.Float))
+    other = number_values(build(lambda fd, x, y: (fd.ops.sub(x, y), fd.ops.exp(y)), [(6, 40)] * 2, D.Float))
     renamed = replace(request, fusion=other.fusion, strides={other.names[first]: [80, 2]}, name="another")
     assert request == renamed
     assert len({request, renamed}) == 1

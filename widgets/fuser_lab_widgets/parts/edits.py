@@ -9,7 +9,7 @@ from fuser_lab.pricing.rule_lifting import predicted_seconds
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import Header
 from fuser_lab_widgets import answers, previews
-from fuser_lab_widgets.controls import described
+from fuser_lab_widgets.controls import settings_text
 from fuser_lab_widgets.messages import Message
 from fuser_lab_widgets.parts.comparison import Comparison
 from fuser_lab_widgets.parts.page import Handlers, Page
@@ -124,7 +124,7 @@ class Edits:
     def switches(self, event: Message) -> None:
         """Segment again with other switches of the segmenter."""
         changes, session = event["switches"], self._page.session
-        text = described(changes)
+        text = settings_text(changes)
         self._resegment(self._page.selected, lambda: session.switched(changes, text), f"Segmented with {text}")
 
     def _lift(self, event: Message) -> None:

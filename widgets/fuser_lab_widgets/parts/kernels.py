@@ -98,7 +98,7 @@ class Kernels:
                 page.guarded({"type": "source"}, self._source_again)
             page.publish()
 
-        if not self.compiler.start(lambda: profiling.profiled(plan, self._runs.inputs, target), tell):
+        if not self.compiler.start(lambda: profiling.profile_plan(plan, self._runs.inputs, target), tell):
             page.say("Another segment is being compiled, or a plan profiled; try again in a moment.", "error")
             return
         self._runs.profiling = plan.hash, target

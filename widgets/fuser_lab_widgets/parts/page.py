@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from fuser_lab.errors import FuserLabError
-from fuser_lab.process.forks import renewed
+from fuser_lab.process.forks import renew_in_forks
 from fuser_lab.report.drawing import Drawn
 from fuser_lab.report.units import plural
 from fuser_lab.report.view_model import EdgeView, ViewModel, view_plan
@@ -30,7 +30,7 @@ class Page:
     ) -> None:
         self.widget, self.session, self.title = widget, session, title
         self.draw, self.show, self.publish = draw, show, publish
-        self.lock = renewed(threading.RLock())  # handlers run in the kernel's thread, results arrive from others
+        self.lock = renew_in_forks(threading.RLock())  # handlers run in the kernel's thread, results arrive from others
         self.number = 0  # of the plan on show, which buttons send
         self.plans = WeakValueDictionary[str, Any]()  # those on show and beside it, by hash
         self._view: ViewModel | None = None

@@ -80,7 +80,7 @@ class Panels:
         else:
             schedule: Any = segment.schedule.transforms if event.get("given", True) else None
             if "step" in event:
-                schedule = schedules.changed(
+                schedule = schedules.change_step(
                     schedule or (), event["step"], event.get("factor"), event.get("name", "factor"),
                 )
             session.schedule(number, schedule)

@@ -57,10 +57,10 @@ class Picture:
             if block is None:
                 msg = "The current plan no longer has this block."
                 raise FuserLabError(msg)
-            self.unfolded = unfolding.toggled(view, self.unfolded, range(block.first, block.last + 1))
+            self.unfolded = unfolding.toggle_ops(view, self.unfolded, range(block.first, block.last + 1))
             self._detail = "blocks"
         else:
-            self.opened = unfolding.toggled(view, self.opened, [event["segment"]])
+            self.opened = unfolding.toggle_ops(view, self.opened, [event["segment"]])
             self._detail = "blocks" if self._page.widget.scene["detail"] == "blocks" else "segments"
         self._drawn_again()
 

@@ -10,7 +10,7 @@ from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.parts.kernels import Kernels
 from fuser_lab_widgets.parts.page import Page
 from fuser_lab_widgets.parts.runs import Runs
-from fuser_lab_widgets.saved import hidden_by, saved
+from fuser_lab_widgets.saved import hidden_by, saved_html
 from fuser_lab_widgets.session import EditablePlan
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class SavedForm:
         baseline = self._page.session.baseline
         plans = [plan, *([baseline] if baseline.hash != plan.hash else [])]
         timed = timings is not None and {row.plan_hash for row in timings.rows} & {each.hash for each in plans}
-        return saved(
+        return saved_html(
             plans, self._key, timings=timings if timed else None, title=self._page.title, machine=self._runs.machine,
             profile=profile,
         )
