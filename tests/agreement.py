@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.codegen.kernel_eval import Lanes, evaluate_kernel
 from fuser_lab.codegen.layout import dense_strides, layout_of

@@ -21,8 +21,8 @@ from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, origin_of, target_of
-from fuser_lab.collector import collecting_rarely
-from fuser_lab.forks import new_lock
+from fuser_lab.process.collector import collecting_rarely
+from fuser_lab.process.forks import new_lock
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels

@@ -25,7 +25,7 @@ from fuser_lab.bridge.torch_region import TorchRegion, copy_with_strides, with_s
 from fuser_lab.bridge.traced import Node, target_of, traced_tensor, writes
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import OutOfMemoryError
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.runtime.guards import GUARDS, guard_of

@@ -21,8 +21,8 @@ from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import jax_for
 from fuser_lab.bridge.step_timing import MeasuredStep, measured_on_host
 from fuser_lab.bridge.traced import origin_of, target_of
-from fuser_lab.collector import collecting_rarely
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.runtime.processors import threads_here
 
 JAX_OPTIONS: Mapping[str, Any] = {**COMMON, "left_to_jax": ()}  # with defaults

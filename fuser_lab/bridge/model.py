@@ -21,8 +21,8 @@ from fuser_lab.bridge.on_meta import traced_on_meta
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep, measured_on_gpu, measured_on_host
 from fuser_lab.bridge.traced import OF_TORCH
-from fuser_lab.collector import collecting_rarely
 from fuser_lab.errors import InputError, UnsupportedError
+from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.targets import has_own_memory
 
 

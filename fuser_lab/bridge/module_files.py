@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 from fuser_lab.bridge.module_map import ModuleMap
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report.html import document
 from fuser_lab.report.module_map import ModuleBox, depth_for, module_boxes
 from fuser_lab.report.module_picture import map_svg

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import short_text
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan.planning import segment
 
 COMMON: Mapping[str, Any] = {

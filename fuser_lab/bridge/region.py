@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.views import ALIASES
@@ -15,10 +16,9 @@ from fuser_lab.bridge.traced import Node, Origin, origin_of, target_of, variable
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, OutOfMemoryError, RegionWarning, ValidationError, warn
 from fuser_lab.execution.validation import check_outputs
-from fuser_lab.forks import new_lock
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import TensorView
 from fuser_lab.plan import Plan
+from fuser_lab.process.forks import new_lock
 from fuser_lab.segmentation.origins import source_lines
 
 if TYPE_CHECKING:

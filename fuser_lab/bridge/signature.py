@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor, record
 from fuser_lab.bridge.traced import Node, call_of, is_node, plain, target_of, tensor_of
@@ -20,13 +21,12 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.strides import describe_strides
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import new_lock
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import OpKind
 from fuser_lab.passes import AllocationDomain
 from fuser_lab.plan import Plan
 from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import segment
+from fuser_lab.process.forks import new_lock
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
 

@@ -14,7 +14,6 @@ from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep
-from fuser_lab.collector import collecting_rarely
 from fuser_lab.compilers.inductor_names import InductorNames, names_for
 from fuser_lab.compilers.inductor_reader import FusedNode, GraphRecord, Reader, sources_of
 from fuser_lab.compilers.inductor_writer import code_of, handler_of
@@ -22,6 +21,7 @@ from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
 from fuser_lab.compilers.reasons import INDUCTOR, loops_text
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, RecordedPlan, Recording, text_of_recording
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
+from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.report.save import save
 
 _TIMED = 20  # calls of each of two plans, in turns; the least time of each counts

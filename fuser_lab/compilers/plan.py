@@ -9,8 +9,8 @@ from fuser_lab.arguments import TEXT, listing, short_text, takes, whole
 from fuser_lab.compilers.reasons import OURS, Unsaid
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, RegionCost
 from fuser_lab.errors import IllegalEdit, InputError, UnsupportedError
-from fuser_lab.events import Attempt, DecisionLog
 from fuser_lab.plan.accepted import PLACE
+from fuser_lab.segmentation.events import Attempt, DecisionLog
 
 if TYPE_CHECKING:
     from fuser_lab.bridge.capture import CapturedGraph

@@ -8,9 +8,9 @@ from typing import Any
 
 from fuser_lab.arguments import short_text
 from fuser_lab.errors import InputError
-from fuser_lab.events import Attempt
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import UnreadableError, json_of, record_of
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import UnreadableError, json_of, record_of
+from fuser_lab.segmentation.events import Attempt
 
 FORMAT = "fuser_lab.compiled_plans"
 VERSION = 1  # of the format; a file of another version is refused

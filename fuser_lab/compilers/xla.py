@@ -17,7 +17,7 @@ from fuser_lab.compilers.reasons import loops_text
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, TracedCall
 from fuser_lab.compilers.recorded import RecordedModel
 from fuser_lab.errors import ArgumentTypeError, UnsupportedError
-from fuser_lab.events import Attempt, Kind, Outcome, VerdictRecord
+from fuser_lab.segmentation.events import Attempt, Kind, Outcome, VerdictRecord
 
 XLA = "xla"  # who states a reason
 

@@ -1,6 +1,6 @@
 """Recording a fusion with nvFuser's Python API.
 
-``FusionBuilder`` only records. The public ``FusionDefinition`` (`fuser_lab.api`) adds execution.
+``FusionBuilder`` only records. The public ``FusionDefinition`` (`fuser_lab.api.functions`) adds execution.
 """
 
 import functools

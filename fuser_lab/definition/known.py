@@ -24,8 +24,8 @@ from fuser_lab.definition.record import Record, record_text
 from fuser_lab.definition.state import FusionState
 from fuser_lab.definition.trie import End, FusionSchedules, Node, Taken, count_text
 from fuser_lab.errors import DefinitionError, FuserLabError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
+from fuser_lab.process.forks import new_lock
 
 Payload = TypeVar("Payload")
 

@@ -12,8 +12,8 @@ import numpy as np
 from fuser_lab.definition.handles import Handle
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
+from fuser_lab.files.json_text import json_text
 from fuser_lab.ir import Scalar, TensorView, Val
-from fuser_lab.json_text import json_text
 
 # None, ints, strings and dtypes represent themselves; all others are tuples that begin with their kind.
 Encoded = int | str | DataType | tuple[Any, ...] | None

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from fuser_lab.arguments import instance, list_of, number, one_of, short_text, take_fields, takes, whole
 from fuser_lab.dtypes import DataType, parse_dtype
 from fuser_lab.errors import ArgumentTypeError, InputError, OutOfMemoryError
-from fuser_lab.host_memory import check_fits
 from fuser_lab.ops.arguments import wholes
 from fuser_lab.ops.registry import Array
+from fuser_lab.process.host_memory import check_fits
 from fuser_lab.targets import CPU
 
 _FILLS = ("normal", "uniform", "integers", "range", "values")

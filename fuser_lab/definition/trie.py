@@ -10,8 +10,8 @@ from fuser_lab.definition.canonical import Effect, Step
 from fuser_lab.definition.record import Record
 from fuser_lab.definition.state import FusionState
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
+from fuser_lab.process.forks import new_lock
 
 Payload = TypeVar("Payload")
 

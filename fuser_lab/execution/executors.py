@@ -20,7 +20,6 @@ from fuser_lab.errors import (
     UnsupportedError,
 )
 from fuser_lab.execution.profiling import as_user, measured_kernel, measured_run, receiver
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.printer import math_text
 from fuser_lab.ir.replay import replay
@@ -28,6 +27,7 @@ from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import definition_of, described_input, flatten, segment
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.cuda_compilers import function_sources

@@ -12,9 +12,9 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.state import FusionState
 from fuser_lab.execution.executors import run_plan
 from fuser_lab.execution.profiling import receiver
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.plan.definitions import Definition
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import describe, is_torch, kind_of
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.plan.argument_manager import ArgumentManager, Run, SegmentArguments

@@ -12,10 +12,10 @@ import numpy as np
 
 from fuser_lab.dtypes import COMPUTE_NUMPY, DataType, narrow, number_of, truncate
 from fuser_lab.errors import OutOfMemoryError
-from fuser_lab.host_memory import check_fits
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Array
+from fuser_lab.process.host_memory import check_fits
 
 
 def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tuple[Array, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
-from fuser_lab.reading import UnreadableError, parse_json
+from fuser_lab.files.reading import UnreadableError, parse_json
 from fuser_lab.report import records
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import seconds_label, three_digits

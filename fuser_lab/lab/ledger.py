@@ -25,8 +25,7 @@ from fuser_lab.arguments import (
 )
 from fuser_lab.cost import measured_times as measured
 from fuser_lab.errors import InputError, LedgerWarning, warn
-from fuser_lab.forks import after_fork, new_lock
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.lab.environment import now
 from fuser_lab.lab.query import ask_again, duckdb_module, engine, readable, written_as_parquet
 from fuser_lab.lab.records import timings_of
@@ -45,6 +44,7 @@ from fuser_lab.lab.store import (
 )
 from fuser_lab.lab.timings import Timings, with_views
 from fuser_lab.plan import Plan
+from fuser_lab.process.forks import after_fork, new_lock
 
 if TYPE_CHECKING:
     import pandas as pd

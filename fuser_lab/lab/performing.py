@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fuser_lab.api import time as time_plans
+from fuser_lab.api.functions import time as time_plans
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.repro import read_script

@@ -10,8 +10,8 @@ from typing import Any, Final
 from fuser_lab.arguments import brief
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
+from fuser_lab.files.reading import UnreadableError, json_of, parse_json, record_of
 from fuser_lab.lab.schema import Row
-from fuser_lab.reading import UnreadableError, json_of, parse_json, record_of
 
 FORMAT: Final = "fuser_lab timings"
 VERSION: Final = 1  # of the format of records

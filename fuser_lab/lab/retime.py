@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fuser_lab.api import load_repro, segment, time
+from fuser_lab.api.functions import load_repro, segment, time
 from fuser_lab.arguments import brief
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError, UnsupportedError

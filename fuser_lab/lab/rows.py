@@ -12,8 +12,8 @@ from fuser_lab.definition.python_text import definition_text
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
+from fuser_lab.files.json_text import json_text
 from fuser_lab.ir import Fusion
-from fuser_lab.json_text import json_text
 from fuser_lab.lab.environment import environment, now
 from fuser_lab.lab.schema import Row
 from fuser_lab.plan import Plan, Segment

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from fuser_lab.arguments import brief, short_text
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import MissingFileError, UnreadableError, content_of, json_of, parse_json
 from fuser_lab.lab.schema import COLUMNS, VERSION, Row
-from fuser_lab.reading import MissingFileError, UnreadableError, content_of, json_of, parse_json
 
 try:
     import fcntl

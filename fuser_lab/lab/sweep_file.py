@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fuser_lab.api import load_repro
+from fuser_lab.api.functions import load_repro
 from fuser_lab.arguments import brief, short_text
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.files.reading import UnreadableError, text_of
 from fuser_lab.lab.sweeps import Sweep, sweep
-from fuser_lab.reading import UnreadableError, text_of
 from fuser_lab.segmentation import SegmenterOptions
 
 _KEYS: Final = (

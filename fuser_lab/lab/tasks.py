@@ -11,8 +11,8 @@ from fuser_lab.cost.device import Device
 from fuser_lab.definition.binding import Described, check_count, default_inputs, described_as_defined
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.files.json_text import json_text
 from fuser_lab.ir import Fusion, TensorView
-from fuser_lab.json_text import json_text
 from fuser_lab.lab.rows import canonical_text, text_hash
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import described_input, segment

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuser_lab.arguments import FLAG, PATH, instance, optional, takes
-from fuser_lab.calibration import model_that_ran
 from fuser_lab.cost import measured_times as measured
 from fuser_lab.errors import InputError
+from fuser_lab.lab.calibration import model_that_ran
 from fuser_lab.lab.records import loaded_timings, timings_data
 from fuser_lab.plan import Plan
 from fuser_lab.report import html, plots, records, save, timing_table

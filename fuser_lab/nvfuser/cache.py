@@ -11,7 +11,7 @@ from fuser_lab.definition.cache import FusionCache as Known
 from fuser_lab.definition.trie import FusionSchedules
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.execution.executors import FusionExecutorCache, KernelExecutor
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
 
 MAX_FUSIONS = 8192  # fusions per cache, the default of nvFuser's FusionCache.get

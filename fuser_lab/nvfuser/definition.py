@@ -1,6 +1,6 @@
 """FusionDefinition of the removed frontend: one cache per process, definitions by number and by subclassing.
 
-`fuser_lab.fusion_definition.FusionDefinition` records and runs.
+`fuser_lab.api.fusion_definition.FusionDefinition` records and runs.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab import executable, fusion_definition
+from fuser_lab.api import executable, fusion_definition
 from fuser_lab.arguments import FLAG, instance, optional, takes, whole
 from fuser_lab.bindings.schedule import HeuristicParams
 from fuser_lab.definition.binding import Described

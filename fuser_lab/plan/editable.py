@@ -10,7 +10,6 @@ from fuser_lab.arguments import FLAG, FUNCTION, TEXT, instance, listing, number,
 from fuser_lab.cost.traffic import model_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, IllegalEdit, InputError, ScheduleError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.transform import Transform
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
@@ -20,6 +19,7 @@ from fuser_lab.plan.code import Edit
 from fuser_lab.plan.explained import ExplainedPlan
 from fuser_lab.plan.segment import expr_names
 from fuser_lab.plan.segment_edit import SegmentEdit
+from fuser_lab.process.forks import new_lock
 from fuser_lab.schedule.parameters import LoopChange, Values, check_values
 from fuser_lab.schedule.templates import needed_values
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, Strategy, edits, rewritings

@@ -9,7 +9,6 @@ from fuser_lab.cost.kernel_time import Prediction
 from fuser_lab.cost.predicted_times import TimeBound, time_bound
 from fuser_lab.definition.binding import bind
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.events import Kind
 from fuser_lab.plan.accepted import TENSOR_OR_SEGMENT
 from fuser_lab.plan.base import PlanBase
 from fuser_lab.plan.code import FORMS, PlanCode
@@ -19,6 +18,7 @@ from fuser_lab.report import certificates
 from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
 from fuser_lab.report.shown import Shown
 from fuser_lab.segmentation import Certificate, Why, certify, why
+from fuser_lab.segmentation.events import Kind
 from fuser_lab.segmentation.fastest import predict_seconds, time_model_of
 from fuser_lab.segmentation.layouts import Layouts, layouts_of
 from fuser_lab.segmentation.lifting import Lifting

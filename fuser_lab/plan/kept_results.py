@@ -7,7 +7,7 @@ from typing import Self
 
 from fuser_lab.arguments import FLAG, list_of, optional, takes, whole
 from fuser_lab.errors import InputError
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.report import html
 from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text

@@ -11,7 +11,6 @@ from fuser_lab.definition.binding import Described, bind, default_inputs, exampl
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass, text_digest
 from fuser_lab.plan.clock import ScheduledClock, given_strides
@@ -27,6 +26,7 @@ from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.schedule.tuned_parameters import Kept
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
+from fuser_lab.segmentation.events import DecisionLog, PassApplied
 from fuser_lab.segmentation.layouts import layouts_of, negotiate
 from fuser_lab.segmentation.options import run_passes
 

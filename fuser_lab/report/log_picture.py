@@ -12,8 +12,8 @@ from fuser_lab.report.view_model import view_decisions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fuser_lab.events import Attempt
     from fuser_lab.report.view_model import DecisionView
+    from fuser_lab.segmentation.events import Attempt
 
 _LEFT, _RIGHT, _ROW, _TOP = 190.0, 12.0, 15.0, 20.0
 _WIDEST, _NARROWEST = 34.0, 6.0

@@ -6,7 +6,7 @@ import base64
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report import theme
 from fuser_lab.report.collapse import collapse
 from fuser_lab.report.html import plan_parts

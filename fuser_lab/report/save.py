@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.arguments import PATH, brief
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report.dot_text import view_dot
 from fuser_lab.report.html import decisions_html, document, plan_page, table_html
 from fuser_lab.report.log_picture import decisions_svg

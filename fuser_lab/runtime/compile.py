@@ -15,7 +15,7 @@ from typing import Any
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.pipeline import without_comments
 from fuser_lab.errors import CompilationError
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
 from fuser_lab.runtime.recent import Recent
 

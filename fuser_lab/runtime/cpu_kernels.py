@@ -30,9 +30,9 @@ from numba.core.runtime.nrt import rtsys
 from numba.core.types import functions
 from numba.np.ufunc.parallel import _launch_threads
 
-from fuser_lab.collector import collecting_rarely
-from fuser_lab.forks import new_lock
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
+from fuser_lab.process.collector import collecting_rarely
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
 from fuser_lab.runtime.called_loops import CalledLoop, callable_in_block, called_by
 from fuser_lab.runtime.compile import content_key, defined_in

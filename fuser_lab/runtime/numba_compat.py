@@ -13,7 +13,7 @@ from typing import Any
 
 import numba
 
-from fuser_lab.forks import after_fork, new_lock, renew_in_forks
+from fuser_lab.process.forks import after_fork, new_lock, renew_in_forks
 
 # If unset, OpenMP may already have been loaded; if Numba loads its own copy, that reads this when threads start.
 _OPENMP_SPINS = "OMP_WAIT_POLICY" not in os.environ

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 
 _LOCK = new_lock()
 _REPLACED: dict[tuple[int, str], list[Any]] = {}  # the owner, the former value and the number of blocks

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fuser_lab.errors import CacheWarning, warn
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.oldest import remove_oldest
 
 MOST_FILE_BYTES = 64 << 20  # bytes of the largest file that is read

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from fuser_lab.errors import FuserLabError, TuningWarning, warn
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import MissingFileError, UnreadableError, content_of, parse_json, record_of
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import MissingFileError, UnreadableError, content_of, parse_json, record_of
 from fuser_lab.runtime.processors import processor_name, processors
 from fuser_lab.runtime.store import configured_folder
 from fuser_lab.schedule.parameters import check_values

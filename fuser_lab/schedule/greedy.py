@@ -11,10 +11,10 @@ from math import prod
 from fuser_lab.analysis.domain_map import Link
 from fuser_lab.cost.device import SHARED_ALIGNMENT, STATIC_SHARED, WORD_BYTES, Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.ir.domain import Resize
-from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.radix_sort import sort_bytes

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fuser_lab.analysis.domain_map import Link
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import OpKind
-from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 

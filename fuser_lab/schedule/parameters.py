@@ -22,8 +22,8 @@ from fuser_lab.schedule.gpu_loops import (
     shared_room,
     steps_of_columns,
 )
-from fuser_lab.schedule.gpu_scans import illegal_scan
-from fuser_lab.schedule.gpu_tile_sums import tile_sums_meet
+from fuser_lab.schedule.gpu_scan_loops import illegal_scan
+from fuser_lab.schedule.gpu_tile_sum_loops import tile_sums_meet
 from fuser_lab.schedule.loops import choose_loops, describe
 from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
 from fuser_lab.targets import Form, target_of

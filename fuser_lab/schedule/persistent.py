@@ -9,9 +9,9 @@ from fuser_lab.analysis.reductions import ReductionPattern
 from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
 from fuser_lab.cost.device import ACCESS_BYTES, KIB, SHARED_ALIGNMENT, Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
 from fuser_lab.ir import TensorView
-from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept
 from fuser_lab.ir import TensorView
-from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate

@@ -12,8 +12,8 @@ from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict, accept, reason
 from fuser_lab.errors import ArgumentTypeError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
+from fuser_lab.process.forks import new_lock
 from fuser_lab.schedule.base import Heuristics, Propose, RuledScheduler, Scheduler, heuristics_of, no
 from fuser_lab.schedule.expr_eval import ExprEval
 from fuser_lab.schedule.facts import CandidateFacts, Refusal

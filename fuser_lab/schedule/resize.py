@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.ir.domain import Resize as ResizeStep
-from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate

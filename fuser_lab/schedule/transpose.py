@@ -7,9 +7,9 @@ from math import prod
 from fuser_lab.analysis.spanning_tree import Hop, Tree
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
-from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal, Transposed
 from fuser_lab.schedule.gate import common_gate

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.api import time
+from fuser_lab.api.functions import time
 from fuser_lab.arguments import ANYTHING, instance, list_of, listing, number, optional, takes, whole
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
 from fuser_lab.cost.device import Device

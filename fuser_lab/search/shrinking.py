@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import short_text, takes, whole
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer
@@ -13,7 +14,6 @@ from fuser_lab.definition.binding import bind, default_inputs
 from fuser_lab.definition.repro import read_script, script_text
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Expr, Fusion, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.plan.planning import definition_of, described_input, flatten, segment
 

@@ -18,7 +18,7 @@ from fuser_lab import arguments
 from fuser_lab.arguments import FLAG, FUNCTION, instance, list_of, optional, takes, whole
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CompilationError, InputError, OutOfMemoryError, ScheduleError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.kept_results import KeptResults, keep
 from fuser_lab.plan.planning import flatten

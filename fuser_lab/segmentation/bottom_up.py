@@ -11,11 +11,11 @@ from heapq import heapify, heappop, heappush
 
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import Answer, reason
-from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion
-from fuser_lab.rules import follows
 from fuser_lab.segmentation.casts import is_narrowing, is_widening
+from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping
 from fuser_lab.segmentation.hints import has_hints

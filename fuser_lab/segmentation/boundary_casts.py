@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import Answer, SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import SegmentationError
-from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.positions import indexed_operands
 from fuser_lab.passes.rewriter import Axes, in_memory_order
-from fuser_lab.rules import follows
+from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.hints import is_hint
 from fuser_lab.segmentation.options import SegmenterOptions

@@ -12,10 +12,10 @@ from functools import partial
 from fuser_lab.arguments import listing, short_text
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, DecisionLog, Kind, LaterRecords, Outcome
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.components import components
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, LaterRecords, Outcome
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble, assemble_groups, run_order
 from fuser_lab.segmentation.hints import refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning

@@ -18,11 +18,11 @@ from fuser_lab.cost.traffic import CostModel
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.cost.work import Work, product_flops, work_of
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.bounds import Space, Sums
 from fuser_lab.segmentation.edits import glue, own_exprs
+from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import Budget

@@ -10,10 +10,10 @@ from functools import cached_property
 
 from fuser_lab.definition.binding import Described, bind
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.events import Attempt
 from fuser_lab.ir import Expr, Extent, Fusion, Scalar, TensorView, Val
 from fuser_lab.ops.registry import MADE_BY_PASSES
 from fuser_lab.passes import Pass
+from fuser_lab.segmentation.events import Attempt
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.options import SegmenterOptions, run_passes
 from fuser_lab.segmentation.replay import Fold

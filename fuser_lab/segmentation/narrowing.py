@@ -16,12 +16,12 @@ from fuser_lab.definition.binding import Described
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, Kind, Outcome
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import offsets_of
 from fuser_lab.segmentation.boundary_casts import NO_KERNEL, Cast, is_computed, takes_a_cast, with_casts
 from fuser_lab.segmentation.casts import is_widening
+from fuser_lab.segmentation.events import Attempt, Kind, Outcome
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.rewritings import Rewritten, check_accepted, crossing_tensor, moved_bytes

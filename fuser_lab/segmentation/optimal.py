@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.traffic import CostModel, model_of
-from fuser_lab.events import Attempt, DecisionLog
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, clique_bound, lifted_bound, with_paths
 from fuser_lab.segmentation.certificate import Certificate, Proof, SegmentCost, Term, TermKind
 from fuser_lab.segmentation.contraction import bound, contract
+from fuser_lab.segmentation.events import Attempt, DecisionLog
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.hints import has_hints, is_hint, refused_by_hint

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass
+from fuser_lab.segmentation.events import DecisionLog, Kind
 from fuser_lab.segmentation.hints import is_hint
 from fuser_lab.segmentation.options import SegmenterOptions, run_passes
 from fuser_lab.segmentation.privatization import replicas_in

@@ -10,10 +10,10 @@ from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.cost.traffic import CostModel, traffic
 from fuser_lab.cost.verdict import Verdict
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.segmentation import edits
 from fuser_lab.segmentation.edits import Regrouping
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.options import SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
+from fuser_lab.cost.rules import follows
 from fuser_lab.errors import VerificationError
-from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion, OpKind, Val
 from fuser_lab.ops import OPS
 from fuser_lab.passes.rewriter import Axes
-from fuser_lab.rules import follows
 from fuser_lab.segmentation.casts import is_widening
+from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 
 MOST_SQUEEZE_READERS = 2  # squeezes with more readers are unchanged, as in nvFuser
 

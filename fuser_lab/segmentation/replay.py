@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from fuser_lab.errors import SegmentationError
-from fuser_lab.events import Attempt, Kind, Names
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation.boundary_casts import cast_of, chosen_dtype, with_casts
+from fuser_lab.segmentation.events import Attempt, Kind, Names
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.privatization import Replica, replicas_in, with_replicas, without

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from fuser_lab.arguments import listing, short_text
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.boundary_casts import cast_of, chosen_dtype, with_casts
 from fuser_lab.segmentation.edits import RefusedEdit, Regrouping, own_exprs, rebuilt, with_recomputed
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.recomputation import (

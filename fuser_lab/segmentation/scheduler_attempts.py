@@ -7,8 +7,8 @@ from itertools import chain
 from time import perf_counter
 
 from fuser_lab.cost.verdict import Answer
-from fuser_lab.events import Attempt, Kind, LaterRecords, Names, Outcome, VerdictRecord
 from fuser_lab.ir import Expr, Fusion
+from fuser_lab.segmentation.events import Attempt, Kind, LaterRecords, Names, Outcome, VerdictRecord
 from fuser_lab.segmentation.hints import refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate, grow_candidate

@@ -8,9 +8,9 @@ two accepted pieces are tried together.
 
 from collections.abc import Iterator
 
-from fuser_lab.events import Attempt
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import grow_groups, whole_pieces
+from fuser_lab.segmentation.events import Attempt
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.pieces import has_cuts, pieces

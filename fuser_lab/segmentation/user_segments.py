@@ -14,9 +14,9 @@ from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.state import FusionState
 from fuser_lab.errors import ArgumentTypeError, InputError, SegmentationError, StateError
-from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Extent, Fusion, Scalar, TensorView, Val, stride_order_of
 from fuser_lab.passes import AllocationDomain
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup
 from fuser_lab.segmentation.layouts import laid_out, negotiate, placed_in
 from fuser_lab.segmentation.lifting import Lifting

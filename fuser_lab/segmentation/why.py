@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from fuser_lab.arguments import listing, short_text
 from fuser_lab.cost.verdict import Answer, Verdict
 from fuser_lab.errors import InputError
-from fuser_lab.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.segmentation.edits import with_recomputed
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import BY_HINT, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.arguments import PATH, list_of, short_text, takes
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import UnreadableError, content_of, parse_json
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import UnreadableError, content_of, parse_json
 from fuser_lab.report import save
 from fuser_lab.report.html import table_html
 from fuser_lab.report.records import Records

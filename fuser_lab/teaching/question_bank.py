@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fuser_lab.arguments import ANYTHING, PATH, TEXT, list_of, optional, short_text, takes
 from fuser_lab.errors import InputError
-from fuser_lab.reading import UnreadableError, content_of, decode
+from fuser_lab.files.reading import UnreadableError, content_of, decode
 from fuser_lab.teaching.questions import Explanation, Prediction
 
 _FORM: Final = (

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import fuser_lab as fl
-from fuser_lab.events import DecisionLog
 from fuser_lab.plan.planning import rewrite_fusion
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmenterOptions, segment
+from fuser_lab.segmentation.events import DecisionLog
 from tests.benchmarks.optimal import irregular, transformer
 
 PIECEMEAL = SegmenterOptions(whole_fusion=False)

@@ -15,7 +15,7 @@ from fuser_lab.arguments import short_text
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.cost.kernel_time import KernelModel
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from tests.fitting.kernels import Fit, fitted
 from tests.fitting.measurements import load
 from tests.fitting.plans import PlanFit, fitted_together, read_plans

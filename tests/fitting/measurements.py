@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from fuser_lab.cost.kernel_time import KernelFeatures
 from fuser_lab.errors import InputError
-from fuser_lab.reading import UnreadableError, content_of, decode
+from fuser_lab.files.reading import UnreadableError, content_of, decode
 
 _FEATURES: Final = {field.name: field.type for field in fields(KernelFeatures)}
 _COLUMNS: Final = ("fusion", "scheduler", "params", "median", "low", "high", "samples", "note", *_FEATURES)

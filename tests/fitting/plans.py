@@ -30,7 +30,7 @@ from fuser_lab.cost.kernel_time import (
 )
 from fuser_lab.cost.plan_time import KernelInPlan, in_plan, read_again, share_kept
 from fuser_lab.errors import InputError
-from fuser_lab.reading import UnreadableError, content_of, decode, parse_json, record_of
+from fuser_lab.files.reading import UnreadableError, content_of, decode, parse_json, record_of
 from tests.fitting.kernels import fitted, good_rows, intervals
 from tests.fitting.measurements import Measurement
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fuser_lab.analysis.smaller import smaller
-from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.codegen.generate import GeneratedKernel, generate
 from fuser_lab.codegen.host_features import host_features
 from fuser_lab.codegen.kernel_features import kernel_features

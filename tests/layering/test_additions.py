@@ -121,7 +121,7 @@ class Toy:
 ''',
         },
         {
-            "fuser_lab/scheduler_type.py": {'    GREEDY = "greedy"': '    TOY = "toy"\n'},
+            "fuser_lab/cost/scheduler_type.py": {'    GREEDY = "greedy"': '    TOY = "toy"\n'},
             "fuser_lab/schedule/registry.py": {
                 "    ExprEval(),": "    Toy(),\n",
                 "from fuser_lab.schedule.transpose import Transpose": "from fuser_lab.schedule.toy import Toy\n",

@@ -1,4 +1,4 @@
-"""What a fork must make new is registered in one place: `fuser_lab.forks`."""
+"""What a fork must make new is registered in one place: `fuser_lab.process.forks`."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-REGISTRY = "fuser_lab/forks.py"
+REGISTRY = "fuser_lab/process/forks.py"
 PRIMITIVES = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}
 MENTIONS = re.compile(r"\bthreading\b|\bmultiprocessing\b|register_at_fork")
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system doe
 # such as JAX, warn about forks.
 PROGRAM = """
 import faulthandler, functools, gc, os, sys, threading, time, traceback
-from fuser_lab import forks
+from fuser_lab.process import forks
 
 def in_child(check):
     if not (child := os.fork()):
@@ -150,7 +150,7 @@ def test_what_only_the_parent_has_is_dropped(tmp_path: Path) -> None:
 
 def test_a_child_goes_on_where_other_threads_left_caches_and_the_collector(tmp_path: Path) -> None:
     run("""
-        from fuser_lab import collector
+        from fuser_lab.process import collector
         from fuser_lab.plan import base
 
         class Slow:

@@ -9,7 +9,7 @@ from fuser_lab_widgets import baked
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.cli import main
+from fuser_lab.cli.commands import main
 from fuser_lab.errors import ArgumentTypeError, InputError
 
 SCRIPT = """\

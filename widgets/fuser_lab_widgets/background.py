@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import renew_in_forks
+from fuser_lab.process.forks import renew_in_forks
 from fuser_lab.segmentation import ending_when
 from fuser_lab_widgets.starting import start_work
 

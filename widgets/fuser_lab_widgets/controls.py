@@ -9,7 +9,7 @@ from fuser_lab_widgets.session import MINE, TOP_DOWN, TOP_DOWN_ONLY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fuser_lab.presegmentation import Alternative
+    from fuser_lab.search.presegmentation import Alternative
     from fuser_lab_widgets.session import Session
 
 Group = list[Any]

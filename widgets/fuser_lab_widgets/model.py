@@ -10,7 +10,7 @@ import ipywidgets
 import traitlets
 
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.forks import renew_in_forks
+from fuser_lab.process.forks import renew_in_forks
 from fuser_lab.report.module_map import CallGraph, ModuleBox, depth_for, module_boxes
 from fuser_lab.report.module_picture import map_svg
 from fuser_lab_widgets import assets, messages, model_panels

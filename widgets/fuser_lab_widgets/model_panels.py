@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.bridge.region import Region
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.memory_line import memory_line_svg
 from fuser_lab.report.module_picture import describe

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import renew_in_forks
+from fuser_lab.process.forks import renew_in_forks
 from fuser_lab_widgets.starting import start_work
 
 if TYPE_CHECKING:
@@ -148,13 +148,13 @@ def default_timer(
     peers: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Any:
     """Return ``fuser_lab.time`` of the plans."""
-    api: Any = importlib.import_module("fuser_lab.api")  # loads the runtime, which only a run needs
+    api: Any = importlib.import_module("fuser_lab.api.functions")  # loads the runtime, which only a run needs
     return api.time(plans, inputs, peers=peers, progress=progress, cancelled=cancelled)
 
 
 def default_model(timings: Any, plan: Any) -> Any:
     """Return the cost model of the device on which a plan was timed."""
-    calibration: Any = importlib.import_module("fuser_lab.calibration")
+    calibration: Any = importlib.import_module("fuser_lab.lab.calibration")
     return calibration.model_that_ran(timings, plan)
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.files.json_text import json_text
 from fuser_lab.ir.kernel_transforms import TEMPLATES
-from fuser_lab.json_text import json_text
 from fuser_lab.report.markup import element, to_html
 
 if TYPE_CHECKING:

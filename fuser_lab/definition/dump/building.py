@@ -14,10 +14,10 @@ from fuser_lab.definition.dump.sections import MOST_EXPRESSIONS, DumpText, MathT
 from fuser_lab.definition.dump.terms import Applied, Axis, Constant, Domains, Listed, Statement, Symbol, Term, Value
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, FuserLabError
+from fuser_lab.files.reading import UnreadableError, parse_json
 from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Result
-from fuser_lab.reading import UnreadableError, parse_json
 
 # By the first letter of a scalar's name.
 SCALAR_DTYPES: Mapping[str, DataType] = {

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from fuser_lab.api import time
+from fuser_lab.api.functions import time
 from fuser_lab.arguments import ANYTHING, instance, list_of, number, optional, takes
-from fuser_lab.calibration import machine_model
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CodegenError, CompilationError, InputError, UnsupportedError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
+from fuser_lab.lab.calibration import machine_model
 from fuser_lab.lab.environment import environment, now
 from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.profiling import ncu
@@ -171,7 +171,7 @@ def profile(
     launch, in another process with inputs of the same description. Without it, or without arrays, the compiled code
     gives registers, shared memory, spills and occupancy on the plan's target; no GPU is needed. On the CPU, bytes are
     those of cache misses if the system lets a process count them; otherwise the measured time is compared with the
-    roofline of this machine (`fuser_lab.calibration.machine_model`; Williams, Waterman and Patterson 2009).
+    roofline of this machine (`fuser_lab.lab.calibration.machine_model`; Williams, Waterman and Patterson 2009).
 
     Parameters
     ----------

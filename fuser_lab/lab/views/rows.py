@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from fuser_lab.arguments import brief, short_text
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.files.reading import UnreadableError, parse_json
 from fuser_lab.lab.ledger import Ledger
-from fuser_lab.reading import UnreadableError, parse_json
 
 Row = Mapping[str, Any]
 _PATH: Final = re.compile(r"\s*([^\[\]]+)((?:\[[^\[\]]+\])*)\s*")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fuser_lab.errors import warn
-from fuser_lab.forks import after_fork, fork_waits_for, new_lock
+from fuser_lab.process.forks import after_fork, fork_waits_for, new_lock
 from fuser_lab.runtime.cpu import llvm_worker
 
 _MOST_MODULES = 100  # per worker, before a new one replaces it: LLVM's passes leak up to 1 MB per module

@@ -7,8 +7,8 @@ from pathlib import Path
 from fuser_lab.cost.device import KIB, THIS_CPU, Device, host_device
 from fuser_lab.cost.host_time import HostCaches, HostRates
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import MissingFileError, UnreadableError, json_of, record_of
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import MissingFileError, UnreadableError, json_of, record_of
 from fuser_lab.runtime.processors import processor_name, processors, threads_here
 from fuser_lab.runtime.store import configured_folder
 

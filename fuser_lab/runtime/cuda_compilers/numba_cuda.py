@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.forks import fork_waits_for, new_lock
+from fuser_lab.process.forks import fork_waits_for, new_lock
 from fuser_lab.runtime import numba_compat as _numba_compat  # noqa: F401 - before Numba is imported
 from fuser_lab.runtime.cuda_compilers.building import Builder, Kind, Operand, Pointer, Rule
 from fuser_lab.runtime.cuda_compilers.language import entry_of, signature_of, with_clusters

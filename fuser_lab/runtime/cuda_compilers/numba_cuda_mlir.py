@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.forks import fork_waits_for, renew_in_forks
+from fuser_lab.process.forks import fork_waits_for, renew_in_forks
 from fuser_lab.runtime.cuda_compilers.building import BITS, Builder, Kind, Operand, Pointer, Rule
 from fuser_lab.runtime.cuda_compilers.language import entry_of, signature_of, with_clusters
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.runtime import store
 from fuser_lab.runtime.compile import refusal_error
 from fuser_lab.runtime.cuda_compilers import distributions_of

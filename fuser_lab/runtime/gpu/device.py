@@ -19,8 +19,8 @@ from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import TensorView
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, kind_of, quick_empty, to_numpy
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.environment import Environment

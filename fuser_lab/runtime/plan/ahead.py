@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
 from fuser_lab.runtime.gpu.cubins import is_cached, machine_code_of
 from fuser_lab.runtime.interrupts import interrupts_deferred, progress_bar

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.forks import after_fork
+from fuser_lab.process.forks import after_fork
 from fuser_lab.runtime import store
 from fuser_lab.runtime.plan import ahead
 from fuser_lab.runtime.processors import processors

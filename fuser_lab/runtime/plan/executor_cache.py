@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 from fuser_lab.arguments import short_text
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
+from fuser_lab.process.forks import new_lock
 
 Payload = TypeVar("Payload")
 

@@ -9,7 +9,7 @@ import pytest
 import fuser_lab as fl
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.lab.records import timings_data
 from fuser_lab.lab.timings import with_views
 

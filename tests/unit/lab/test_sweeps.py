@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import cli
+from fuser_lab.cli import commands as cli
 from fuser_lab.errors import ArgumentTypeError, InputError, SweepWarning, UnsupportedError
 from fuser_lab.lab import cluster, sweeps
 from fuser_lab.lab.performing import perform

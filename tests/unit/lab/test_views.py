@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import DataType, FusionDefinition, cli, views
+from fuser_lab import DataType, FusionDefinition, views
+from fuser_lab.cli import commands as cli
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.lab.timings import with_views

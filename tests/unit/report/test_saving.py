@@ -12,8 +12,8 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.cost.measured_times import TimingRow
 from fuser_lab.errors import InputError, UnsupportedError
-from fuser_lab.events import DecisionLog
 from fuser_lab.report import raster, save
+from fuser_lab.segmentation.events import DecisionLog
 
 OUTSIDE = re.compile(r"(?:https?:)?//(?!www\.w3\.org/)[a-z]", re.IGNORECASE)
 

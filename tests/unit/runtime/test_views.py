@@ -10,10 +10,11 @@ import pytest
 from needs import needs
 
 import fuser_lab as fl
-from fuser_lab import DataType, FusionDefinition, host_memory
+from fuser_lab import DataType, FusionDefinition
 from fuser_lab.dtypes import from_numpy
 from fuser_lab.errors import FuserLabError, InputError, OutOfMemoryError
-from fuser_lab.host_memory import all_bytes_of, free_bytes_of
+from fuser_lab.process import host_memory
+from fuser_lab.process.host_memory import all_bytes_of, free_bytes_of
 from fuser_lab.runtime.plan.steps import CancelFlag, Cancelled
 
 torch = needs("torch")

@@ -8,11 +8,11 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions
 from fuser_lab.cost.verdict import Answer, SchedulerType, accept
 from fuser_lab.definition.binding import bind, default_inputs
-from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.plan.planning import rewrite_fusion
 from fuser_lab.report.view_model import view_plan
 from fuser_lab.segmentation import candidate, replay, verify
 from fuser_lab.segmentation.boundary_casts import Lowering, lower_types
+from fuser_lab.segmentation.events import DecisionLog, Kind
 from tests.unit.builders import record
 
 BF16, HALF, FLOAT = DataType.BFloat16, DataType.Half, DataType.Float

@@ -8,15 +8,16 @@ from types import SimpleNamespace
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import cli, examples
+from fuser_lab import examples
+from fuser_lab.cli import commands as cli
 from fuser_lab.cost.device import H200
 from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError
-from fuser_lab.events import DecisionLog
 from fuser_lab.runtime.gpu import this_gpu
 from fuser_lab.runtime.gpu.this_gpu import describe_device
 from fuser_lab.segmentation import Relation
+from fuser_lab.segmentation.events import DecisionLog
 
 DATA = Path(__file__).parents[2] / "data"
 GALLERY = json.loads((DATA / "gallery.json").read_text())

@@ -10,10 +10,10 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
-from fuser_lab.events import DecisionLog
 from fuser_lab.plan.planning import rewrite_fusion
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, replay, segment
+from fuser_lab.segmentation.events import DecisionLog
 
 DATA = Path(__file__).parents[2] / "data"
 CASES = json.loads((DATA / "segmentation_cases.json").read_text())

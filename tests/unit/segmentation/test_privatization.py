@@ -12,12 +12,12 @@ import fuser_lab as fl
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import IllegalEdit, SegmentationError
-from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.interpreter import evaluate
 from fuser_lab.plan.planning import rewrite_fusion
 from fuser_lab.report.view_model import view_plan
 from fuser_lab.segmentation import Relation, SegmenterOptions, replay, segment, verify
 from fuser_lab.segmentation.edits import glue, move
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.segmentation.privatization import replicas_of, with_replicas
 from tests.agreement import lock_step
 from tests.fuzz_segmentation import case_of

@@ -7,10 +7,10 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import bind, default_inputs
-from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.interpreter import evaluate
 from fuser_lab.plan.planning import rewrite_fusion
 from fuser_lab.segmentation import replay, verify
+from fuser_lab.segmentation.events import DecisionLog, Kind
 from fuser_lab.segmentation.welford import written_out
 
 ROWS, COLUMNS = [1], [0]

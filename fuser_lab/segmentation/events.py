@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
 from fuser_lab.arguments import FLAG, TEXT, instance, list_of, optional, short_text, takes
+from fuser_lab.cost.scheduler_type import SchedulerType
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import UnreadableError, parse_json, record_of
-from fuser_lab.scheduler_type import SchedulerType
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import UnreadableError, parse_json, record_of
 
 if TYPE_CHECKING:
     import pandas as pd

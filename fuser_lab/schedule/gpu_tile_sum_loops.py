@@ -5,7 +5,7 @@ from math import prod
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import LINE_BYTES, STATIC_BUFFER
 from fuser_lab.schedule.gpu_caches import eviction
-from fuser_lab.schedule.gpu_elements import SMALLEST_TILE, tile_sides
+from fuser_lab.schedule.gpu_element_loops import SMALLEST_TILE, tile_sides
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
 TILE_BYTES = 2 * LINE_BYTES  # bytes per row of a tile

@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Any, overload
 
 from fuser_lab import examples
+from fuser_lab.api.fusion_definition import FusionDefinition
+from fuser_lab.api.subject import Subject, subject_of
 from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, brief, instance, list_of, mapping, number, optional, takes
 from fuser_lab.bridge.model import CapturedModel
 from fuser_lab.bridge.model_page import model_page
 from fuser_lab.bridge.step_costs import StepCosts
 from fuser_lab.bridge.timing import PEERS, measure_model
-from fuser_lab.calibration import model_that_ran
 from fuser_lab.cost import measured_times as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError, UnsupportedError
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
+from fuser_lab.lab.calibration import model_that_ran
 from fuser_lab.lab.comparison import Comparison, compare_rows
 from fuser_lab.lab.environment import environment, now
 from fuser_lab.lab.ledger import Ledger
@@ -29,7 +30,6 @@ from fuser_lab.report import save
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
-from fuser_lab.subject import Subject, subject_of
 
 _PLAN = instance(Plan)
 _TIMES = instance(measured.Timings, accepted="what time() returns")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
+from fuser_lab.api.executable import Executable
 from fuser_lab.arguments import takes
 from fuser_lab.cost.device import Device
 from fuser_lab.definition.binding import bind
@@ -18,7 +19,6 @@ from fuser_lab.errors import (
     UnsupportedDeviceError,
     UnsupportedDtypeError,
 )
-from fuser_lab.executable import Executable
 from fuser_lab.execution.executors import FusionExecutorCache
 from fuser_lab.execution.segments import SegmentedDefinition
 from fuser_lab.ir import Fusion

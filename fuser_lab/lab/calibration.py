@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import number, takes, whole
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.host_features import host_features
@@ -22,7 +23,6 @@ from fuser_lab.cost.host_time import HostCaches
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.dtypes import DataType
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan.accepted import TARGET
 from fuser_lab.plan.plan import Plan
 from fuser_lab.plan.planning import segment
