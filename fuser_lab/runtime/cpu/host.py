@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from fuser_lab.runtime.cpu.host_ready import HostRuns, can_repoint
 from fuser_lab.runtime.cpu.launcher import HostCall, host_calls
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.interrupts import interrupts_deferred
+from fuser_lab.runtime.processors import threads_here
 from fuser_lab.targets import CPU
 
 _MANY = 1 << 14  # elements, for which calling torch is worthwhile
@@ -156,9 +158,9 @@ class HostMemory:
 
     def label(self) -> str:
         """Return the device's name for tables."""
-        from fuser_lab.runtime.numba_compat import cpu_threads
-
-        count = cpu_threads()
+        if find_spec("numba") is None:
+            return f"{CPU.label} (NumPy)"
+        count = threads_here()
         return f"{CPU.label} ({count} thread{'s' if count != 1 else ''})"
 
 

@@ -53,7 +53,10 @@ def compile_ahead(
     if not store.is_usable():
         return
     if cc is None:
-        from fuser_lab.runtime.cpu_kernels import is_compiled
+        try:
+            from fuser_lab.runtime.cpu_kernels import is_compiled
+        except ModuleNotFoundError:  # the kernels' memory says that Numba is missing
+            return
     distinct = {kernel.source: kernel for kernel in kernels if kernel.kernel_ir.phases}.values()
     pending = deque(
         k for k in distinct
