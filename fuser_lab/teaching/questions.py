@@ -476,11 +476,11 @@ def _printed(value: Any) -> str:
     """Return a value as ``print`` writes it, or if it has no text, as messages do."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - as in `shown`
-        return arguments.shown(value)
+    except Exception:  # noqa: BLE001 - as in `answer_text`
+        return arguments.short_text(value)
 
 
-def shown(value: Any) -> str:
+def answer_text(value: Any) -> str:
     """Return a prediction or an answer as a reader writes it: words without quotes, numbers with separators."""
     try:
         return _shown(value)
