@@ -142,15 +142,15 @@ ROWS: Final[tuple[Crossover, ...]] = (
     ),
     _row(
         "gpu.short_rows.lane_bytes", 8, "bytes of an access", "widest access with which one lane may read a whole row",
-        _LENGTHS,
+        _chosen("2026-11-27"),
     ),
     _row(
         "gpu.rows.later_bytes", 16, "bytes per access",
-        "inputs of later passes, from the third pass on; twice as many in the second pass", _LENGTHS,
+        "inputs of later passes, from the third pass on; twice as many in the second pass", _chosen("2026-11-27"),
     ),
     _row(
         "gpu.rows.later_elements", 24, "elements per thread", "inputs of later passes that are in flight at once",
-        _LENGTHS,
+        _chosen("2026-11-27"),
     ),
     _row(
         "gpu.rows.constant_words", 32, "registers per thread",
