@@ -86,7 +86,8 @@ class Subject:
                 for row in region_rows(graph.regions):
                     region = row.region
                     name = f"graph {number} region {region.index}" if number else f"region {region.index}"
-                    yield FusionPart(name=name, definition=region.definition, inputs=region.specs, count=row.count)
+                    count = row.count * graph.runs
+                    yield FusionPart(name=name, definition=region.definition, inputs=region.specs, count=count)
         for fusion in self.fusions:
             if isinstance(fusion, CorpusEntry):
                 definition, inputs = fusion.load()

@@ -51,6 +51,7 @@ class FlatGraph:
         """Set up a graph as nodes and regions in the order of execution; ``module`` runs the same."""
         self._module, self._units = module, tuple(units)
         self.around: Around | None = None  # what is entered around each unit of a run, if it is timed
+        self.runs = 0
         self._inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self._traced = [traced_tensor(node.meta.get("val")) for node in self._inputs]
         self._tensors = [place for place, traced in enumerate(self._traced) if traced is not None]
@@ -70,6 +71,7 @@ class FlatGraph:
 
     def boxed(self, args: list[Any]) -> Any:
         """Return the results of the graph; the list of arguments is emptied, so that they can be freed in between."""
+        self.runs += 1
         if self.around is not None:
             return walked(self._units, self._module, args, self.around)
         if self._frames:

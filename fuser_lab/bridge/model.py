@@ -72,8 +72,8 @@ class CapturedModel(Captured):
             inputs, named_arguments = copies(torch, (arguments, dict(keywords)))
             step = step_of(self.run, inputs, named_arguments, backward=backward)
             if any(has_own_memory(x.device.type) for x in tensors):
-                return measured_on_gpu(torch, self.graphs, step, seconds)
-            return measured_on_host(self.graphs, step, seconds, torch.get_num_threads())
+                return measured_on_gpu(torch, self.graphs, self.graph_breaks, step, seconds)
+            return measured_on_host(self.graphs, self.graph_breaks, step, seconds, torch.get_num_threads())
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled: compiled graphs can be neither."""
@@ -147,6 +147,7 @@ def from_torch(
         if backward and not any(graph.kind == "backward" for graph in capture.graphs):
             _run_backward(torch, results)
         capture.idle = False
+    capture.note_runs()
     for graph in capture.graphs:
         for region in graph.regions:
             region.idle = False

@@ -2,7 +2,9 @@
 
 import io
 import json
+import math
 import subprocess
+from dataclasses import replace
 
 import pytest
 from needs import needs
@@ -93,6 +95,39 @@ def test_measured_rows_and_the_host_add_up_to_the_step(captured):
     assert [row.what for row in costs.rows].count("host") == 1
     assert captured.latest_step is costs
     assert "CPU" in costs.note
+
+
+class Gated(torch.nn.Module):
+    """A layer that keeps a number, which ends the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.linear(x).relu() * 2
+        self.largest = y.max().item()
+        return torch.softmax(y, -1)
+
+
+def test_graph_breaks_are_rows_and_a_graph_that_runs_several_times_counts_as_often():
+    model = fl.from_torch(torch.nn.Sequential(*(Gated() for _ in range(3))), torch.randn(4, 8))
+    assert [graph.runs for graph in model.graphs] == [3, 1, 1, 1]  # the other graphs are compiled for the number
+    planned = fl.explain(model)
+    rows = {row.what: row for row in planned}
+    at, product = rows["inference 0 graph break"], rows["inference 0 aten.addmm"]
+    assert (at.count, product.count) == (3, 3)
+    assert at.line.endswith("self.largest = y.max().item()")
+    assert product.bytes == 3 * product.units[0].cost.bytes == 3 * 4 * (4 * 8 + 8 * 8 + 8 + 4 * 8)
+    assert math.isnan(at.seconds)
+    measured = fl.explain(model, measure=True, seconds=0.0)
+    row = next(row for row in measured if row.what == at.what)
+    assert 0 < row.gain == row.measured
+    assert sum(each.seconds for each in measured) >= 0.99 * measured.step
+    only = replace(measured, rows=(replace(row, gain=measured.step),))
+    assert "graph ends there: Unsupported Tensor.item()" in only.headline
+    assert "keep the value a tensor" in only.headline
+    assert fl.price(model).fusions == 6
 
 
 def test_memory_holds_what_a_later_op_reads():
