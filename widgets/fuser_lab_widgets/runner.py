@@ -163,7 +163,7 @@ def one_by_one(plan: Any, inputs: Sequence[Any]) -> dict[str, Callable[..., Any]
         return {}
     evaluate: Any = importlib.import_module("fuser_lab.runtime.evaluate")
     library = "torch" if any(type(value).__module__.partition(".")[0] == "torch" for value in inputs) else "NumPy"
-    with_seeds: Any = importlib.import_module("fuser_lab.runtime.generator").with_seeds
+    with_seeds: Any = importlib.import_module("fuser_lab.runtime.plan.generator").with_seeds
     names = [value.name for value in plan.fusion.inputs]
     outputs = [value.name for value in plan.fusion.outputs if value not in plan.fusion.hidden]
 
