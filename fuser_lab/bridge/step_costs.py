@@ -38,6 +38,7 @@ HOST = "host"  # the row of the time in which no unit runs
 BREAK = "graph break"  # the name of one at which no op runs
 _UNKNOWN = OpCost(bytes=0, flops=0, bound=0.0, predicted=math.nan, limit="")
 MOST_ROWS = 40  # of the table as text
+_LONGEST_LINE = 100  # letters of a source line in a sentence
 _LEAST_GAIN = 0.02  # as a share of the step: a smaller one is not called a gain
 
 
@@ -178,7 +179,7 @@ class StepCosts(View):
         best, most = timed[0], max(timed, key=lambda row: row.seconds)
         cost = (
             f"The largest cost: {most} takes {seconds_label(most.seconds)}, {100 * self.share(most):.0f} % of the "
-            f"step{_at(most)}."
+            f"step{_at(most)}{_limit(most)}."
         )
         if best.gain < _LEAST_GAIN * self.step:
             return (
@@ -277,7 +278,15 @@ def _seconds(value: float) -> str:
 
 
 def _at(row: StepRow) -> str:
-    return f" ({row.line})" if row.line else ""
+    line = row.line if len(row.line) <= _LONGEST_LINE else f"{row.line[:_LONGEST_LINE]}…"
+    return f" ({line})" if line else ""
+
+
+def _limit(row: StepRow) -> str:
+    """Return what the bound of a row consists of, as a clause."""
+    computed = f"{row.flops / 1e9:.3g} GFLOP that it computes"
+    limits = {"bytes": f"{bytes_label(row.bytes)} that it moves", "flops": computed}
+    return f"; the limit is the {limits[row.limit]}" if row.limit else ""
 
 
 def _cause(row: StepRow) -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.bridge.capture import ordered
 from fuser_lab.bridge.graph_walk import Unit
+from fuser_lab.bridge.lowerings.views import VIEWS
 from fuser_lab.bridge.model_view import graph_titles
 from fuser_lab.bridge.op_costs import stored_bytes, tensors_of
 from fuser_lab.bridge.region import Region
@@ -77,7 +78,7 @@ def _base(node: Node) -> Node:
 
 
 def _is_part(node: Node) -> bool:
-    if target_of(node) == "getitem":
+    if target_of(node) == "getitem" or target_of(node) in VIEWS:
         return True
     returned: Sequence[Any] = getattr(getattr(node.target, "_schema", None), "returns", ())
     return any(result.alias_info is not None for result in returned)

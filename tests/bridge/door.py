@@ -63,7 +63,11 @@ def followed(user: User, call: str, folder: Path) -> list[str]:
                     result.close()
         except FuserLabError as error:
             errors.append(str(error))
+            if "call model(*inputs) once" in errors[-1]:
+                user.model(*user.inputs)
             following = named_call(str(error))
+            if "model(*inputs) has to run in eager mode" in errors[-1] and not runs(user):
+                return errors
             if following is None:
                 raise
             run = lambda text=following: eval(text, names)  # noqa: E731 - called at once
@@ -71,6 +75,15 @@ def followed(user: User, call: str, folder: Path) -> list[str]:
             return errors
     msg = f"no call works: {errors}"
     raise AssertionError(msg)
+
+
+def runs(user: User) -> bool:
+    """Whether a user's function runs without this package."""
+    try:
+        user.model(*user.inputs, **user.keywords)
+    except Exception:  # noqa: BLE001 - it raises anything
+        return False
+    return True
 
 
 def main(chosen: list[str]) -> int:
