@@ -192,10 +192,10 @@ def _plans(caller: str, value: object) -> tuple[Plan, ...]:
     if not value or not all(isinstance(each, Plan) for each in value):
         odd = next((each for each in value if not isinstance(each, Plan)), None)
         contents = f"a list with {shown(odd)}" if value else "an empty list"
-        msg = (
-            f"{caller}: a list must contain plans, given {contents}; fl.{caller}(model, *inputs) takes inputs one by "
-            "one."
-        )
+        takes = f"fl.{caller}(model, *inputs) takes inputs one by one"
+        if value and all(hasattr(each, "forward") for each in value):
+            takes = f"fl.{caller}(torch.nn.Sequential(*model), *inputs) takes the modules as one"
+        msg = f"{caller}: a list must contain plans, given {contents}; {takes}."
         raise ArgumentTypeError(msg)
     return tuple(value)
 

@@ -265,7 +265,8 @@ def _raised(called: Any, error: Exception) -> str:
 def _at(error: Exception) -> str:
     """Return the innermost line of the user's code that raised an error, or an empty text."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not OF_TORCH.search(frame.filename)]
-    user_frames = [frame for frame in frames if PurePath(frame.filename).parent != PurePath(__file__).parent]
+    written = (frame for frame in frames if not frame.filename.startswith("<"))  # not code that torch generates
+    user_frames = [frame for frame in written if PurePath(frame.filename).parent != PurePath(__file__).parent]
     last = user_frames[-1] if user_frames else None
     return "" if last is None else f" at {PurePath(last.filename).name}:{last.lineno} ({last.line})"
 

@@ -181,7 +181,7 @@ class StepCosts(View):
             f"The largest cost: {most} takes {seconds_label(most.seconds)}, {100 * self.share(most):.0f} % of the "
             f"step{_at(most)}{_limit(most)}."
         )
-        if best.gain < _LEAST_GAIN * self.step:
+        if best.gain <= _LEAST_GAIN * self.step:
             return (
                 f"The largest gain: none; no row could save {100 * _LEAST_GAIN:.0f} % of the step, as predicted for "
                 f"{self.device}. {cost}"

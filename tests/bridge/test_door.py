@@ -33,11 +33,13 @@ def captured():
 @pytest.mark.parametrize("name", [
     "focal_loss", "keyword_with_the_name_of_an_option", "a_class_instead_of_a_module", "sparse_input",
     "without_an_argument_that_it_needs", "shapes_that_do_not_fit",
+    "lazily_initialised", "models_in_a_list", "data_loader_batch_as_a_tuple", "nested_tensor_input",
 ])
 def test_a_call_works_or_names_a_call_that_works(name, tmp_path):
     errors = followed(USERS[name](), "explain", tmp_path)
     assert all(map(named_call, errors))
-    assert bool(errors) == (name not in {"focal_loss", "keyword_with_the_name_of_an_option"})
+    works = {"focal_loss", "keyword_with_the_name_of_an_option", "nested_tensor_input"}
+    assert bool(errors) == (name not in works)
 
 
 def test_an_option_that_the_function_has_as_a_parameter_is_its_argument():
@@ -48,6 +50,21 @@ def test_an_option_that_the_function_has_as_a_parameter_is_its_argument():
     assert [row.ops for row in costs.rows] == [2]
     unfused = fl.explain(lambda x: (x.tanh() * 2).sum(0), torch.randn(8, 4), strategy="unfused")
     assert len(unfused.rows[0].units[0].part.plan.segments) > 1
+
+
+def test_an_error_of_a_function_is_a_sentence_with_its_line():
+    def images(x):
+        if x.dim() != 3:
+            raise KeyError("images have three axes")
+        return x.relu()
+
+    with pytest.raises(InputError, match=r"raises KeyError at test_door.py:\d+ \(raise .*\): .*; model\(\*in"):
+        fl.explain(images, torch.randn(4, 4))
+    with pytest.raises(InputError, match=r"fl\.from_torch\(model, \*inputs, backward=True\) records gradients"):
+        fl.explain(lambda x: x.square().sum().backward(), torch.randn(4))
+    linear = torch.nn.Linear(8, 8).to(torch.bfloat16)
+    with pytest.raises(InputError, match=r"fl\.from_torch\(model, torch\.randn\(64, 8, dtype=torch\.bfloat16\)\)"):
+        fl.explain(linear, torch.randn(2, 8))
 
 
 def test_every_function_takes_the_same_subjects(captured, tmp_path):
@@ -202,6 +219,10 @@ def test_the_command_explains_a_class_in_a_file(run, tmp_path, capfd, monkeypatc
     table = json.loads(printed.out)
     assert table["rows"][0]["line"].startswith("model.py:")
     assert (tmp_path / table["report"]).exists()
+    assert main(["explain", "model.py:Gate", "--init", "32", "--inputs", "f32[8,31], y=f32[8,32]"]) == 2
+    assert 'explain model.py:Gate --init "32" --inputs "f32[64,32]"' in capfd.readouterr().err
+    assert main(["explain", "model.py:Gats", "--inputs", "f32[8,32]"]) == 2
+    assert "For example: python -m fuser_lab explain model.py:Gate --inputs" in capfd.readouterr().err
 
 
 def test_errors_about_files_name_the_command(tmp_path, capsys, monkeypatch):
