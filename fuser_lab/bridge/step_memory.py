@@ -23,8 +23,8 @@ def units_of(graph: "CapturedGraph") -> tuple[Unit, ...]:
 
 
 def unit_label(unit: Unit) -> str:
-    """Return ``region 3``, or the name of an op without its namespace and overload."""
-    return f"region {unit.index}" if isinstance(unit, Region) else target_of(unit)
+    """Return ``region 3``, or the name of an op as the table of a step has it."""
+    return f"region {unit.index}" if isinstance(unit, Region) else target_of(unit).removesuffix(".default")
 
 
 def memory_line(graphs: Sequence["CapturedGraph"]) -> tuple[AliveBytes, ...]:
