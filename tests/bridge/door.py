@@ -92,7 +92,7 @@ def main(chosen: list[str]) -> int:
     """Print one line for each user and the calls that failed; return their number."""
     warnings.simplefilter("ignore")
     failed = 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # calls that errors name write reports here
         for name in chosen or USERS:
             begin = time.process_time()
             words = []
