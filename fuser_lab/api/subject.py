@@ -86,7 +86,8 @@ class Subject:
                 for row in region_rows(graph.regions):
                     region = row.region
                     name = f"graph {number} region {region.index}" if number else f"region {region.index}"
-                    yield FusionPart(name=name, definition=region.definition, inputs=region.specs, count=row.count)
+                    count = row.count * graph.runs
+                    yield FusionPart(name=name, definition=region.definition, inputs=region.specs, count=count)
         for fusion in self.fusions:
             if isinstance(fusion, CorpusEntry):
                 definition, inputs = fusion.load()
@@ -191,10 +192,10 @@ def _plans(caller: str, value: object) -> tuple[Plan, ...]:
     if not value or not all(isinstance(each, Plan) for each in value):
         odd = next((each for each in value if not isinstance(each, Plan)), None)
         contents = f"a list with {short_text(odd)}" if value else "an empty list"
-        msg = (
-            f"{caller}: a list must contain plans, given {contents}; fl.{caller}(model, *inputs) takes inputs one by "
-            "one."
-        )
+        takes = f"fl.{caller}(model, *inputs) takes inputs one by one"
+        if value and all(hasattr(each, "forward") for each in value):
+            takes = f"fl.{caller}(torch.nn.Sequential(*model), *inputs) takes the modules as one"
+        msg = f"{caller}: a list must contain plans, given {contents}; {takes}."
         raise ArgumentTypeError(msg)
     return tuple(value)
 

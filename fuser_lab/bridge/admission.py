@@ -102,6 +102,18 @@ def _closes_over(torch: Any, called: Any) -> bool:
     return any(isinstance(value, torch.nn.Module | torch.Tensor) for value in held)
 
 
+def check_parameters(torch: Any, called: Any) -> None:
+    """Raise InputError if a module has parameters without a shape."""
+    is_lazy = torch.nn.parameter.is_lazy
+    for module in called.modules() if isinstance(called, torch.nn.Module) else ():
+        if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
+            msg = (
+                f"from_torch: the parameters of {type(module).__name__} have no shape before the first call; call "
+                "model(*inputs) once, and then fl.from_torch(model, *inputs)."
+            )
+            raise InputError(msg)
+
+
 def check_layouts(torch: Any, tensors: Sequence[Any]) -> None:
     """Raise UnsupportedError for tensors that torch does not capture."""
     for place, x in enumerate(tensors):

@@ -6,7 +6,7 @@ import importlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fuser_lab.bridge.annotations import Names, Pattern, homes_of
@@ -20,7 +20,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
-from fuser_lab.bridge.traced import Node, origin_of, target_of
+from fuser_lab.bridge.traced import Node, Origin, origin_of, target_of
 from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.process.forks import new_lock
 
@@ -52,8 +52,8 @@ class CapturedGraph:
     """One graph that a library captured: regions, and the nodes left to that library.
 
     ``kind`` is ``"inference"``, ``"forward"`` or ``"backward"``. ``nodes`` counts the calls of the graph,
-    ``traced`` is torch's graph, with dropouts rewritten, or that of a jaxpr, and ``most`` is the maximum number of ops
-    in a region.
+    ``traced`` is torch's graph, with dropouts rewritten, or that of a jaxpr, ``most`` is the maximum number of ops
+    in a region, and ``runs`` is how often the captured call ran the graph.
     """
 
     kind: str
@@ -64,6 +64,7 @@ class CapturedGraph:
     traced: Any = field(repr=False)
     run: Callable[..., Any] = field(repr=False)
     most: int = Wishes().max_region_ops
+    runs: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +73,14 @@ class GraphBreak:
 
     reason: str
     place: str
+    code: str = ""  # the text of that line
     graph: int = 0  # the number of the graph that ends
     op: str = ""
+
+    @property
+    def origin(self) -> Origin:
+        """The line in the user's code."""
+        return Origin(code=self.code, place=self.place)
 
     @property
     def why_outside(self) -> str:
@@ -110,14 +117,24 @@ class Capture:
             return False
         frames = [frame for frame in reason.user_stack or () if frame is not None]
         place = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
+        code = (frames[-1].line or "").strip() if frames else ""
         clause = _clause(str(reason.reason))
         named = _OP.search(clause)
         self.names.is_whole = False
         with self._lock:
-            self.breaks.append(
-                GraphBreak(reason=clause, place=place, graph=len(self.graphs), op=named[0] if named else ""),
-            )
+            self.breaks.append(GraphBreak(
+                reason=clause, place=place, code=code, graph=len(self.graphs), op=named[0] if named else "",
+            ))
         return True
+
+    def note_runs(self) -> None:
+        """Note how often each graph ran; a backward graph that did not run runs as often as the graph before it."""
+        graphs: list[CapturedGraph] = []
+        for graph in self.graphs:
+            follows = graph.kind == "backward" and graphs
+            runs = getattr(graph.run, "runs", 0) or (graphs[-1].runs if follows else 1)
+            graphs.append(replace(graph, runs=runs))
+        self.graphs = graphs
 
 
 def _clause(reason: str) -> str:

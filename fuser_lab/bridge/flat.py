@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuser_lab.bridge.graph_walk import Around, unit_results
-from fuser_lab.bridge.lowerings.views import ALIASES
+from fuser_lab.bridge.lowerings.views import VIEWS
 from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
@@ -33,7 +33,6 @@ from fuser_lab.targets import has_own_memory, is_on_host
 
 _TRIES = 3  # attempts to generate a function, after runs of the FX module
 _MOST_FRAMES = 4  # threads that may run a graph at a time; others use the FX module
-_VIEWS = ALIASES | {"aten._unsafe_view.default"}
 _DENSE = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.baddbmm.default"})
 
 Frame = Callable[[list[Any]], Any]  # empties its list of arguments; returns None, without effect, for other alignments
@@ -52,6 +51,7 @@ class FlatGraph:
         """Set up a graph as nodes and regions in the order of execution; ``module`` runs the same."""
         self._module, self._units = module, tuple(units)
         self.around: Around | None = None  # what is entered around each unit of a run, if it is timed
+        self.runs = 0
         self._inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self._traced = [traced_tensor(node.meta.get("val")) for node in self._inputs]
         self._tensors = [place for place, traced in enumerate(self._traced) if traced is not None]
@@ -71,6 +71,7 @@ class FlatGraph:
 
     def boxed(self, args: list[Any]) -> Any:
         """Return the results of the graph; the list of arguments is emptied, so that they can be freed in between."""
+        self.runs += 1
         if self.around is not None:
             return unit_results(self._units, self._module, args, self.around)
         if self._frames:
@@ -298,7 +299,7 @@ class _Writer:
             if traced is None:
                 continue
             base, start = node, 0
-            if node not in computed and target_of(node) in _VIEWS and node.args[0] in self._form:
+            if node not in computed and target_of(node) in VIEWS and node.args[0] in self._form:
                 source = self._form[node.args[0]][0]
                 held = source.meta["val"]
                 if _storage(value) == _storage(held) and value.dtype is held.dtype:

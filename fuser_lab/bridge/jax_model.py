@@ -72,7 +72,7 @@ class CapturedFunction(Captured):
             msg = "explain: abstract inputs cannot run; give arrays: fl.explain(captured, *inputs, measure=True)."
             raise InputError(msg)
         run = functools.partial(self.run, *arguments, **keywords)
-        return measured_on_host(self.graphs, lambda: jax.block_until_ready(run()), seconds, threads_here())
+        return measured_on_host(self.graphs, (), lambda: jax.block_until_ready(run()), seconds, threads_here())
 
 
 class _Signature:

@@ -46,6 +46,14 @@ class LeftOver:
         return f"{self.count} × {self.op}: {self.reason}{where}{takes}"
 
 
+def graph_titles(graphs: Sequence["CapturedGraph"]) -> tuple[str, ...]:
+    """Return the kinds of captured graphs; several of one kind are numbered."""
+    kinds = [graph.kind for graph in graphs]
+    return tuple(
+        kind if kinds.count(kind) == 1 else f"{kind} {kinds[:number].count(kind)}" for number, kind in enumerate(kinds)
+    )
+
+
 def left_rows(
     graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] = (),
 ) -> tuple[LeftOver, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from fuser_lab.bridge.lowerings import Call, TracedTensor, can_lower
-from fuser_lab.bridge.lowerings.views import ALIASES
+from fuser_lab.bridge.lowerings.views import VIEWS
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.signature import Cutting, Ref, record_definition, signature_of
 from fuser_lab.bridge.traced import Node, call_of, results_of, target_of, traced_tensor
@@ -63,7 +63,7 @@ def region_cost(region: Region, device: Device) -> OpCost:
 
 def op_bytes(node: Node) -> int:
     """Return the bytes that a call moves: those of its fusion, or of all its operands and results if it has none."""
-    if target_of(node) in ALIASES:
+    if target_of(node) in VIEWS:
         return 0
     call = call_of(node)
     if call is not None and can_lower(call):

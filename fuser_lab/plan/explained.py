@@ -152,7 +152,7 @@ class ExplainedPlan(PlanBase):
         )
         certificate = certify(self.segmented, self.oracle, options, log=self.decisions)
         values = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
-        return ShownCertificate(**values | {"made": tuple(self._origins.items())})
+        return ShownCertificate(**values | {"made": tuple(self._origins.items()), "views": tuple(sorted(self.idle))})
 
     def time_bound(self) -> TimeBound:
         """Return the plan's time by bytes and arithmetic, a lower bound on that of any plan, and its assumptions.

@@ -174,12 +174,9 @@ class Prices(View):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table for JSON; times in microseconds, None if not measured."""
-        records = self._records()
-        rows = [dict(zip(records.columns, row, strict=True)) for row in records.rows]
-        plain = [{key: None if isinstance(v, float) and math.isnan(v) else v for key, v in row.items()} for row in rows]
         return {
             "schema": "fuser_lab.prices", "version": 1, "target": self.target, "fusions": self.fusions,
-            "seconds": self.seconds, "rules": plain,
+            "seconds": self.seconds, "rules": self._records().to_dicts(),
         }
 
     @property

@@ -82,7 +82,6 @@ EXPLORER: Final[Mapping[str, Form]] = {
 MAP: Final[Mapping[str, Form]] = {
     "box": _AT, "out": _AT, "graph": Form(has={"n": _COUNT}), "depth": Form(has={"n": _COUNT}),
     "fold": _PLAIN, "costs": _PLAIN, "step": _PLAIN,
-    "region": Form(has={"kind": TEXT, "region": _COUNT}),
     "open": Form(has={"graph": _COUNT, "region": _COUNT}, may={"tensor": TEXT}),
 }
 

@@ -118,7 +118,6 @@ class ModelMap(anywidget.AnyWidget):
         acts: dict[str, Callable[[Message], None]] = {
             "box": lambda e: self.press(e["id"]), "out": self._out, "graph": self._graph, "depth": self._depth,
             "fold": self._fold, "costs": self._cost, "step": self._table,
-            "region": self._region,
             "open": lambda e: self._open_region(e["graph"], e["region"], e.get("tensor", "")),
         }
         with self._lock:
@@ -171,13 +170,6 @@ class ModelMap(anywidget.AnyWidget):
         with self._lock:
             self._step, self._step_problem = step, problem
             self._draw()
-
-    def _region(self, event: Message) -> None:
-        kinds = [graph.kind for graph in self._model.graphs]
-        if event["kind"] not in kinds:
-            msg = f"The model has no graph {event['kind']!r}."
-            raise InputError(msg)
-        self._open_region(kinds.index(event["kind"]), event["region"], "")
 
 
 def _opened_to(graph: CallGraph, depth: int, *, folded: bool) -> set[str]:

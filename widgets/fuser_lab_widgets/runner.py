@@ -12,10 +12,6 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
 from fuser_lab.process.forks import renew_in_forks
 from fuser_lab_widgets.starting import start_work
-=======
-from fuser_lab.forks import renew_in_forks
-from fuser_lab_widgets.starting import start_work
->>>>>>> theirs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,6 +15,7 @@ ALIASES = frozenset({
     "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default",
     "aten.detach.default", "aten.slice.Tensor", "aten.select.int",
 })  # fmt: skip
+VIEWS = ALIASES | {"aten._unsafe_view.default"}  # all that move nothing; the schema of the last does not say so
 BROADCASTS = frozenset({"aten.expand.default", "aten.unsqueeze.default"})
 
 

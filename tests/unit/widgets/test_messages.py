@@ -204,7 +204,7 @@ def test_a_closed_explorer_of_a_model_leaves_nothing_behind(captured):
 
 @pytest.mark.parametrize("event", [
     None, 3, {}, {"type": None}, {"type": "box"}, {"type": "box", "id": 4}, {"type": "graph", "n": 10**33},
-    {"type": "graph", "n": -1}, {"type": "depth", "n": "all"}, {"type": "region", "kind": "x", "region": 0},
+    {"type": "graph", "n": -1}, {"type": "depth", "n": "all"}, {"type": "open", "graph": 0},
     {"type": "open", "graph": 99, "region": 0}, {"type": "cut", "id": ""},
 ], ids=short_text)  # fmt: skip
 def test_the_map_of_a_model_refuses_malformed_messages(model_map, event):
