@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.bridge.example_inputs import example_inputs, required_names
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 
@@ -26,8 +26,8 @@ def callable_of(torch: Any, function: Any, inputs: Sequence[Any], keywords: Mapp
         return function.module()
     if not callable(function):
         msg = (
-            f"from_torch: function must be a function, a module or an exported program, given {shown(function)}; for "
-            "example fl.from_torch(torch.nn.functional.gelu, torch.randn(64, 512))."
+            f"from_torch: function must be a function, a module or an exported program, given {short_text(function)}; "
+            "for example fl.from_torch(torch.nn.functional.gelu, torch.randn(64, 512))."
         )
         raise ArgumentTypeError(msg)
     if isinstance(function, type):
@@ -100,6 +100,18 @@ def _closes_over(torch: Any, called: Any) -> bool:
     names = getattr(getattr(called, "__code__", None), "co_names", ())
     held = [*cells, *(getattr(called, "__globals__", {}).get(name) for name in names)]
     return any(isinstance(value, torch.nn.Module | torch.Tensor) for value in held)
+
+
+def check_parameters(torch: Any, called: Any) -> None:
+    """Raise InputError if a module has parameters without a shape."""
+    is_lazy = torch.nn.parameter.is_lazy
+    for module in called.modules() if isinstance(called, torch.nn.Module) else ():
+        if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
+            msg = (
+                f"from_torch: the parameters of {type(module).__name__} have no shape before the first call; call "
+                "model(*inputs) once, and then fl.from_torch(model, *inputs)."
+            )
+            raise InputError(msg)
 
 
 def check_layouts(torch: Any, tensors: Sequence[Any]) -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuser_lab.arguments import PATH, takes
-from fuser_lab.bridge.model_view import region_rows
+from fuser_lab.bridge.model_view import graph_titles, region_rows
 from fuser_lab.cost.verdict import Answer
-from fuser_lab.events import DecisionLog
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report.html import document, fragment
 from fuser_lab.report.markup import element
 from fuser_lab.report.records import Records, records_csv, words
 from fuser_lab.report.save import save
 from fuser_lab.report.tables import Table, table_element
 from fuser_lab.report.units import bytes_label
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.hints import BY_HINT
 from fuser_lab.segmentation.why import Relation
 
@@ -27,17 +27,19 @@ if TYPE_CHECKING:
     from fuser_lab.bridge.model_view import RegionRow
     from fuser_lab.segmentation import Why
 
-MOST_BOUNDARIES = 10
+MOST_BOUNDARIES = 10  # boundaries that a page and a text list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """Two segments of a region between which tensors pass, in all regions that are equal.
+    """Two segments of a region between which tensors pass, in all regions of a graph that are equal.
 
-    ``bytes`` counts crossing tensors once, in each of the ``count`` regions; ``module`` has ``*`` where their paths
-    differ. ``rule`` is the decisive refusal, ``reason`` its code, and ``why`` the whole answer.
+    ``graph`` is the graph's number, ``kind`` its kind, numbered if there are several of it. ``bytes`` counts crossing
+    tensors once, in each of the ``count`` runs of these regions; ``module`` has ``*`` where their paths differ.
+    ``rule`` is the decisive refusal, ``reason`` its code, and ``why`` the whole answer.
     """
 
+    graph: int
     kind: str
     region: int
     count: int
@@ -180,14 +182,16 @@ def _totals(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 def model_costs(graphs: Sequence["CapturedGraph"]) -> ModelCosts:
     """Return the cost of the cuts of captured graphs; equal regions are analysed once."""
+    titles = graph_titles(graphs)
     boundaries = [
-        boundary for graph in graphs for row in region_rows(graph.regions) for boundary in _boundaries(graph, row)
+        boundary for number, graph in enumerate(graphs) for row in region_rows(graph.regions)
+        for boundary in _boundaries(number, titles[number], row, row.count * graph.runs)
     ]
     return ModelCosts(boundaries=tuple(sorted(boundaries, key=lambda boundary: -boundary.bytes)))
 
 
-def _boundaries(graph: "CapturedGraph", row: "RegionRow") -> Iterable[Boundary]:
-    plan, count = row.region.plan, row.count
+def _boundaries(graph: int, title: str, row: "RegionRow", count: int) -> Iterable[Boundary]:
+    plan = row.region.plan
     makers = {name: number for number, op in enumerate(row.region.ops) for name in op.tensors}
     for why in plan.boundaries():
         first, second = why.segments
@@ -197,7 +201,7 @@ def _boundaries(graph: "CapturedGraph", row: "RegionRow") -> Iterable[Boundary]:
         module = "" if maker is None else common_path([region.ops[maker].origin.module for region in row.regions])
         rule = deciding_rule(why, plan.decisions)
         yield Boundary(
-            kind=graph.kind, region=row.region.index, count=count, segments=why.segments,
+            graph=graph, kind=title, region=row.region.index, count=count, segments=why.segments,
             tensors=tuple(tensor.name for tensor in crossing), bytes=count * sum(tensor.nbytes for tensor in crossing),
             module=module, line="" if maker is None else str(row.region.ops[maker].origin), reason=rule.code,
             rule=str(rule), why=str(why),

@@ -1,34 +1,51 @@
 """Inputs that fit a module: what an error suggests to a user who passed none, or others."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+SHORT_DTYPES = {
+    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "int8": "i8", "int16": "i16",
+    "int32": "i32", "int64": "i64", "uint8": "u8", "bool": "bool", "complex64": "c64",
+}
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleInput:
-    """A tensor of floats, or of integers from 0 and below ``most``."""
+    """A tensor of floats of a dtype, or of integers from 0 and below ``most``."""
 
     sizes: tuple[int, ...] = (64, 512)
     most: int = 0
+    dtype: str = "float32"
 
     @property
     def code(self) -> str:
         """The tensor as a call of torch."""
         sizes = ", ".join(map(str, self.sizes))
-        return f"torch.randint(0, {self.most}, ({sizes}))" if self.most else f"torch.randn({sizes})"
+        if self.most:
+            return f"torch.randint(0, {self.most}, ({sizes}))"
+        return f"torch.randn({sizes})" if self.dtype == "float32" else f"torch.randn({sizes}, dtype=torch.{self.dtype})"
 
     @property
     def text(self) -> str:
         """The tensor as ``explain FILE:NAME --inputs`` reads it."""
         sizes = ",".join(map(str, self.sizes))
-        return f"i64[{sizes}]<{self.most}" if self.most else f"f32[{sizes}]"
+        return f"i64[{sizes}]<{self.most}" if self.most else f"{SHORT_DTYPES[self.dtype]}[{sizes}]"
 
 
 def example_input(function: Any) -> ExampleInput:
     """Return the input that the first layer of a module declares, or one of [64, 512]."""
     modules = function.modules() if hasattr(function, "modules") else ()
-    return next((example for module in modules if (example := _of_layer(module)) is not None), ExampleInput())
+    first = next((example for module in modules if (example := _of_layer(module)) is not None), ExampleInput())
+    return replace(first, dtype=_dtype(function))
+
+
+def _dtype(function: Any) -> str:
+    """Return the dtype of a module's first parameter of floats, or ``float32``."""
+    parameters = function.parameters() if hasattr(function, "parameters") else ()
+    names = (str(parameter.dtype).rpartition(".")[2] for parameter in parameters)
+    return next((name for name in names if name in _FLOATS), "float32")
 
 
 def example_inputs(function: Any) -> str:

@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fuser_lab.bridge.graph_walk import Around, walked
-from fuser_lab.bridge.lowerings.views import ALIASES
+from fuser_lab.bridge.graph_walk import Around, unit_results
+from fuser_lab.bridge.lowerings.views import VIEWS
 from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.torch_region import TorchRegion, copied, laid
+from fuser_lab.bridge.torch_region import TorchRegion, copy_with_strides, with_strides
 from fuser_lab.bridge.traced import Node, target_of, traced_tensor, writes
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import OutOfMemoryError
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.runtime.guards import GUARDS, guard_of
@@ -33,7 +33,6 @@ from fuser_lab.targets import has_own_memory, is_on_host
 
 _TRIES = 3  # attempts to generate a function, after runs of the FX module
 _MOST_FRAMES = 4  # threads that may run a graph at a time; others use the FX module
-_VIEWS = ALIASES | {"aten._unsafe_view.default"}
 _DENSE = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.baddbmm.default"})
 
 Frame = Callable[[list[Any]], Any]  # empties its list of arguments; returns None, without effect, for other alignments
@@ -52,6 +51,7 @@ class FlatGraph:
         """Set up a graph as nodes and regions in the order of execution; ``module`` runs the same."""
         self._module, self._units = module, tuple(units)
         self.around: Around | None = None  # what is entered around each unit of a run, if it is timed
+        self.runs = 0
         self._inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self._traced = [traced_tensor(node.meta.get("val")) for node in self._inputs]
         self._tensors = [place for place, traced in enumerate(self._traced) if traced is not None]
@@ -71,8 +71,9 @@ class FlatGraph:
 
     def boxed(self, args: list[Any]) -> Any:
         """Return the results of the graph; the list of arguments is emptied, so that they can be freed in between."""
+        self.runs += 1
         if self.around is not None:
-            return walked(self._units, self._module, args, self.around)
+            return unit_results(self._units, self._module, args, self.around)
         if self._frames:
             tensors = args if len(self._tensors) == len(args) else [args[place] for place in self._tensors]
             for guard in self._guards:
@@ -231,7 +232,7 @@ class _Writer:
         self._inputs, self._units, self._runs = inputs, units, runs
         self._given = dict(zip(inputs, arguments, strict=True))
         self.names: dict[str, Any] = {
-            "view": guards._reinterpret_tensor, "laid": laid, "copied": copied,  # noqa: SLF001
+            "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
         }
         self._by_torch = {
             "aten.mm.default": torch.mm, "aten.addmm.default": torch.addmm, "aten.bmm.default": torch.bmm,
@@ -298,7 +299,7 @@ class _Writer:
             if traced is None:
                 continue
             base, start = node, 0
-            if node not in computed and target_of(node) in _VIEWS and node.args[0] in self._form:
+            if node not in computed and target_of(node) in VIEWS and node.args[0] in self._form:
                 source = self._form[node.args[0]][0]
                 held = source.meta["val"]
                 if _storage(value) == _storage(held) and value.dtype is held.dtype:
@@ -403,13 +404,13 @@ class _Writer:
             if any(self._form.get(user, (user,))[0] is node for user in node.users) or self._is_read_by_region(node):
                 # For some ops, torch's kernel returns strides other than the traced ones.
                 self._emit(
-                    f"if {base.name}.stride() != {base.strides}: {base.name} = laid({base.name}, {base.strides})",
+                    f"if {base.name}.stride() != {base.strides}: {base.name} = strided({base.name}, {base.strides})",
                     {base.name},
                 )
             if any(run.alignments for run in self._runs.values()) and self._is_read_by_region(node):
                 # Most ops return new memory, which is aligned, but this is not guaranteed.
                 self._emit(
-                    f"if {base.name}.data_ptr() & {ALIGNED - 1}: {base.name} = copied({base.name}, {base.strides})",
+                    f"if {base.name}.data_ptr() & {ALIGNED - 1}: {base.name} = copy({base.name}, {base.strides})",
                     {base.name},
                 )
 

@@ -10,9 +10,9 @@ from pathlib import PurePath
 from typing import Any, ClassVar, NoReturn
 
 from fuser_lab.arguments import FLAG, takes
-from fuser_lab.bridge.admission import callable_of, check_devices, check_gradients, check_layouts
+from fuser_lab.bridge.admission import callable_of, check_devices, check_gradients, check_layouts, check_parameters
 from fuser_lab.bridge.backend import options_of
-from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compiled
+from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compile_graph
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.example_inputs import example_inputs
 from fuser_lab.bridge.model_step import Source, accumulators, copies, leaves, state_kept, step_arguments, step_of
@@ -21,8 +21,8 @@ from fuser_lab.bridge.on_meta import traced_on_meta
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep, measured_on_gpu, measured_on_host
 from fuser_lab.bridge.traced import OF_TORCH
-from fuser_lab.collector import collecting_rarely
-from fuser_lab.errors import InputError, UnsupportedError
+from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
+from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.targets import has_own_memory
 
 
@@ -72,8 +72,8 @@ class CapturedModel(Captured):
             inputs, named_arguments = copies(torch, (arguments, dict(keywords)))
             step = step_of(self.run, inputs, named_arguments, backward=backward)
             if any(has_own_memory(x.device.type) for x in tensors):
-                return measured_on_gpu(torch, self.graphs, step, seconds)
-            return measured_on_host(self.graphs, step, seconds, torch.get_num_threads())
+                return measured_on_gpu(torch, self.graphs, self.graph_breaks, step, seconds)
+            return measured_on_host(self.graphs, self.graph_breaks, step, seconds, torch.get_num_threads())
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled: compiled graphs can be neither."""
@@ -114,7 +114,8 @@ def from_torch(
     ------
     InputError
         If an input requires a gradient and ``backward`` is False, if ``backward`` is True and nothing requires one, if
-        tensors and parameters are on different devices, if torch captures nothing, or if ``annotate`` matches nothing.
+        tensors and parameters are on different devices, if the function raises an error, if torch captures nothing, or
+        if ``annotate`` matches nothing.
     ArgumentTypeError
         If ``function`` cannot be called.
     UnsupportedError
@@ -128,6 +129,7 @@ def from_torch(
         inputs, named_arguments = tuple(function.example_inputs[0]), dict(function.example_inputs[1])
     called = callable_of(torch, function, inputs, named_arguments)
     tensors = [x for x in leaves((inputs, named_arguments)) if isinstance(x, torch.Tensor)]
+    check_parameters(torch, called)
     check_layouts(torch, tensors)
     check_gradients(torch, called, tensors, backward=backward)
     check_devices(torch, called, tensors)
@@ -138,15 +140,17 @@ def from_torch(
         capture.idle = True
         try:
             results = run(*given_copies, **copied_keywords)
+            if backward and not any(graph.kind == "backward" for graph in capture.graphs):
+                _run_backward(torch, results)
+        except FuserLabError:
+            raise
         except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
             raise InputError(_refusal(called, str(error))) from None
-        except (NotImplementedError, RuntimeError) as error:
-            if not on_meta or "meta" not in str(error).lower():
-                raise
-            raise InputError(_without_values(error)) from None
-        if backward and not any(graph.kind == "backward" for graph in capture.graphs):
-            _run_backward(torch, results)
+        except Exception as error:  # the user's code raises anything
+            has_no_values = on_meta and isinstance(error, RuntimeError) and "meta" in str(error).lower()
+            raise InputError(_without_values(error) if has_no_values else _raised(called, error)) from error
         capture.idle = False
+    capture.note_runs()
     for graph in capture.graphs:
         for region in graph.regions:
             region.idle = False
@@ -177,7 +181,7 @@ def _recurrent(torch: Any, called: Any) -> str:
 def _compile(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Callable[..., Any]:
     def keep(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         capture.note_break(gm)
-        return compiled(gm, example_inputs, capture)
+        return compile_graph(gm, example_inputs, capture)
 
     def entered(*args: Any, **kwargs: Any) -> Any:
         return called(*args, **kwargs)
@@ -239,7 +243,7 @@ def _refusal(called: Any, text: str) -> str:
     user_lines = [(path, line) for path, line in lines if not OF_TORCH.search(path) and path != __file__]
     where = f" at {PurePath(user_lines[-1][0]).name}:{user_lines[-1][1]}" if user_lines else ""
     reasons = [line for line in text.partition("from user code:")[0].splitlines() if line.strip()]
-    if len(reasons) > 1 and reasons[0].startswith("Failed running"):  # torch 2.6 says why in the second line
+    if len(reasons) > 1 and reasons[0].startswith(("Failed running", "backend=")):  # the second line says why
         del reasons[0]
     advice = "model(*inputs) shows whether it runs in eager mode"
     if hasattr(called, "modules"):
@@ -247,15 +251,32 @@ def _refusal(called: Any, text: str) -> str:
     return f"from_torch: torch does not capture this{where}: {(why[1] if why else reasons[0]).rstrip('.')}; {advice}."
 
 
+def _raised(called: Any, error: Exception) -> str:
+    """Return what a function raised while torch ran it as one sentence, with the user's line."""
+    said = str(error).partition("\n")[0].rstrip(".") or "no message"
+    advice = "model(*inputs) has to run in eager mode"
+    if "does not require grad" in said:
+        advice = "fl.from_torch(model, *inputs, backward=True) records gradients"
+    elif hasattr(called, "modules"):
+        advice += f"; inputs that fit the first layer are, for example, fl.from_torch(model, {example_inputs(called)})"
+    return f"from_torch: the function raises {type(error).__name__}{_at(error)}: {said}; {advice}."
+
+
+def _at(error: Exception) -> str:
+    """Return the innermost line of the user's code that raised an error, or an empty text."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not OF_TORCH.search(frame.filename)]
+    written = (frame for frame in frames if not frame.filename.startswith("<"))  # not code that torch generates
+    user_frames = [frame for frame in written if PurePath(frame.filename).parent != PurePath(__file__).parent]
+    last = user_frames[-1] if user_frames else None
+    return "" if last is None else f" at {PurePath(last.filename).name}:{last.lineno} ({last.line})"
+
+
 def _without_values(error: Exception) -> str:
     """Return a sentence, with the user's line, about an operation that torch cannot do on tensors without values."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not OF_TORCH.search(frame.filename)]
-    user_frames = [frame for frame in frames if PurePath(frame.filename).parent != PurePath(__file__).parent]
-    last = user_frames[-1] if user_frames else None
-    where = "" if last is None else f" at {PurePath(last.filename).name}:{last.lineno} ({last.line})"
     return (
-        f"from_torch: the function's behaviour{where} depends on values, and tensors on the device 'meta' have none; "
-        "give tensors on another device: fl.from_torch(model, *(torch.zeros_like(x, device='cpu') for x in inputs))."
+        f"from_torch: the function's behaviour{_at(error)} depends on values, and tensors on the device 'meta' have "
+        "none; give tensors on another device: "
+        "fl.from_torch(model, *(torch.zeros_like(x, device='cpu') for x in inputs))."
     )
 
 

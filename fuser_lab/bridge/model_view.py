@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fuser_lab.bridge.region import Region
     from fuser_lab.bridge.signature import Signature
 
-MOST_LINES = 40
+MOST_LINES = 40  # rows of each list of a text
 # Ops that no fusion of memory-bound ops contains.
 _OWN_KERNELS = (
     "mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "linear", "convolution", "convolution_backward",
@@ -44,6 +44,14 @@ class LeftOver:
         where = f"; {self.origin}" if self.origin else ""
         takes = f"; what it takes: {self.takes}" if self.takes else ""
         return f"{self.count} × {self.op}: {self.reason}{where}{takes}"
+
+
+def graph_titles(graphs: Sequence["CapturedGraph"]) -> tuple[str, ...]:
+    """Return the kinds of captured graphs; several of one kind are numbered."""
+    kinds = [graph.kind for graph in graphs]
+    return tuple(
+        kind if kinds.count(kind) == 1 else f"{kind} {kinds[:number].count(kind)}" for number, kind in enumerate(kinds)
+    )
 
 
 def left_rows(

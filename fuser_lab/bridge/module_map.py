@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.bridge.lowerings import DTYPES, TracedTensor
-from fuser_lab.bridge.model_view import is_free
+from fuser_lab.bridge.model_view import graph_titles, is_free
 from fuser_lab.bridge.traced import Node, modules_of, target_of
 from fuser_lab.report.module_map import Call, CallGraph, Flow, Path, parts_of
 
@@ -57,11 +57,7 @@ def module_map(captured: "CapturedGraph", title: str = "") -> ModuleMap:
 
 def module_maps(graphs: Sequence["CapturedGraph"]) -> tuple[ModuleMap, ...]:
     """Return the maps of captured graphs; graphs of the same kind are numbered."""
-    kinds = [graph.kind for graph in graphs]
-    return tuple(
-        module_map(graph, graph.kind if kinds.count(graph.kind) == 1 else f"{graph.kind} {kinds[:n].count(graph.kind)}")
-        for n, graph in enumerate(graphs)
-    )
+    return tuple(map(module_map, graphs, graph_titles(graphs)))
 
 
 def _parts(captured: "CapturedGraph") -> "Mapping[Node, tuple[Region, RegionOp] | Left]":

@@ -9,7 +9,7 @@ from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.grouping import groups
 from fuser_lab.bridge.lowerings import LOWERINGS, TracedTensor, refusal
 from fuser_lab.bridge.lowerings.matmul import MATMULS
-from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS
+from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS, VIEWS
 from fuser_lab.bridge.masks import with_masks
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import (
@@ -177,7 +177,7 @@ def reason_for(node: Node, wishes: Wishes) -> str | None:
     return "a size is a symbol" if call is None else refusal(call)
 
 
-def partitioned(
+def partition_graph(
     gm: Any, wishes: Wishes, begins: Sequence[Node], evaluated: Collection[Node] = (),
 ) -> Partition:
     """Return the regions of a graph after `prepare`, and the nodes left to torch.
@@ -376,7 +376,7 @@ def is_worth_it(region: Sequence[Node], wishes: Wishes) -> bool:
 
 def why_outside(node: Node, wishes: Wishes) -> str:
     """Return why a node is in no region although it could be."""
-    if target_of(node) in ALIASES:
+    if target_of(node) in VIEWS:
         return FREE_VIEW
     if not _computes(node):
         return "a region would hold views and constants only"

@@ -48,6 +48,8 @@ _REMEDIES = (
     _Remedy("size depends on data|nonzero|unique", "a mask (torch.where) instead of a selection keeps the size fixed"),
     _Remedy("empty|nothing to count", "inputs with at least one element have a kernel"),
     _Remedy("^control flow", "an unrolled loop, or jax.numpy.where instead of a branch, is captured op by op"),
+    _Remedy(r"\.item\(\)", "keep the value a tensor, without .item(), float() or int()"),
+    _Remedy("depends on the value of a tensor", "torch.where or torch.cond instead of the branch keeps one graph"),
     _Remedy("between two graphs", "remove what ends the graph there, as the reason says"),
     _Remedy(
         re.escape(NO_KERNEL),

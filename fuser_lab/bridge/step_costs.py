@@ -7,16 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fuser_lab.bridge.capture import GraphBreak
 from fuser_lab.bridge.costs import common_path, deciding_rule
 from fuser_lab.bridge.graph_walk import Unit
-from fuser_lab.bridge.model_view import is_free
+from fuser_lab.bridge.model_view import graph_titles, is_free
 from fuser_lab.bridge.op_costs import OpCost, op_bytes, op_cost, op_flops, region_cost
 from fuser_lab.bridge.partition import Left
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.remedies import remedy
 from fuser_lab.bridge.step_memory import memory_line, units_of
 from fuser_lab.bridge.step_timing import MeasuredStep
-from fuser_lab.bridge.traced import call_of, target_of
+from fuser_lab.bridge.traced import Origin, call_of, target_of
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.errors import FuserLabError
 from fuser_lab.plan.planning import device_of
@@ -30,61 +31,74 @@ from fuser_lab.report.view import View
 from fuser_lab.runtime.cpu.this_cpu import COMMAND
 
 if TYPE_CHECKING:
-    from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
+    from fuser_lab.bridge.capture import CapturedGraph
 
 PLAN_OF = "captured.graphs[{graph}].regions[{region}].plan"  # how messages call a region's plan
 HOST = "host"  # the row of the time in which no unit runs
+BREAK = "graph break"  # the name of one at which no op runs
+_UNKNOWN = OpCost(bytes=0, flops=0, bound=0.0, predicted=math.nan, limit="")
 MOST_ROWS = 40  # of the table as text
+_LONGEST_LINE = 100  # letters of a source line in a sentence
 _LEAST_GAIN = 0.02  # as a share of the step: a smaller one is not called a gain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitCost:
-    """One region, or one op of the library: its graph, its cost, and its measured seconds (NaN if not measured)."""
+    """One region, op of the library or graph break: its graph, how often it runs, its cost, its seconds.
+
+    The cost is that of one run, and not known for a graph break. The measured seconds and the gain are those of all
+    runs, and NaN where they are not known.
+    """
 
     graph: int
     kind: str
-    part: Region | Left
+    part: Region | Left | GraphBreak
+    runs: int
     cost: OpCost
-    measured: float = math.nan
+    measured: float
+    gain: float
 
     @property
-    def unit(self) -> Unit:
-        """The region, or the node of the op."""
-        return self.part if isinstance(self.part, Region) else self.part.node
+    def unit(self) -> Unit | GraphBreak:
+        """The region, the node of the op, or the graph break."""
+        return self.part.node if isinstance(self.part, Left) else self.part
 
     @property
     def name(self) -> str:
         """The region with its number, or the op."""
         part = self.part
-        return f"region {part.index}" if isinstance(part, Region) else part.op.removesuffix(".default")
+        return f"region {part.index}" if isinstance(part, Region) else part.op.removesuffix(".default") or BREAK
 
     @property
     def seconds(self) -> float:
         """The measured seconds, or the predicted ones."""
-        return self.cost.predicted if math.isnan(self.measured) else self.measured
+        return self.runs * self.cost.predicted if math.isnan(self.measured) else self.measured
 
     @property
     def modules(self) -> tuple[str, ...]:
         """Paths of its modules."""
         part = self.part
-        return part.modules if isinstance(part, Region) else (part.origin.module,)
+        return part.modules if isinstance(part, Region) else tuple(origin.module for origin in self._origins)
 
     @property
     def line(self) -> str:
         """Its first line in the user's code."""
-        part = self.part
-        origins = [op.origin for op in part.ops] if isinstance(part, Region) else [part.origin]
-        first = next((origin for origin in origins if origin.place), None)
+        first = next((origin for origin in self._origins if origin.place), None)
         return "" if first is None else f"{first.place}: {first.code}"
+
+    @property
+    def _origins(self) -> tuple[Origin, ...]:
+        part = self.part
+        return tuple(op.origin for op in part.ops) if isinstance(part, Region) else (part.origin,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """Equal units of a step, or the time in which no unit runs (``units`` is empty), with sums over the units.
+    """Equal units of a step, or the time in which no unit runs (``units`` is empty), with sums over their runs.
 
     ``bound`` is the least time on the device of the prediction, ``seconds`` the measured time or else the predicted
-    one, and ``gain`` how much of it lies above the bound. Seconds are NaN where they are not known.
+    one, and ``gain`` how much of it lies above the bound. Seconds are NaN where they are not known. A graph break has
+    neither bytes nor a bound, and ``limit`` is empty.
     """
 
     what: str
@@ -115,12 +129,12 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class StepCosts(View):
-    """Regions and ops of a captured step, equal ones as one row, those that could save the most time first.
+    """Regions, ops and graph breaks of a captured step, equal ones as one row, those that could save most time first.
 
     Attributes
     ----------
     rows
-        Equal units, and if the step was measured, the time in which none of them runs.
+        Equal units, and if the step was measured, the time that belongs to none of them.
     device
         The device of bounds and predictions.
     processor
@@ -129,8 +143,6 @@ class StepCosts(View):
         Seconds of the step: measured, or the sum of the predictions.
     memory
         Bytes that are alive while each unit runs, in run order.
-    between
-        Ops that the library runs between two graphs, in no row.
     """
 
     what: ClassVar[str] = "the costs of a step"
@@ -140,7 +152,6 @@ class StepCosts(View):
     processor: str
     step: float
     memory: tuple[AliveBytes, ...]
-    between: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[StepRow]:
         """Iterate over the rows."""
@@ -152,7 +163,7 @@ class StepCosts(View):
 
     @property
     def units(self) -> tuple[UnitCost, ...]:
-        """All regions and ops."""
+        """All regions, ops and graph breaks."""
         return tuple(unit for row in self.rows for unit in row.units)
 
     def share(self, row: StepRow) -> float:
@@ -168,9 +179,9 @@ class StepCosts(View):
         best, most = timed[0], max(timed, key=lambda row: row.seconds)
         cost = (
             f"The largest cost: {most} takes {seconds_label(most.seconds)}, {100 * self.share(most):.0f} % of the "
-            f"step{_at(most)}."
+            f"step{_at(most)}{_limit(most)}."
         )
-        if best.gain < _LEAST_GAIN * self.step:
+        if best.gain <= _LEAST_GAIN * self.step:
             return (
                 f"The largest gain: none; no row could save {100 * _LEAST_GAIN:.0f} % of the step, as predicted for "
                 f"{self.device}. {cost}"
@@ -194,8 +205,7 @@ class StepCosts(View):
             how = f"a step is predicted at {seconds_label(self.step)}; {how}; nothing was measured (measure=True)"
         peak = peak_of(self.memory)
         memory = "" if peak is None else f" Memory: at most {bytes_label(peak.total)}, at {peak.graph} {peak.unit}."
-        outside = f" Between graphs, in no row: {', '.join(self.between)}." if self.between else ""
-        return f"{how[0].upper()}{how[1:]}.{memory}{outside}"
+        return f"{how[0].upper()}{how[1:]}.{memory}"
 
     def table(self) -> Table:
         """Return the formatted cells."""
@@ -208,8 +218,8 @@ class StepCosts(View):
         rows = [
             (
                 row.what, str(row.count) if row.units else "", row.module, row.line,
-                bytes_label(row.bytes) if row.units else "", _seconds(row.bound), row.limit, _seconds(row.predicted),
-                _seconds(row.measured), f"{100 * self.share(row):.1f} %", _seconds(row.gain),
+                *((bytes_label(row.bytes), _seconds(row.bound)) if row.limit else ("", "")), row.limit,
+                _seconds(row.predicted), _seconds(row.measured), f"{100 * self.share(row):.1f} %", _seconds(row.gain),
             )
             for row in self.rows
         ]
@@ -238,12 +248,9 @@ class StepCosts(View):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table and the line of memory for JSON; times in microseconds, None if not known."""
-        records = self._records()
-        rows = [dict(zip(records.columns, row, strict=True)) for row in records.rows]
-        plain = [{key: None if isinstance(v, float) and math.isnan(v) else v for key, v in row.items()} for row in rows]
         return {
             "schema": "fuser_lab.step", "version": 1, "device": self.device, "processor": self.processor,
-            "step [us]": 1e6 * self.step, "headline": self.headline, "rows": plain, "between": list(self.between),
+            "step [us]": 1e6 * self.step, "headline": self.headline, "rows": self._records().to_dicts(),
             "memory": [[alive.graph, alive.unit, alive.held, alive.computed] for alive in self.memory],
         }
 
@@ -271,7 +278,15 @@ def _seconds(value: float) -> str:
 
 
 def _at(row: StepRow) -> str:
-    return f" ({row.line})" if row.line else ""
+    line = row.line if len(row.line) <= _LONGEST_LINE else f"{row.line[:_LONGEST_LINE]}…"
+    return f" ({line})" if line else ""
+
+
+def _limit(row: StepRow) -> str:
+    """Return what the bound of a row consists of, as a clause."""
+    computed = f"{row.flops / 1e9:.3g} GFLOP that it computes"
+    limits = {"bytes": f"{bytes_label(row.bytes)} that it moves", "flops": computed}
+    return f"; the limit is the {limits[row.limit]}" if row.limit else ""
 
 
 def _cause(row: StepRow) -> str:
@@ -283,6 +298,8 @@ def _cause(row: StepRow) -> str:
         )
     first = row.units[0]
     part = first.part
+    if isinstance(part, GraphBreak):
+        return f"The graph ends there: {part.reason}; what it takes: {remedy('torch', part.op, part.why_outside)}."
     if isinstance(part, Left):
         library = "torch" if part.op.startswith("aten") else "JAX"
         takes = remedy(library, part.op, part.reason)
@@ -316,26 +333,28 @@ def _device_for(graphs: Sequence["CapturedGraph"]) -> Device:
 
 
 def step_costs(
-    graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] = (), measured: MeasuredStep | None = None,
+    graphs: Sequence["CapturedGraph"], breaks: Sequence[GraphBreak] = (), measured: MeasuredStep | None = None,
 ) -> StepCosts:
     """Return the costs of captured graphs as one step; each distinct region is planned once."""
     device = _device_for(graphs)
+    is_same = measured is not None and _is_measured_device(device.name, measured.processor)
+    times = {} if measured is None else measured.units
     regions: dict[Any, OpCost] = {}
     units: list[UnitCost] = []
     for number, graph in enumerate(graphs):
-        for part in _parts(graph):
+        for part in (*_parts(graph), *(each for each in breaks if each.graph == number)):
             if isinstance(part, Region):
                 key = part.signature
                 cost = regions.get(key) or regions.setdefault(key, _region_cost(part, device))
             else:
-                cost = op_cost(part.node, device)
-            unit = UnitCost(graph=number, kind=graph.kind, part=part, cost=cost)
-            units.append(
-                unit if measured is None else replace(unit, measured=measured.units.get(unit.unit, math.nan)),
-            )
-    is_same = measured is not None and _is_measured_device(device.name, measured.processor)
-    several = len({graph.kind for graph in graphs}) > 1
-    rows = [_row(group, named=several, is_same=is_same) for group in _equal(units)]
+                cost = op_cost(part.node, device) if isinstance(part, Left) else _UNKNOWN
+            timed = times.get(part.node if isinstance(part, Left) else part, math.nan)
+            units.append(UnitCost(
+                graph=number, kind=graph.kind, part=part, runs=graph.runs, cost=cost, measured=timed,
+                gain=_gain(cost, graph.runs, timed, is_same=is_same),
+            ))
+    titles = graph_titles(graphs)
+    rows = [_row(group, titles if len(titles) > 1 else ()) for group in _equal(units)]
     total = math.fsum(row.seconds for row in rows if not math.isnan(row.seconds))
     step = total if measured is None else measured.step
     if measured is not None:
@@ -347,7 +366,7 @@ def step_costs(
     rows.sort(key=lambda row: (-_or_zero(row.gain), -_or_zero(row.seconds), row.what))
     return StepCosts(
         rows=tuple(rows), device=device.name, processor="" if measured is None else measured.processor, step=step,
-        memory=memory_line(graphs), between=tuple(b.op for b in breaks if b.op),
+        memory=memory_line(graphs),
     )
 
 
@@ -361,7 +380,7 @@ def _region_cost(region: Region, device: Device) -> OpCost:
         return region_cost(region, device)
     moved = sum(map(op_bytes, region.call_nodes))
     flops = sum(map(op_flops, region.call_nodes))
-    return OpCost(bytes=moved, flops=flops, bound=0.0, predicted=math.nan, limit="bytes")
+    return replace(_UNKNOWN, bytes=moved, flops=flops, limit="bytes")
 
 
 def _parts(graph: "CapturedGraph") -> Iterator[Region | Left]:
@@ -382,26 +401,31 @@ def _equal(units: Iterable[UnitCost]) -> Iterable[list[UnitCost]]:
         if isinstance(part, Region):
             groups[unit.kind, part.signature].append(unit)
         else:
-            call = call_of(part.node)
+            call = call_of(part.node) if isinstance(part, Left) else None
             sizes = None if call is None else repr((call.tensors, call.results))
             groups[unit.kind, part.op, sizes, part.origin.code, part.origin.place].append(unit)
     return groups.values()
 
 
-def _row(units: Sequence[UnitCost], *, named: bool, is_same: bool) -> StepRow:
-    first, count = units[0], len(units)
-    part, cost = first.part, first.cost
-    measured = math.fsum(unit.measured for unit in units)
-    bound, predicted = count * cost.bound, count * cost.predicted
-    if math.isnan(measured) or is_same:
+def _gain(cost: OpCost, runs: int, measured: float, *, is_same: bool) -> float:
+    """Return the seconds above the bound; of a time on another device than the bound's, the predicted share."""
+    bound, predicted = runs * cost.bound, runs * cost.predicted
+    if math.isnan(measured) or is_same or not cost.limit:
         gain = (predicted if math.isnan(measured) else measured) - bound
     else:
         gain = measured * (1 - bound / predicted) if predicted else 0.0
+    return gain if math.isnan(gain) else max(0.0, gain)
+
+
+def _row(units: Sequence[UnitCost], titles: Sequence[str]) -> StepRow:
+    first, count = units[0], sum(unit.runs for unit in units)
+    part, cost = first.part, first.cost
     modules = [common_path(paths) for paths in zip(*(unit.modules for unit in units), strict=False)]
     more = ", …" if len(modules) > 2 else ""
     return StepRow(
-        what=f"{first.kind} {first.name}" if named else first.name, units=tuple(units), count=count,
+        what=f"{titles[first.graph]} {first.name}" if titles else first.name, units=tuple(units), count=count,
         ops=count * (len(part) if isinstance(part, Region) else 1), module=f"{', '.join(modules[:2])}{more}",
-        line=first.line, bytes=count * cost.bytes, flops=count * cost.flops, bound=bound, limit=cost.limit,
-        predicted=predicted, measured=measured, gain=max(0.0, gain) if not math.isnan(gain) else math.nan,
+        line=first.line, bytes=count * cost.bytes, flops=count * cost.flops, bound=count * cost.bound, limit=cost.limit,
+        predicted=count * cost.predicted, measured=math.fsum(unit.measured for unit in units),
+        gain=math.fsum(unit.gain for unit in units),
     )

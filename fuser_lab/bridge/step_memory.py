@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.bridge.capture import ordered
+from fuser_lab.bridge.capture import order_nodes
 from fuser_lab.bridge.graph_walk import Unit
+from fuser_lab.bridge.lowerings.views import VIEWS
+from fuser_lab.bridge.model_view import graph_titles
 from fuser_lab.bridge.op_costs import stored_bytes, tensors_of
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.traced import Node, target_of
@@ -17,12 +19,12 @@ if TYPE_CHECKING:
 def units_of(graph: "CapturedGraph") -> tuple[Unit, ...]:
     """Return the regions of a graph and its other nodes, in run order."""
     of: dict[Node, Region] = {node: region for region in graph.regions for node in region.nodes}
-    return tuple(ordered(tuple(graph.traced.nodes), of))
+    return tuple(order_nodes(tuple(graph.traced.nodes), of))
 
 
 def unit_label(unit: Unit) -> str:
-    """Return ``region 3``, or the name of an op without its namespace and overload."""
-    return f"region {unit.index}" if isinstance(unit, Region) else target_of(unit)
+    """Return ``region 3``, or the name of an op as the table of a step has it."""
+    return f"region {unit.index}" if isinstance(unit, Region) else target_of(unit).removesuffix(".default")
 
 
 def memory_line(graphs: Sequence["CapturedGraph"]) -> tuple[AliveBytes, ...]:
@@ -31,10 +33,11 @@ def memory_line(graphs: Sequence["CapturedGraph"]) -> tuple[AliveBytes, ...]:
     Inputs and parameters live throughout. A computed value lives from its unit to its last reader, and results to the
     end of their graph; those that a backward graph reads are its inputs, and live there to their last readers.
     """
-    return tuple(alive for graph in graphs for alive in _of_graph(graph))
+    titles = graph_titles(graphs)
+    return tuple(alive for graph, title in zip(graphs, titles, strict=True) for alive in _of(graph, title))
 
 
-def _of_graph(graph: "CapturedGraph") -> Iterator[AliveBytes]:
+def _of(graph: "CapturedGraph", title: str) -> Iterator[AliveBytes]:
     units = units_of(graph)
     first: dict[Node, int] = {}  # memory by its base: the place of the unit that makes it
     last: dict[Node, int] = {}
@@ -58,7 +61,7 @@ def _of_graph(graph: "CapturedGraph") -> Iterator[AliveBytes]:
     for place, unit in enumerate(units):
         computed += change[place]
         if isinstance(unit, Region) or (unit.op == "call_function" and _base(unit) is unit):
-            yield AliveBytes(graph=graph.kind, unit=unit_label(unit), held=held, computed=computed)
+            yield AliveBytes(graph=title, unit=unit_label(unit), held=held, computed=computed)
 
 
 def _read(unit: Unit) -> Sequence[Node]:
@@ -75,7 +78,7 @@ def _base(node: Node) -> Node:
 
 
 def _is_part(node: Node) -> bool:
-    if target_of(node) == "getitem":
+    if target_of(node) == "getitem" or target_of(node) in VIEWS:
         return True
     returned: Sequence[Any] = getattr(getattr(node.target, "_schema", None), "returns", ())
     return any(result.alias_info is not None for result in returned)

@@ -1,57 +1,78 @@
-"""Measured seconds of each unit of a captured step: host time on a CPU, time between events on a GPU."""
+"""Measured seconds of each unit and graph break of a step: host time on a CPU, time between events on a GPU."""
 
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fuser_lab.bridge.graph_walk import Around, Unit
+from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.step_memory import units_of
 
 if TYPE_CHECKING:
-    from fuser_lab.bridge.capture import CapturedGraph
+    from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
+
+    Timed = Unit | GraphBreak
 
 _WARM_UPS = 2  # runs that compile kernels, and let caches and clocks settle
 _FEWEST = 3  # measured steps
-_MOST = 50
+_MOST = 50  # timed steps, however short they are
 _CYCLES = 2e9  # per second: the clock of a current GPU, for the wait that lets the host run ahead
 _LONGEST_WAIT = 0.5  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredStep:
-    """Median seconds of each unit in a step, of the whole step, and the name of the processor."""
+    """Median seconds of each unit and graph break in a step, of the whole step, and the name of the processor.
 
-    units: Mapping[Unit, float]
+    The time of a unit is that of all its runs. The time of a graph break is that between the last unit of the graph
+    that it ends and the next unit.
+    """
+
+    units: "Mapping[Timed, float]"
     step: float
     processor: str
+
+
+class _Interval(NamedTuple):
+    """One run of a unit: its seconds, and those from its end to the begin of the next unit, or NaN."""
+
+    unit: Unit
+    seconds: float
+    gap: float
 
 
 class _Clock(Protocol):
     def around(self, unit: Unit) -> Any:
         """Return the context that measures a unit."""
 
-    def times(self) -> Mapping[Unit, float]:
-        """Return the seconds of each unit since the previous call."""
+    def intervals(self) -> Sequence[_Interval]:
+        """Return the runs of units since the previous call, in order."""
 
 
 class _HostClock:
     def __init__(self) -> None:
-        self._times: dict[Unit, float] = {}
+        self._runs: list[tuple[Unit, float, float]] = []
 
     @contextmanager
     def around(self, unit: Unit) -> Iterator[None]:
         begin = perf_counter()
         yield
-        self._times[unit] = perf_counter() - begin
+        self._runs.append((unit, begin, perf_counter()))
 
-    def times(self) -> Mapping[Unit, float]:
-        """Return the seconds of each unit since the previous call."""
-        times, self._times = self._times, {}
-        return times
+    def intervals(self) -> Sequence[_Interval]:
+        """Return the runs of units since the previous call, in order."""
+        runs, self._runs = self._runs, []
+        begins = [begin for _, begin, _ in runs[1:]]
+        return [
+            _Interval(unit, end - begin, following - end)
+            for (unit, begin, end), following in zip(runs, [*begins, math.nan], strict=True)
+        ]
 
 
 class _EventClock:
@@ -78,32 +99,37 @@ class _EventClock:
         end.record()
         self._events.append((unit, begin, end))
 
-    def times(self) -> Mapping[Unit, float]:
-        """Return the seconds of each unit since the previous call."""
+    def intervals(self) -> Sequence[_Interval]:
+        """Return the runs of units since the previous call, in order."""
         self._host = perf_counter() - self._begun if self._events else 0.0
         self._torch.cuda.synchronize()
-        times = {unit: begin.elapsed_time(end) * 1e-3 for unit, begin, end in self._events}
-        self._events = []
-        return times
+        runs, self._events = self._events, []
+        gaps = [end.elapsed_time(begin) for (_, _, end), (_, begin, _) in pairwise(runs)]
+        return [
+            _Interval(unit, begin.elapsed_time(end) * 1e-3, gap * 1e-3)
+            for (unit, begin, end), gap in zip(runs, [*gaps, math.nan][: len(runs)], strict=True)
+        ]
 
 
 def measured_on_host(
-    graphs: Sequence["CapturedGraph"], step: Callable[[], object], seconds: float, threads: int,
+    graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"], step: Callable[[], object], seconds: float,
+    threads: int,
 ) -> MeasuredStep:
-    """Return measured seconds of a step on the CPU and of its units, each the median of several steps.
+    """Return measured seconds of a step on the CPU, of its units and graph breaks, each the median of several steps.
 
     ``seconds`` is the maximum time for the steps after warm-up, and again for those in which each unit is timed.
     """
     name = f"CPU ({threads} thread{'s' if threads != 1 else ''})"
-    return _measured(graphs, step, _HostClock(), _nothing, name, seconds)
+    return _measured(graphs, breaks, step, _HostClock(), _nothing, name, seconds)
 
 
 def measured_on_gpu(
-    torch: Any, graphs: Sequence["CapturedGraph"], step: Callable[[], object], seconds: float,
+    torch: Any, graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"], step: Callable[[], object],
+    seconds: float,
 ) -> MeasuredStep:
     """Return measured seconds of a step on torch's current GPU and of its units; see `measured_on_host`."""
     name = str(torch.cuda.get_device_name())
-    return _measured(graphs, step, _EventClock(torch), torch.cuda.synchronize, name, seconds)
+    return _measured(graphs, breaks, step, _EventClock(torch), torch.cuda.synchronize, name, seconds)
 
 
 def _nothing() -> None:
@@ -111,8 +137,8 @@ def _nothing() -> None:
 
 
 def _measured(
-    graphs: Sequence["CapturedGraph"], step: Callable[[], object], clock: _Clock, finish: Callable[[], object],
-    processor: str, seconds: float,
+    graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"], step: Callable[[], object], clock: _Clock,
+    finish: Callable[[], object], processor: str, seconds: float,
 ) -> MeasuredStep:
     for _ in range(_WARM_UPS):
         step()
@@ -127,15 +153,37 @@ def _measured(
         step()
         finish()
         samples.append(perf_counter() - begin)
-    times: defaultdict[Unit, list[float]] = defaultdict(list)
+    times: defaultdict[Timed, list[float]] = defaultdict(list)
+    ends = _last_units(graphs, breaks)
     with _watched(graphs, clock.around):
         for number in range(count + 1):
             step()
-            measured = clock.times()
+            measured = _sums(clock.intervals(), ends)
             for unit, duration in measured.items() if number else ():
                 times[unit].append(duration)
     units = {unit: statistics.median(durations) for unit, durations in times.items()}
     return MeasuredStep(units=units, step=statistics.median(samples) if samples else math.nan, processor=processor)
+
+
+def _sums(intervals: Iterable[_Interval], ends: "Mapping[Unit, GraphBreak]") -> "Mapping[Timed, float]":
+    """Return the seconds of each unit, and those at each graph break, in one step; ``ends`` are breaks by last unit."""
+    sums: defaultdict[Timed, float] = defaultdict(float)
+    for unit, duration, gap in intervals:
+        sums[unit] += duration
+        if unit in ends and not math.isnan(gap):
+            sums[ends[unit]] += gap
+    return sums
+
+
+def _last_units(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> "Mapping[Unit, GraphBreak]":
+    """Return the graph breaks by the last unit that runs before them."""
+    ends = {each.graph: each for each in breaks}
+    last: dict[Unit, GraphBreak] = {}
+    for number, graph in enumerate(graphs):
+        units = [unit for unit in units_of(graph) if isinstance(unit, Region) or unit.op == "call_function"]
+        if number in ends and units:
+            last[units[-1]] = ends[number]
+    return last
 
 
 @contextmanager

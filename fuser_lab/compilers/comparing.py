@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.errors import InputError
@@ -141,9 +141,9 @@ def _fusions(first: CompiledPlan, plan: CompiledPlan | Plan | str) -> tuple[Plan
     if isinstance(plan, Plan) and len(first.fusions) == 1 and _cuts_the_same(first.fusions[0], plan):
         return (plan,)
     if isinstance(plan, CompiledPlan | Plan):
-        msg = f"compare: {shown(plan.name)} is a plan of another graph, or of one of several regions."
+        msg = f"compare: {short_text(plan.name)} is a plan of another graph, or of one of several regions."
     else:
-        msg = f"compare: a plan must be {_ACCEPTED}, given {shown(plan)}."
+        msg = f"compare: a plan must be {_ACCEPTED}, given {short_text(plan)}."
     raise InputError(msg)
 
 

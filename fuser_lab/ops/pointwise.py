@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.dtypes import DataType, Kind
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 from fuser_lab.ir import OpKind, Scalar, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Const, Term
@@ -23,7 +23,7 @@ from fuser_lab.ops.promotion import (
     infer_pointwise,
     match_ranks,
     pointwise,
-    promoted,
+    promote_operands,
 )
 from fuser_lab.ops.registry import (
     Arg,
@@ -101,7 +101,12 @@ def _special(name: str) -> Callable[..., Array]:
     """Return a function of `scipy.special`, whose import takes longer than that of all ops: the first call does it."""
 
     def function(*arrays: Array) -> Array:
-        return np.asarray(getattr(import_module("scipy.special"), name)(*arrays))
+        try:
+            special = import_module("scipy.special")
+        except ModuleNotFoundError:
+            msg = f"NumPy has no {name}: its values come from scipy.special, and SciPy is not installed."
+            raise UnsupportedError(msg) from None
+        return np.asarray(getattr(special, name)(*arrays))
 
     return function
 
@@ -127,8 +132,6 @@ for _name, _reference, _doc, _domain in _REAL_FUNCTIONS:
 
 
 def _logistic(x: Array) -> Array:
-    if not np.iscomplexobj(x):
-        return _special("expit")(x)
     left = np.real(x) < 0  # if exp(-x) may overflow
     power = np.exp(np.where(left, x, -x))
     return np.asarray(np.where(left, power, 1) / (1 + power))
@@ -277,7 +280,7 @@ def _power(a: Array, b: Array) -> Array:
     return np.asarray(np.where(b < 0, small, np.power(a, np.maximum(b, 0))))
 
 
-_DIVISORS = ((-8.0, 8.0), (0.5, 4.0))
+_DIVISORS = ((-8.0, 8.0), (0.5, 4.0))  # ranges of a dividend and a divisor in samples: no divisor is near 0
 pointwise(
     "div", _binary("div"), _as_numbers(_c_quotient), "lhs / rhs; integers truncate toward zero, x / 0 is 0.", arity=2,
     domain=_DIVISORS,
@@ -375,7 +378,7 @@ def _complex(rec: Recorder, real: Operand, imag: Operand) -> Val:
     parts = []
     for part, name in ((real, "real"), (imag, "imag")):
         if isinstance(part, bool | int | float | complex):
-            msg = f"complex: {name} must be a tensor or a scalar of the definition, given {shown(part)}."
+            msg = f"complex: {name} must be a tensor or a scalar of the definition, given {short_text(part)}."
             raise ArgumentTypeError(msg)
         parts.append(rec.value(part, "complex", name))
     a, b = parts
@@ -636,7 +639,7 @@ THRESHOLD = register(
 
 def _lerp(rec: Recorder, start: Operand, end: Operand, weight: Operand, /) -> Val:
     operands = {"start": start, "end": end, "weight": weight}
-    return rec.emit(LERP, promoted(rec, "lerp", operands, Promotion.DEFAULT))[0]
+    return rec.emit(LERP, promote_operands(rec, "lerp", operands, Promotion.DEFAULT))[0]
 
 
 def _between(start: Term, end: Term, weight: Term) -> Term:

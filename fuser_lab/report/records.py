@@ -26,14 +26,22 @@ class Records:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
+    def to_dicts(self) -> list[dict[str, Cell]]:
+        """Return the rows for JSON, with None for NaN."""
+        return [dict(zip(self.columns, map(_plain, row), strict=True)) for row in self.rows]
+
 
 def records_csv(records: Records) -> str:
     """Return the values as CSV, with empty cells for unknown values."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(records.columns)
-    writer.writerows([None if isinstance(v, float) and math.isnan(v) else v for v in row] for row in records.rows)
+    writer.writerows(map(_plain, row) for row in records.rows)
     return file.getvalue()
+
+
+def _plain(cell: Cell) -> Cell:
+    return None if isinstance(cell, float) and math.isnan(cell) else cell
 
 
 def segment_records(segments: Sequence[SegmentView]) -> Records:

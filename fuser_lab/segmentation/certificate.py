@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.cost.traffic import CostModel
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.segmentation.missed import Missed
 from fuser_lab.segmentation.options import SegmentSetMeaning
 from fuser_lab.segmentation.origins import origins_text
@@ -122,6 +122,8 @@ class Certificate:
         Cost of a plan that reads hints as plain copies, if that is cheaper than all known plans that keep them.
     made
         Names that are not the user's, each with the pass or rule that created it, if known.
+    views
+        Numbers of the segments that only make views. They cost nothing when the plan runs, but the model counts them.
     """
 
     model: CostModel
@@ -134,6 +136,7 @@ class Certificate:
     hints: tuple[str, ...] = ()
     ignoring: int | None = None
     made: tuple[tuple[str, str], ...] = ()
+    views: tuple[int, ...] = ()
 
     @property
     def reading(self) -> str:
@@ -192,7 +195,17 @@ class Certificate:
         """Notes about the plans that are compared and about names in the texts, one sentence each."""
         texts = [*self.hints, *(entry.text for entry in self.missed), *(term.text for term in self.terms)]
         origins = origins_text(texts, dict(self.made))
-        return (*self._hint_notes, f"{origins}.") if origins else self._hint_notes
+        notes = (*self._hint_notes, *self._view_notes)
+        return (*notes, f"{origins}.") if origins else notes
+
+    @property
+    def _view_notes(self) -> tuple[str, ...]:
+        if not self.views:
+            return ()
+        names = ", ".join(f"S{number}" for number in self.views)
+        counted = self.total_text(sum(self.segments[number].cost for number in self.views))
+        subject = f"{names} only makes views and costs" if len(self.views) == 1 else f"{names} only make views and cost"
+        return (f"{subject} nothing when the plan runs; this model counts {counted}, as for a kernel.",)
 
     @property
     def _hint_notes(self) -> tuple[str, ...]:
@@ -238,6 +251,7 @@ class Certificate:
             "status": self.status,
             "cost": self.cost,
             "bound": self.bound,
+            "views": list(self.views),
             "known": self.known,
             "optimal": self.is_optimal,
             "obstacle": self.obstacle,

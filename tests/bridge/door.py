@@ -1,7 +1,8 @@
 """``python -m tests.bridge.door [name ...]`` calls public functions on what users write, and follows each error.
 
-Every call of `fuser_lab.explore`, `report`, `time`, `price` and `explain` with what `tests.bridge.users` holds works,
-or its error names the next call, which is then made and works.
+Every call of `fuser_lab.explore`, `report`, `time`, `price` and `explain` with what `tests.bridge.users` and
+`tests.bridge.more_users` hold works, or its error names the next call, which is then made and works. The error of a
+function that does not run in eager mode either says so.
 """
 
 import contextlib
@@ -17,7 +18,8 @@ from typing import Any
 
 import fuser_lab as fl
 from fuser_lab.errors import FuserLabError
-from tests.bridge.users import USERS, User
+from tests.bridge.more_users import USERS
+from tests.bridge.users import User
 from tests.needs import needs
 
 torch = needs("torch")
@@ -63,7 +65,11 @@ def followed(user: User, call: str, folder: Path) -> list[str]:
                     result.close()
         except FuserLabError as error:
             errors.append(str(error))
+            if "call model(*inputs) once" in errors[-1]:
+                user.model(*user.inputs)
             following = named_call(str(error))
+            if "model(*inputs) has to run in eager mode" in errors[-1] and not runs(user):
+                return errors
             if following is None:
                 raise
             run = lambda text=following: eval(text, names)  # noqa: E731 - called at once
@@ -73,11 +79,20 @@ def followed(user: User, call: str, folder: Path) -> list[str]:
     raise AssertionError(msg)
 
 
+def runs(user: User) -> bool:
+    """Whether a user's function runs without this package."""
+    try:
+        user.model(*user.inputs, **user.keywords)
+    except Exception:  # noqa: BLE001 - it raises anything
+        return False
+    return True
+
+
 def main(chosen: list[str]) -> int:
     """Print one line for each user and the calls that failed; return their number."""
     warnings.simplefilter("ignore")
     failed = 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # calls that errors name write reports here
         for name in chosen or USERS:
             begin = time.process_time()
             words = []

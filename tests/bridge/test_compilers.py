@@ -16,7 +16,7 @@ from fuser_lab.compilers.record import (
     text_of_recording,
 )
 from fuser_lab.errors import IllegalEdit, UnsupportedError
-from fuser_lab.events import Attempt, Kind, Outcome, VerdictRecord
+from fuser_lab.segmentation.events import Attempt, Kind, Outcome, VerdictRecord
 
 CHAIN = ("load", "exp", "sum", "scale")  # each reads the one before it
 

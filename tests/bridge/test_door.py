@@ -2,20 +2,22 @@
 
 import io
 import json
+import math
 import subprocess
+from dataclasses import replace
 
 import pytest
 from needs import needs
 
 import fuser_lab as fl
-from fuser_lab import user_file
 from fuser_lab.bridge.op_costs import op_bytes, op_flops, region_cost
 from fuser_lab.bridge.traced import target_of
-from fuser_lab.cli import main
+from fuser_lab.cli import user_file
+from fuser_lab.cli.commands import main
+from fuser_lab.cli.user_file import advice_for, place_of
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.user_file import advice_for, place_of
 
 torch = needs("torch")
 from tests.bridge.door import followed, named_call  # noqa: E402 - both need torch
@@ -31,11 +33,13 @@ def captured():
 @pytest.mark.parametrize("name", [
     "focal_loss", "keyword_with_the_name_of_an_option", "a_class_instead_of_a_module", "sparse_input",
     "without_an_argument_that_it_needs", "shapes_that_do_not_fit",
+    "lazily_initialised", "models_in_a_list", "data_loader_batch_as_a_tuple", "nested_tensor_input",
 ])
 def test_a_call_works_or_names_a_call_that_works(name, tmp_path):
     errors = followed(USERS[name](), "explain", tmp_path)
     assert all(map(named_call, errors))
-    assert bool(errors) == (name not in {"focal_loss", "keyword_with_the_name_of_an_option"})
+    works = {"focal_loss", "keyword_with_the_name_of_an_option", "nested_tensor_input"}
+    assert bool(errors) == (name not in works)
 
 
 def test_an_option_that_the_function_has_as_a_parameter_is_its_argument():
@@ -46,6 +50,21 @@ def test_an_option_that_the_function_has_as_a_parameter_is_its_argument():
     assert [row.ops for row in costs.rows] == [2]
     unfused = fl.explain(lambda x: (x.tanh() * 2).sum(0), torch.randn(8, 4), strategy="unfused")
     assert len(unfused.rows[0].units[0].part.plan.segments) > 1
+
+
+def test_an_error_of_a_function_is_a_sentence_with_its_line():
+    def images(x):
+        if x.dim() != 3:
+            raise KeyError("images have three axes")
+        return x.relu()
+
+    with pytest.raises(InputError, match=r"raises KeyError at test_door.py:\d+ \(raise .*\): .*; model\(\*in"):
+        fl.explain(images, torch.randn(4, 4))
+    with pytest.raises(InputError, match=r"fl\.from_torch\(model, \*inputs, backward=True\) records gradients"):
+        fl.explain(lambda x: x.square().sum().backward(), torch.randn(4))
+    linear = torch.nn.Linear(8, 8).to(torch.bfloat16)
+    with pytest.raises(InputError, match=r"fl\.from_torch\(model, torch\.randn\(64, 8, dtype=torch\.bfloat16\)\)"):
+        fl.explain(linear, torch.randn(2, 8))
 
 
 def test_every_function_takes_the_same_subjects(captured, tmp_path):
@@ -93,6 +112,39 @@ def test_measured_rows_and_the_host_add_up_to_the_step(captured):
     assert [row.what for row in costs.rows].count("host") == 1
     assert captured.latest_step is costs
     assert "CPU" in costs.note
+
+
+class Gated(torch.nn.Module):
+    """A layer that keeps a number, which ends the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.linear(x).relu() * 2
+        self.largest = y.max().item()
+        return torch.softmax(y, -1)
+
+
+def test_graph_breaks_are_rows_and_a_graph_that_runs_several_times_counts_as_often():
+    model = fl.from_torch(torch.nn.Sequential(*(Gated() for _ in range(3))), torch.randn(4, 8))
+    assert [graph.runs for graph in model.graphs] == [3, 1, 1, 1]  # the other graphs are compiled for the number
+    planned = fl.explain(model)
+    rows = {row.what: row for row in planned}
+    at, product = rows["inference 0 graph break"], rows["inference 0 aten.addmm"]
+    assert (at.count, product.count) == (3, 3)
+    assert at.line.endswith("self.largest = y.max().item()")
+    assert product.bytes == 3 * product.units[0].cost.bytes == 3 * 4 * (4 * 8 + 8 * 8 + 8 + 4 * 8)
+    assert math.isnan(at.seconds)
+    measured = fl.explain(model, measure=True, seconds=0.0)
+    row = next(row for row in measured if row.what == at.what)
+    assert 0 < row.gain == row.measured
+    assert sum(each.seconds for each in measured) >= 0.99 * measured.step
+    only = replace(measured, rows=(replace(row, gain=measured.step),))
+    assert "graph ends there: Unsupported Tensor.item()" in only.headline
+    assert "keep the value a tensor" in only.headline
+    assert fl.price(model).fusions == 6
 
 
 def test_memory_holds_what_a_later_op_reads():
@@ -167,6 +219,10 @@ def test_the_command_explains_a_class_in_a_file(run, tmp_path, capfd, monkeypatc
     table = json.loads(printed.out)
     assert table["rows"][0]["line"].startswith("model.py:")
     assert (tmp_path / table["report"]).exists()
+    assert main(["explain", "model.py:Gate", "--init", "32", "--inputs", "f32[8,31], y=f32[8,32]"]) == 2
+    assert 'explain model.py:Gate --init "32" --inputs "f32[64,32]"' in capfd.readouterr().err
+    assert main(["explain", "model.py:Gats", "--inputs", "f32[8,32]"]) == 2
+    assert "For example: python -m fuser_lab explain model.py:Gate --inputs" in capfd.readouterr().err
 
 
 def test_errors_about_files_name_the_command(tmp_path, capsys, monkeypatch):

@@ -1,5 +1,8 @@
 """A captured model in a notebook: its map, the explorer of a region, the user's source lines in texts."""
 
+import html
+import json
+import re
 import threading
 
 import pytest
@@ -69,6 +72,23 @@ def test_the_map_shows_the_figures_of_the_table(found):
     assert "In the step: " in shown.map.view["side"]
     shown.map._received(shown.map, {"type": "step"}, [])
     assert shown.map.view["below"] == ""
+
+
+def test_rows_of_the_step_open_the_region_of_their_graph():
+    pytest.importorskip("anywidget", reason="needs the notebook packages")
+    from fuser_lab_widgets import model_panels
+
+    def twice(x):
+        y = x.relu() * 2
+        torch._dynamo.graph_break()
+        return y.tanh() * 3
+
+    model = fl.from_torch(twice, torch.randn(8, 4))
+    below = html.unescape(model_panels.step(model.step(), "", asked=True))
+    sent = [json.loads(text) for text in re.findall(r'data-send="(\{.*?\})"', below)]
+    opened = sorted((event["type"], event["graph"], event["region"]) for event in sent)
+    assert opened == [("open", 0, 0), ("open", 1, 0)]
+    assert "inference 0 graph break" in below
 
 
 def test_costs_that_are_found_while_the_map_is_drawn_are_shown(found, monkeypatch):

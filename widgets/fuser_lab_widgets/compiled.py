@@ -10,7 +10,7 @@ import ipywidgets
 import traitlets
 
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.forks import renewed
+from fuser_lab.process.forks import renew_in_forks
 from fuser_lab.report.module_picture import map_svg
 from fuser_lab_widgets import assets, compiled_panels, messages
 from fuser_lab_widgets.background import Background
@@ -43,7 +43,7 @@ class CompiledMap(anywidget.AnyWidget):
         self._chosen, self._selected, self._status = 0, "", ""
         self._shows_edited = False
         self._compiler = Background()
-        self._lock = renewed(threading.RLock())  # the thread that compiles also draws
+        self._lock = renew_in_forks(threading.RLock())  # the thread that compiles also draws
         self.on_msg(self._received)
         self._draw()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.units import bytes_label, plural
 

@@ -10,7 +10,7 @@ import ipywidgets
 import traitlets
 
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.forks import renewed
+from fuser_lab.process.forks import renew_in_forks
 from fuser_lab.report.module_map import CallGraph, ModuleBox, depth_for, module_boxes
 from fuser_lab.report.module_picture import map_svg
 from fuser_lab_widgets import assets, messages, model_panels
@@ -52,7 +52,7 @@ class ModelMap(anywidget.AnyWidget):
         self._step = model.latest_step
         self._problem = self._step_problem = ""
         # A thread that computes costs also draws; the last one to draw has all data.
-        self._lock = renewed(threading.RLock())
+        self._lock = renew_in_forks(threading.RLock())
         self.on_msg(self._received)
         self._draw()
 
@@ -118,7 +118,6 @@ class ModelMap(anywidget.AnyWidget):
         acts: dict[str, Callable[[Message], None]] = {
             "box": lambda e: self.press(e["id"]), "out": self._out, "graph": self._graph, "depth": self._depth,
             "fold": self._fold, "costs": self._cost, "step": self._table,
-            "region": self._region,
             "open": lambda e: self._open_region(e["graph"], e["region"], e.get("tensor", "")),
         }
         with self._lock:
@@ -171,13 +170,6 @@ class ModelMap(anywidget.AnyWidget):
         with self._lock:
             self._step, self._step_problem = step, problem
             self._draw()
-
-    def _region(self, event: Message) -> None:
-        kinds = [graph.kind for graph in self._model.graphs]
-        if event["kind"] not in kinds:
-            msg = f"The model has no graph {event['kind']!r}."
-            raise InputError(msg)
-        self._open_region(kinds.index(event["kind"]), event["region"], "")
 
 
 def _opened_to(graph: CallGraph, depth: int, *, folded: bool) -> set[str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.bridge.region import Region
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.memory_line import memory_line_svg
 from fuser_lab.report.module_picture import describe
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fuser_lab.bridge.step_costs import StepCosts
     from fuser_lab.report.module_map import ModuleBox
 
-DEPTHS = (1, 2, 3)
-_MOST_ROWS = 200
+DEPTHS = (1, 2, 3)  # levels of modules that buttons open
+_MOST_ROWS = 200  # rows of a table
 _HELP = (
     "Click a module to open or close it, a region to see its ops. Keys: arrows move between boxes, Enter opens or "
     "closes a box, Esc closes the enclosing module."
@@ -85,7 +85,7 @@ def costs(model_costs: ModelCosts | None, problem: str, *, asked: bool) -> str:
     if not model_costs.boundaries:
         return to_html(head)
     rows: list[list[Any]] = [
-        [], [], [{"type": "region", "kind": b.kind, "region": b.region} for b in model_costs.boundaries],
+        [], [], [_open(b.graph, b.region) for b in model_costs.boundaries],
     ]
     *sums, boundaries = (
         _table(table.columns, table.rows, numeric=table.numeric, caption=caption, sends=sends)
@@ -104,8 +104,7 @@ def step(step_costs: StepCosts | None, problem: str, *, asked: bool) -> str:
         return to_html(element("p", "Planning each distinct region …", css="fx-note"))
     table = step_costs.table()
     sends = [
-        {"type": "region", "kind": unit.kind, "region": unit.part.index}
-        if row.units and isinstance((unit := row.units[0]).part, Region) else None
+        _open(unit.graph, unit.part.index) if row.units and isinstance((unit := row.units[0]).part, Region) else None
         for row in step_costs.rows
     ]
     parts = (
@@ -117,7 +116,7 @@ def step(step_costs: StepCosts | None, problem: str, *, asked: bool) -> str:
 
 
 def _share(shown: ModuleMap, box: ModuleBox, number: int, step_costs: StepCosts) -> str:
-    """Return the bytes, the time and the share of a box; of a region that is partly in it, by the share of its ops."""
+    """Return what a box moves, takes and could save; of a region that is partly in it, by the share of its ops."""
     by_unit = {unit.unit: unit for unit in step_costs.units if unit.graph == number}
     parts: Counter[Any] = Counter()
     for n in box.calls:
@@ -128,11 +127,12 @@ def _share(shown: ModuleMap, box: ModuleBox, number: int, step_costs: StepCosts)
         for unit, count in parts.items() if unit in by_unit
     ]
     seconds = sum(share * unit.seconds for unit, share in shares)
-    moved = sum(share * unit.cost.bytes for unit, share in shares)
-    bound = sum(share * unit.cost.bound for unit, share in shares)
+    moved = sum(share * unit.runs * unit.cost.bytes for unit, share in shares)
+    bound = sum(share * unit.runs * unit.cost.bound for unit, share in shares)
+    gain = sum(share * unit.gain for unit, share in shares)
     return (
         f"In the step: {seconds_label(seconds)}, {100 * seconds / step_costs.step if step_costs.step else 0:.1f} %; "
-        f"bound {seconds_label(bound)}; {bytes_label(round(moved))} moved."
+        f"bound {seconds_label(bound)}; {bytes_label(round(moved))} moved; gain {seconds_label(gain)}."
     )
 
 

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import renewed
+from fuser_lab.process.forks import renew_in_forks
+from fuser_lab_widgets.starting import start_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from fuser_lab_widgets.starting import Postponed
 
 
 class Timer(Protocol):
@@ -50,7 +53,7 @@ class Progress:
 
 
 class Runner:
-    """Runs a timer in a daemon thread and reports each step."""
+    """Runs a timer beside the kernel's loop and reports each step."""
 
     def __init__(
         self, timer: Timer, report: Callable[[Progress], None], model: Callable[[Any, Any], Any] | None = None,
@@ -58,8 +61,8 @@ class Runner:
         self._timer: Any = timer
         self._model = model
         self._report = report
-        self._stop = renewed(threading.Event())
-        self._thread: threading.Thread | None = None
+        self._stop = renew_in_forks(threading.Event())
+        self._thread: threading.Thread | Postponed | None = None
         self._running = self._closed = False
         self._last = Progress()
 
@@ -84,11 +87,9 @@ class Runner:
         if self.running or self._closed:
             return False
         self._running = True
-        self._stop = renewed(threading.Event())
+        self._stop = stop = renew_in_forks(threading.Event())
         self._last = Progress(running=True)
-        thread = threading.Thread(target=self._run, args=(tuple(plans), inputs, peers, self._stop), daemon=True)
-        thread.start()
-        self._thread = thread  # set only now, so that `wait` can join it
+        self._thread = start_work(lambda: self._run(tuple(plans), inputs, peers, stop))
         return True
 
     def cancel(self) -> None:
@@ -147,13 +148,13 @@ def default_timer(
     peers: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Any:
     """Return ``fuser_lab.time`` of the plans."""
-    api: Any = importlib.import_module("fuser_lab.api")  # loads the runtime, which only a run needs
+    api: Any = importlib.import_module("fuser_lab.api.functions")  # loads the runtime, which only a run needs
     return api.time(plans, inputs, peers=peers, progress=progress, cancelled=cancelled)
 
 
 def default_model(timings: Any, plan: Any) -> Any:
     """Return the cost model of the device on which a plan was timed."""
-    calibration: Any = importlib.import_module("fuser_lab.calibration")
+    calibration: Any = importlib.import_module("fuser_lab.lab.calibration")
     return calibration.model_that_ran(timings, plan)
 
 

@@ -13,9 +13,9 @@ from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, warn
-from fuser_lab.forks import new_lock
+from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, MissingCompilerError, warn
 from fuser_lab.ir import Fusion, OpKind, TensorView
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import shared_with_torch
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import evaluate_segment
@@ -216,7 +216,8 @@ class Variants:
                     ready.append((step, tuple(self._memory.calls(step.generated))))
                     continue
                 except CompilationError as error:
-                    if not self._evaluate_refused and step.scheduler is not SchedulerType.NO_OP:
+                    may_evaluate = self._evaluate_refused or step.scheduler is SchedulerType.NO_OP
+                    if not may_evaluate and not (self._allow_fallback and isinstance(error, MissingCompilerError)):
                         raise
                     warn(f"{error} The array library evaluates the segment.", EvaluationWarning)
                     step = replace(step, generated=None, evaluated_because=str(error))  # noqa: PLW2901

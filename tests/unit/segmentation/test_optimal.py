@@ -2,15 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.cost.traffic import CostModel, traffic
-from fuser_lab.events import DecisionLog
 from fuser_lab.segmentation import SegmenterOptions, SegmentSetMeaning, certify, replay, segment, verify
 from fuser_lab.segmentation.certificate import TermKind
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.optimal import plan_cost
 from tests.benchmarks.optimal import irregular
@@ -54,6 +55,19 @@ def test_what_is_one_segment_is_certified_without_search(name):
     moved = sum(tv.nbytes for tv in (*plan.fusion.tensor_inputs, *plan.fusion.outputs))
     assert certificate.bound == moved + certificate.model.launch_bytes
     assert verify(certificate, plan.segmented, plan.oracle).holds
+
+
+def test_a_certificate_names_the_segments_that_only_make_views():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        y = fd.ops.mul(x, 2.0)
+        fd.add_output(fd.ops.permute(y, [1, 0]))
+    plan = fl.segment(fd, [np.zeros((64, 32), np.float32)])
+    (number,) = [segment.index for segment in plan.segments if segment.is_view]
+    certificate = plan.certificate()
+    assert certificate.views == (number,)
+    assert any(f"S{number} only makes views and costs nothing when the plan runs" in note for note in certificate.notes)
+    assert fl.segment(*fl.example("softmax")).certificate().views == ()
 
 
 def test_a_plan_that_could_be_better_says_by_how_much():

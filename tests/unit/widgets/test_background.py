@@ -104,7 +104,7 @@ def test_a_search_can_be_cancelled(page, monkeypatch, what):
     assert explorer.history["searching"] == what
     page.send("panel", name="certificate")
     assert "Cancel the search" in explorer.panels["certificate"]["html"]
-    thread = explorer._background._thread
+    thread = explorer._search.background._thread
     before = explorer.plan
     assert page.send("stop") == "The search was cancelled."
     assert explorer.history["searching"] == ""
@@ -127,7 +127,7 @@ def test_a_search_ends_in_time_unless_the_options_say_when(monkeypatch):
         ended = fl.segment(fd, specs, strategy="optimal").certificate()
     assert ended.bound <= ended.known <= ended.cost
     assert ended.status.startswith("within ")
-    monkeypatch.setattr("fuser_lab_widgets.explorer._SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("fuser_lab_widgets.parts.search.SECONDS", 0.0)
     page = Page(fl.explore(fd, specs))
     assert ", 0 s at most" in page.send("certificate")
     page.explorer.wait(300)
@@ -209,3 +209,20 @@ def test_who_waits_while_a_question_is_being_asked_waits_for_it_or_not_at_all(mo
     assert background.start(lambda: None, lambda *_: None)
     assert begun.is_set()
     background.wait(300)
+
+
+def test_without_threads_a_computation_runs_when_it_is_waited_for(monkeypatch):
+    def no_thread(_thread):
+        raise RuntimeError
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    background, told = Background(), []
+    assert background.start(lambda: 1, lambda answer, problem: told.append((answer, problem)))
+    assert background.busy
+    assert not background.start(lambda: 2, lambda *_: told.append("second"))
+    background.wait()
+    assert (told, background.busy) == ([(1, "")], False)
+    background.start(lambda: 3, lambda *_: told.append("cancelled"))
+    background.cancel()
+    background.wait()
+    assert told == [(1, "")]

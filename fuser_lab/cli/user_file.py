@@ -6,6 +6,7 @@ read, never executed (`fuser_lab.definition.repro`).
 
 import ast
 import contextlib
+import difflib
 import io
 import json
 import re
@@ -18,22 +19,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fuser_lab.api import report
-from fuser_lab.bridge.example_inputs import example_input, required_names
+from fuser_lab.api.explaining import explain
+from fuser_lab.api.functions import report
+from fuser_lab.api.subject import subject_of
+from fuser_lab.bridge.example_inputs import SHORT_DTYPES, example_input, required_names
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_costs import StepCosts
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.explaining import explain
-from fuser_lab.json_text import json_text
-from fuser_lab.subject import subject_of
+from fuser_lab.files.json_text import json_text
 
 _PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][\w.]*)", re.DOTALL)
 _TENSOR = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<sizes>[\d,\s]*)\](?:<(?P<most>\d+))?")
 _KEYWORD = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=(?P<rest>.*)", re.DOTALL)
-_DTYPES = {
-    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16",
-    "i32": "int32", "i64": "int64", "u8": "uint8", "bool": "bool", "c64": "complex64",
-}
+_DTYPES = {short: name for name, short in SHORT_DTYPES.items()}
 _EXAMPLE = '--inputs "f32[64,512]"'
 INPUTS_HELP = (
     'arguments, such as "f32[64,512], i64[4,16]<50257, mask=bool[4,16], 0.5": dtype[sizes] is a random tensor '
@@ -84,9 +82,9 @@ def advice_for(file: str, text: str) -> str:
     return ""
 
 
-def explained(request: UserFunction) -> int:
+def explain_file(request: UserFunction) -> int:
     """Return the exit status of a child process that imports the file, prints the table and writes the report."""
-    command = [sys.executable, "-m", "fuser_lab.user_file"]
+    command = [sys.executable, "-m", "fuser_lab.cli.user_file"]
     child = subprocess.run(  # noqa: S603 - this interpreter, with this module
         command, input=json_text(asdict(request)), text=True, check=False,
     )
@@ -120,7 +118,10 @@ def _explained_here(request: UserFunction) -> tuple[StepCosts, Path]:
         values = runpy.run_path(request.file, run_name=Path(request.file).stem)
     if request.name not in values:
         names = sorted(name for name, value in values.items() if callable(value) and not name.startswith("_"))
+        nearest = difflib.get_close_matches(request.name, names, n=1, cutoff=0.0)
         msg = f"explain: {request.file} has no {request.name!r}; it has {', '.join(names[-20:]) or 'no function'}."
+        if nearest:
+            msg = f"{msg} For example: python -m fuser_lab explain {request.file}:{nearest[0]} {_EXAMPLE}"
         raise InputError(msg)
     model, read = values[request.name], _Reader(torch, request.device)
     options: dict[str, Any] = {"target": request.target, "backward": request.backward}
@@ -131,7 +132,13 @@ def _explained_here(request: UserFunction) -> tuple[StepCosts, Path]:
             model = model(*arguments, **keywords)
         arguments, keywords = read.arguments(request.inputs, "inputs", values.get("get_inputs"))
         _check_count(request, model, arguments, keywords, "inputs")
-    captured = subject_of("explain", model, arguments, {"keywords": keywords, **options}).captured
+    try:
+        captured = subject_of("explain", model, arguments, {"keywords": keywords, **options}).captured
+    except InputError as error:
+        backward = " --backward" * ("backward=True" in str(error))
+        inputs = request.inputs if backward and request.inputs else example_input(model).text
+        msg = f"{error} From a shell, for example: {_command(request, 'inputs', inputs)}{backward}"
+        raise InputError(msg) from error
     costs = explain(captured, measure=request.measure)
     assert captured is not None
     assert isinstance(costs, StepCosts)
@@ -168,12 +175,17 @@ def _check_count(
         return
     example = ", ".join([example_input(function).text if option == "inputs" else "512"] * len(names))
     other = f' --inputs "{request.inputs or "f32[64,512]"}"' if option == "init" else ""
-    init = f' --init "{request.init}"' if option == "inputs" and request.init else ""
     msg = (
         f"explain: {request.name} takes {', '.join(names)}, given {len(arguments)} of them; for example: "
-        f'python -m fuser_lab explain {request.file}:{request.name}{init} --{option} "{example}"{other}'
+        f"{_command(request, option, example)}{other}"
     )
     raise InputError(msg)
+
+
+def _command(request: UserFunction, option: str, example: str) -> str:
+    """Return the command with other arguments of the call or of the class."""
+    init = f' --init "{request.init}"' if option == "inputs" and request.init else ""
+    return f'python -m fuser_lab explain {request.file}:{request.name}{init} --{option} "{example}"'
 
 
 class _Reader:
