@@ -13,6 +13,7 @@ from fuser_lab.compilers.inductor import names as inductor_names
 from fuser_lab.compilers.inductor.reader import sources_of
 from fuser_lab.compilers.reasons import Unsaid
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
+from tests.bridge.uncompiled import compile_nothing
 from tests.needs import needs
 
 
@@ -22,21 +23,11 @@ def block(x, w):
     return y.exp(), y.sum(0), x.cos()
 
 
-class _Zeros:
-    """In place of a compiler of C++."""
-
-    def __call__(self, *args, **options):
-        return lambda *tensors: [x.data.zero_() for x in tensors if hasattr(x, "data")]
-
-
 @pytest.fixture(scope="module")
 def torch():
     found = needs("torch")
-    from torch._inductor import async_compile, cpu_vec_isa
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(async_compile.AsyncCompile, "cpp_pybinding", _Zeros())
-        patch.setattr(cpu_vec_isa, "valid_vec_isa_list", list)
+        compile_nothing(patch)
         yield found
 
 

@@ -3,12 +3,14 @@
 import re
 
 import pytest
+from bridge.uncompiled import compile_nothing
 from needs import needs
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/pytorch.md"])
-def test_the_first_code_for_torch_can_be_pasted(page, repository, capsys):
+def test_the_first_code_for_torch_can_be_pasted(page, repository, capsys, monkeypatch):
     needs("torch")
+    compile_nothing(monkeypatch)
     pytest.importorskip("anywidget", reason="needs the notebook packages")
     text = (repository / page).read_text(encoding="utf-8")
     names = {}
