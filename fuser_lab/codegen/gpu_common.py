@@ -8,6 +8,7 @@ from fuser_lab.codegen.gpu_facts import GpuFacts
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
+    Barrier,
     Buffer,
     If,
     Launch,
@@ -24,13 +25,16 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.nest_facts import NestFacts
+from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, base_name
+from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, open_loop, written_phase
 from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.persistence import Saved, rows_kept
 from fuser_lab.codegen.progressions import access_of
+from fuser_lab.codegen.values import Values
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Fusion, TensorView, Val
+from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, cast, index, select
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Evict, LoopSchedule, Style
@@ -215,6 +219,158 @@ class GpuReductions(NestLowering):
         if self.schedule.cluster > 1:
             return Scope.CLUSTER
         return Scope.THREAD if lanes == 1 else Scope.WARP if lanes <= WARP else Scope.BLOCK
+
+
+# What one of these returns: an index, and the condition under which values there are folded; None if all are.
+Named = Callable[[Values, ExitStack, str, Term, int, int], tuple[Var, Term | None]]
+
+
+def gpu_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], Launch]) -> Phase:
+    """Return the phase that a function writes, with the shared memory of a block in its launch."""
+    phase = written_phase(plan, suffix, write)
+    dynamic = [s.buffer for s in walk(phase.body) if isinstance(s, Alloc) and s.buffer.is_dynamic]
+    shared = max((b.size * b.dtype.itemsize for b in dynamic), default=0)
+    resident = plan.choice.schedule.resident if plan.facts.nest.reductions else phase.launch.resident
+    return replace(phase, launch=replace(phase.launch, shared=shared, resident=resident))
+
+
+def parts_of(plan: NestPlan) -> dict[Expr, Buffer]:
+    """Return the memory of the partial results of reductions that a second phase combines."""
+    split, rows = plan.choice.schedule.split, plan.facts.space.rows
+    return {
+        expr: Buffer(
+            name=f"{expr.name}_parts", dtype=expr.out.dtype.compute, size=rows * split, role=Role.WORKSPACE,
+        )
+        for expr in (plan.facts.nest.reductions if split > 1 else ())
+    }
+
+
+# Indices
+
+
+def bound(values: Values, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
+    """Name an index, and guard it if it may reach ``count``."""
+    variable = values.let(name, values.simplify(position))
+    stack.enter_context(values.inlined({variable.name: (0, max(reach - 1, 0))}))
+    if reach > count:
+        stack.enter_context(values.guard(variable < count))
+    return variable
+
+
+def guarded(
+    values: Values, stack: ExitStack, name: str, position: Term, count: int, reach: int,
+) -> tuple[Var, Term | None]:
+    """Name an index beyond which nothing is executed."""
+    return bound(values, stack, name, position, count, reach), None
+
+
+def clamped(
+    values: Values, stack: ExitStack, name: str, position: Term, count: int, reach: int,
+) -> tuple[Var, Term | None]:
+    """Name an index, or 0 where it reaches ``count``, and return the condition that it does not, if it may.
+
+    It is for loads, and for values that are only folded. Loads under a condition would wait for one another, because
+    ptxas unpacks the words of each in the branch that loads them, and it would move the loads of values that only one
+    branch uses into that branch.
+    """
+    if reach <= count or not count:
+        return guarded(values, stack, name, position, count, reach)
+    reached = bound(values, stack, "reached", position, reach, reach)
+    inside = reached < count
+    place = Apply(DataType.Index, "select", (inside, reached, ZERO))
+    return bound(values, stack, name, place, count, count), inside
+
+
+def open_rounds(values: Values, stack: ExitStack, name: str, count: int) -> Term:
+    """Open a loop with a known number of iterations, or none for a single one."""
+    return open_loop(values, stack, name, count, ParallelType.serial) if count > 1 else ZERO
+
+
+# Groups: the adjacent elements that a thread processes at a time
+
+
+def neighbours(code: PhaseCode, axes: Sequence[Axis], width: int, group: Term, place: Term) -> dict[str, Term]:
+    """Return axes as terms of the number of a group of adjacent elements and a position in it."""
+    if width == 1:
+        return code.flat(axes, group)
+    *outer, last = axes
+    places = code.flat((*outer, Axis(name=last.name, extent=last.extent // width)), group)
+    places[last.name] = code.values.simplify(places[last.name] * width + place)
+    return places
+
+
+@contextmanager
+def each_neighbour(values: Values, width: int) -> Iterator[Term]:
+    """Open the loop over a group of adjacent elements, whose accesses are vectorized."""
+    if width == 1:
+        yield ZERO
+        return
+    with values.loop(values.fresh("v"), width, ParallelType.vectorize) as v:
+        yield v
+
+
+# Loads ahead of their use
+
+
+def words_of(values: Values, tensor: TensorView, size: int, suffix: str, role: Role = Role.WORDS) -> Buffer:
+    """Allocate words for elements in their storage type."""
+    buffer = Buffer(
+        name=values.fresh(f"{tensor.name}_{suffix}"), dtype=tensor.dtype, size=max(size, 1), role=role,
+    )
+    values.emit(Alloc(buffer=buffer))
+    return buffer
+
+
+def load_group(
+    values: Values, buffer: Buffer, position: Term, width: int, words: Buffer, slot: Term, count: int,
+) -> None:
+    """Load ``count`` adjacent elements, ``width`` per access."""
+    position, slot = values.simplify(position), values.simplify(slot)
+    if count == 1:
+        values.emit(Store(buffer=words, position=slot, value=Load(words.dtype, buffer, position)))
+        return
+    values.emit(VectorLoad(buffer=buffer, position=position, words=words, slot=slot, count=count, width=width))
+
+
+def know_word(code: PhaseCode, tensor: TensorView, words: Buffer, places: Places, slot: Term) -> None:
+    """Make an element available from the words that hold it."""
+    code.know(tensor, places, Load(tensor.dtype, words, code.values.simplify(slot)))
+
+
+# Reductions over threads
+
+
+def share(values: Values, folds: Sequence[Fold], scope: Scope) -> list[Fold]:
+    """Return reductions with the combined totals of all lanes."""
+    if scope is Scope.THREAD:
+        return list(folds)
+    if scope is Scope.CLUSTER:
+        wait_for_cluster(values)
+    shared = []
+    for fold in folds:
+        name = values.fresh(f"{base_name(fold)}_all")
+        values.emit(Reduce(
+            name=name, fn=fold.fn, value=fold.total, identity=fold.identity.value, scope=scope, origin=fold.expr.name,
+        ))
+        shared.append(replace(fold, total=Var(fold.total.dtype, name)))
+    return shared
+
+
+def wait_for_cluster(values: Values) -> None:
+    """Wait until all blocks of a cluster have started, so that their memory can be written, unless that is done."""
+    barrier = Barrier(scope=Scope.CLUSTER)
+    if not any(barrier in scope.body for scope in values.scope.outward()):
+        values.emit(barrier)
+
+
+def open_lanes(values: Values, stack: ExitStack, name: str, count: int) -> Var:
+    """Open the loop over the threads of a block in x, in which values of a thread stay."""
+    return stack.enter_context(values.loop(name, count, ParallelType.block_x, pinned=True))
+
+
+def open_lines(values: Values, stack: ExitStack, count: int) -> Term:
+    """Open the loop over the threads of a block in y, if there are several."""
+    return open_loop(values, stack, "line", count, ParallelType.block_y) if count > 1 else ZERO
 
 
 def with_hints(phase: Phase, facts: NestFacts, schedule: LoopSchedule) -> Phase:

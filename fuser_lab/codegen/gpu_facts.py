@@ -202,6 +202,20 @@ class GpuFacts(NestFacts):
         start = self.start_of_row(lead, {}, ranges)
         return {fast.name: (index_var("first") + index_var("chunk")) * count + index_var("v") - start}, ranges
 
+    def width_of_group(self, tensor: TensorView, fast: Axis | None, count: int) -> int:
+        """Return how many elements of a group of adjacent ones an access to an input has; 0 if they are not adjacent.
+
+        Elements of a divided row are read one by one, where they are known to belong to the row.
+        """
+        if fast is None or tensor in self.fusion.producers or tensor not in self.nest.index:
+            return 0
+        lead = self.lead if count > 1 else None
+        places, ranges = self.trial_places(fast, count, lead)
+        at = tuple(simplify(i, ranges) for i in self.nest.at(tensor, places))
+        access = access_of(self.buffers[tensor.name], simplify(self.layouts[tensor].position(at), ranges), "v")
+        width = 1 if count == 1 and access.step is None else access.width(count)
+        return width if lead is None or width > 1 else 0
+
     def start_of_row(self, lead: TensorView, places: Places, ranges: Ranges) -> Term:
         """Return the position of a row's first element in a tensor."""
         at = self.nest.at(lead, {**places, self.nest.reduced[-1].name: index(0)})

@@ -10,7 +10,7 @@ from fuser_lab.codegen.cpu_tiles import CpuTiles
 from fuser_lab.codegen.gpu_backward import BackwardNest
 from fuser_lab.codegen.gpu_columns import ColumnNest
 from fuser_lab.codegen.gpu_common import with_hints
-from fuser_lab.codegen.gpu_elements import ElementNest
+from fuser_lab.codegen.gpu_elements import element_plan, write_elements
 from fuser_lab.codegen.gpu_kept_columns import KeptColumnNest
 from fuser_lab.codegen.gpu_scans import GpuScans
 from fuser_lab.codegen.gpu_staged_rows import StagedRowNest
@@ -27,7 +27,7 @@ from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
 
 _OF_STYLES: Mapping[Style, type[NestLowering]] = {
-    Style.ELEMENTS: ElementNest, Style.TILES: TileSumNest, Style.ROWS: StagedRowNest, Style.COLUMNS: ColumnNest,
+    Style.TILES: TileSumNest, Style.ROWS: StagedRowNest, Style.COLUMNS: ColumnNest,
 }
 
 
@@ -48,6 +48,8 @@ class MovesMore:
 
 def write(nest: NestPlan) -> WrittenNest:
     """Return the loops of a nest as its schedule says, element by element."""
+    if target_of(nest.choice.target).has_blocks and nest.choice.schedule.style is Style.ELEMENTS:
+        return WrittenNest(plan=nest, phases=tuple(write_elements(element_plan(nest))))
     return WrittenNest(plan=nest, phases=tuple(_writer(nest).phases()))
 
 

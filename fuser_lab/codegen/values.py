@@ -28,7 +28,7 @@ from fuser_lab.codegen.layout import Layout
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
-from fuser_lab.ir.term import Apply, Const, Term, Var, cast
+from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
 
@@ -185,6 +185,20 @@ class Values:
         statement = Let(name=name, value=value, origin=origin, note=note, update=update)
         self.emit(statement)
         return statement.var
+
+    # Terms of indices
+
+    def simplify(self, term: Term) -> Term:
+        """Return a term in its simplest form for the current ranges."""
+        return simplify(term, self.scope.ranges)
+
+    def quotient(self, term: Term, divisor: int) -> Term:
+        """Return a term divided by a number and rounded down."""
+        return self.simplify(apply("floordiv", term, divisor))
+
+    def remainder(self, term: Term, divisor: int) -> Term:
+        """Return the remainder of a term divided by a number."""
+        return self.simplify(apply("mod", term, divisor))
 
     # Values
 
