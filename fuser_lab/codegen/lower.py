@@ -3,10 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fuser_lab.codegen.cpu_backward import CpuBackward
-from fuser_lab.codegen.cpu_loops import CpuNest
-from fuser_lab.codegen.cpu_scans import CpuScans
-from fuser_lab.codegen.cpu_tiles import CpuTiles
+from fuser_lab.codegen.cpu_nests import cpu_phases
 from fuser_lab.codegen.gpu_backward import BackwardNest
 from fuser_lab.codegen.gpu_columns import ColumnNest
 from fuser_lab.codegen.gpu_common import with_hints
@@ -48,20 +45,20 @@ class MovesMore:
 
 def write(nest: NestPlan) -> WrittenNest:
     """Return the loops of a nest as its schedule says, element by element."""
-    if target_of(nest.choice.target).has_blocks and nest.choice.schedule.style is Style.ELEMENTS:
+    if not target_of(nest.choice.target).has_blocks:
+        return WrittenNest(plan=nest, phases=tuple(cpu_phases(nest)))
+    if nest.choice.schedule.style is Style.ELEMENTS:
         return WrittenNest(plan=nest, phases=tuple(write_elements(element_plan(nest))))
     return WrittenNest(plan=nest, phases=tuple(_writer(nest).phases()))
 
 
 def _writer(nest: NestPlan) -> NestLowering:
-    has_blocks, facts = target_of(nest.choice.target).has_blocks, nest.facts
+    facts = nest.facts
     if facts.column_sums:
-        return BackwardNest(nest) if has_blocks else CpuBackward(nest)
+        return BackwardNest(nest)
     if facts.nest.scans:
-        return GpuScans(nest) if has_blocks else CpuScans(nest)
+        return GpuScans(nest)
     schedule = nest.choice.schedule
-    if not has_blocks:
-        return CpuTiles(nest) if schedule.style is Style.TILES else CpuNest(nest)
     return KeptColumnNest(nest) if schedule.keeps_columns else _OF_STYLES[schedule.style](nest)
 
 

@@ -170,3 +170,14 @@ def store_parts(values: Values, parts: Mapping[Expr, Buffer], folds: Sequence[Fo
         values.emit(
             Store(buffer=buffer, position=position, value=cast(fold.total, buffer.dtype), origin=fold.expr.name),
         )
+
+
+def parts_of(plan: NestPlan) -> dict[Expr, Buffer]:
+    """Return the memory of the partial results of reductions that a second phase combines."""
+    split, rows = plan.choice.schedule.split, plan.facts.space.rows
+    return {
+        expr: Buffer(
+            name=f"{expr.name}_parts", dtype=expr.out.dtype.compute, size=rows * split, role=Role.WORKSPACE,
+        )
+        for expr in (plan.facts.nest.reductions if split > 1 else ())
+    }

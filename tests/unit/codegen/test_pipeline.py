@@ -16,6 +16,7 @@ from fuser_lab.analysis.numbering import numbered
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.nest_lowering import NestLowering
+from fuser_lab.codegen.nest_writing import PhaseCode
 from fuser_lab.codegen.pipeline import lower, plan_kernel, steps_of, text_of
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import CodegenError
@@ -147,7 +148,8 @@ def test_schedules_are_chosen_without_a_writer(style: str, target: str, monkeypa
         msg = "a writer is constructed"
         raise AssertionError(msg)
 
-    monkeypatch.setattr(NestLowering, "__init__", construct)
+    for writer in (NestLowering, PhaseCode):
+        monkeypatch.setattr(writer, "__init__", construct)
     assert plan_kernel(request).choices == chosen
     with pytest.raises(AssertionError, match="a writer is constructed"):
         lower(request)
