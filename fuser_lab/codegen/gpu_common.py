@@ -24,8 +24,8 @@ from fuser_lab.codegen.kernel_ir import (
     VectorLoad,
     walk,
 )
-from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.kernel_plan import NestPlan
+from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, base_name
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, open_loop, written_phase
 from fuser_lab.codegen.nests import Axis, axis_indices

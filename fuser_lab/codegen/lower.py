@@ -1,31 +1,26 @@
 """The Kernel IR of a planned kernel: a writer per target and kind of nest, and the passes over what it writes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.cpu_nests import cpu_phases
 from fuser_lab.codegen.gpu_backward import BackwardNest
-from fuser_lab.codegen.gpu_columns import ColumnNest
+from fuser_lab.codegen.gpu_columns import column_plan, write_columns
 from fuser_lab.codegen.gpu_common import with_hints
 from fuser_lab.codegen.gpu_elements import element_plan, write_elements
-from fuser_lab.codegen.gpu_kept_columns import KeptColumnNest
+from fuser_lab.codegen.gpu_kept_columns import kept_column_plan, write_kept_columns
 from fuser_lab.codegen.gpu_scans import GpuScans
 from fuser_lab.codegen.gpu_staged_rows import StagedRowNest
-from fuser_lab.codegen.gpu_tile_sums import TileSumNest
+from fuser_lab.codegen.gpu_tiles import tile_plan, write_tiles
 from fuser_lab.codegen.kernel_ir import Kernel, Phase, Role
 from fuser_lab.codegen.kernel_passes import with_passes
 from fuser_lab.codegen.kernel_plan import KernelPlan, NestPlan
-from fuser_lab.codegen.nest_lowering import NestLowering
 from fuser_lab.codegen.values import call_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
 from fuser_lab.ir.term import Var
 from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
-
-_OF_STYLES: Mapping[Style, type[NestLowering]] = {
-    Style.TILES: TileSumNest, Style.ROWS: StagedRowNest, Style.COLUMNS: ColumnNest,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,21 +40,29 @@ class MovesMore:
 
 def write(nest: NestPlan) -> WrittenNest:
     """Return the loops of a nest as its schedule says, element by element."""
+    return WrittenNest(plan=nest, phases=tuple(_phases(nest)))
+
+
+def _phases(nest: NestPlan) -> Iterator[Phase]:
+    """Return the phases of a nest, written by the function of its style."""
+    facts, schedule = nest.facts, nest.choice.schedule
     if not target_of(nest.choice.target).has_blocks:
-        return WrittenNest(plan=nest, phases=tuple(cpu_phases(nest)))
-    if nest.choice.schedule.style is Style.ELEMENTS:
-        return WrittenNest(plan=nest, phases=tuple(write_elements(element_plan(nest))))
-    return WrittenNest(plan=nest, phases=tuple(_writer(nest).phases()))
-
-
-def _writer(nest: NestPlan) -> NestLowering:
-    facts = nest.facts
+        return cpu_phases(nest)
     if facts.column_sums:
-        return BackwardNest(nest)
+        return BackwardNest(nest).phases()
     if facts.nest.scans:
-        return GpuScans(nest)
-    schedule = nest.choice.schedule
-    return KeptColumnNest(nest) if schedule.keeps_columns else _OF_STYLES[schedule.style](nest)
+        return GpuScans(nest).phases()
+    match schedule.style:
+        case Style.ELEMENTS:
+            return write_elements(element_plan(nest))
+        case Style.TILES:
+            return write_tiles(tile_plan(nest))
+        case Style.COLUMNS if schedule.persistent:
+            return write_kept_columns(kept_column_plan(nest))
+        case Style.COLUMNS:
+            return write_columns(column_plan(nest))
+        case Style.ROWS:
+            return StagedRowNest(nest).phases()
 
 
 def run_passes(nest: WrittenNest) -> WrittenNest:
