@@ -144,7 +144,7 @@ def test_schedules_are_chosen_without_a_writer(style: str, target: str, monkeypa
     request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target=target)
     chosen = lower(request).nests
 
-    def construct(*_: object) -> None:
+    def construct(*_: object, **__: object) -> None:
         msg = "a writer is constructed"
         raise AssertionError(msg)
 
