@@ -37,8 +37,7 @@ from fuser_lab.codegen.kernel_ir import (
     Store,
     VectorLoad,
 )
-from fuser_lab.codegen.nest_lowering import Fold, Places
-from fuser_lab.codegen.nest_writing import PhaseCode, folds_of, open_loop, update, write_point
+from fuser_lab.codegen.nest_writing import Fold, PhaseCode, Places, folds_of, open_loop, update, write_point
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.progressions import ACCESS_BYTES
 from fuser_lab.codegen.values import Values

@@ -27,20 +27,21 @@ from fuser_lab.codegen.gpu_common import (
     neighbours,
     open_lanes,
     open_rounds,
-    parts_of,
     share,
     words_of,
 )
 from fuser_lab.codegen.gpu_row_steps import Row, RowPlan
 from fuser_lab.codegen.gpu_rows import RowOfBlock, open_row, rows_of_lanes, write_results
 from fuser_lab.codegen.kernel_ir import Buffer, Launch, Load, Phase
-from fuser_lab.codegen.nest_lowering import Fold, Places
 from fuser_lab.codegen.nest_writing import (
     ZERO,
+    Fold,
     PhaseCode,
+    Places,
     close_folds,
     open_folds,
     open_loop,
+    parts_of,
     store_parts,
     update,
     write_point,

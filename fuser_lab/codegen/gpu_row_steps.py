@@ -20,8 +20,7 @@ from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import linear, simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Buffer, Load, Role, Scope, Store, VectorLoad, VectorStore
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, update, write_point
+from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, update, write_point
 from fuser_lab.codegen.online import finite, scale
 from fuser_lab.codegen.persistence import Saved, inputs_needed
 from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
@@ -646,7 +645,7 @@ def _rescale(step: _SectionPass, parts: Sequence[_Steps], folds: Sequence[Fold])
     row, code, values, (largest, total) = step.row, step.row.code, step.row.code.values, folds
     source, seen = largest.expr.tensor_inputs[0], largest.total
     newest = replace(
-        largest, total=values.let(f"{base_name(largest)}_next", seen, origin=largest.expr.name),
+        largest, total=values.let(f"{largest.name}_next", seen, origin=largest.expr.name),
     )
     for part in parts:
         with ExitStack() as stack:
@@ -660,5 +659,5 @@ def _rescale(step: _SectionPass, parts: Sequence[_Steps], folds: Sequence[Fold])
             each_of_group(row.groups, group, compare, plain=part.plain, stores=False)
     update(values, total, total.total * scale(seen, finite(newest.total)), replacing=True)
     update(values, largest, newest.total, replacing=True)
-    origin = values.let(f"{base_name(largest)}_origin", finite(newest.total), origin=largest.expr.name)
+    origin = values.let(f"{largest.name}_origin", finite(newest.total), origin=largest.expr.name)
     code.know(largest.expr.out, row.groups.places, origin)

@@ -20,6 +20,7 @@ from fuser_lab.codegen.gpu_common import (
     open_lanes,
     open_lines,
     open_rounds,
+    scope_of,
     share,
     wait_for_cluster,
 )
@@ -40,15 +41,13 @@ from fuser_lab.codegen.gpu_row_steps import (
 from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_ir import Alloc, Arrive, Await, Barrier, Buffer, Launch, Load, Phase, Role, Scope, Send
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_lowering import Fold, base_name
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, close_folds, open_folds, open_loop, update
+from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_folds, open_loop, update
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import Saved, inputs_needed, rows_kept
 from fuser_lab.cost.device import WARP
 from fuser_lab.ir import Expr, TensorView, Val
 from fuser_lab.ir.term import Term, apply
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.state import LoopSchedule
 
 
 def row_plan(nest: NestPlan) -> RowPlan:
@@ -87,14 +86,6 @@ def _saved(nest: NestPlan, facts: GpuFacts, widths: Mapping[TensorView, int]) ->
     return tuple(
         Saved(tensor=tv, written=0) for tv in inputs_needed(facts, 0, ()) if facts.varies(tv) and tv in widths
     )
-
-
-def scope_of(schedule: LoopSchedule) -> Scope:
-    """Return what the threads that share a row are."""
-    lanes = schedule.threads[0]
-    if schedule.cluster > 1:
-        return Scope.CLUSTER
-    return Scope.THREAD if lanes == 1 else Scope.WARP if lanes <= WARP else Scope.BLOCK
 
 
 def write_rows(plan: RowPlan) -> Iterator[Phase]:
@@ -279,7 +270,7 @@ def _relative_to_warps(row: Row, pair: tuple[Expr, Expr]) -> None:
     (largest,) = share(values, [largest], Scope.WARP)
     with values.inlined({}, pinned=True):
         # Values that are computed from this maximum stay in this scope.
-        origin = values.let(f"{base_name(largest)}_origin", finite(largest.total), origin=largest.expr.name)
+        origin = values.let(f"{largest.name}_origin", finite(largest.total), origin=largest.expr.name)
         code.know(largest.expr.out, row.groups.places, origin)
         for section in reversed(row.sections):
             write_section(row, section, 1, [total], ())
@@ -290,7 +281,7 @@ def _relative_to_warps(row: Row, pair: tuple[Expr, Expr]) -> None:
 def _close_pair(row: Row, largest: Fold, total: Fold) -> None:
     """Make a maximum and the whole sum of exponentials available."""
     whole = whole_sum(largest.total, total.total)
-    name = row.code.values.let(f"{base_name(total)}_whole", whole, origin=total.expr.name)
+    name = row.code.values.let(f"{total.name}_whole", whole, origin=total.expr.name)
     close_folds(row.code, [largest, replace(total, total=name)], row.groups.places)
 
 
@@ -300,7 +291,7 @@ def _met_in_cluster(row: Row, folds: Sequence[Fold]) -> list[Fold]:
     warps = schedule.threads[0] // WARP
     count = warps * schedule.cluster
     met = [
-        Buffer(name=values.fresh(f"{base_name(fold)}_warps"), dtype=fold.total.dtype, size=count, role=Role.SHARED)
+        Buffer(name=values.fresh(f"{fold.name}_warps"), dtype=fold.total.dtype, size=count, role=Role.SHARED)
         for fold in folds
     ]
     for fold, buffer in zip(folds, met, strict=True):

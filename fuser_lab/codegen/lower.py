@@ -3,10 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fuser_lab.codegen.cpu_backward import CpuBackward
-from fuser_lab.codegen.cpu_loops import CpuNest
-from fuser_lab.codegen.cpu_scans import CpuScans
-from fuser_lab.codegen.cpu_tiles import CpuTiles
+from fuser_lab.codegen.cpu_nests import cpu_phases
 from fuser_lab.codegen.gpu_backward import backward_plan, write_backward
 from fuser_lab.codegen.gpu_columns import column_plan, write_columns
 from fuser_lab.codegen.gpu_common import with_hints
@@ -14,7 +11,7 @@ from fuser_lab.codegen.gpu_elements import element_plan, write_elements
 from fuser_lab.codegen.gpu_kept_columns import kept_column_plan, write_kept_columns
 from fuser_lab.codegen.gpu_row_parts import parted_row_plan, write_parted_rows
 from fuser_lab.codegen.gpu_rows import row_plan, write_rows
-from fuser_lab.codegen.gpu_scans import GpuScans
+from fuser_lab.codegen.gpu_scans import scan_plan, write_scans
 from fuser_lab.codegen.gpu_staged_rows import write_staged_rows
 from fuser_lab.codegen.gpu_tiles import tile_plan, write_tiles
 from fuser_lab.codegen.kernel_ir import Kernel, Phase, Role
@@ -50,13 +47,13 @@ def write(nest: NestPlan) -> WrittenNest:
 
 def _phases(nest: NestPlan) -> Iterator[Phase]:
     """Return the phases of a nest, written by the function of its style."""
-    has_blocks, facts, schedule = target_of(nest.choice.target).has_blocks, nest.facts, nest.choice.schedule
+    facts, schedule = nest.facts, nest.choice.schedule
+    if not target_of(nest.choice.target).has_blocks:
+        return cpu_phases(nest)
     if facts.column_sums:
-        return write_backward(backward_plan(row_plan(nest))) if has_blocks else CpuBackward(nest).phases()
+        return write_backward(backward_plan(row_plan(nest)))
     if facts.nest.scans:
-        return (GpuScans(nest) if has_blocks else CpuScans(nest)).phases()
-    if not has_blocks:
-        return (CpuTiles(nest) if schedule.style is Style.TILES else CpuNest(nest)).phases()
+        return write_scans(scan_plan(nest))
     match schedule.style:
         case Style.ELEMENTS:
             return write_elements(element_plan(nest))
