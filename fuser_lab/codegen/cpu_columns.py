@@ -26,10 +26,10 @@ from fuser_lab.codegen.cpu_facts import UNROLLED
 from fuser_lab.codegen.kernel_ir import Buffer, Launch, Load, Phase, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import extent_of
-from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nest_writing import (
     ZERO,
     PhaseCode,
+    Places,
     close_folds,
     folds_of,
     open_loop,

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Load, Role, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
-from fuser_lab.codegen.nest_writing import PhaseCode, folds_of, open_loop, update
+from fuser_lab.codegen.nest_writing import Fold, PhaseCode, Places, folds_of, open_loop, update
 from fuser_lab.codegen.values import Values, call_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
@@ -114,7 +113,7 @@ def open_totals(plan: NestPlan, values: Values, exprs: Sequence[Expr]) -> list[F
     """Return reductions whose totals are new variables."""
     return [
         replace(fold, total=values.let(
-            base_name(fold), Const(total_type(plan, fold), fold.identity.value), origin=fold.expr.name,
+            fold.name, Const(total_type(plan, fold), fold.identity.value), origin=fold.expr.name,
             note=call_text(fold.expr),
         ))
         for fold in folds_of(exprs)
@@ -125,7 +124,7 @@ def open_totals(plan: NestPlan, values: Values, exprs: Sequence[Expr]) -> list[F
 def partials(values: Values, folds: Sequence[Fold]) -> Iterator[list[Fold]]:
     """Yield reductions with separate running values, which are added to the totals at the end."""
     parts = [
-        replace(fold, total=values.let(f"{base_name(fold)}_part", fold.identity, origin=fold.expr.name))
+        replace(fold, total=values.let(f"{fold.name}_part", fold.identity, origin=fold.expr.name))
         for fold in folds
     ]
     yield parts

@@ -12,8 +12,7 @@ from fuser_lab.codegen.index_math import Ranges, thresholds, variables
 from fuser_lab.codegen.kernel_ir import If, Launch, Phase, Statement, terms_of, walk
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import extent_of
-from fuser_lab.codegen.nest_lowering import Places
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, open_loop, written_phase
+from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, written_phase
 from fuser_lab.codegen.nests import axis_indices
 from fuser_lab.codegen.persistence import calls_functions, shared_along
 from fuser_lab.ir import TensorView

@@ -28,10 +28,11 @@ from fuser_lab.codegen.cpu_common import (
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import extent_of
-from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nest_writing import (
     ZERO,
+    Fold,
     PhaseCode,
+    Places,
     close_folds,
     open_loop,
     parts_of,
@@ -228,7 +229,7 @@ def _in_lanes(
         stop = apply("min", start + size, index(outer))
     lanes = {
         fold.expr: Buffer(
-            name=values.fresh(f"{base_name(fold)}_lanes"), dtype=fold.identity.dtype, size=run, role=Role.SCRATCH,
+            name=values.fresh(f"{fold.name}_lanes"), dtype=fold.identity.dtype, size=run, role=Role.SCRATCH,
         )
         for fold in folds
     }

@@ -13,8 +13,7 @@ from fuser_lab.codegen.cpu_common import chunk, named, outer_loop
 from fuser_lab.codegen.kernel_ir import Launch, Load, Phase, Scan, Scope, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import extent_of
-from fuser_lab.codegen.nest_lowering import Places
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, open_loop, written_phase
+from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, written_phase
 from fuser_lab.codegen.scan_writing import Running, carried_values, know_results, open_scan, operand, scan_levels
 from fuser_lab.ir import Expr
 from fuser_lab.ir.term import Apply, Term, cast, index

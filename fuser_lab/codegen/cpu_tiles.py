@@ -16,8 +16,7 @@ from fuser_lab.codegen.cpu_common import chunk, named, outer_loop
 from fuser_lab.codegen.cpu_facts import CpuFacts
 from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Phase, Role, Store, Transpose
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_lowering import Places
-from fuser_lab.codegen.nest_writing import PhaseCode, written_phase
+from fuser_lab.codegen.nest_writing import PhaseCode, Places, written_phase
 from fuser_lab.codegen.nests import Axis
 from fuser_lab.codegen.transposed import TiledAxes
 from fuser_lab.codegen.values import Values

@@ -20,20 +20,21 @@ from fuser_lab.codegen.gpu_common import (
     open_lanes,
     open_lines,
     open_rounds,
-    parts_of,
     words_of,
 )
 from fuser_lab.codegen.gpu_facts import GpuFacts
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nest_writing import (
     ZERO,
+    Fold,
     PhaseCode,
+    Places,
     close_folds,
     folds_of,
     open_folds,
     open_loop,
+    parts_of,
     store_parts,
     update,
     write_point,
@@ -213,7 +214,7 @@ def _store_results(results: Results, code: PhaseCode, folds: Sequence[Fold], pla
         # The sum of exponentials is corrected for a maximum of minus infinity.
         largest, total = folds
         whole = whole_sum(largest.total, total.total)
-        name = f"{base_name(total)}_all"
+        name = f"{total.name}_all"
         folds = [largest, replace(total, total=code.values.let(name, whole, origin=total.expr.name))]
     close_folds(code, folds, places)
     code.store(code.nest.rows, places)
@@ -416,7 +417,7 @@ def _add_up(
     largest, total = folds
     with ExitStack() as stack:
         update(values, largest, visit(stack)(largest))
-    origin = values.let(f"{base_name(largest)}_origin", finite(largest.total), origin=largest.expr.name)
+    origin = values.let(f"{largest.name}_origin", finite(largest.total), origin=largest.expr.name)
     with ExitStack() as stack:
         part = visit(stack)
         update(values, total, part(total) * scale(part(largest), origin))

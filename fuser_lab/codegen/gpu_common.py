@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from fuser_lab.codegen.gpu_facts import GpuFacts
-from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
@@ -26,200 +24,15 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import NestFacts
-from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, base_name
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, open_loop, written_phase
-from fuser_lab.codegen.nests import Axis, axis_indices
-from fuser_lab.codegen.persistence import Saved, rows_kept
-from fuser_lab.codegen.progressions import access_of
+from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, open_loop, written_phase
+from fuser_lab.codegen.nests import Axis
 from fuser_lab.codegen.values import Values
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Expr, Fusion, TensorView, Val
-from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, cast, index, select
+from fuser_lab.ir import Fusion, TensorView, Val
+from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Evict, LoopSchedule, Style
-
-
-class GpuReductions(NestLowering):
-    """Writes the parts that `RowNest` and `ColumnNest` share."""
-
-    _facts: GpuFacts
-    _lane: Var | None = None  # number of the thread among those of its block that share a row or are adjacent
-    _place: Term | None = None  # number of the thread in its cluster
-    _begin: tuple[Term, Term] | None = None  # the access in which such a row begins, and the position of its beginning
-    _inside: Term | None = None  # whether values are folded; None if all are
-    _early = True  # whether inputs of later passes may be loaded with the first pass
-
-    def _chosen_saved(self) -> tuple[Saved, ...]:
-        early = self._early and self.schedule.constants
-        return rows_kept(self._facts, values=self.schedule.values, early=early)
-
-    def _phase(self, write: Callable[[], Launch], suffix: str = "") -> Phase:
-        phase = super()._phase(write, suffix)
-        dynamic = [s.buffer for s in walk(phase.body) if isinstance(s, Alloc) and s.buffer.is_dynamic]
-        shared = max((b.size * b.dtype.itemsize for b in dynamic), default=0)
-        resident = self.schedule.resident if self._nest.reductions else phase.launch.resident
-        return replace(phase, launch=replace(phase.launch, shared=shared, resident=resident))
-
-    def _bound(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
-        """Name an index, and guard it if it may reach ``count``."""
-        values = self._values
-        variable = values.let(name, simplify(position, values.scope.ranges))
-        stack.enter_context(self._inline({variable.name: (0, max(reach - 1, 0))}))
-        if reach > count:
-            stack.enter_context(values.guard(variable < count))
-        return variable
-
-    def _load_index(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
-        """Name an index of loads: 0 in place of any that may reach ``count``.
-
-        Loads under a condition would wait for one another: ptxas unpacks the words of each in the branch that loads
-        them.
-        """
-        return self._clamp_index(stack, name, position, count, reach)[0]
-
-    def _fold_index(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
-        """Name an index of values that are only folded: 0 in place of any that may reach ``count``, not folded there.
-
-        ptxas would move the loads of values that only one branch uses into that branch.
-        """
-        variable, inside = self._clamp_index(stack, name, position, count, reach)
-        before, self._inside = self._inside, inside
-
-        def restore() -> None:
-            self._inside = before
-
-        stack.callback(restore)
-        return variable
-
-    def _clamp_index(
-        self, stack: ExitStack, name: str, position: Term, count: int, reach: int,
-    ) -> tuple[Var, Term | None]:
-        """Name a position, or 0 where it reaches ``count``; also return the condition that it does not.
-
-        The condition is None if the position never reaches it.
-        """
-        if reach <= count or not count:
-            return self._bound(stack, name, position, count, reach), None
-        reached = self._bound(stack, "reached", position, reach, reach)
-        inside = reached < count
-        place = Apply(DataType.Index, "select", (inside, reached, index(0)))
-        return self._bound(stack, name, place, count, count), inside
-
-    def _update(self, fold: Fold, value: Term, *, replacing: bool = False) -> None:
-        if self._inside is not None and not replacing:
-            value = select(self._inside, cast(value, fold.running.dtype), fold.identity)
-        super()._update(fold, value, replacing=replacing)
-
-    def _round(self, stack: ExitStack, name: str, count: int) -> Term:
-        """Open a loop with a known number of iterations, or none for a single one."""
-        return self._loop(stack, name, count, ParallelType.serial) if count > 1 else index(0)
-
-    # Groups: the adjacent elements that a thread processes at a time
-
-    def _neighbours(self, axes: Sequence[Axis], group: Term, place: Term) -> dict[str, Term]:
-        """Return axes as terms of the number of a group of adjacent elements and a position in it."""
-        width = self.schedule.vector
-        if width == 1:
-            return self._flat(axes, group)
-        last = axes[-1]
-        if self._begin is not None and axes == self._nest.reduced:
-            first, start = self._begin
-            at = (first + group) * width + place - start
-            return {last.name: simplify(at, self._values.scope.ranges)}
-        grouped = (*axes[:-1], Axis(name=last.name, extent=last.extent // width))
-        places = axis_indices(grouped, group, self._values.scope.ranges)
-        places[last.name] = simplify(places[last.name] * width + place, self._values.scope.ranges)
-        return places
-
-    @contextmanager
-    def _each_neighbour(self) -> Iterator[Term]:
-        """Open the loop over a group of adjacent elements, whose accesses are vectorized."""
-        width = self.schedule.vector
-        if width == 1:
-            yield index(0)
-            return
-        with self._values.loop(self._values.fresh("v"), width, ParallelType.vectorize) as v:
-            yield v
-
-    # Loads ahead of their use
-
-    def _width_of(self, tensor: TensorView, fast: Axis | None) -> int:
-        """Return how many elements an access to a group has; 0 if the group's elements are not adjacent in memory."""
-        if fast is None or tensor in self._fusion.producers or tensor not in self._nest.index:
-            return 0
-        count = self.schedule.vector
-        places, ranges = self._facts.trial_places(fast, count, self._lead if self._is_divided else None)
-        at = tuple(simplify(i, ranges) for i in self._nest.at(tensor, places))
-        position = simplify(self._layouts[tensor].position(at), ranges)
-        access = access_of(self._buffers[tensor.name], position, "v")
-        width = 1 if count == 1 and access.step is None else access.width(count)
-        # Elements of a divided row are read one by one, where they are known to belong to the row.
-        return width if not self._is_divided or width > 1 else 0
-
-    @property
-    def _lead(self) -> TensorView | None:
-        return self._facts.lead
-
-    @property
-    def _is_divided(self) -> bool:
-        return self._lead is not None and self.schedule.vector > 1
-
-    def _words(self, tensor: TensorView, size: int, suffix: str, role: Role = Role.WORDS) -> Buffer:
-        """Allocate words for elements in their storage type."""
-        name = self._values.fresh(f"{tensor.name}_{suffix}")
-        buffer = Buffer(name=name, dtype=tensor.dtype, size=max(size, 1), role=role)
-        self._values.emit(Alloc(buffer=buffer))
-        return buffer
-
-    def _fetch(
-        self, tensor: TensorView, width: int, words: Buffer, places: Places, slot: Term, count: int = 0,
-    ) -> None:
-        """Load ``count`` adjacent elements of an input, or a group if 0; ``places`` is the position of the first."""
-        position = self._layouts[tensor].position(self._values.simplified(self._nest.at(tensor, places)))
-        self._load_group(self._buffers[tensor.name], position, width, words, slot, count)
-
-    def _load_group(
-        self, buffer: Buffer, position: Term, width: int, words: Buffer, slot: Term, count: int = 0,
-    ) -> None:
-        """Load ``count`` adjacent elements, or a group if 0, ``width`` per access."""
-        values, count = self._values, count or self.schedule.vector
-        position, slot = (simplify(term, values.scope.ranges) for term in (position, slot))
-        if count == 1:
-            values.emit(Store(buffer=words, position=slot, value=Load(words.dtype, buffer, position)))
-            return
-        values.emit(
-            VectorLoad(buffer=buffer, position=position, words=words, slot=slot, count=count, width=width),
-        )
-
-    def _know(self, tensor: TensorView, buffer: Buffer, places: Places, slot: Term) -> None:
-        """Make an element available from the words that hold it."""
-        element = Load(tensor.dtype, buffer, simplify(slot, self._values.scope.ranges))
-        self._values.know(tensor, self._nest.at(tensor, places), element)
-
-    # Reductions over threads
-
-    def _share(self, folds: Sequence[Fold], scope: Scope) -> None:
-        """Combine the totals of all lanes."""
-        if scope is Scope.THREAD:
-            return
-        for fold in folds:
-            name = self._values.fresh(f"{base_name(fold)}_all")
-            self._values.emit(
-                Reduce(
-                    name=name, fn=fold.fn, value=fold.total, identity=fold.identity.value, scope=scope,
-                    origin=fold.expr.name,
-                ),
-            )
-            fold.total = Var(fold.total.dtype, name)
-
-    def _scope(self) -> Scope:
-        """Return the scope of the threads that share a row."""
-        lanes = self.schedule.threads[0]
-        if self.schedule.cluster > 1:
-            return Scope.CLUSTER
-        return Scope.THREAD if lanes == 1 else Scope.WARP if lanes <= WARP else Scope.BLOCK
-
 
 # What one of these returns: an index, and the condition under which values there are folded; None if all are.
 Named = Callable[[Values, ExitStack, str, Term, int, int], tuple[Var, Term | None]]
@@ -232,17 +45,6 @@ def gpu_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], Launch])
     shared = max((b.size * b.dtype.itemsize for b in dynamic), default=0)
     resident = plan.choice.schedule.resident if plan.facts.nest.reductions else phase.launch.resident
     return replace(phase, launch=replace(phase.launch, shared=shared, resident=resident))
-
-
-def parts_of(plan: NestPlan) -> dict[Expr, Buffer]:
-    """Return the memory of the partial results of reductions that a second phase combines."""
-    split, rows = plan.choice.schedule.split, plan.facts.space.rows
-    return {
-        expr: Buffer(
-            name=f"{expr.name}_parts", dtype=expr.out.dtype.compute, size=rows * split, role=Role.WORKSPACE,
-        )
-        for expr in (plan.facts.nest.reductions if split > 1 else ())
-    }
 
 
 # Indices
@@ -340,6 +142,14 @@ def know_word(code: PhaseCode, tensor: TensorView, words: Buffer, places: Places
 # Reductions over threads
 
 
+def scope_of(schedule: LoopSchedule) -> Scope:
+    """Return what the threads that share a row are."""
+    lanes = schedule.threads[0]
+    if schedule.cluster > 1:
+        return Scope.CLUSTER
+    return Scope.THREAD if lanes == 1 else Scope.WARP if lanes <= WARP else Scope.BLOCK
+
+
 def share(values: Values, folds: Sequence[Fold], scope: Scope) -> list[Fold]:
     """Return reductions with the combined totals of all lanes."""
     if scope is Scope.THREAD:
@@ -348,7 +158,7 @@ def share(values: Values, folds: Sequence[Fold], scope: Scope) -> list[Fold]:
         wait_for_cluster(values)
     shared = []
     for fold in folds:
-        name = values.fresh(f"{base_name(fold)}_all")
+        name = values.fresh(f"{fold.name}_all")
         values.emit(Reduce(
             name=name, fn=fold.fn, value=fold.total, identity=fold.identity.value, scope=scope, origin=fold.expr.name,
         ))

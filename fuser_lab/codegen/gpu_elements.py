@@ -24,8 +24,7 @@ from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_lowering import Places
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, open_loop
+from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Term, Var, apply

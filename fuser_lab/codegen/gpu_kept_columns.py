@@ -46,8 +46,7 @@ from fuser_lab.codegen.kernel_ir import (
     Store,
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_lowering import Fold
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, close_folds, open_loop, write_point
+from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_loop, write_point
 from fuser_lab.codegen.persistence import Saved, inputs_needed, rows_kept
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView

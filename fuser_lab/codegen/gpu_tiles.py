@@ -47,8 +47,7 @@ from fuser_lab.codegen.kernel_ir import (
     VectorLoad,
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_lowering import Places
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, open_loop, write_point
+from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, write_point
 from fuser_lab.codegen.nests import Axis
 from fuser_lab.codegen.progressions import ACCESS_BYTES, Access
 from fuser_lab.codegen.transposed import TiledAxes

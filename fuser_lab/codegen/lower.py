@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.cpu_nests import cpu_phases
-from fuser_lab.codegen.gpu_backward import BackwardNest
+from fuser_lab.codegen.gpu_backward import backward_plan, write_backward
 from fuser_lab.codegen.gpu_columns import column_plan, write_columns
 from fuser_lab.codegen.gpu_common import with_hints
 from fuser_lab.codegen.gpu_elements import element_plan, write_elements
 from fuser_lab.codegen.gpu_kept_columns import kept_column_plan, write_kept_columns
-from fuser_lab.codegen.gpu_scans import GpuScans
-from fuser_lab.codegen.gpu_staged_rows import StagedRowNest
+from fuser_lab.codegen.gpu_row_parts import parted_row_plan, write_parted_rows
+from fuser_lab.codegen.gpu_rows import row_plan, write_rows
+from fuser_lab.codegen.gpu_scans import scan_plan, write_scans
+from fuser_lab.codegen.gpu_staged_rows import write_staged_rows
 from fuser_lab.codegen.gpu_tiles import tile_plan, write_tiles
 from fuser_lab.codegen.kernel_ir import Kernel, Phase, Role
 from fuser_lab.codegen.kernel_passes import with_passes
@@ -49,9 +51,9 @@ def _phases(nest: NestPlan) -> Iterator[Phase]:
     if not target_of(nest.choice.target).has_blocks:
         return cpu_phases(nest)
     if facts.column_sums:
-        return BackwardNest(nest).phases()
+        return write_backward(backward_plan(row_plan(nest)))
     if facts.nest.scans:
-        return GpuScans(nest).phases()
+        return write_scans(scan_plan(nest))
     match schedule.style:
         case Style.ELEMENTS:
             return write_elements(element_plan(nest))
@@ -61,8 +63,10 @@ def _phases(nest: NestPlan) -> Iterator[Phase]:
             return write_kept_columns(kept_column_plan(nest))
         case Style.COLUMNS:
             return write_columns(column_plan(nest))
+        case Style.ROWS if schedule.split > 1:
+            return write_parted_rows(parted_row_plan(row_plan(nest)))
         case Style.ROWS:
-            return StagedRowNest(nest).phases()
+            return (write_staged_rows if schedule.staged else write_rows)(row_plan(nest))
 
 
 def run_passes(nest: WrittenNest) -> WrittenNest:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.kernel_ir import (
     Buffer,
@@ -20,7 +20,6 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nests import Axis, Nest, axis_indices
 from fuser_lab.codegen.values import Values, call_text
 from fuser_lab.dtypes import DataType
@@ -29,6 +28,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index, select
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
 
+Places = Mapping[str, Term]  # the axes of a nest as terms of the loops
 ZERO = index(0)
 
 
@@ -105,6 +105,27 @@ def open_loop(values: Values, stack: ExitStack, name: str, count: int, parallel:
 # Reductions
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """A reduction whose loops are being written, with its running value."""
+
+    expr: Expr
+    fn: str
+    identity: Const
+    total: Term
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the order of additions changes the result."""
+        dtype = self.identity.dtype
+        return self.fn in {"add", "mul"} and (dtype.is_float or dtype.is_complex)
+
+    @property
+    def name(self) -> str:
+        """The name of the running value, such as ``t6_sum``."""
+        return f"{self.expr.name.lower()}_{self.expr.op.name}"
+
+
 def folds_of(exprs: Sequence[Expr]) -> list[Fold]:
     """Return reductions whose running values are the identity."""
     folds = []
@@ -118,18 +139,18 @@ def folds_of(exprs: Sequence[Expr]) -> list[Fold]:
 
 def open_folds(values: Values, exprs: Sequence[Expr]) -> list[Fold]:
     """Return reductions whose running values are new variables."""
-    folds = folds_of(exprs)
-    for fold in folds:
-        fold.total = values.let(base_name(fold), fold.identity, origin=fold.expr.name, note=call_text(fold.expr))
-    return folds
+    return [
+        replace(fold, total=values.let(fold.name, fold.identity, origin=fold.expr.name, note=call_text(fold.expr)))
+        for fold in folds_of(exprs)
+    ]
 
 
 def update(values: Values, fold: Fold, value: Term, inside: Term | None = None, *, replacing: bool = False) -> None:
-    """Write ``running = running fn value``, or ``running = value`` if ``replacing``.
+    """Write ``total = total fn value``, or ``total = value`` if ``replacing``.
 
     Where the condition ``inside`` does not hold, the identity takes the place of the value.
     """
-    running = fold.running
+    running = fold.total
     operand = cast(value, running.dtype)
     if inside is not None:
         operand = select(inside, operand, fold.identity)

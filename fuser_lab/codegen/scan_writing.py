@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Role
-from fuser_lab.codegen.nest_lowering import Places
-from fuser_lab.codegen.nest_writing import PhaseCode
+from fuser_lab.codegen.nest_writing import PhaseCode, Places
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.values import Values, call_text
 from fuser_lab.dtypes import DataType
