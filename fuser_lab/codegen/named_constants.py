@@ -11,11 +11,13 @@ that is printed as a function has its own names, at the beginning of its body.
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeGuard
 
-from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, Store, terms_of, walk
+from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, terms_of, walk
+from fuser_lab.codegen.rewriter import map_blocks, map_terms, replace_terms
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Const, Term, Var
+from fuser_lab.ir.term import Const, Term, Var
 
 MANY = 100  # constants of a phase up to which they have no names
 
@@ -69,25 +71,11 @@ def _block(body: Block, names: Mapping[_Key, Var], free: Iterator[str]) -> Block
 
 
 def _statement(statement: Statement, names: Mapping[_Key, Var], free: Iterator[str]) -> Statement:
-    match statement:
-        case Let(value=value) | Store(value=value) if names:
-            return replace(statement, value=_term(value, names))
-        case If(condition=condition, then=then, otherwise=otherwise):
-            return replace(
-                statement, condition=_term(condition, names), then=_block(then, names, free),
-                otherwise=_block(otherwise, names, free),
-            )
-        case Loop(body=body):
-            return replace(statement, body=_with_names(body, free) if statement.called else _block(body, names, free))
-        case _:
-            return statement
+    if isinstance(statement, Loop) and statement.called:
+        return replace(statement, body=_with_names(statement.body, free))
 
+    def named(term: Term) -> Term | None:
+        return names.get(_key(term)) if isinstance(term, Const) else None
 
-def _term(term: Term, names: Mapping[_Key, Var]) -> Term:
-    match term:
-        case Const():
-            return names.get(_key(term), term)
-        case Apply(dtype, fn, args):
-            return Apply(dtype, fn, tuple(_term(arg, names) for arg in args))
-        case _:
-            return term
+    renamed = map_terms(statement, partial(replace_terms, replaced=named)) if names else statement
+    return map_blocks(renamed, partial(_block, names=names, free=free))
