@@ -11,7 +11,7 @@ from functools import partial
 
 from fuser_lab.codegen.column_sums import column_index, rows_each
 from fuser_lab.codegen.cpu_common import chunk
-from fuser_lab.codegen.cpu_row_passes import RowMemory, RowPlan, allocate_kept, write_row
+from fuser_lab.codegen.cpu_rows import RowMemory, RowPlan, allocate_saved, write_row
 from fuser_lab.codegen.index_math import substitute
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role, Store
 from fuser_lab.codegen.nest_writing import PhaseCode, folds_of, written_phase
@@ -29,7 +29,7 @@ def _rows(plan: RowPlan, code: PhaseCode) -> Launch:
     each = rows_each(plan.nest.choice.schedule, space.rows)
     with ExitStack() as stack:
         band = stack.enter_context(values.loop("band", -(-space.rows // each), plan.outer, pinned=True))
-        memory = RowMemory(kept=allocate_kept(plan, values, space.depth))
+        memory = RowMemory(saved=allocate_saved(plan, values, space.depth))
         folds = folds_of(plan.nest.facts.column_sums)
         sums: dict[Expr, Buffer] = {}
         for fold in folds:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fuser_lab.codegen.cpu_common import cells, chunk, clear, partials, running_sums
-from fuser_lab.codegen.cpu_row_passes import RowMemory, RowPlan, allocate_kept, know_row, write_row
+from fuser_lab.codegen.cpu_rows import RowMemory, RowPlan, allocate_saved, know_row, write_row
 from fuser_lab.codegen.cpu_tiles import blocks_up, by_registers
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Phase, Role, Store, Transpose
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, close_folds, open_loop, write_point, written_phase
@@ -121,7 +121,7 @@ def _bands(plan: BandPlan, code: PhaseCode) -> Launch:
             dtype: Buffer(name=f"part_{dtype.name.lower()}", dtype=dtype, size=plan.columns * wide, role=Role.SCRATCH)
             for dtype in dict.fromkeys(tile.dtype for tile in tiles.values()) if by_registers(dtype)
         }
-        kept = allocate_kept(plan.rows, values, facts.space.depth)
+        saved = allocate_saved(plan.rows, values, facts.space.depth)
         for buffer in (*tiles.values(), *read.values()):
             values.emit(Alloc(buffer=buffer))
         first, last = chunk(values, group, plan.height, count, guarded=True)
@@ -129,18 +129,18 @@ def _bands(plan: BandPlan, code: PhaseCode) -> Launch:
         if plan.rows.is_one_pass:
             _write_parts(plan, code, band)
         else:
-            _write_rows(plan, code, band, kept)
+            _write_rows(plan, code, band, saved)
     return Launch()
 
 
-def _write_rows(plan: BandPlan, code: PhaseCode, band: _Band, kept: Mapping[TensorView, Buffer]) -> None:
+def _write_rows(plan: BandPlan, code: PhaseCode, band: _Band, saved: Mapping[TensorView, Buffer]) -> None:
     """Read a whole band, then compute each row."""
     values = code.values
     for tensor in band.tiles:
         with values.loop("part", plan.length // plan.columns, ParallelType.serial) as part:
             _read(plan, code, band, tensor, part, part * plan.columns)
     with _each_row(plan, values, band, ParallelType.serial) as row:
-        memory = RowMemory(kept=kept, read=band.tiles, first_read=_first_of(plan, values, band, row))
+        memory = RowMemory(saved=saved, read=band.tiles, first_read=_first_of(plan, values, band, row))
         write_row(plan.rows, code, row, memory)
 
 
@@ -155,7 +155,7 @@ def _write_parts(plan: BandPlan, code: PhaseCode, band: _Band) -> None:
             _read(plan, code, band, tensor, part, ZERO)
         first, last = chunk(values, part, plan.columns, depth)
         with _each_row(plan, values, band, ParallelType.serial) as row, ExitStack() as stack:
-            memory = RowMemory(kept={}, read=band.tiles, first_read=_first_of(plan, values, band, row))
+            memory = RowMemory(saved={}, read=band.tiles, first_read=_first_of(plan, values, band, row))
             folds = stack.enter_context(partials(values, cells(sums, values.simplify(row - band.first))))
             r = stack.enter_context(values.loop("r", last, ParallelType.vectorize, start=first, largest=depth))
             places = {**code.flat(nest.kept, row), **code.flat(nest.reduced, r)}

@@ -30,7 +30,7 @@ class Pass:
         The results that it stores at each point.
     ahead
         The values of a whole row or column that are computed before it for many rows or columns.
-    kept, restored
+    saved, restored
         The values of a row that it keeps for later passes, and those that an earlier pass keeps for it.
     read_back
         The results of earlier passes that it reads from memory.
@@ -41,7 +41,7 @@ class Pass:
     reductions: tuple[Expr, ...]
     stored: tuple[TensorView, ...]
     ahead: tuple[TensorView, ...] = ()
-    kept: tuple[TensorView, ...] = ()
+    saved: tuple[TensorView, ...] = ()
     restored: tuple[TensorView, ...] = ()
     read_back: tuple[TensorView, ...] = ()
     added: tuple[Expr, ...] = ()

@@ -6,8 +6,7 @@ from fuser_lab.codegen.cpu_backward import write_rows_with_column_sums
 from fuser_lab.codegen.cpu_bands import band_plan, write_bands
 from fuser_lab.codegen.cpu_columns import column_plan, write_columns
 from fuser_lab.codegen.cpu_elements import element_plan, write_elements
-from fuser_lab.codegen.cpu_row_passes import row_plan
-from fuser_lab.codegen.cpu_rows import with_stages, write_rows, write_staged_rows
+from fuser_lab.codegen.cpu_rows import row_plan, with_stages, write_rows, write_staged_rows
 from fuser_lab.codegen.cpu_scans import scan_plan, write_scans
 from fuser_lab.codegen.cpu_tiles import tile_plan, write_tiles
 from fuser_lab.codegen.kernel_ir import Phase
