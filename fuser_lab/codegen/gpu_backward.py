@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fuser_lab.codegen.column_sums import column_index, rows_each
-from fuser_lab.codegen.gpu_common import bound, each_neighbour, gpu_phase, open_lanes, open_rounds, words_of
+from fuser_lab.codegen.gpu_common import bound, each_neighbour, each_round, gpu_phase, open_lanes, open_rounds, words_of
 from fuser_lab.codegen.gpu_row_steps import (
     Loads,
     Row,
@@ -34,7 +34,6 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Phase,
     Role,
-    Store,
     VectorLoad,
 )
 from fuser_lab.codegen.nest_writing import Fold, PhaseCode, Places, folds_of, open_loop, update, write_point
@@ -58,32 +57,18 @@ class ColumnSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackwardPlan:
-    """How the blocks of a grid iterate over rows that they add to columns.
-
-    Attributes
-    ----------
-    row
-        How the threads of a block share a row.
-    each
-        Consecutive rows of a block.
-    sums
-        The sums of a thread's columns.
-    ahead
-        Inputs that all rows share and that are loaded once.
-    following
-        Inputs of which the next row is loaded while the current one is computed.
-    """
+    """How the blocks of a grid iterate over rows that they add to columns."""
 
     row: RowPlan
-    each: int
-    sums: tuple[ColumnSum, ...]
-    ahead: tuple[TensorView, ...]
-    following: tuple[TensorView, ...]
+    each: int  # consecutive rows of a block
+    sums: tuple[ColumnSum, ...]  # of a thread's columns
+    ahead: tuple[TensorView, ...]  # inputs that all rows share and that are loaded once
+    following: tuple[TensorView, ...]  # inputs of which the next row is loaded while the current one is computed
 
 
 def backward_plan(row: RowPlan) -> BackwardPlan:
     """Return how blocks iterate over the rows of a plan."""
-    facts, schedule = row.facts, row.nest.choice.schedule
+    facts, schedule = row.facts, row.nest.schedule
     needed = dict.fromkeys(tv for number in range(facts.passes) for tv in inputs_needed(facts, number, row.saved))
     saved = [s.tensor for s in row.saved if s.written == 0 and s.tensor in row.widths]
     return BackwardPlan(
@@ -95,7 +80,7 @@ def backward_plan(row: RowPlan) -> BackwardPlan:
 
 def _column_sums(row: RowPlan, exprs: Sequence[Expr]) -> Iterator[ColumnSum]:
     """Yield the sums of a thread's columns; the first ones are in shared memory."""
-    schedule, size, end = row.nest.choice.schedule, row.steps * row.width, 0
+    schedule, size, end = row.nest.schedule, row.steps * row.width, 0
     room = size * schedule.threads[0] * sum(e.out.dtype.compute.itemsize for e in exprs[: schedule.shared])
     for number, fold in enumerate(folds_of(exprs)):
         dtype, first = fold.identity.dtype, None
@@ -116,7 +101,7 @@ def write_backward(plan: BackwardPlan) -> Iterator[Phase]:
 
 def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
     values, count, each = code.values, plan.row.facts.space.rows, plan.each
-    blocks, lanes, width = -(-count // each), plan.row.nest.choice.schedule.threads[0], plan.row.width
+    blocks, lanes, width = -(-count // each), plan.row.nest.schedule.threads[0], plan.row.width
     with ExitStack() as stack:
         block = open_loop(values, stack, "block", blocks, ParallelType.grid_x)
         lane = open_lanes(values, stack, "lane", lanes)
@@ -149,10 +134,8 @@ def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
                     place = (substitute(i, here) for i in column_index(code.nest, expr))
                     at = (block, *values.simplified(tuple(place)))
                     part = plan.row.nest.column_parts[expr]
-                    values.emit(Store(
-                        buffer=part.buffer, position=values.simplify(part.layout.position(at)),
-                        value=_sum_at(plan, values, column, lane, slot), origin=expr.name,
-                    ))
+                    total = _sum_at(plan, values, column, lane, slot)
+                    values.put(part.buffer, part.layout.position(at), total, expr.name)
     return Launch(blocks=blocks, threads=(lanes, 1))
 
 
@@ -166,13 +149,13 @@ def _begin_sums(plan: BackwardPlan, values: Values, lane: Term) -> None:
         values.emit(Alloc(buffer=buffer, origin=name))
         with values.loop("k", plan.row.steps * plan.row.width, ParallelType.serial) as k:
             at = _sum_at(plan, values, column, lane, k).position
-            values.emit(Store(buffer=buffer, position=at, value=column.fold.identity, origin=name))
+            values.put(buffer, at, column.fold.identity, name)
 
 
 def _sum_at(plan: BackwardPlan, values: Values, column: ColumnSum, lane: Term, slot: Term) -> Load:
     """Return the sum of one of a thread's columns; those of adjacent threads are adjacent in shared memory."""
     if column.first is not None:
-        slot = values.simplify(slot * plan.row.nest.choice.schedule.threads[0] + lane + column.first)
+        slot = values.simplify(slot * plan.row.nest.schedule.threads[0] + lane + column.first)
     return Load(column.buffer.dtype, column.buffer, slot)
 
 
@@ -205,7 +188,7 @@ def _load_shared_by_rows(plan: BackwardPlan, row: Row) -> dict[TensorView, Buffe
 def _load_first(plan: BackwardPlan, row: Row, number: Term) -> dict[TensorView, Buffer]:
     """Load the first row of a block into words for the row after the current one."""
     values, count, (section,) = row.code.values, plan.row.facts.space.rows, row.sections
-    if not plan.row.nest.choice.schedule.unroll > 1:
+    if not plan.row.nest.schedule.unroll > 1:
         return {}
     following = {
         tv: words_of(values, tv, plan.row.steps * plan.row.width, "next_row") for tv in plan.following
@@ -229,11 +212,10 @@ def _load_ahead(
         return
     values, width = row.code.values, plan.row.width
     for tensor, (_, buffer) in waiting.items():
-        with ExitStack() as stack:
-            step = open_rounds(values, stack, "step", plan.row.steps)
+        with each_round(values, "step", plan.row.steps) as step:
             slot = values.simplify(step * width)
             if width == 1:
-                values.emit(Store(buffer=buffer, position=slot, value=Load(tensor.dtype, following[tensor], slot)))
+                values.put(buffer, slot, Load(tensor.dtype, following[tensor], slot))
             else:
                 values.emit(VectorLoad(
                     buffer=following[tensor], position=slot, words=buffer, slot=slot, count=width,

@@ -13,17 +13,18 @@ from functools import partial
 from fuser_lab.codegen.gpu_common import (
     bound,
     each_neighbour,
+    each_round,
+    fetch,
     gpu_phase,
     know_word,
-    load_group,
     neighbours,
     open_lanes,
     open_lines,
     open_rounds,
     words_of,
 )
-from fuser_lab.codegen.gpu_facts import GpuFacts
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, Store
+from fuser_lab.codegen.gpu_facts import gpu_facts
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import (
     ZERO,
@@ -56,60 +57,31 @@ _SHARED_WORDS = 16  # registers of a thread for values of its columns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What becomes of the results of a column or of a tile's band.
-
-    Attributes
-    ----------
-    nest
-        The nest with its schedule.
-    exprs
-        The reductions, a maximum before the sum of exponentials relative to it.
-    online
-        Whether they are such a pair, and computed together.
-    parts
-        The memory of partial results; none if there is a single phase.
-    """
+    """What becomes of the results of a column, or of a band of tiles."""
 
     nest: NestPlan = field(repr=False)
-    exprs: tuple[Expr, ...]
-    online: bool
-    parts: Mapping[Expr, Buffer]
+    exprs: tuple[Expr, ...]  # the reductions, a maximum before the sum of exponentials relative to it
+    online: bool  # whether they are such a pair, and computed together
+    parts: Mapping[Expr, Buffer]  # memory of partial results; none if there is a single phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
     """How the rows of columns are distributed over blocks, lines and rounds.
 
-    Attributes
-    ----------
-    results
-        The reductions, and what becomes of their results.
-    groups
-        Groups of adjacent columns, of which a thread has one.
-    wide
-        Blocks that have different columns.
-    turn, whole, rest
-        Rows of a block in a round, whole rounds of a column, and the rows after these.
-    general
-        Whether one kernel is for many depths.
-    fetched
-        Inputs that are loaded in groups of columns before values of a round are computed, with the width of accesses.
-    lines
-        The same for inputs that are loaded in lines of adjacent windows.
-    shared
-        The values of a thread's columns that its rows share, and that stay in registers.
+    Inputs are loaded in groups of columns or in lines of adjacent windows, before values of a round are computed.
     """
 
     results: Results
-    groups: int
-    wide: int
-    turn: int
-    whole: int
-    rest: int
-    general: bool
-    fetched: Mapping[TensorView, int]
-    lines: Mapping[TensorView, int]
-    shared: tuple[TensorView, ...]
+    groups: int  # of adjacent columns, of which a thread has one
+    wide: int  # blocks with different columns
+    turn: int  # rows of a block in a round
+    whole: int  # rounds of a column in which all rows exist
+    rest: int  # rows after these
+    general: bool  # whether one kernel is for many depths
+    fetched: Mapping[TensorView, int]  # inputs that are loaded in groups, with the width of accesses
+    lines: Mapping[TensorView, int]  # inputs that are loaded in lines of windows, with the width of accesses
+    shared: tuple[TensorView, ...]  # values of a thread's columns that its rows share, and that stay in registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +95,14 @@ class _RowsOfThread:
 
 def results_of(nest: NestPlan) -> Results:
     """Return what becomes of the results of a nest."""
-    facts, online = nest.facts, nest.choice.schedule.online
+    facts, online = nest.facts, nest.schedule.online
     pair = online_pair(facts.fusion, facts.nest, facts.levels) if online else None
     return Results(nest=nest, exprs=pair or facts.nest.reductions, online=online, parts=parts_of(nest))
 
 
 def column_plan(nest: NestPlan) -> ColumnPlan:
     """Return how a nest's rows are distributed, whose kept axes are the fastest in memory."""
-    facts, schedule, space = nest.facts, nest.choice.schedule, nest.facts.space
-    assert isinstance(facts, GpuFacts)
+    facts, schedule, space = gpu_facts(nest.facts), nest.schedule, nest.facts.space
     width, (lanes, height) = schedule.vector, schedule.threads
     needed = inputs_needed(facts, 0, ())
     fast = facts.nest.kept[-1] if facts.nest.kept else None
@@ -166,7 +137,7 @@ def total_phase(results: Results) -> Iterator[Phase]:
 
 
 def _row_loops(plan: ColumnPlan, code: PhaseCode) -> Launch:
-    values, schedule, space = code.values, plan.results.nest.choice.schedule, plan.results.nest.facts.space
+    values, schedule, space = code.values, plan.results.nest.schedule, plan.results.nest.facts.space
     split, width, (lanes, height), wide = schedule.split, schedule.vector, schedule.threads, plan.wide
     launch = Launch(blocks=wide * split, threads=schedule.threads)
     with ExitStack() as stack:
@@ -231,11 +202,8 @@ def running_values(values: Values, exprs: Sequence[Expr], size: int) -> dict[Exp
         values.emit(Alloc(buffer=buffer, origin=expr.name))
         totals[expr] = buffer
     for fold in folds_of(exprs):
-        with ExitStack() as stack:
-            v = open_rounds(values, stack, "v", size)
-            values.emit(
-                Store(buffer=totals[fold.expr], position=v, value=fold.identity, origin=fold.expr.name),
-            )
+        with each_round(values, "v", size) as v:
+            values.put(totals[fold.expr], v, fold.identity, fold.expr.name)
     return totals
 
 
@@ -252,7 +220,7 @@ def _walk_rows(
     plan: ColumnPlan, code: PhaseCode, g: Term, line: Term, part: Term, sums: Mapping[Expr, Buffer],
 ) -> None:
     """Write the loops over the rows of a block: rounds of a few rows, the loads of a round first."""
-    values, schedule = code.values, plan.results.nest.choice.schedule
+    values, schedule = code.values, plan.results.nest.schedule
     split, ahead, height, turn, whole = schedule.split, schedule.unroll, schedule.threads[1], plan.turn, plan.whole
     words = {tv: words_of(values, tv, ahead * schedule.vector, "next") for tv in (*plan.fetched, *plan.lines)}
     shared = _values_of_columns(plan, code, g)
@@ -278,7 +246,7 @@ def _walk_rows(
 
 def _values_of_columns(plan: ColumnPlan, code: PhaseCode, g: Term) -> dict[TensorView, Buffer]:
     """Compute the values of a thread's columns that its rows share."""
-    values, width, buffers = code.values, plan.results.nest.choice.schedule.vector, {}
+    values, width, buffers = code.values, plan.results.nest.schedule.vector, {}
     for tensor in plan.shared:
         name = values.fresh(f"{tensor.name}_column")
         buffers[tensor] = Buffer(name=name, dtype=tensor.dtype.compute, size=width, role=Role.SCRATCH)
@@ -287,7 +255,7 @@ def _values_of_columns(plan: ColumnPlan, code: PhaseCode, g: Term) -> dict[Tenso
         with each_neighbour(values, width) as v:
             here = neighbours(code, code.nest.kept, width, g, v)
             for tensor, buffer in buffers.items():
-                values.emit(Store(buffer=buffer, position=v, value=code.element(tensor, here)))
+                values.put(buffer, v, code.element(tensor, here))
     return buffers
 
 
@@ -297,7 +265,7 @@ def _some_rows(
 ) -> None:
     """Write a few rows of a thread, loads first."""
     nest, values, space = code.nest, code.values, plan.results.nest.facts.space
-    width, given_before = plan.results.nest.choice.schedule.vector, dict(code.values.given)
+    width, given_before = plan.results.nest.schedule.vector, dict(code.values.given)
     side = space.window if plan.lines else 1
 
     for step, tensors in ((1, plan.fetched), (side, plan.lines)):
@@ -307,9 +275,7 @@ def _some_rows(
                 q = bound(values, stack, "q", rows.row(u), space.depth, rows.reach)
                 first = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, ZERO)}
                 for tensor, size in tensors.items():
-                    position = code.position(tensor, first)
-                    buffer = code.buffers[tensor.name]
-                    load_group(values, buffer, position, size, words[tensor], u * width, step * width)
+                    fetch(code, tensor, first, size, words[tensor], u * width, step * width)
 
     def visit(stack: ExitStack) -> tuple[Places, Term]:
         """Open loops over the elements; return the position in the nest and the number of the thread's column."""
@@ -346,18 +312,16 @@ def _add_exponentials(
     )
     for buffer in (seen, origin):
         values.emit(Alloc(buffer=buffer, origin=expr.name))
-    with ExitStack() as stack:
-        v = open_rounds(values, stack, "v", width)
+    with each_round(values, "v", width) as v:
         largest, total = cells(sums, v)
-        values.emit(Store(buffer=seen, position=v, value=largest.total, origin=expr.name))
+        values.put(seen, v, largest.total, expr.name)
     with ExitStack() as stack:
         here, v = visit(stack)
         largest, total = cells(sums, v)
         update(values, largest, code.element(expr.tensor_inputs[0], here))
-    with ExitStack() as stack:
-        v = open_rounds(values, stack, "v", width)
+    with each_round(values, "v", width) as v:
         largest, total = cells(sums, v)
-        values.emit(Store(buffer=origin, position=v, value=finite(largest.total), origin=expr.name))
+        values.put(origin, v, finite(largest.total), expr.name)
         largest_seen = Load(seen.dtype, seen, v)
         update(values, total, total.total * scale(largest_seen, Load(origin.dtype, origin, v)), replacing=True)
     with ExitStack() as stack:
@@ -380,10 +344,8 @@ def met_in_block(
     for expr, buffer in sums.items():
         shared = Buffer(name=f"{expr.name}_lines", dtype=buffer.dtype, size=size, role=Role.SHARED)
         values.emit(Alloc(buffer=shared, origin=expr.name))
-        with ExitStack() as stack:
-            v = open_rounds(values, stack, "v", buffer.size)
-            position, value = values.simplify(place(v)), Load(buffer.dtype, buffer, v)
-            values.emit(Store(buffer=shared, position=position, value=value, origin=expr.name))
+        with each_round(values, "v", buffer.size) as v:
+            values.put(shared, place(v), Load(buffer.dtype, buffer, v), expr.name)
         met[expr] = shared
     values.emit(Barrier())
     return met
@@ -427,7 +389,7 @@ def _add_up(
 
 
 def _totals(results: Results, code: PhaseCode) -> Launch:
-    values, space, split = code.values, results.nest.facts.space, results.nest.choice.schedule.split
+    values, space, split = code.values, results.nest.facts.space, results.nest.schedule.split
     count = space.rows
     # Each line of threads adds some of the parts. If columns occupy few multiprocessors, more lines add fewer each.
     widest = WARP if 2 * count >= WARP * space.device.sms else _SECTOR_BYTES // _PART_BYTES
@@ -471,8 +433,7 @@ def _met_totals(values: Values, folds: Sequence[Fold], place: Term, size: int) -
     for fold in folds:
         shared = Buffer(name=f"{fold.expr.name}_lines", dtype=fold.total.dtype, size=size, role=Role.SHARED)
         values.emit(Alloc(buffer=shared, origin=fold.expr.name))
-        position = values.simplify(place)
-        values.emit(Store(buffer=shared, position=position, value=fold.total, origin=fold.expr.name))
+        values.put(shared, place, fold.total, fold.expr.name)
         met[fold.expr] = shared
     values.emit(Barrier())
     return met

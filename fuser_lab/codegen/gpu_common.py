@@ -43,7 +43,7 @@ def gpu_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], Launch])
     phase = written_phase(plan, suffix, write)
     dynamic = [s.buffer for s in walk(phase.body) if isinstance(s, Alloc) and s.buffer.is_dynamic]
     shared = max((b.size * b.dtype.itemsize for b in dynamic), default=0)
-    resident = plan.choice.schedule.resident if plan.facts.nest.reductions else phase.launch.resident
+    resident = plan.schedule.resident if plan.facts.nest.reductions else phase.launch.resident
     return replace(phase, launch=replace(phase.launch, shared=shared, resident=resident))
 
 
@@ -83,9 +83,16 @@ def clamped(
     return bound(values, stack, name, place, count, count), inside
 
 
-def open_rounds(values: Values, stack: ExitStack, name: str, count: int) -> Term:
+@contextmanager
+def each_round(values: Values, name: str, count: int) -> Iterator[Term]:
     """Open a loop with a known number of iterations, or none for a single one."""
-    return open_loop(values, stack, name, count, ParallelType.serial) if count > 1 else ZERO
+    with ExitStack() as stack:
+        yield open_loop(values, stack, name, count, ParallelType.serial) if count > 1 else ZERO
+
+
+def open_rounds(values: Values, stack: ExitStack, name: str, count: int) -> Term:
+    """Open such a loop until the stack is closed, and return its variable."""
+    return stack.enter_context(each_round(values, name, count))
 
 
 # Groups: the adjacent elements that a thread processes at a time
@@ -129,9 +136,16 @@ def load_group(
     """Load ``count`` adjacent elements, ``width`` per access."""
     position, slot = values.simplify(position), values.simplify(slot)
     if count == 1:
-        values.emit(Store(buffer=words, position=slot, value=Load(words.dtype, buffer, position)))
+        values.put(words, slot, Load(words.dtype, buffer, position))
         return
     values.emit(VectorLoad(buffer=buffer, position=position, words=words, slot=slot, count=count, width=width))
+
+
+def fetch(
+    code: PhaseCode, tensor: TensorView, places: Places, width: int, words: Buffer, slot: Term, count: int,
+) -> None:
+    """Load ``count`` adjacent elements of an input, of which ``places`` is the position of the first."""
+    load_group(code.values, code.buffers[tensor.name], code.position(tensor, places), width, words, slot, count)
 
 
 def know_word(code: PhaseCode, tensor: TensorView, words: Buffer, places: Places, slot: Term) -> None:

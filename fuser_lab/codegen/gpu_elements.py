@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fuser_lab.codegen.gpu_common import bound, gpu_phase
-from fuser_lab.codegen.gpu_facts import GpuFacts
+from fuser_lab.codegen.gpu_facts import gpu_facts
 from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.index_math import variables
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role, Store
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop
 from fuser_lab.dtypes import DataType
@@ -35,41 +35,25 @@ _Elements = list[tuple[TensorView, Index]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementPlan:
-    """How the threads of a grid visit the elements of a nest.
-
-    Attributes
-    ----------
-    nest
-        The nest with its schedule.
-    count
-        Elements.
-    chunks, rest
-        Chunks of adjacent elements that a thread processes at a time, and the elements after the last whole one.
-    rounds
-        Rounds in which the grid visits all chunks, ``unroll`` of a thread in each.
-    lookups
-        The reads at positions that are data and are done in advance, with the number of such reads before each.
-    """
+    """How the threads of a grid visit the elements of a nest, in chunks of adjacent ones."""
 
     nest: NestPlan = field(repr=False)
-    count: int
     chunks: int
-    rest: int
-    rounds: int
-    lookups: Mapping[Expr, int]
+    rest: int  # elements after the last whole chunk
+    rounds: int  # in which the grid visits all chunks, ``unroll`` of a thread in each
+    lookups: Mapping[Expr, int]  # reads at positions that are data and are done in advance; how many precede each
 
 
 def element_plan(nest: NestPlan) -> ElementPlan:
     """Return how the elements of a nest are visited."""
-    facts, schedule = nest.facts, nest.choice.schedule
-    assert isinstance(facts, GpuFacts)
+    facts, schedule = gpu_facts(nest.facts), nest.schedule
     count = facts.space.rows
     grid = schedule.blocks * schedule.threads[0] * schedule.unroll
     chunks, rest = divmod(count, schedule.vector)
     # Look-ups in advance need several chunks of a thread in one round of whole chunks.
     ahead = facts.space.looked_up and schedule.unroll > 1 and grid * schedule.vector >= count and not rest
     return ElementPlan(
-        nest=nest, count=count, chunks=chunks, rest=rest, rounds=-(-(chunks + bool(rest)) // grid),
+        nest=nest, chunks=chunks, rest=rest, rounds=-(-(chunks + bool(rest)) // grid),
         lookups=facts.lookups() if ahead else {},
     )
 
@@ -80,7 +64,7 @@ def write_elements(plan: ElementPlan) -> Iterator[Phase]:
 
 
 def _computed(plan: ElementPlan, code: PhaseCode) -> Launch:
-    schedule, values = plan.nest.choice.schedule, code.values
+    schedule, values = plan.nest.schedule, code.values
     vector = schedule.vector
     with ExitStack() as stack:
         chunk = _grid_stride(plan, code, stack, "chunk" if vector > 1 else "i")
@@ -108,7 +92,7 @@ def _grid_stride(plan: ElementPlan, code: PhaseCode, stack: ExitStack, name: str
     Successive indices of a thread are a whole grid apart, so it often reads the same elements of an input that
     repeats.
     """
-    schedule, values = plan.nest.choice.schedule, code.values
+    schedule, values = plan.nest.schedule, code.values
     count, threads = plan.chunks + bool(plan.rest), schedule.threads[0]
     grid = schedule.blocks * threads
     block = open_loop(values, stack, "block", schedule.blocks, ParallelType.grid_x)
@@ -132,8 +116,7 @@ def _grid_stride(plan: ElementPlan, code: PhaseCode, stack: ExitStack, name: str
 
 
 def _looked_up(plan: ElementPlan, code: PhaseCode) -> Launch:
-    schedule, values, nest, facts = plan.nest.choice.schedule, code.values, code.nest, plan.nest.facts
-    assert isinstance(facts, GpuFacts)
+    schedule, values, nest, facts = plan.nest.schedule, code.values, code.nest, gpu_facts(plan.nest.facts)
     with ExitStack() as stack:
         block = open_loop(values, stack, "block", schedule.blocks, ParallelType.grid_x)
         thread = open_loop(values, stack, "thread", schedule.threads[0], ParallelType.block_x)
@@ -166,7 +149,7 @@ def _take(
     plan: ElementPlan, code: PhaseCode, block: Term, thread: Term, elements_at: Callable[[Places], _Elements],
 ) -> None:
     """Write the loop that reads some elements of all chunks of a thread, and make them available to later loops."""
-    values, schedule = code.values, plan.nest.choice.schedule
+    values, schedule = code.values, plan.nest.schedule
     allocated = len(values.scope.body)
     loaded: dict[tuple[TensorView, Index], Term] = {}
     buffers: list[Buffer] = []
@@ -183,7 +166,7 @@ def _take(
             )
             buffers.append(words)
             slot = values.simplify(slot)
-            values.emit(Store(buffer=words, position=slot, value=values.value(tensor, at)))
+            values.put(words, slot, values.value(tensor, at))
             loaded[tensor, at] = Load(words.dtype, words, slot)
     values.scope.names |= {words.name for words in buffers}
     values.scope.body[allocated:allocated] = [Alloc(buffer=words) for words in buffers]
@@ -199,7 +182,7 @@ def _each_element(
 
     Threads beyond the end repeat the first chunk, unless they are ``storing``.
     """
-    schedule, values = plan.nest.choice.schedule, code.values
+    schedule, values = plan.nest.schedule, code.values
     threads, unroll, width = schedule.threads[0], schedule.unroll, schedule.vector
     with ExitStack() as stack:
         u = open_loop(values, stack, "u", unroll, ParallelType.unroll)

@@ -216,6 +216,12 @@ class GpuFacts(NestFacts):
         width = 1 if count == 1 and access.step is None else access.width(count)
         return width if lead is None or width > 1 else 0
 
+    def is_fast(self, tensor: TensorView) -> bool:
+        """Whether the elements of a row are adjacent in a tensor."""
+        at = self.nest.at(tensor, {self.nest.reduced[-1].name: index_var("v")})
+        position = simplify(self.layouts[tensor].position(at), self.ranges())
+        return access_of(self.buffers[tensor.name], position, "v").step == 1
+
     def start_of_row(self, lead: TensorView, places: Places, ranges: Ranges) -> Term:
         """Return the position of a row's first element in a tensor."""
         at = self.nest.at(lead, {**places, self.nest.reduced[-1].name: index(0)})
@@ -483,3 +489,9 @@ def _is_slow_scalar(expr: Expr) -> bool:
     operands = [Var(value.dtype.compute, value.name) for value in expr.inputs]
     parts = result_element(expr, operands).walk()
     return any(isinstance(part, Apply) and function_class(part.fn) == "special" for part in parts)
+
+
+def gpu_facts(facts: NestFacts) -> GpuFacts:
+    """Return the facts about a nest that is planned for a GPU."""
+    assert isinstance(facts, GpuFacts)
+    return facts

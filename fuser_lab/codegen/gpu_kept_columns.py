@@ -20,10 +20,11 @@ from fuser_lab.codegen.gpu_common import (
     bound,
     clamped,
     each_neighbour,
+    each_round,
+    fetch,
     gpu_phase,
     guarded,
     know_word,
-    load_group,
     neighbours,
     open_lanes,
     open_lines,
@@ -31,7 +32,7 @@ from fuser_lab.codegen.gpu_common import (
     wait_for_cluster,
     words_of,
 )
-from fuser_lab.codegen.gpu_facts import GpuFacts
+from fuser_lab.codegen.gpu_facts import gpu_facts
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Arrive,
@@ -43,7 +44,6 @@ from fuser_lab.codegen.kernel_ir import (
     Phase,
     Role,
     Send,
-    Store,
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_loop, write_point
@@ -65,60 +65,38 @@ class KeptColumnPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptColumnPlan:
-    """How the rows of columns that stay on chip are distributed, and what is kept of them.
-
-    Attributes
-    ----------
-    nest
-        The nest with its schedule.
-    groups
-        Groups of adjacent columns, of which a thread has one.
-    wide
-        Blocks, or clusters of blocks, that have different columns.
-    reach
-        Rows of a thread times the threads that share a column, and one more if one kernel is for many depths.
-    saved
-        The values that are kept, and the pass that computes each.
-    passes
-        The passes by number, without those that compute nothing.
-    """
+    """How the rows of columns that stay on chip are distributed, and what is kept of them."""
 
     nest: NestPlan = field(repr=False)
-    groups: int
-    wide: int
-    reach: int
-    saved: tuple[Saved, ...]
-    passes: Mapping[int, KeptColumnPass]
+    groups: int  # of adjacent columns, of which a thread has one
+    wide: int  # blocks, or clusters of blocks, with different columns
+    reach: int  # rows of all threads that share a column, and one more if one kernel is for many depths
+    saved: tuple[Saved, ...]  # the values that are kept, and the pass that computes each
+    passes: Mapping[int, KeptColumnPass]  # by number, without passes that compute nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Columns:
-    """The columns of a thread while they are written.
-
-    ``group`` is the number of the thread's group, ``line`` and ``lane`` are the thread's numbers in its block, ``rank``
-    is the block's number in its cluster, ``words`` hold the values that are kept, and ``rooms`` is the shared memory in
-    which the results of each pass meet.
-    """
+    """The columns of a thread while they are written."""
 
     plan: KeptColumnPlan
     code: PhaseCode
-    group: Term
+    group: Term  # number of the thread's group
     line: Term
     lane: Term
-    rank: Term
-    words: Mapping[TensorView, Buffer]
-    rooms: dict[tuple[str, DataType], list[Buffer]]
+    rank: Term  # number of the block in its cluster
+    words: Mapping[TensorView, Buffer]  # of the values that are kept
+    rooms: dict[tuple[str, DataType], list[Buffer]]  # shared memory in which the results of each pass meet
 
     @property
     def thread(self) -> Term:
         """The number of the thread in its block."""
-        return self.line * self.plan.nest.choice.schedule.threads[0] + self.lane
+        return self.line * self.plan.nest.schedule.threads[0] + self.lane
 
 
 def kept_column_plan(nest: NestPlan) -> KeptColumnPlan:
     """Return how a nest's columns are read in several passes while they stay on chip."""
-    facts, schedule, space = nest.facts, nest.choice.schedule, nest.facts.space
-    assert isinstance(facts, GpuFacts)
+    facts, schedule, space = gpu_facts(nest.facts), nest.schedule, nest.facts.space
     saved = rows_kept(facts, values=schedule.values, early=schedule.constants)
     passes = {}
     for number in range(facts.passes):
@@ -144,7 +122,7 @@ def write_kept_columns(plan: KeptColumnPlan) -> Iterator[Phase]:
 
 
 def _kept_columns(plan: KeptColumnPlan, code: PhaseCode) -> Launch:
-    values, schedule = code.values, plan.nest.choice.schedule
+    values, schedule = code.values, plan.nest.schedule
     width, cluster, (lanes, height) = schedule.vector, schedule.cluster, schedule.threads
     with ExitStack() as stack:
         block: Term = open_loop(values, stack, "block", plan.wide * cluster, ParallelType.grid_x)
@@ -183,13 +161,13 @@ def _kept_columns(plan: KeptColumnPlan, code: PhaseCode) -> Launch:
 
 def _column_words(plan: KeptColumnPlan, code: PhaseCode, tensor: TensorView, suffix: str) -> Buffer:
     """Allocate words for all rows of a thread."""
-    schedule = plan.nest.choice.schedule
+    schedule = plan.nest.schedule
     return words_of(code.values, tensor, schedule.registers * schedule.vector, suffix)
 
 
 def _column_group(columns: _Columns, stack: ExitStack) -> Term:
     """Name the group of columns of a thread."""
-    plan, lanes = columns.plan, columns.plan.nest.choice.schedule.threads[0]
+    plan, lanes = columns.plan, columns.plan.nest.schedule.threads[0]
     return bound(columns.code.values, stack, "g", columns.group, plan.groups, plan.wide * lanes)
 
 
@@ -199,14 +177,13 @@ def _pass(
 ) -> None:
     """Write what a pass computes from the rows of a thread, loads first."""
     plan, code, values, nest = columns.plan, columns.code, columns.code.values, columns.code.nest
-    width, given_before = plan.nest.choice.schedule.vector, dict(values.given)
+    width, given_before = plan.nest.schedule.vector, dict(values.given)
     here = {tv: columns.words.get(tv) or _column_words(plan, code, tv, "next") for tv in step.loads}
     if here:
         with _each_row(columns, clamped) as (u, q, _):
             first = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, ZERO)}
             for tensor, words in here.items():
-                position, buffer = code.position(tensor, first), code.buffers[tensor.name]
-                load_group(values, buffer, position, step.loads[tensor], words, u * width, width)
+                fetch(code, tensor, first, step.loads[tensor], words, u * width, width)
     saved = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written < number}
     # Elements that are not adjacent in memory are loaded one by one, so nothing has filled their words yet.
     new = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written == number and s.tensor not in here}
@@ -226,7 +203,7 @@ def _each_row(columns: _Columns, named: Named) -> Iterator[tuple[Term, Term, Ter
 
     Yield the number among its own rows, the number among those of the column, and the condition of `Named`.
     """
-    schedule, values, line = columns.plan.nest.choice.schedule, columns.code.values, columns.line
+    schedule, values, line = columns.plan.nest.schedule, columns.code.values, columns.line
     height = schedule.threads[1]
     if schedule.cluster > 1:
         line = values.simplify(columns.rank * height + line)
@@ -239,17 +216,16 @@ def _each_row(columns: _Columns, named: Named) -> Iterator[tuple[Term, Term, Ter
 
 def _results_of_lines(columns: _Columns, sums: Mapping[Expr, Buffer]) -> dict[Expr, Buffer]:
     """Return the results of all lines of a block, or of a cluster, for the columns of each thread."""
-    values, schedule = columns.code.values, columns.plan.nest.choice.schedule
+    values, schedule = columns.code.values, columns.plan.nest.schedule
     width, (lanes, height) = schedule.vector, schedule.threads
     threads, across = lanes * height, lanes * width
     parts = threads // across
     # The columns of a thread are adjacent, so that they are moved together.
     met = _meeting(columns, sums, "lines", threads * width)
     for expr, buffer in sums.items():
-        with ExitStack() as stack:
-            v = open_rounds(values, stack, "v", width)
+        with each_round(values, "v", width) as v:
             at = values.simplify(columns.thread * width + v)
-            values.emit(Store(buffer=met[expr], position=at, value=Load(buffer.dtype, buffer, v), origin=expr.name))
+            values.put(met[expr], at, Load(buffer.dtype, buffer, v), expr.name)
     values.emit(Barrier())
     if 1 < parts < height:
         # Each thread adds a few lines, so that no thread has to add all of them.
@@ -267,10 +243,9 @@ def _results_of_lines(columns: _Columns, sums: Mapping[Expr, Buffer]) -> dict[Ex
     for expr, buffer in shared.items():
         result = Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=Role.SCRATCH)
         values.emit(Alloc(buffer=result, origin=expr.name))
-        with ExitStack() as stack:
-            v = open_rounds(values, stack, "v", width)
+        with each_round(values, "v", width) as v:
             at = values.simplify(columns.lane * width + v)
-            values.emit(Store(buffer=result, position=v, value=Load(buffer.dtype, buffer, at), origin=expr.name))
+            values.put(result, v, Load(buffer.dtype, buffer, at), expr.name)
         results[expr] = result
     return results
 
@@ -281,14 +256,14 @@ def _combine_words(
     """Return ``count`` values in shared memory; the j-th combines ``height`` lines that begin at ``place(j)``."""
     values, shared = columns.code.values, _meeting(columns, met, word, count)
     for j, fold in _each_combination(columns, met, count, place, height):
-        values.emit(Store(buffer=shared[fold.expr], position=j, value=fold.total, origin=fold.expr.name))
+        values.put(shared[fold.expr], j, fold.total, fold.expr.name)
     values.emit(Barrier())
     return shared
 
 
 def _over_cluster(columns: _Columns, met: Mapping[Expr, Buffer], across: int, height: int) -> dict[Expr, Buffer]:
     """Combine the lines of a block and send the results to all blocks of the cluster, one line per block."""
-    values, cluster = columns.code.values, columns.plan.nest.choice.schedule.cluster
+    values, cluster = columns.code.values, columns.plan.nest.schedule.cluster
     # Of this pass only: other blocks may send the results of the next pass before this block has read these.
     shared = {
         expr: Buffer(name=f"{expr.name}_blocks", dtype=buffer.dtype, size=across * cluster, role=Role.SHARED)
@@ -328,7 +303,7 @@ def _each_combination(
     columns: _Columns, met: Mapping[Expr, Buffer], count: int, place: Callable[[Term], Term], height: int,
 ) -> Iterator[tuple[Term, Fold]]:
     """Yield ``count`` positions, distributed over the threads, with the sum of ``height`` lines at each."""
-    values, schedule = columns.code.values, columns.plan.nest.choice.schedule
+    values, schedule = columns.code.values, columns.plan.nest.schedule
     lanes, lines = schedule.threads
     rounds, across = -(-count // (lanes * lines)), lanes * schedule.vector
     with ExitStack() as stack:

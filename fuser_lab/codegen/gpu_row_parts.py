@@ -21,9 +21,9 @@ from fuser_lab.codegen.gpu_common import (
     bound,
     clamped,
     each_neighbour,
+    fetch,
     gpu_phase,
     know_word,
-    load_group,
     neighbours,
     open_lanes,
     open_rounds,
@@ -57,28 +57,14 @@ from fuser_lab.ir.transform import ParallelType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartedRowPlan:
-    """How many blocks share few long rows.
-
-    Attributes
-    ----------
-    row
-        How the threads of a block share a row.
-    parts
-        The memory of the partial results of each reduction.
-    moments
-        The sum and the squared deviations that the first pass computes together.
-    passes
-        The passes over rows that are a launch each.
-    turn, whole
-        The groups that a block reads in one turn, and the number of whole turns of a row.
-    """
+    """How many blocks share few long rows."""
 
     row: RowPlan
-    parts: Mapping[Expr, Buffer]
-    moments: Moments | None
-    passes: tuple[int, ...]
-    turn: int
-    whole: int
+    parts: Mapping[Expr, Buffer]  # memory of the partial results of each reduction
+    moments: Moments | None  # the sum and the squared deviations that the first pass computes together
+    passes: tuple[int, ...]  # over rows that are a launch each
+    turn: int  # groups that a block reads at a time
+    whole: int  # turns of a row in which all groups exist
 
     def goes_backwards(self, number: int) -> bool:
         """Whether a pass reads the last parts of rows first.
@@ -116,7 +102,7 @@ class _Deviations:
 
 def parted_row_plan(row: RowPlan) -> PartedRowPlan:
     """Return how many blocks share each row of a plan."""
-    facts, schedule = row.facts, row.nest.choice.schedule
+    facts, schedule = row.facts, row.nest.schedule
     together = schedule.online and facts.space.moments
     both = moments(facts.fusion, facts.nest, facts.levels, facts.space.depth) if together else None
     turn = schedule.threads[0] * schedule.unroll
@@ -140,7 +126,7 @@ def _row_parts(plan: PartedRowPlan, number: int, code: PhaseCode) -> Launch:
 
     Each block first adds up the parts of previous passes, always in the same order.
     """
-    nest, values, row, schedule = code.nest, code.values, plan.row, plan.row.nest.choice.schedule
+    nest, values, row, schedule = code.nest, code.values, plan.row, plan.row.nest.schedule
     split, lanes = schedule.split, schedule.threads[0]
     blocks = row.facts.space.rows * split
     with ExitStack() as stack:
@@ -187,7 +173,7 @@ def _take_turns(here: _Part, take_turn: Callable[[Term, int], None], *, backward
     ``take_turn`` gets the first group, and the group before which the turn ends for some block.
     """
     plan, values, part = here.plan, here.code.values, here.part
-    split, turn, whole = plan.row.nest.choice.schedule.split, plan.turn, plan.whole
+    split, turn, whole = plan.row.nest.schedule.split, plan.turn, plan.whole
     # As for columns, kernels do not depend on whether rounds and parts divide the length of a row.
     general = plan.row.general
 
@@ -213,7 +199,7 @@ def _take_turns(here: _Part, take_turn: Callable[[Term, int], None], *, backward
 
 def _position(here: _Part, stack: ExitStack, start: Term) -> tuple[Term, Term]:
     """Open the loop over the groups of a thread in a turn; return a group's number in the turn and in the row."""
-    schedule = here.plan.row.nest.choice.schedule
+    schedule = here.plan.row.nest.schedule
     u = open_rounds(here.code.values, stack, "u", schedule.unroll)
     return u, start + u * schedule.threads[0] + here.lane
 
@@ -234,8 +220,7 @@ def _load_steps(here: _Part, start: Term, reach: int) -> None:
         g, _ = clamped(code.values, stack, "g", position, row.groups, reach)
         first = {**here.places, **neighbours(code, code.nest.reduced, row.width, g, ZERO)}
         for tensor, words in here.words.items():
-            place, buffer = code.position(tensor, first), code.buffers[tensor.name]
-            load_group(code.values, buffer, place, row.widths[tensor], words, u * row.width, row.width)
+            fetch(code, tensor, first, row.widths[tensor], words, u * row.width, row.width)
 
 
 def _loaded_element(here: _Part, stack: ExitStack, u: Term, g: Term) -> Places:
@@ -260,7 +245,7 @@ def _totals_of_parts(
     plan: PartedRowPlan, code: PhaseCode, lane: Term, row: Term, places: Places, before: int,
 ) -> None:
     """Add up the partial results of passes over a row, in the order of the passes."""
-    values, schedule, both = code.values, plan.row.nest.choice.schedule, plan.moments
+    values, schedule, both = code.values, plan.row.nest.schedule, plan.moments
     lanes, split = schedule.threads[0], schedule.split
     for number in range(before):
         folds = open_folds(values, plan.row.exprs(number))
@@ -331,7 +316,7 @@ def _add_moments(here: _Part, start: Term, reach: int, both: Moments, running: _
         update(values, running.count, number)
 
     if reach <= row.groups:
-        add(lambda stack: _step(here, stack, start, reach), row.width * row.nest.choice.schedule.unroll)
+        add(lambda stack: _step(here, stack, start, reach), row.width * row.nest.schedule.unroll)
         return
     with ExitStack() as steps:
         u, g = _step(here, steps, start, reach)
@@ -396,7 +381,7 @@ def _add_part(
 
 def _elements_of(plan: PartedRowPlan, values: Values, part: Term, dtype: DataType) -> Term:
     """Return how many elements of a row a part has."""
-    split, width, turn, whole = plan.row.nest.choice.schedule.split, plan.row.width, plan.turn, plan.whole
+    split, width, turn, whole = plan.row.nest.schedule.split, plan.row.width, plan.turn, plan.whole
 
     def chosen(condition: Term, number: int) -> Term:
         return Apply(DataType.Index, "select", (condition, index(number), ZERO))

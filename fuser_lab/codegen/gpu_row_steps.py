@@ -15,22 +15,19 @@ from fuser_lab.codegen.gpu_common import (
     open_rounds,
     words_of,
 )
-from fuser_lab.codegen.gpu_facts import GpuFacts
-from fuser_lab.codegen.index_map import index_var
-from fuser_lab.codegen.index_math import linear, simplify
-from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Buffer, Load, Role, Scope, Store, VectorLoad, VectorStore
+from fuser_lab.codegen.gpu_facts import GpuFacts, gpu_facts
+from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Buffer, Load, Role, Scope, VectorLoad, VectorStore
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, update, write_point
 from fuser_lab.codegen.online import finite, scale
 from fuser_lab.codegen.persistence import Saved, inputs_needed
-from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
-from fuser_lab.codegen.vectorize import SMALL
-from fuser_lab.cost.device import WARP
+from fuser_lab.codegen.progressions import ACCESS_BYTES
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
-from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
+from fuser_lab.ir.term import Apply, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.gpu_loops import LINE_BYTES, common_plain_steps
+from fuser_lab.schedule.gpu_loops import common_plain_steps
 
 _SHIFTED_BYTES = (2, 4)  # of elements that are combined from two accesses
 
@@ -47,55 +44,30 @@ class RowSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """How threads share a row, and where its values stay between passes.
-
-    Attributes
-    ----------
-    nest
-        The nest with its schedule.
-    groups, lanes, steps
-        Groups of adjacent elements of a row, threads that share it, and steps in which each of them has one group.
-    scope
-        What the threads that share a row are.
-    general
-        Whether one kernel is for many lengths of rows, because these grow with the outermost extent.
-    widths
-        The inputs whose groups are adjacent in memory, with the width of accesses.
-    saved
-        The values that are kept, and the pass that computes each.
-    sections
-        The steps by the memory in which they are kept, in the order of the first pass.
-    first
-        Where the part of each kept value begins in shared memory.
-    online
-        A maximum and the sum of exponentials relative to it, if one pass computes both.
-    once
-        The same, if the blocks of a cluster exchange both together after two passes.
-    """
+    """How threads share a row, and where its values stay between passes."""
 
     nest: NestPlan = field(repr=False)
-    groups: int
-    lanes: int
-    steps: int
-    scope: Scope
-    general: bool
-    widths: Mapping[TensorView, int]
-    saved: tuple[Saved, ...]
-    sections: tuple[RowSection, ...]
-    first: Mapping[TensorView, int]
-    online: tuple[Expr, Expr] | None
-    once: tuple[Expr, Expr] | None
+    groups: int  # of adjacent elements
+    lanes: int  # threads that share a row
+    steps: int  # in each of which a thread has one group
+    scope: Scope  # of the threads that share a row
+    general: bool  # whether one kernel is for many lengths, because these grow with the outermost extent
+    widths: Mapping[TensorView, int]  # of accesses to inputs whose groups are adjacent in memory
+    saved: tuple[Saved, ...]  # the values that are kept, and the pass that computes each
+    sections: tuple[RowSection, ...]  # the steps by the memory in which they are kept, as the first pass visits them
+    first: Mapping[TensorView, int]  # where each kept value begins in shared memory
+    online: tuple[Expr, Expr] | None  # a maximum and the sum of exponentials relative to it, computed in one pass
+    once: tuple[Expr, Expr] | None  # the same in two passes, after which the blocks of a cluster exchange both together
 
     @property
     def facts(self) -> GpuFacts:
         """The facts about the nest."""
-        assert isinstance(self.nest.facts, GpuFacts)
-        return self.nest.facts
+        return gpu_facts(self.nest.facts)
 
     @property
     def width(self) -> int:
         """Elements of a group."""
-        return self.nest.choice.schedule.vector
+        return self.nest.schedule.vector
 
     @property
     def is_divided(self) -> bool:
@@ -114,32 +86,14 @@ class RowPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroups:
-    """The groups of adjacent elements of a row that is written.
-
-    Attributes
-    ----------
-    code
-        The emitter of the phase.
-    width
-        Elements of a group.
-    places
-        The position of the row in the nest.
-    begin
-        The access in which a divided row begins, and the position of its beginning.
-    ends
-        The beginning and the end of a divided row, relative to the access before ``begin``.
-    leading
-        The first group of the first lane, chosen so that the groups of a warp fill lines; None if it is the first one.
-    groups_of_line
-        Groups in a line of memory.
-    """
+    """The groups of adjacent elements of a row that is written."""
 
     code: PhaseCode
-    width: int
-    places: Places
-    begin: tuple[Term, Term] | None = None
-    ends: tuple[Term, Term] = (ZERO, ZERO)
-    leading: Term | None = None
+    width: int  # elements of a group
+    places: Places  # position of the row in the nest
+    begin: tuple[Term, Term] | None = None  # the access in which a divided row begins, and the position where it begins
+    ends: tuple[Term, Term] = (ZERO, ZERO)  # of a divided row, relative to the access before ``begin``
+    leading: Term | None = None  # first group of the first lane, chosen so that the groups of a warp fill lines
     groups_of_line: int = 1
 
 
@@ -152,98 +106,22 @@ Loads = Mapping[TensorView, tuple[int, Buffer]]  # the width of accesses and the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row that is written, by one of the threads that share it.
-
-    Attributes
-    ----------
-    plan
-        How threads share a row, and where its values stay.
-    groups
-        The groups of the row.
-    lane, place, rank
-        Number of the thread in its block and in its cluster, and number of the block in its cluster.
-    sections
-        The steps of a row, with the memory in which they are kept.
-    ahead
-        Inputs that all rows share, loaded before the first row.
-    load
-        Loads a section of the row that stays in registers, if `load_row` does not.
-    point
-        Writes what is computed at one position.
-    """
+    """A row that is written, by one of the threads that share it."""
 
     plan: RowPlan
     groups: RowGroups
-    lane: Term
-    place: Term
-    rank: Term = ZERO
-    sections: tuple[RowSection, ...]
-    ahead: Mapping[TensorView, Buffer] = field(default_factory=dict)
-    load: "Callable[[Row, RowSection, Loads], None] | None" = None
-    point: Point = write_point
+    lane: Term  # number of the thread in its block
+    place: Term  # number of the thread in its cluster
+    rank: Term = ZERO  # number of the block in its cluster
+    sections: tuple[RowSection, ...]  # with the memory in which steps are kept
+    ahead: Mapping[TensorView, Buffer] = field(default_factory=dict)  # inputs that all rows share, loaded before
+    load: "Callable[[Row, RowSection, Loads], None] | None" = None  # loads a kept section, if not `load_row`
+    point: Point = write_point  # writes what is computed at one position
 
     @property
     def code(self) -> PhaseCode:
         """The emitter of the phase."""
         return self.groups.code
-
-
-# Rows that begin anywhere in an access
-
-
-def divided(facts: GpuFacts, stack: ExitStack, groups: RowGroups) -> RowGroups:
-    """Name the access in which a row begins, and its beginning and end relative to the preceding access."""
-    lead, values, width = facts.lead, groups.code.values, groups.width
-    assert lead is not None
-    start = facts.start_of_row(lead, groups.places, values.scope.ranges)
-    first = values.let("first", values.quotient(start, width))
-    before = values.remainder(start, width)
-    ends = values.simplify(before + width), before + (width + facts.space.depth)
-    low, high = (values.let(name, end) for name, end in zip(("low", "high"), ends, strict=True))
-    stack.enter_context(values.inlined({first.name: (0, facts.buffers[lead.name].size // width)}))
-    return replace(groups, begin=(first, start), ends=(low, high))
-
-
-# Rows that begin anywhere in a line of memory
-
-
-def begun_with_lines(plan: RowPlan, groups: RowGroups) -> RowGroups:
-    """Assign groups to lanes so that those of a warp fill whole lines of all large tensors, wherever a row begins.
-
-    Lanes whose group would be before the row process one after the last group instead: the number of steps is the same,
-    and every access of a warp begins at a line. An access that begins within a line would touch another line, and write
-    two sectors partially.
-    """
-    facts, width, values, nest = plan.facts, groups.width, groups.code.values, groups.code.nest
-    if len(nest.reduced) != 1 or plan.nest.choice.schedule.threads[0] < WARP or plan.groups < 2 * WARP:
-        return groups
-    moved = [tv for tv in (*nest.full, *facts.fusion.tensor_inputs) if tv in nest.index and _is_fast(facts, tv)]
-    largest = max((tv.nbytes for tv in moved), default=0)
-    large = [tv for tv in moved if tv.nbytes * SMALL >= largest]
-    starts = {facts.start_of_row(tv, groups.places, values.scope.ranges) for tv in large}
-    lines = {LINE_BYTES // (width * tv.dtype.itemsize) for tv in large}
-    if groups.begin is None and (len(starts) != 1 or len(lines) != 1):
-        return groups  # lines of some tensors would begin at other positions
-    start = next(iter(starts), ZERO)
-    if any(step < 0 for _, step in linear(start, values.scope.ranges).parts):
-        return groups  # targets disagree on the remainder of negative numbers
-    groups_of_line = max((*lines, 1))
-    first = groups.begin[0] if groups.begin is not None else values.quotient(start, width)
-    before = values.simplify(values.remainder(first, groups_of_line))
-    leading: Term | None
-    if isinstance(before, Const):
-        # All rows begin at a line; the first group of a divided row is also processed last.
-        leading = index(groups_of_line) if groups.begin is not None else None
-    else:
-        leading = values.let("leading", index(groups_of_line) - before)
-    return replace(groups, leading=leading, groups_of_line=groups_of_line)
-
-
-def _is_fast(facts: GpuFacts, tensor: TensorView) -> bool:
-    """Whether the elements of a row are adjacent in a tensor."""
-    at = facts.nest.at(tensor, {facts.nest.reduced[-1].name: index_var("v")})
-    position = simplify(facts.layouts[tensor].position(at), facts.ranges())
-    return access_of(facts.buffers[tensor.name], position, "v").step == 1
 
 
 # Groups
@@ -297,7 +175,7 @@ def fetch_group(
     load_group(values, buffer, inside, width, words, slot, count)
     with values.guard(beyond), _within(groups, reach) as v:
         place, at = values.simplify(slot + v), values.simplify(position + v)
-        values.emit(Store(buffer=words, position=place, value=Load(words.dtype, buffer, at)))
+        values.put(words, place, Load(words.dtype, buffer, at))
 
 
 def each_of_group(
@@ -343,7 +221,7 @@ def planned_sections(
     nest: NestPlan, saved: Sequence[Saved], steps: int,
 ) -> tuple[tuple[RowSection, ...], dict[TensorView, int]]:
     """Return the sections in the order of the first pass, and where each kept value begins in shared memory."""
-    schedule = nest.choice.schedule
+    schedule = nest.schedule
     held = min(schedule.registers, steps) if saved else 0
     shared = min(schedule.shared, steps - held) if saved else 0
     again = steps - held - shared
@@ -365,7 +243,7 @@ def planned_sections(
 
 def allocated_sections(plan: RowPlan, code: PhaseCode) -> tuple[RowSection, ...]:
     """Allocate memory for the kept steps, and return the sections with it."""
-    values, schedule, sections = code.values, plan.nest.choice.schedule, []
+    values, schedule, sections = code.values, plan.nest.schedule, []
     for section in plan.sections:
         buffers: dict[TensorView, Buffer] = {}
         for tensor in (s.tensor for s in plan.saved if section.place is not None):
@@ -388,7 +266,7 @@ def allocated_sections(plan: RowPlan, code: PhaseCode) -> tuple[RowSection, ...]
 def _shared_position(row: Row, tensor: TensorView, step: Term) -> Term:
     """Return the position of a thread's group of a step in shared memory; no other thread reads it."""
     plan = row.plan
-    return (step * plan.nest.choice.schedule.threads[0] + row.lane) * plan.width + plan.first[tensor]
+    return (step * plan.nest.schedule.threads[0] + row.lane) * plan.width + plan.first[tensor]
 
 
 def _shared_width(buffer: Buffer, count: int) -> int:
@@ -422,7 +300,7 @@ def _plain_steps(row: Row, section: RowSection) -> int:
 
     Lanes that begin at a line process the first and the last groups of a row in its last steps.
     """
-    plan, groups, schedule = row.plan, row.groups, row.plan.nest.choice.schedule
+    plan, groups, schedule = row.plan, row.groups, row.plan.nest.schedule
     if groups.leading is None:
         whole = 0 if plan.is_divided else plan.groups // plan.lanes
         plain = min(max(whole - section.first, 0), section.count)
@@ -470,37 +348,18 @@ def load_row(row: Row, section: RowSection, loads: Loads) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SectionPass:
-    """What one pass does in one section.
-
-    Attributes
-    ----------
-    row, section, number
-        The row, the section and the number of the pass.
-    fetched
-        Inputs that are loaded with the steps of a round, with the width of accesses.
-    shared
-        Values that are read from shared memory with the steps of a round.
-    at_hand
-        Values that are in registers for all steps of the section.
-    new
-        Values that the pass keeps.
-    words, joined
-        Words for what a round loads, and for a group of inputs at other offsets.
-    named, loaded
-        What happens beyond the row with values, and with loads.
-    """
+    """What one pass does in one section."""
 
     row: Row
     section: RowSection
-    number: int
-    fetched: Mapping[TensorView, int]
-    shared: Mapping[TensorView, Buffer]
-    at_hand: Mapping[TensorView, Buffer]
-    new: Mapping[TensorView, Buffer]
-    words: Mapping[TensorView, Buffer]
-    joined: Mapping[TensorView, Buffer]
-    named: Named
-    loaded: Named
+    fetched: Mapping[TensorView, int]  # inputs that are loaded with the steps of a round, with the width of accesses
+    shared: Mapping[TensorView, Buffer]  # values that are read from shared memory with the steps of a round
+    at_hand: Mapping[TensorView, Buffer]  # values that are in registers for all steps of the section
+    new: Mapping[TensorView, Buffer]  # values that the pass keeps
+    words: Mapping[TensorView, Buffer]  # of what a round loads
+    joined: Mapping[TensorView, Buffer]  # words for a group of inputs at other offsets
+    named: Named  # what happens beyond the row with values
+    loaded: Named  # what happens there with loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,7 +396,7 @@ def write_section(
     # What several passes read again is so long that its last step is a small part.
     again = section.place is None and plan.facts.passes > 1
     step = _SectionPass(
-        row=row, section=section, number=number, fetched=fetched, shared=shared, at_hand=at_hand, new=new,
+        row=row, section=section, fetched=fetched, shared=shared, at_hand=at_hand, new=new,
         words={tv: words_of(values, tv, size * plan.width, "next") for tv in (*fetched, *shared)},
         joined={tv: words_of(values, tv, plan.width, "joined") for tv in moved},
         named=guarded if again or stored or row.groups.begin is not None else clamped,
@@ -563,7 +422,7 @@ def _steps_ahead(row: Row, section: RowSection, *, loads: bool) -> int:
     """Return the number of steps per round."""
     if not loads:
         return section.count if section.place is Role.WORDS else 1
-    most = min(max(row.plan.nest.choice.schedule.unroll, 1), section.count)
+    most = min(max(row.plan.nest.schedule.unroll, 1), section.count)
     return next(n for n in range(most, 0, -1) if section.count % n == 0)
 
 
@@ -618,7 +477,7 @@ def _write_steps(step: _SectionPass, part: _Steps, folds: Sequence[Fold], stored
             for tensor, buffer in step.new.items() if in_shared else ():
                 if tensor not in step.words:  # it was not loaded as a group
                     position = values.simplify(_shared_position(row, tensor, part.start + u) + v)
-                    values.emit(Store(buffer=buffer, position=position, value=code.element(tensor, here)))
+                    values.put(buffer, position, code.element(tensor, here))
 
         given_before = dict(values.given)
         each_of_group(row.groups, group, write, plain=part.plain, stores=bool(stored))
@@ -633,7 +492,7 @@ def _store_group(row: Row, buffer: Buffer, position: Term, words: Buffer, slot: 
     """Write a group to shared memory."""
     values, count = row.code.values, row.plan.width
     if count == 1:
-        values.emit(Store(buffer=buffer, position=position, value=Load(words.dtype, words, slot)))
+        values.put(buffer, position, Load(words.dtype, words, slot))
         return
     values.emit(VectorStore(
         buffer=buffer, position=position, words=words, slot=slot, count=count, width=_shared_width(buffer, count),

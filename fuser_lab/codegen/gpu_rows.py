@@ -24,7 +24,7 @@ from fuser_lab.codegen.gpu_common import (
     share,
     wait_for_cluster,
 )
-from fuser_lab.codegen.gpu_facts import GpuFacts
+from fuser_lab.codegen.gpu_facts import GpuFacts, gpu_facts
 from fuser_lab.codegen.gpu_row_steps import (
     Loads,
     Row,
@@ -32,28 +32,27 @@ from fuser_lab.codegen.gpu_row_steps import (
     RowPlan,
     RowSection,
     allocated_sections,
-    begun_with_lines,
-    divided,
     load_row,
     planned_sections,
     write_section,
 )
-from fuser_lab.codegen.index_math import variables
+from fuser_lab.codegen.index_math import linear, variables
 from fuser_lab.codegen.kernel_ir import Alloc, Arrive, Await, Barrier, Buffer, Launch, Load, Phase, Role, Scope, Send
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_folds, open_loop, update
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import Saved, inputs_needed, rows_kept
+from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.cost.device import WARP
 from fuser_lab.ir import Expr, TensorView, Val
-from fuser_lab.ir.term import Term, apply
+from fuser_lab.ir.term import Const, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.gpu_loops import LINE_BYTES
 
 
 def row_plan(nest: NestPlan) -> RowPlan:
     """Return how threads share the rows of a nest whose reduced axes are the fastest in memory."""
-    facts, schedule, space = nest.facts, nest.choice.schedule, nest.facts.space
-    assert isinstance(facts, GpuFacts)
+    facts, schedule, space = gpu_facts(nest.facts), nest.schedule, nest.facts.space
     groups, lanes = space.groups(schedule.vector), schedule.threads[0] * schedule.cluster
     steps, general = -(-groups // lanes), space.reduces_outermost and not schedule.specialized
     if general and not facts.column_sums:
@@ -76,7 +75,7 @@ def row_plan(nest: NestPlan) -> RowPlan:
 
 def _saved(nest: NestPlan, facts: GpuFacts, widths: Mapping[TensorView, int]) -> tuple[Saved, ...]:
     """Return the values of a row that stay on chip."""
-    schedule = nest.choice.schedule
+    schedule = nest.schedule
     # Blocks that add rows to columns load the inputs that all rows share once, before the first row.
     early = schedule.constants and not facts.column_sums
     saved = rows_kept(facts, values=schedule.values, early=early)
@@ -90,7 +89,7 @@ def _saved(nest: NestPlan, facts: GpuFacts, widths: Mapping[TensorView, int]) ->
 
 def write_rows(plan: RowPlan) -> Iterator[Phase]:
     """Yield the only phase of rows that are neither cut into parts nor copied to shared memory."""
-    write = _rows_in_turn if plan.nest.choice.schedule.blocks else _separate_row
+    write = _rows_in_turn if plan.nest.schedule.blocks else _separate_row
     yield gpu_phase(plan.nest, "", partial(rows_of_lanes, plan, write))
 
 
@@ -106,7 +105,7 @@ class RowOfBlock:
 
 def rows_of_lanes(plan: RowPlan, write: Callable[[Row, RowOfBlock], None], code: PhaseCode) -> Launch:
     """Write the loops over blocks and threads, in which a function writes the row or the rows of a thread."""
-    values, schedule, count = code.values, plan.nest.choice.schedule, plan.facts.space.rows
+    values, schedule, count = code.values, plan.nest.schedule, plan.facts.space.rows
     (lanes, height), cluster = schedule.threads, schedule.cluster
     each = -(-count // schedule.blocks) if schedule.blocks else height
     blocks = -(-count // each)
@@ -168,6 +167,60 @@ def _read_for_results(row: Row) -> None:
         names = set[str]().union(*map(variables, nest.index.get(tensor, ())))
         if tensor in needed and names and names <= row_axes:
             row.code.element(tensor, row.groups.places)
+
+
+# Rows that begin anywhere in an access
+
+
+def divided(facts: GpuFacts, stack: ExitStack, groups: RowGroups) -> RowGroups:
+    """Name the access in which a row begins, and its beginning and end relative to the preceding access."""
+    lead, values, width = facts.lead, groups.code.values, groups.width
+    assert lead is not None
+    start = facts.start_of_row(lead, groups.places, values.scope.ranges)
+    first = values.let("first", values.quotient(start, width))
+    before = values.remainder(start, width)
+    ends = values.simplify(before + width), before + (width + facts.space.depth)
+    low, high = (values.let(name, end) for name, end in zip(("low", "high"), ends, strict=True))
+    stack.enter_context(values.inlined({first.name: (0, facts.buffers[lead.name].size // width)}))
+    return replace(groups, begin=(first, start), ends=(low, high))
+
+
+# Rows that begin anywhere in a line of memory
+
+
+def begun_with_lines(plan: RowPlan, groups: RowGroups) -> RowGroups:
+    """Assign groups to lanes so that those of a warp fill whole lines of all large tensors, wherever a row begins.
+
+    Lanes whose group would be before the row process one after the last group instead: the number of steps is the same,
+    and every access of a warp begins at a line. An access that begins within a line would touch another line, and write
+    two sectors partially.
+    """
+    facts, width, values, nest = plan.facts, groups.width, groups.code.values, groups.code.nest
+    if len(nest.reduced) != 1 or plan.nest.schedule.threads[0] < WARP or plan.groups < 2 * WARP:
+        return groups
+    moved = [tv for tv in (*nest.full, *facts.fusion.tensor_inputs) if tv in nest.index and facts.is_fast(tv)]
+    largest = max((tv.nbytes for tv in moved), default=0)
+    large = [tv for tv in moved if tv.nbytes * SMALL >= largest]
+    starts = {facts.start_of_row(tv, groups.places, values.scope.ranges) for tv in large}
+    lines = {LINE_BYTES // (width * tv.dtype.itemsize) for tv in large}
+    if groups.begin is None and (len(starts) != 1 or len(lines) != 1):
+        return groups  # lines of some tensors would begin at other positions
+    start = next(iter(starts), ZERO)
+    if any(step < 0 for _, step in linear(start, values.scope.ranges).parts):
+        return groups  # targets disagree on the remainder of negative numbers
+    groups_of_line = max((*lines, 1))
+    first = groups.begin[0] if groups.begin is not None else values.quotient(start, width)
+    before = values.simplify(values.remainder(first, groups_of_line))
+    leading: Term | None
+    if isinstance(before, Const):
+        # All rows begin at a line; the first group of a divided row is also processed last.
+        leading = index(groups_of_line) if groups.begin is not None else None
+    else:
+        leading = values.let("leading", index(groups_of_line) - before)
+    return replace(groups, leading=leading, groups_of_line=groups_of_line)
+
+
+# Passes over rows
 
 
 def passes_over(row: Row, after: Callable[[], None] | None = None) -> None:
@@ -287,7 +340,7 @@ def _close_pair(row: Row, largest: Fold, total: Fold) -> None:
 
 def _met_in_cluster(row: Row, folds: Sequence[Fold]) -> list[Fold]:
     """Return the maximum and the sum relative to it of all warps of a cluster, which each send both at once."""
-    values, schedule = row.code.values, row.plan.nest.choice.schedule
+    values, schedule = row.code.values, row.plan.nest.schedule
     warps = schedule.threads[0] // WARP
     count = warps * schedule.cluster
     met = [

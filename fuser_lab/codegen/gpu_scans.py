@@ -13,9 +13,10 @@ from functools import partial
 from fuser_lab.codegen.gpu_common import (
     bound,
     each_neighbour,
+    each_round,
+    fetch,
     gpu_phase,
     know_word,
-    load_group,
     neighbours,
     open_lanes,
     open_lines,
@@ -23,9 +24,10 @@ from fuser_lab.codegen.gpu_common import (
     scope_of,
     words_of,
 )
-from fuser_lab.codegen.gpu_facts import GpuFacts
-from fuser_lab.codegen.gpu_row_steps import RowGroups, divided, each_of_group, fetch_group, place_in_row
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Let, Load, Phase, Role, Scan, Store
+from fuser_lab.codegen.gpu_facts import gpu_facts
+from fuser_lab.codegen.gpu_row_steps import RowGroups, each_of_group, fetch_group, place_in_row
+from fuser_lab.codegen.gpu_rows import divided
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Let, Load, Phase, Role, Scan
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop
 from fuser_lab.codegen.scan_writing import Running, carried_values, know_results, open_scan, operand, scan_levels
@@ -40,38 +42,20 @@ _FEW_ROUNDS = 16  # of which a sum of Float is within 1e-6 of the exact one: eac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """How threads share the rows or columns of a nest with scans.
-
-    Attributes
-    ----------
-    nest
-        The nest with its schedule.
-    groups
-        Groups of adjacent elements of a row, or of adjacent columns.
-    rounds
-        Rounds in which a row or a column is processed.
-    loads
-        The inputs whose groups are loaded, with the width of accesses.
-    levels
-        The scans, by the number of other scans they depend on.
-    is_wide
-        Whether sums are carried in a wider type, because there are many rounds.
-    clears
-        Whether some elements of threads are beyond the end.
-    """
+    """How threads share the rows or columns of a nest with scans."""
 
     nest: NestPlan = field(repr=False)
-    groups: int
-    rounds: int
-    loads: Mapping[TensorView, int]
-    levels: tuple[tuple[Expr, ...], ...]
-    is_wide: bool
-    clears: bool
+    groups: int  # of adjacent elements of a row, or of adjacent columns
+    rounds: int  # in which a row or a column is processed
+    loads: Mapping[TensorView, int]  # inputs whose groups are loaded, with the width of accesses
+    levels: tuple[tuple[Expr, ...], ...]  # the scans by the number of other scans they depend on
+    is_wide: bool  # whether sums are carried in a wider type, because there are many rounds
+    clears: bool  # whether some elements of threads are beyond the end
 
     @property
     def size(self) -> int:
         """Elements of a thread in a round."""
-        return self.nest.choice.schedule.unroll * self.nest.choice.schedule.vector
+        return self.nest.schedule.unroll * self.nest.schedule.vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +92,7 @@ class _Exchange:
 
 def scan_plan(nest: NestPlan) -> ScanPlan:
     """Return how threads share the rows or columns of a nest with scans."""
-    facts, schedule, space = nest.facts, nest.choice.schedule, nest.facts.space
-    assert isinstance(facts, GpuFacts)
+    facts, schedule, space = gpu_facts(nest.facts), nest.schedule, nest.facts.space
     lanes, height = schedule.threads
     if schedule.style is Style.ROWS:
         axes, groups = facts.nest.reduced, space.groups(schedule.vector)
@@ -130,7 +113,7 @@ def scan_plan(nest: NestPlan) -> ScanPlan:
 
 def write_scans(plan: ScanPlan) -> Iterator[Phase]:
     """Yield the only phase of a nest with scans."""
-    is_along_rows = plan.nest.choice.schedule.style is Style.ROWS
+    is_along_rows = plan.nest.schedule.style is Style.ROWS
     yield gpu_phase(plan.nest, "", partial(_rows if is_along_rows else _columns, plan))
 
 
@@ -147,10 +130,9 @@ def _opened(plan: ScanPlan, code: PhaseCode) -> _Scans:
 
 def _clear(values: Values, level: Sequence[Running]) -> None:
     """Set elements beyond the end to a value without effect."""
-    with ExitStack() as stack:
-        slot = open_rounds(values, stack, "slot", level[0].elements.size)
+    with each_round(values, "slot", level[0].elements.size) as slot:
         for scan in level:
-            values.emit(Store(buffer=scan.elements, position=slot, value=scan.identity))
+            values.put(scan.elements, slot, scan.identity)
 
 
 def _keep(code: PhaseCode, level: Sequence[Running], places: Places, slot: Term) -> None:
@@ -158,7 +140,7 @@ def _keep(code: PhaseCode, level: Sequence[Running], places: Places, slot: Term)
     slot = code.values.simplify(slot)
     for scan in level:
         value = operand(code, scan.expr, places)
-        code.values.emit(Store(buffer=scan.elements, position=slot, value=value, origin=scan.expr.name))
+        code.values.put(scan.elements, slot, value, scan.expr.name)
 
 
 # Along rows
@@ -166,8 +148,7 @@ def _keep(code: PhaseCode, level: Sequence[Running], places: Places, slot: Term)
 
 def _rows(plan: ScanPlan, code: PhaseCode) -> Launch:
     """Write scans along rows."""
-    values, schedule, facts = code.values, plan.nest.choice.schedule, plan.nest.facts
-    assert isinstance(facts, GpuFacts)
+    values, schedule, facts = code.values, plan.nest.schedule, gpu_facts(plan.nest.facts)
     (lanes, height), width, unroll, count = schedule.threads, schedule.vector, schedule.unroll, facts.space.rows
     blocks = -(-count // height)
     with ExitStack() as stack:
@@ -231,7 +212,7 @@ def _rows(plan: ScanPlan, code: PhaseCode) -> Launch:
 
 def _columns(plan: ScanPlan, code: PhaseCode) -> Launch:
     """Write scans down columns, of which adjacent ones are adjacent in memory."""
-    values, schedule = code.values, plan.nest.choice.schedule
+    values, schedule = code.values, plan.nest.schedule
     (lanes, height), width, unroll = schedule.threads, schedule.vector, schedule.unroll
     blocks = -(-plan.groups // lanes)
     with ExitStack() as stack:
@@ -246,8 +227,7 @@ def _columns(plan: ScanPlan, code: PhaseCode) -> Launch:
         with _each_row(plan, code, columns, start) as (u, q, group):
             first = {**code.flat(code.nest.reduced, q), **neighbours(code, code.nest.kept, width, group, ZERO)}
             for tensor, words in scans.words.items():
-                position, buffer = code.position(tensor, first), code.buffers[tensor.name]
-                load_group(values, buffer, position, plan.loads[tensor], words, u * width, width)
+                fetch(code, tensor, first, plan.loads[tensor], words, u * width, width)
         preceding: dict[Running, _Exchange] = {}
         for level in scans.levels:
             if plan.clears:
@@ -265,7 +245,7 @@ def _columns(plan: ScanPlan, code: PhaseCode) -> Launch:
 @contextmanager
 def _each_row(plan: ScanPlan, code: PhaseCode, columns: _Columns, start: Term) -> Iterator[tuple[Term, Term, Term]]:
     """Open a loop over the rows of a thread in a round; threads beyond the last row or column skip it."""
-    values, schedule, depth = code.values, plan.nest.choice.schedule, plan.nest.facts.space.depth
+    values, schedule, depth = code.values, plan.nest.schedule, plan.nest.facts.space.depth
     lanes, height = schedule.threads
     blocks, reach = -(-plan.groups // lanes), plan.rounds * height * schedule.unroll
     with ExitStack() as stack:
@@ -281,7 +261,7 @@ def _place_in_column(
     scans: _Scans, preceding: Mapping[Running, _Exchange], q: Term, group: Term, u: Term, v: Term,
 ) -> Places:
     """Return the position of an element of a column, with inputs and results of preceding scans available."""
-    code, width = scans.code, scans.plan.nest.choice.schedule.vector
+    code, width = scans.code, scans.plan.nest.schedule.vector
     here = {**code.flat(code.nest.reduced, q), **neighbours(code, code.nest.kept, width, group, v)}
     slot = code.values.simplify(u * width + v)
     for tensor, words in scans.words.items():
@@ -297,7 +277,7 @@ def _place_in_column(
 
 def _exchange(plan: ScanPlan, code: PhaseCode, scan: Running) -> _Exchange:
     """Allocate the memory that a scan needs besides its elements; initial values precede the first round."""
-    (lanes, height), width = plan.nest.choice.schedule.threads, plan.nest.choice.schedule.vector
+    (lanes, height), width = plan.nest.schedule.threads, plan.nest.schedule.vector
     values, dtype = code.values, scan.elements.dtype
     sizes = {"carried": (scan.first.dtype, -(-width // height)), "before": (dtype, width)}
     carried, before = (
@@ -309,9 +289,8 @@ def _exchange(plan: ScanPlan, code: PhaseCode, scan: Running) -> _Exchange:
     ) if height > 1 else None
     for buffer in (carried, before, *((shared,) if shared else ())):
         values.emit(Alloc(buffer=buffer, origin=scan.expr.name))
-    with ExitStack() as stack:
-        slot = open_rounds(values, stack, "slot", carried.size)
-        values.emit(Store(buffer=carried, position=slot, value=scan.first, origin=scan.expr.name))
+    with each_round(values, "slot", carried.size) as slot:
+        values.put(carried, slot, scan.first, scan.expr.name)
     return _Exchange(shared=shared, carried=carried, before=before)
 
 
@@ -323,12 +302,12 @@ def _exchange_totals(
     The totals of all threads are written to shared memory. Some threads then replace them by prefix sums, each for one
     or a few columns; only these threads carry the totals to the next round.
     """
-    values, (lanes, height) = code.values, plan.nest.choice.schedule.threads
-    width, unroll, name = plan.nest.choice.schedule.vector, plan.nest.choice.schedule.unroll, scan.expr.name
+    values, (lanes, height) = code.values, plan.nest.schedule.threads
+    width, unroll, name = plan.nest.schedule.vector, plan.nest.schedule.unroll, scan.expr.name
     dtype, elements, carried, at = scan.elements.dtype, scan.elements, exchange.carried, values.simplify
 
     def put(buffer: Buffer, position: Term, value: Term) -> None:
-        values.emit(Store(buffer=buffer, position=position, value=value, origin=name))
+        values.put(buffer, position, value, name)
 
     def folded(a: Term, b: Term) -> Term:
         return Apply(a.dtype, scan.fn, (a, cast(b, a.dtype)))
@@ -339,15 +318,13 @@ def _exchange_totals(
             put(elements, slot, folded(Load(dtype, elements, at(slot - width)), Load(dtype, elements, slot)))
     shared, line, last = exchange.shared, lanes * width, (unroll - 1) * width
     if shared is None:
-        with ExitStack() as stack:
-            v = open_rounds(values, stack, "v", width)
+        with each_round(values, "v", width) as v:
             before = Load(carried.dtype, carried, v)
             put(exchange.before, v, cast(before, dtype))
             put(carried, v, folded(before, Load(dtype, elements, at(v + last))))
         return
     mine = columns.line * line + columns.lane * width
-    with ExitStack() as stack:
-        v = open_rounds(values, stack, "v", width)
+    with each_round(values, "v", width) as v:
         put(shared, at(mine + v), Load(dtype, elements, at(v + last)))
     values.emit(Barrier())
     with ExitStack() as stack:
@@ -363,6 +340,5 @@ def _exchange_totals(
             values.emit(Let(name=running.name, value=folded(running, total), update=True, origin=name))
         put(carried, slot, folded(before, running))
     values.emit(Barrier())
-    with ExitStack() as stack:
-        v = open_rounds(values, stack, "v", width)
+    with each_round(values, "v", width) as v:
         put(exchange.before, v, Load(dtype, shared, at(mine + v)))

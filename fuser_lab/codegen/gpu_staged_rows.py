@@ -43,7 +43,7 @@ def write_staged_rows(plan: RowPlan) -> Iterator[Phase]:
 
 def _staged_row(row: Row, here: RowOfBlock) -> None:
     """Write rows that are copied to shared memory, where any element can be accessed, and results back from it."""
-    code, values, height = row.code, row.code.values, row.plan.nest.choice.schedule.threads[1]
+    code, values, height = row.code, row.code.values, row.plan.nest.schedule.threads[1]
     space, size = row.plan.facts.space, height * row.plan.facts.space.depth
     copies = {tv: words_of(values, tv, size, "rows", Role.SHARED) for tv in row.plan.facts.row_tensors()}
     pairs = {tv: (code.buffers[tv.name], copy) for tv, copy in copies.items()}
@@ -67,7 +67,7 @@ def _staged_row(row: Row, here: RowOfBlock) -> None:
 
 def _copy(row: Row, here: RowOfBlock, pairs: Mapping[Buffer, Buffer], *, load: bool) -> None:
     """Copy the rows of a block to shared memory, or from it, by whole accesses: all loads, then all stores."""
-    values, (lanes, height) = row.code.values, row.plan.nest.choice.schedule.threads
+    values, (lanes, height) = row.code.values, row.plan.nest.schedule.threads
     thread = row.lane if height == 1 else index_var("line") * lanes + row.lane
     threads, words, ranges = lanes * height, dict[Buffer, Buffer](), values.scope.ranges
     for storing in (False, True):

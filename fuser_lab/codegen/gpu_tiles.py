@@ -33,7 +33,7 @@ from fuser_lab.codegen.gpu_columns import (
     total_phase,
 )
 from fuser_lab.codegen.gpu_common import bound, gpu_phase, open_lanes, open_rounds, words_of
-from fuser_lab.codegen.gpu_facts import GpuFacts
+from fuser_lab.codegen.gpu_facts import GpuFacts, gpu_facts
 from fuser_lab.codegen.kernel_ir import (
     LARGEST_STATIC,
     Alloc,
@@ -43,7 +43,6 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Phase,
     Role,
-    Store,
     VectorLoad,
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
@@ -63,31 +62,15 @@ _BANKS = 8  # vectors of 16 bytes that the banks of shared memory hold at once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TilePlan:
-    """The tiles of a nest, and how the threads of a block process one.
-
-    Attributes
-    ----------
-    results
-        The reductions, and what becomes of their results.
-    tiled
-        The axes of tiles, and the tensors that are transposed.
-    sides
-        Elements of a tile along its two axes.
-    counts
-        Tiles along these axes.
-    loaded, computed
-        Adjacent elements of a thread along ``across``, when it loads or stores, and along ``along``, when it computes.
-    tiles
-        The shared memory of each transposed tensor's tile, and the position where the tile begins.
-    """
+    """The tiles of a nest, and how the threads of a block process one."""
 
     results: Results
     tiled: TiledAxes = field(repr=False)
-    sides: Mapping[Axis, int]
-    counts: Mapping[Axis, int]
-    loaded: int
-    computed: int
-    tiles: Mapping[TensorView, tuple[Buffer, int]]
+    sides: Mapping[Axis, int]  # elements of a tile along its two axes
+    counts: Mapping[Axis, int]  # tiles along these axes
+    loaded: int  # adjacent elements of a thread along ``across``, where it loads or stores
+    computed: int  # adjacent elements of a thread along ``along``, where it computes
+    tiles: Mapping[TensorView, tuple[Buffer, int]]  # shared memory of each transposed tensor, and the tile's beginning
 
     @property
     def nest(self) -> NestPlan:
@@ -97,8 +80,7 @@ class TilePlan:
 
 def tile_plan(nest: NestPlan) -> TilePlan:
     """Return the tiles of a nest in which some tensors are transposed, or which reduces one of the tiles' axes."""
-    facts, schedule = nest.facts, nest.choice.schedule
-    assert isinstance(facts, GpuFacts)
+    facts, schedule = gpu_facts(nest.facts), nest.schedule
     tiled = facts.tiled
     assert tiled is not None
     axes = (tiled.along, tiled.across)
@@ -168,7 +150,7 @@ class _Tile:
 
 def _tiles(plan: TilePlan, code: PhaseCode) -> Launch:
     """Write tiles of a nest without reductions."""
-    tiled, schedule, values = plan.tiled, plan.nest.choice.schedule, code.values
+    tiled, schedule, values = plan.tiled, plan.nest.schedule, code.values
     along, across = tiled.along, tiled.across
     over, down = plan.counts[along], plan.counts[across]
     blocks = over * down * prod(a.extent for a in tiled.others)
@@ -195,7 +177,7 @@ def _tiles(plan: TilePlan, code: PhaseCode) -> Launch:
                 if tensor in tiled.outputs:
                     cell = _cell(tile, tensor, row, column)
                     value = code.element(tensor, places)
-                    values.emit(Store(buffer=plan.tiles[tensor][0], position=cell, value=value))
+                    values.put(plan.tiles[tensor][0], cell, value)
                 else:
                     code.store([tensor], places)
         if tiled.outputs:
@@ -205,13 +187,13 @@ def _tiles(plan: TilePlan, code: PhaseCode) -> Launch:
                 cell = _cell(tile, tensor, column, row)
                 position, buffer = code.position(tensor, places), code.buffers[tensor.name]
                 value = Load(tensor.dtype, plan.tiles[tensor][0], cell)
-                values.emit(Store(buffer=buffer, position=position, value=value))
+                values.put(buffer, position, value)
     return Launch(blocks=blocks, threads=schedule.threads)
 
 
 def _tile_sums(plan: TilePlan, code: PhaseCode) -> Launch:
     """Write reductions over tiles."""
-    tiled, schedule, values, nest = plan.tiled, plan.nest.choice.schedule, code.values, code.nest
+    tiled, schedule, values, nest = plan.tiled, plan.nest.schedule, code.values, code.nest
     along, across, taken = tiled.along, tiled.across, plan.computed
     side, split, threads = plan.sides[along], schedule.split, schedule.threads[0]
     kept_axes, reduced = ([a for a in axes if a in tiled.others] for axes in (nest.kept, nest.reduced))
@@ -302,7 +284,7 @@ def _transposed_elements(tile: _Tile) -> Iterator[tuple[Places, Term, Term]]:
     for tensor in inputs:
         with _each(tile, across, along, plan.loaded) as (places, row, column):
             value = code.element(tensor, places)
-            values.emit(Store(buffer=plan.tiles[tensor][0], position=_cell(tile, tensor, column, row), value=value))
+            values.put(plan.tiles[tensor][0], _cell(tile, tensor, column, row), value)
     if inputs:
         values.emit(Barrier())
 
@@ -329,7 +311,7 @@ def _cell(tile: _Tile, tensor: TensorView, across: Term, along: Term) -> Term:
     column of such rows access different banks, and a vector of a row stays one access. Rows of less than `_BANKS`
     vectors share a longer one.
     """
-    plan, values, vector = tile.plan, tile.code.values, tile.plan.nest.choice.schedule.vector
+    plan, values, vector = tile.plan, tile.code.values, tile.plan.nest.schedule.vector
     row = plan.sides[plan.tiled.along] // vector
     shared = max(_BANKS // row, 1)  # rows; at most ``vector``, so that they are rotated equally
     group = values.remainder(across, shared) * row + values.quotient(along, vector) + values.quotient(across, vector)
@@ -348,7 +330,7 @@ def _each(
     called with those of the first element before the loop over them.
     """
     plan, values = tile.plan, tile.code.values
-    side, threads = plan.sides[fast], plan.nest.choice.schedule.threads[0]
+    side, threads = plan.sides[fast], plan.nest.schedule.threads[0]
     chunks = side * plan.sides[slow] // vector
     rounds = -(-chunks // threads)
     with ExitStack() as stack:

@@ -1,9 +1,9 @@
 """The Kernel IR of a planned kernel: a writer per target and kind of nest, and the passes over what it writes."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
-from fuser_lab.codegen.cpu_nests import cpu_phases
+from fuser_lab.codegen.cpu_nests import cpu_style
 from fuser_lab.codegen.gpu_backward import backward_plan, write_backward
 from fuser_lab.codegen.gpu_columns import column_plan, write_columns
 from fuser_lab.codegen.gpu_common import with_hints
@@ -17,6 +17,7 @@ from fuser_lab.codegen.gpu_tiles import tile_plan, write_tiles
 from fuser_lab.codegen.kernel_ir import Kernel, Phase, Role
 from fuser_lab.codegen.kernel_passes import with_passes
 from fuser_lab.codegen.kernel_plan import KernelPlan, NestPlan
+from fuser_lab.codegen.nest_writing import StylePlan
 from fuser_lab.codegen.values import call_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
@@ -40,33 +41,33 @@ class MovesMore:
     moved: int
 
 
-def write(nest: NestPlan) -> WrittenNest:
-    """Return the loops of a nest as its schedule says, element by element."""
-    return WrittenNest(plan=nest, phases=tuple(_phases(nest)))
+def write(style: StylePlan[Any]) -> WrittenNest:
+    """Return the loops of a nest as the plan of its style says, element by element."""
+    return WrittenNest(plan=style.nest, phases=tuple(style.phases()))
 
 
-def _phases(nest: NestPlan) -> Iterator[Phase]:
-    """Return the phases of a nest, written by the function of its style."""
-    facts, schedule = nest.facts, nest.choice.schedule
+def style_plan(nest: NestPlan) -> StylePlan[Any]:
+    """Return the plan of a nest and the function that writes it."""
     if not target_of(nest.choice.target).has_blocks:
-        return cpu_phases(nest)
-    if facts.column_sums:
-        return write_backward(backward_plan(row_plan(nest)))
-    if facts.nest.scans:
-        return write_scans(scan_plan(nest))
+        return cpu_style(nest)
+    if nest.facts.column_sums:
+        return StylePlan(nest, backward_plan(row_plan(nest)), write_backward)
+    if nest.facts.nest.scans:
+        return StylePlan(nest, scan_plan(nest), write_scans)
+    schedule = nest.schedule
     match schedule.style:
         case Style.ELEMENTS:
-            return write_elements(element_plan(nest))
+            return StylePlan(nest, element_plan(nest), write_elements)
         case Style.TILES:
-            return write_tiles(tile_plan(nest))
+            return StylePlan(nest, tile_plan(nest), write_tiles)
         case Style.COLUMNS if schedule.persistent:
-            return write_kept_columns(kept_column_plan(nest))
+            return StylePlan(nest, kept_column_plan(nest), write_kept_columns)
         case Style.COLUMNS:
-            return write_columns(column_plan(nest))
+            return StylePlan(nest, column_plan(nest), write_columns)
         case Style.ROWS if schedule.split > 1:
-            return write_parted_rows(parted_row_plan(row_plan(nest)))
+            return StylePlan(nest, parted_row_plan(row_plan(nest)), write_parted_rows)
         case Style.ROWS:
-            return (write_staged_rows if schedule.staged else write_rows)(row_plan(nest))
+            return StylePlan(nest, row_plan(nest), write_staged_rows if schedule.staged else write_rows)
 
 
 def run_passes(nest: WrittenNest) -> WrittenNest:
@@ -75,7 +76,7 @@ def run_passes(nest: WrittenNest) -> WrittenNest:
     target, has_blocks = plan.choice.target, target_of(plan.choice.target).has_blocks
     phases = (replace(phase, body=with_passes(phase.body, target)) for phase in nest.phases)
     return replace(
-        nest, phases=tuple(with_hints(phase, plan.facts, plan.choice.schedule) if has_blocks else phase
+        nest, phases=tuple(with_hints(phase, plan.facts, plan.schedule) if has_blocks else phase
                            for phase in phases),
     )
 
@@ -87,7 +88,7 @@ def written_within(plan: KernelPlan, most: int) -> tuple[WrittenNest, ...] | Mov
         exceeding = next((moved + least for least in nest.least if moved + least > most), None)
         if exceeding is not None:
             return MovesMore(exceeding)
-        nests.append(write(nest))
+        nests.append(write(style_plan(nest)))
         for phase in nests[-1].phases:
             moved += phase.nbytes
         if moved + nest.waiting > most:

@@ -1,8 +1,10 @@
 """What the functions that write a nest share: elements and stores at a position, and reductions with running values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from typing import Generic, TypeVar
 
 from fuser_lab.codegen.kernel_ir import (
     Buffer,
@@ -30,6 +32,7 @@ from fuser_lab.ops import OPS
 
 Places = Mapping[str, Term]  # the axes of a nest as terms of the loops
 ZERO = index(0)
+_Plan = TypeVar("_Plan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,40 @@ class PhaseCode:
         """Write the stores of results at a position in the nest."""
         for tensor in tensors:
             self.values.store(tensor, self.nest.at(tensor, places), self.layouts[tensor])
+
+
+@dataclass(frozen=True, slots=True)
+class StylePlan(Generic[_Plan]):
+    """A nest, the plan of its style, and the function that writes what the plan says."""
+
+    nest: NestPlan
+    plan: _Plan
+    write: Callable[[_Plan], Iterator[Phase]]
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the phases of the nest."""
+        return self.write(self.plan)
+
+    def __str__(self) -> str:
+        """Return the plan as one line; tensors, ops and memory are their names."""
+        return _text(self.plan)
+
+
+def _text(value: object) -> str:
+    match value:
+        case NestPlan() | TensorView() | Expr() | Buffer() | Axis():
+            return value.name
+        case Enum():
+            return str(value.value)
+        case Mapping():
+            return f"{{{', '.join(f'{_text(key)}: {_text(item)}' for key, item in value.items())}}}"
+        case tuple() | list():
+            return f"[{', '.join(map(_text, value))}]"
+        case _ if is_dataclass(value):
+            parts = (f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value) if field.repr)
+            return f"{type(value).__name__}({', '.join(parts)})"
+        case _:
+            return str(value)
 
 
 def written_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], Launch]) -> Phase:

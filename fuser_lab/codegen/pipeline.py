@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fuser_lab.analysis.numbering import numbered
 from fuser_lab.codegen.accurate import accurate
@@ -11,7 +11,8 @@ from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.emitter import Source
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.kernel_plan import KernelPlan, plan_of
-from fuser_lab.codegen.lower import MovesMore, kernel_of, run_passes, write, written_within
+from fuser_lab.codegen.lower import MovesMore, kernel_of, run_passes, style_plan, write, written_within
+from fuser_lab.codegen.nest_writing import StylePlan
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
@@ -26,7 +27,7 @@ from fuser_lab.schedule.tuned_parameters import kept_choice
 from fuser_lab.targets import target_of
 
 _Of = TypeVar("_Of")
-Made = Fusion | tuple[Nest, ...] | tuple[Space, ...] | tuple[NestChoice, ...] | Kernel | Source
+Made = Fusion | tuple[Nest | Space | NestChoice | StylePlan[Any], ...] | Kernel | Source
 """What a step from a request to source makes."""
 
 
@@ -40,6 +41,7 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
     - ``nests``: the loop nests that compute its outputs, one after another
     - ``space``: the properties of each nest by which loops are chosen
     - ``schedule``: the loops of each nest, with the reasons; the writers decide nothing else
+    - ``plan``: how the loops' numbers divide the nest, and where its values stay, in the terms of its style
     - ``write``: Kernel IR, element by element
     - ``passes``: Kernel IR with wide accesses and cheaper values
     - ``sizes``: Kernel IR that takes sizes as arguments
@@ -60,7 +62,9 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
         yield "nests", tuple(nest.facts.nest for nest in plan.nests)
         yield "space", tuple(nest.facts.space for nest in plan.nests)
         yield "schedule", plan.choices
-        nests = tuple(map(write, plan.nests))
+        styles = tuple(map(style_plan, plan.nests))
+        yield "plan", styles
+        nests = tuple(map(write, styles))
         yield "write", kernel_of(plan, nests)
         kernel = kernel_of(plan, tuple(map(run_passes, nests)))
         yield "passes", kernel

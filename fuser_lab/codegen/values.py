@@ -159,6 +159,10 @@ class Values:
         """Append a statement to the current block."""
         self.scope.body.append(statement)
 
+    def put(self, buffer: Buffer, position: Term, value: Term, origin: str | None = None) -> None:
+        """Emit the store of a value at a position in memory."""
+        self.emit(Store(buffer=buffer, position=self.simplify(position), value=value, origin=origin))
+
     def fresh(self, base: str) -> str:
         """Return a name that no open block uses."""
         open_blocks = tuple(self.scope.outward())
@@ -462,10 +466,10 @@ class Values:
     def store(self, tensor: TensorView, index: Sequence[Term], layout: Layout) -> None:
         """Emit the store of an element of an output."""
         value = self.value(tensor, index)
-        position = simplify(layout.position(self.simplified(index)), self.scope.ranges)
+        position = layout.position(self.simplified(index))
         expr = self._fusion.producers.get(tensor)
         origin = None if expr is None else expr.name
-        self.emit(Store(buffer=self._buffers[tensor.name], position=position, value=value, origin=origin))
+        self.put(self._buffers[tensor.name], position, value, origin)
 
 
 def result_element(expr: Expr, operands: Sequence[Term]) -> Term:

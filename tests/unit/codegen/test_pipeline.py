@@ -27,7 +27,7 @@ from fuser_lab.schedule.parameters import LoopChange
 REWRITES = ("decompose", "accurate", "sums_of_rows")
 
 
-STEPS = (*REWRITES, "nests", "space", "schedule", "write", "passes", "sizes", "print")
+STEPS = (*REWRITES, "nests", "space", "schedule", "plan", "write", "passes", "sizes", "print")
 
 
 def softmax_of_columns(fd: Any, x: Any) -> Any:
@@ -131,7 +131,7 @@ def test_every_writer_receives_the_schedule_that_is_shown(style: str, target: st
     assert all(shown is choice for shown, choice in zip(kernel.nests, choices, strict=True))
     for phase in kernel.phases:
         assert any(phase.schedule is choice.schedule for choice in choices)
-    for name, lines in (("nests", len(choices)), ("space", len(choices)), ("write", 10), ("passes", 10)):
+    for name, lines in (*((name, len(choices)) for name in ("nests", "space", "plan")), ("write", 10), ("passes", 10)):
         assert len(text_of(steps[name]).splitlines()) >= lines
     assert str(choices[0]) in text_of(choices)
 
