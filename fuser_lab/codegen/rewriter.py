@@ -3,18 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Buffer,
-    If,
-    Let,
-    Load,
-    Loop,
-    Statement,
-    Store,
-    Transpose,
-    Uniforms,
-)
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Let, Load, Loop, Statement, Store, Transpose
 from fuser_lab.ir.term import Apply, Term
 
 Block = tuple[Statement, ...]
@@ -44,8 +33,6 @@ def map_terms(statement: Statement, rewrite: Callable[[Term], Term]) -> Statemen
             return replace(statement, start=rewrite(start), stop=rewrite(stop))
         case Transpose(start=start):
             return replace(statement, start=rewrite(start))
-        case Uniforms(slot=slot, position=position):
-            return replace(statement, slot=rewrite(slot), position=rewrite(position))
         case _:
             return statement
 
@@ -57,8 +44,6 @@ def map_buffers(statement: Statement, rewrite: Callable[[Buffer], Buffer]) -> St
             return replace(statement, buffer=rewrite(buffer))
         case Transpose(source=source, target=target):
             return replace(statement, source=rewrite(source), target=rewrite(target))
-        case Uniforms(numbers=numbers):
-            return replace(statement, numbers=rewrite(numbers))
         case _:
             return statement
 
