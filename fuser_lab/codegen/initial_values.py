@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, terms_of, walk
+from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, every_term, walk
 from fuser_lab.codegen.rewriter import map_blocks
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Const, Var
@@ -29,7 +29,7 @@ def _begun(body: tuple[Statement, ...]) -> tuple[Let, ...]:
 def _read_outside(statements: Sequence[Statement], visible: frozenset[str]) -> Iterator[str]:
     """Yield the names that statements read where no block around them has set them before."""
     for statement in statements:
-        names = {t.name for root in terms_of(statement) for t in root.walk() if isinstance(t, Var)}
+        names = {t.name for t in every_term(statement) if isinstance(t, Var)}
         yield from names - visible
         match statement:
             case Let(name=name, update=update):

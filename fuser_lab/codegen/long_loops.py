@@ -41,6 +41,7 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     Store,
     accesses_of,
+    every_term,
     terms_of,
     walk,
 )
@@ -91,7 +92,7 @@ class Weights:
     def outer_weight(self, statement: Statement) -> int:
         """Return the number of instructions of a statement without those inside it."""
         stored = 1 + _conversion(statement.buffer, _STORED) if isinstance(statement, Store) else 0
-        return stored + sum(self._term(term) for root in terms_of(statement) for term in root.walk())
+        return stored + sum(self._term(term) for term in every_term(statement))
 
     def _term(self, term: Term) -> int:
         match term:

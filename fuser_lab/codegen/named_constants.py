@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeGuard
 
-from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, terms_of, walk
+from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, every_term, walk
 from fuser_lab.codegen.rewriter import map_blocks, map_terms, replace_terms
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Const, Term, Var
@@ -27,14 +27,14 @@ _Key = tuple[DataType, str]  # the value as text: 0.0 and -0.0 are equal
 
 def with_named_constants(body: Block) -> Block:
     """Return a phase's body in which constants are variables that are assigned first, if there are many."""
-    used = {term.name for inside in walk(body) for term in _terms(inside) if isinstance(term, Var)}
+    used = {term.name for inside in walk(body) for term in every_term(inside) if isinstance(term, Var)}
     used |= {s.name if isinstance(s, Let) else s.var for s in walk(body) if isinstance(s, Let | Loop)}
     return _with_names(body, (name for name in map("c{}".format, itertools.count()) if name not in used))
 
 
 def _with_names(body: Block, free: Iterator[str]) -> Block:
     """Return the body of a function with names for its constants."""
-    uses = [term for inside in _of_function(body) for term in _terms(inside) if _is_named(term)]
+    uses = [term for inside in _of_function(body) for term in every_term(inside) if _is_named(term)]
     if len(uses) <= MANY and not any(isinstance(inside, Loop) and inside.called for inside in walk(body)):
         return body
     constants = {_key(term): term for term in uses} if len(uses) > MANY else {}
@@ -51,10 +51,6 @@ def _of_function(body: Block) -> Iterator[Statement]:
         elif isinstance(statement, If):
             yield from _of_function((*statement.then, *statement.otherwise))
         yield statement
-
-
-def _terms(statement: Statement) -> Iterator[Term]:
-    return (term for root in terms_of(statement) for term in root.walk())
 
 
 def _is_named(term: Term) -> TypeGuard[Const]:

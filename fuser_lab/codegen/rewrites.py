@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from fuser_lab.codegen.kernel_ir import Let, Statement, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Let, Statement, every_term, walk
 from fuser_lab.codegen.rewriter import map_blocks
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -32,7 +32,7 @@ def rewritten(body: Block) -> Block:
 
 
 def _names(body: Block) -> set[str]:
-    terms = (term for statement in walk(body) for root in terms_of(statement) for term in root.walk())
+    terms = (term for statement in walk(body) for term in every_term(statement))
     return {term.name for term in terms if isinstance(term, Var)}
 
 

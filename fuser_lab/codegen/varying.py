@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from fuser_lab.codegen.divisions import divisions_before_loops
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Kernel, Role, Size, Statement, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Kernel, Role, Size, Statement, every_term, walk
 from fuser_lab.codegen.rewriter import map_blocks, rewrite_statements
 from fuser_lab.codegen.sizes import names_in, with_sizes
 from fuser_lab.dtypes import DataType
@@ -131,7 +131,7 @@ def _with_arguments(kernel: Kernel, labels: dict[int, int]) -> Kernel:
     for phase in kernel.phases:
         body = rewrite_statements(phase.body, lambda term: number(term) if _may_be_argument(term) else None, _roomy)
         body = divisions_before_loops(body, frozenset(size.name for size in sizes.values()), used)
-        terms = (term for statement in walk(body) for root in terms_of(statement) for term in root.walk())
+        terms = (term for statement in walk(body) for term in every_term(statement))
         read = {term.name for term in terms if isinstance(term, Var)}
         declared = (*phase.sizes, *sizes.values())
         phases.append(replace(phase, body=body, sizes=tuple(size for size in declared if size.name in read)))
