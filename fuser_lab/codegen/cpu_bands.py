@@ -31,27 +31,13 @@ _PADDING = 4  # padding elements between the rows of a band, so that a column do
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandPlan:
-    """How cores visit rows in bands.
-
-    Attributes
-    ----------
-    rows
-        How each row is visited.
-    across
-        The inputs that are read for a whole band.
-    height
-        Rows of a band.
-    columns
-        Columns that are transposed together.
-    length
-        Elements of a row that are in scratch memory at a time.
-    """
+    """How cores visit rows in bands."""
 
     rows: RowPlan
-    across: tuple[TensorView, ...]
-    height: int
-    columns: int
-    length: int
+    across: tuple[TensorView, ...]  # inputs that are read for a whole band
+    height: int  # rows of a band
+    columns: int  # transposed together
+    length: int  # elements of a row that are in scratch memory at a time
 
     @property
     def pitch(self) -> int:

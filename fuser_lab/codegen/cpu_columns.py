@@ -11,8 +11,8 @@ from fuser_lab.codegen.cpu_common import (
     cells,
     chunk,
     clear,
+    index_variable,
     know_ahead,
-    named,
     open_block,
     open_totals,
     outer_loop,
@@ -50,33 +50,15 @@ _JOINED = 4096  # elements of the blocks that are joined, so that small blocks a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """How cores visit columns.
-
-    Attributes
-    ----------
-    nest
-        The nest with its schedule.
-    passes
-        The passes over the rows of a block, with the expensive values that all rows share in each.
-    is_short
-        Whether columns have so few elements that a vector lane adds them up in registers, without blocks.
-    units
-        The blocks of columns, times the parts of a column.
-    grain
-        The blocks of an iteration of the outermost loop.
-    length
-        The elements of a column that a core adds up.
-    has_subtotals
-        Whether rows are added to subtotals, for accurate totals.
-    """
+    """How cores visit columns."""
 
     nest: NestPlan = field(repr=False)
-    passes: tuple[Pass, ...]
-    is_short: bool
-    units: int
-    grain: int
-    length: int
-    has_subtotals: bool
+    passes: tuple[Pass, ...]  # over the rows of a block, with the expensive values that all rows share in each
+    is_short: bool  # whether a vector lane adds up a column in registers, without blocks
+    units: int  # blocks of columns, times the parts of a column
+    grain: int  # blocks of an iteration of the outermost loop
+    length: int  # elements of a column that a core adds up
+    has_subtotals: bool  # whether rows are added to subtotals, for accurate totals
 
 
 def column_plan(nest: NestPlan) -> ColumnPlan:
@@ -141,19 +123,15 @@ def _write_lane(plan: ColumnPlan, code: PhaseCode, places: Places, row: Term) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """The columns from ``first`` to ``last`` whose rows from ``begin`` to ``end`` a core visits.
+    """The columns from ``first`` to ``last`` whose rows from ``begin`` to ``end`` a core visits."""
 
-    ``places`` is the position of the block in the nest. ``done`` holds results of reductions, and ``ahead`` values that
-    are computed before a pass, for each column.
-    """
-
-    places: Places
+    places: Places  # of the block in the nest
     first: Term
     last: Term
     begin: Term
     end: Term
-    done: Mapping[Expr, Buffer] = field(default_factory=dict)
-    ahead: Mapping[TensorView, Buffer] = field(default_factory=dict)
+    done: Mapping[Expr, Buffer] = field(default_factory=dict)  # results of reductions, for each column
+    ahead: Mapping[TensorView, Buffer] = field(default_factory=dict)  # values that are computed before a pass
 
 
 def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
@@ -180,7 +158,7 @@ def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
             place, part = values.remainder(unit, outer * tiles), values.quotient(unit, outer * tiles)
         i, column = values.quotient(place, tiles), values.remainder(place, tiles)
         first, last = chunk(values, column, tile, run)
-        first, last = named(values, "first", first), named(values, "last", last)
+        first, last = index_variable(values, "first", first), index_variable(values, "last", last)
         guarded = split > 1 and not schedule.specialized
         begin, end = chunk(values, part, plan.length, facts.space.depth, guarded=guarded, count=split)
         block = _Block(places=code.flat(facts.kept_outer, i), first=first, last=last, begin=begin, end=end)
@@ -214,7 +192,7 @@ def _write_pass(
     with values.loop("q_block", -(-plan.length // size), ParallelType.serial) as number:
         with _each_column(plan, code, block) as (slot, _, _):
             clear(values, cells(parts, slot))
-        low = named(values, "low", values.simplify(block.begin + number * size))
+        low = index_variable(values, "low", values.simplify(block.begin + number * size))
         _write_rows(plan, code, step, replace(block, begin=low, end=apply("min", low + size, block.end)), parts)
         with _each_column(plan, code, block) as (slot, _, _):
             for fold in cells(sums, slot):

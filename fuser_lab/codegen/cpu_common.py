@@ -20,31 +20,15 @@ from fuser_lab.schedule.loops import CPU_PARALLEL_FROM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """One visit to all points of a nest.
-
-    Attributes
-    ----------
-    reductions
-        The reductions that it computes.
-    stored
-        The results that it stores at each point.
-    ahead
-        The values of a whole row or column that are computed before it for many rows or columns.
-    saved, restored
-        The values of a row that it keeps for later passes, and those that an earlier pass keeps for it.
-    read_back
-        The results of earlier passes that it reads from memory.
-    added
-        The sums of columns to which it adds each row.
-    """
+    """One visit to all points of a nest."""
 
     reductions: tuple[Expr, ...]
-    stored: tuple[TensorView, ...]
-    ahead: tuple[TensorView, ...] = ()
-    saved: tuple[TensorView, ...] = ()
-    restored: tuple[TensorView, ...] = ()
-    read_back: tuple[TensorView, ...] = ()
-    added: tuple[Expr, ...] = ()
+    stored: tuple[TensorView, ...]  # results, at each point
+    ahead: tuple[TensorView, ...] = ()  # values of a row or column that are computed before it for many of them
+    saved: tuple[TensorView, ...] = ()  # values of a row that later passes read
+    restored: tuple[TensorView, ...] = ()  # values of a row that earlier passes saved
+    read_back: tuple[TensorView, ...] = ()  # results of earlier passes that it reads from memory
+    added: tuple[Expr, ...] = ()  # sums of columns to which it adds each row
 
 
 def passes_of(plan: NestPlan) -> tuple[Pass, ...]:
@@ -95,7 +79,7 @@ def chunk(
     return start, end if exact else apply("min", end, extent)
 
 
-def named(values: Values, name: str, term: Term) -> Term:
+def index_variable(values: Values, name: str, term: Term) -> Term:
     """Return an index as a variable, unless it is a variable or a constant."""
     return term if isinstance(term, Const | Var) else values.let(name, term)
 

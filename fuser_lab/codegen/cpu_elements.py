@@ -29,34 +29,16 @@ STAGED_ROWS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementPlan:
-    """How cores visit the elements of a nest, row by row.
-
-    Attributes
-    ----------
-    nest
-        The nest with its schedule.
-    rows, length
-        The number of rows, and the elements of each.
-    outer
-        How the outermost loop runs.
-    chunks
-        The chunks of a row that are distributed over cores; 0 if rows are not cut.
-    staged
-        The values of short rows whose mathematical functions are computed for many rows, to fill vectors.
-    limits
-        Where the loops over a row begin, and where the last one ends; none if the elements of a row are distributed.
-    digits
-        The extents of nested loops over a row, the innermost last; none if there is one loop.
-    """
+    """How cores visit the elements of a nest, row by row."""
 
     nest: NestPlan = field(repr=False)
     rows: int
-    length: int
-    outer: ParallelType
-    chunks: int = 0
-    staged: tuple[TensorView, ...] = ()
-    limits: tuple[int, ...] = ()
-    digits: tuple[int, ...] = ()
+    length: int  # of a row
+    outer: ParallelType  # of the outermost loop
+    chunks: int = 0  # of a row that are distributed over cores; 0 if rows are not cut
+    staged: tuple[TensorView, ...] = ()  # values whose functions are computed for many short rows, to fill vectors
+    limits: tuple[int, ...] = ()  # where loops over a row begin, then the end; none if its elements are distributed
+    digits: tuple[int, ...] = ()  # extents of nested loops over a row, innermost last; none if there is one loop
 
 
 def element_plan(nest: NestPlan) -> ElementPlan:

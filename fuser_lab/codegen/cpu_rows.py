@@ -1,4 +1,4 @@
-"""Rows on the CPU: one at a time, in groups, in groups with stages, or in parts that a second phase adds up.
+"""Rows on the CPU: one at a time, in groups, in groups with stages, in parts, or with sums of columns.
 
 A core iterates over a row once per pass, with scratch memory for the values that later passes read again.
 """
@@ -8,13 +8,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from fuser_lab.codegen.column_sums import column_index, rows_each
 from fuser_lab.codegen.cpu_common import (
     Pass,
     add_parts,
     cells,
     chunk,
+    index_variable,
     know_ahead,
-    named,
     open_block,
     open_totals,
     outer_loop,
@@ -25,6 +26,7 @@ from fuser_lab.codegen.cpu_common import (
     with_values_ahead,
     write_ahead,
 )
+from fuser_lab.codegen.index_math import substitute
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import extent_of
@@ -34,6 +36,7 @@ from fuser_lab.codegen.nest_writing import (
     PhaseCode,
     Places,
     close_folds,
+    folds_of,
     open_loop,
     parts_of,
     store_parts,
@@ -67,24 +70,12 @@ IN_ONE_INSTRUCTION = frozenset({"ceil", "floor", "round", "rsqrt", "sqrt", "trun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """How cores visit rows.
-
-    Attributes
-    ----------
-    nest
-        The nest with its schedule.
-    outer
-        How the outermost loop runs.
-    passes
-        The passes over a row.
-    saved
-        The values of a row that passes keep for later ones.
-    """
+    """How cores visit rows."""
 
     nest: NestPlan = field(repr=False)
-    outer: ParallelType
+    outer: ParallelType  # of the outermost loop
     passes: tuple[Pass, ...]
-    saved: tuple[TensorView, ...]
+    saved: tuple[TensorView, ...]  # values of a row that passes keep for later ones
 
     @property
     def is_one_pass(self) -> bool:
@@ -223,7 +214,7 @@ def _in_lanes(
     start, stop = ZERO, index(outer)
     if any(fold.rounds for fold in folds) and outer > size:
         block = open_loop(values, stack, "q_block", -(-outer // size), ParallelType.serial)
-        start = named(values, "low", values.simplify(block * size))
+        start = index_variable(values, "low", values.simplify(block * size))
         stop = apply("min", start + size, index(outer))
     lanes = {
         fold.expr: Buffer(
@@ -317,7 +308,7 @@ def _staged_rows(plan: RowPlan, code: PhaseCode) -> Launch:
     with ExitStack() as stack:
         group = open_loop(values, stack, "group", -(-space.rows // grain), plan.outer)
         start, stop = chunk(values, group, grain, space.rows, guarded=True)
-        start = named(values, "first", start)
+        start = index_variable(values, "first", start)
         # The size is for any number of rows, so that kernels for others are the same.
         most = max(grain, PARTIAL_ELEMENTS // space.depth)
         totals = running_sums(plan.nest, values, most, "rows", wide=True)
@@ -388,4 +379,45 @@ def _parts(plan: RowPlan, code: PhaseCode) -> Launch:
             here = {**places, **code.flat(facts.reduced_outer, q), **code.flat(facts.reduced_run, r)}
             write_point(code, here, inside, code.nest.full, {}, ZERO)
         store_parts(values, parts_of(plan.nest), folds, unit)
+    return Launch()
+
+
+def write_rows_with_column_sums(plan: RowPlan) -> Iterator[Phase]:
+    """Yield the phase that iterates over rows once and adds them to sums of columns, as backward passes of norms do.
+
+    A core iterates over a band of rows, and the sums of all columns stay in its cache. They are one part of each
+    column's sum; a second phase, a separate fusion, adds up the parts. The number of bands depends only on the shape,
+    so that results do not depend on the number of threads.
+    """
+    yield written_phase(plan.nest, "_rows", partial(_rows_with_column_sums, plan))
+
+
+def _rows_with_column_sums(plan: RowPlan, code: PhaseCode) -> Launch:
+    values, nest, space = code.values, code.nest, plan.nest.facts.space
+    each = rows_each(plan.nest.choice.schedule, space.rows)
+    with ExitStack() as stack:
+        band = stack.enter_context(values.loop("band", -(-space.rows // each), plan.outer, pinned=True))
+        memory = RowMemory(saved=allocate_saved(plan, values, space.depth))
+        folds = folds_of(plan.nest.facts.column_sums)
+        sums: dict[Expr, Buffer] = {}
+        for fold in folds:
+            sums[fold.expr] = Buffer(
+                name=f"{fold.expr.name}_sums", dtype=fold.identity.dtype, size=space.depth, role=Role.SCRATCH,
+            )
+            values.emit(Alloc(buffer=sums[fold.expr], origin=fold.expr.name))
+        with values.loop("c", space.depth, ParallelType.vectorize) as c:
+            for fold in folds:
+                values.emit(Store(buffer=sums[fold.expr], position=c, value=fold.identity, origin=fold.expr.name))
+        start, stop = chunk(values, band, each, space.rows, guarded=True)
+        with values.loop("row", stop, ParallelType.serial, start=start, largest=space.rows, pinned=True) as row:
+            write_row(plan, code, row, memory, sums)
+        with values.loop("c", space.depth, ParallelType.vectorize) as c:
+            here = code.flat(nest.reduced, c)
+            for expr, buffer in sums.items():
+                column = tuple(substitute(i, here) for i in column_index(nest, expr))
+                part = plan.nest.column_parts[expr]
+                position = values.simplify(part.layout.position((band, *values.simplified(column))))
+                values.emit(Store(
+                    buffer=part.buffer, position=position, value=Load(buffer.dtype, buffer, c), origin=expr.name,
+                ))
     return Launch()

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
-from fuser_lab.codegen.cpu_common import chunk, named, outer_loop
+from fuser_lab.codegen.cpu_common import chunk, index_variable, outer_loop
 from fuser_lab.codegen.kernel_ir import Launch, Load, Phase, Scan, Scope, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import extent_of
@@ -28,24 +28,13 @@ SECTION = 1024  # elements of a row, which stay in the L1 cache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """How cores visit rows or columns that are scanned.
-
-    Attributes
-    ----------
-    nest
-        The nest with its schedule.
-    levels
-        The scans, grouped by the number of other scans that they depend on.
-    sections, parts, each
-        The sections of a row, the parts of a section that are scanned together, and the elements of a part; no
-        sections if columns are scanned, or rows element by element.
-    """
+    """How cores visit rows or columns that are scanned."""
 
     nest: NestPlan = field(repr=False)
-    levels: tuple[tuple[Expr, ...], ...]
-    sections: int = 0
-    parts: int = 0
-    each: int = 0
+    levels: tuple[tuple[Expr, ...], ...]  # scans, by the number of other scans that they depend on
+    sections: int = 0  # of a row; 0 if columns are scanned, or rows element by element
+    parts: int = 0  # of a section, scanned together
+    each: int = 0  # elements of a part
 
 
 def scan_plan(nest: NestPlan) -> ScanPlan:
@@ -156,7 +145,7 @@ def _columns(plan: ScanPlan, code: PhaseCode) -> Launch:
         scans = [open_scan(values, expr, tile, wide=True, sums=True) for expr in nest.scans]
         places = code.flat(facts.kept_outer, values.quotient(unit, tiles))
         first, last = chunk(values, values.remainder(unit, tiles), tile, run, guarded=True)
-        first, last = named(values, "first", first), named(values, "last", last)
+        first, last = index_variable(values, "first", first), index_variable(values, "last", last)
         with values.loop("c", last, ParallelType.vectorize, start=first, largest=run) as c:
             slot = values.simplify(c - first)
             for scan in scans:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 
-from fuser_lab.codegen.cpu_common import chunk, named, outer_loop
+from fuser_lab.codegen.cpu_common import chunk, index_variable, outer_loop
 from fuser_lab.codegen.cpu_facts import CpuFacts
 from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Phase, Role, Store, Transpose
 from fuser_lab.codegen.kernel_plan import NestPlan
@@ -57,24 +57,12 @@ class _Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TilePlan:
-    """How cores visit tiles of two axes.
-
-    Attributes
-    ----------
-    nest
-        The nest with its schedule.
-    tiled
-        The axes, and the tensors that are transposed.
-    others
-        The axes that are not cut into tiles; the last is fast in the tensor with the shortest runs.
-    side
-        The elements along both axes of a tile.
-    """
+    """How cores visit tiles of two axes."""
 
     nest: NestPlan = field(repr=False)
     tiled: TiledAxes
-    others: tuple[Axis, ...]
-    side: int
+    others: tuple[Axis, ...]  # not cut into tiles; the last is fast in the tensor with the shortest runs
+    side: int  # elements along both axes of a tile
 
     @property
     def pitch(self) -> int:
@@ -195,7 +183,7 @@ def _transpose(plan: TilePlan, source: Buffer, target: Buffer, slow: _Side, fast
 def _side(plan: TilePlan, values: Values, name: str, axis: Axis, number: Term) -> _Side:
     """Return one side of a tile, with variables for its beginning and end."""
     first, last = chunk(values, number, plan.side, axis.extent)
-    first, last = named(values, name, first), named(values, f"{name}_end", last)
+    first, last = index_variable(values, name, first), index_variable(values, f"{name}_end", last)
     return _Side(axis=axis, first=first, last=last, filled=blocks_up(min(axis.extent, plan.side)))
 
 

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from fuser_lab.analysis.numbering import numbered
 from fuser_lab.codegen import (
-    cpu_backward,
     cpu_bands,
     cpu_columns,
     cpu_elements,
@@ -156,7 +155,7 @@ def _cpu_style(nest: NestPlan) -> StylePlan[Any]:
         return StylePlan(nest, cpu_columns.column_plan(nest), cpu_columns.write_columns)
     rows = cpu_rows.row_plan(nest)
     if nest.facts.column_sums:
-        return StylePlan(nest, rows, cpu_backward.write_rows_with_column_sums)
+        return StylePlan(nest, rows, cpu_rows.write_rows_with_column_sums)
     if bands := cpu_bands.band_plan(rows):
         return StylePlan(nest, bands, cpu_bands.write_bands)
     if staged := cpu_rows.with_stages(rows):
