@@ -9,7 +9,7 @@ from functools import partial
 from fuser_lab.codegen.cpu_common import chunk, know_ahead, outer_loop, scratch_of, write_ahead
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import Ranges, thresholds, variables
-from fuser_lab.codegen.kernel_ir import If, Launch, Phase, Statement, terms_of, walk
+from fuser_lab.codegen.kernel_ir import If, Launch, Phase, Statement, every_term, walk
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import extent_of
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, written_phase
@@ -163,7 +163,7 @@ def _digits(statements: Sequence[Statement], length: int) -> tuple[int, ...]:
     """
     divisors: set[int] = set()
     for statement in statements:
-        for term in (t for root in terms_of(statement) for t in root.walk()):
+        for term in every_term(statement):
             match term:
                 case Apply(_, "floordiv" | "mod", (whole, Const(_, size))) if "j" in variables(whole):
                     divisors.add(int(size.real))

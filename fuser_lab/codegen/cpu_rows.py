@@ -133,8 +133,6 @@ def _is_stored(nest: NestPlan, tensor: TensorView) -> bool:
 def _results_read_back(nest: NestPlan, saved: Sequence[Saved]) -> tuple[TensorView, ...]:
     """Return the results that a pass stores and a later one reads, because computing them again reads more."""
     facts, tensors = nest.facts, {s.tensor for s in saved}
-    if not facts.nest.reduced:
-        return ()
     return tuple(
         tv for tv in facts.nest.full
         if facts.levels.get(tv, 0) < facts.passes - 1 and tv not in tensors and _is_stored(nest, tv)

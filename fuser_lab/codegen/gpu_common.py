@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
     Buffer,
-    If,
     Launch,
     Let,
     Load,
@@ -26,6 +26,7 @@ from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, open_loop, written_phase
 from fuser_lab.codegen.nests import Axis
+from fuser_lab.codegen.rewriter import map_blocks
 from fuser_lab.codegen.values import Values
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
@@ -209,19 +210,11 @@ def with_hints(phase: Phase, facts: NestFacts, schedule: LoopSchedule) -> Phase:
 
 def with_eviction(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buffer]) -> tuple[Statement, ...]:
     """Return statements whose vector loads of some buffers have an L2 eviction priority."""
-    result: list[Statement] = []
-    for statement in statements:
-        match statement:
-            case Loop(body=body):
-                result.append(replace(statement, body=with_eviction(body, evict, among)))
-            case If(then=then, otherwise=otherwise):
-                sides = (with_eviction(side, evict, among) for side in (then, otherwise))
-                result.append(replace(statement, then=next(sides), otherwise=next(sides)))
-            case VectorLoad(buffer=buffer) if buffer in among:
-                result.append(replace(statement, evict=evict))
-            case _:
-                result.append(statement)
-    return tuple(result)
+    return tuple(
+        replace(statement, evict=evict) if isinstance(statement, VectorLoad) and statement.buffer in among
+        else map_blocks(statement, partial(with_eviction, evict=evict, among=among))
+        for statement in statements
+    )
 
 
 # Functions that can turn a difference in the last place into a large one.
@@ -247,15 +240,12 @@ def with_quotients(
         match statement:
             case Loop(body=body):
                 result.append(replace(statement, body=with_quotients(body, fusion, _set_in(body))))
-            case If(then=then, otherwise=otherwise):
-                branches = (with_quotients(side, fusion, inside) for side in (then, otherwise))
-                result.append(replace(statement, then=next(branches), otherwise=next(branches)))
             case Let(value=Apply(DataType.Float, "div", (a, Var(_, name) as b))) if (
                 inside is not None and name not in inside and not _is_compared(statement.origin, fusion)
             ):
                 result.append(replace(statement, value=Apply(DataType.Float, "quotient", (a, b))))
             case _:
-                result.append(statement)
+                result.append(map_blocks(statement, partial(with_quotients, fusion=fusion, inside=inside)))
     return tuple(result)
 
 

@@ -12,19 +12,14 @@ from fuser_lab.codegen.kernel_ir import (
     Let,
     Load,
     Phase,
-    Reduce,
     Role,
     Store,
-    VectorLoad,
-    VectorStore,
-    terms_of,
-    walk,
+    arguments_of,
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.nests import Axis, Nest, axis_indices
 from fuser_lab.codegen.values import Values, call_text
-from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index, select
 from fuser_lab.ir.transform import ParallelType
@@ -110,18 +105,7 @@ def written_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], Laun
         fusion=facts.fusion, nest=facts.nest, buffers=facts.buffers, layouts=facts.layouts, values=values,
     ))
     body = tuple(values.scope.body)
-    used: dict[Buffer, None] = {}
-    scalars: dict[Var, None] = {}
-    defined = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
-    for statement in walk(body):
-        if isinstance(statement, Store | VectorLoad | VectorStore):
-            used[statement.buffer] = None
-        for root in terms_of(statement):
-            for term in root.walk():
-                if isinstance(term, Load):
-                    used[term.buffer] = None
-                elif isinstance(term, Var) and term.dtype is not DataType.Index and term.name not in defined:
-                    scalars[term] = None
+    used, scalars = arguments_of(body)
     names = {name: number for number, name in enumerate(facts.buffers)}  # inputs and outputs in the fusion's order
     roles = (Role.INPUT, Role.OUTPUT, Role.WORKSPACE)
     return Phase(
@@ -130,7 +114,7 @@ def written_phase(plan: NestPlan, suffix: str, write: Callable[[PhaseCode], Laun
             (buffer for buffer in used if not buffer.role.is_allocated),
             key=lambda buffer: (roles.index(buffer.role), names.get(buffer.name, 0)),
         )),
-        scalars=tuple(scalars), body=body, launch=launch, schedule=plan.choice.schedule,
+        scalars=scalars, body=body, launch=launch, schedule=plan.choice.schedule,
     )
 
 
