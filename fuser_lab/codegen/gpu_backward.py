@@ -161,11 +161,11 @@ def _sum_at(plan: BackwardPlan, values: Values, column: ColumnSum, lane: Term, s
 
 def _add_to_columns(
     plan: BackwardPlan, lane: Term, code: PhaseCode, places: Places, folds: Sequence[Fold],
-    stored: Sequence[TensorView], kept: Mapping[TensorView, Buffer], slot: Term, inside: Term | None,
+    stored: Sequence[TensorView], buffers: Mapping[TensorView, Buffer], slot: Term, inside: Term | None,
 ) -> None:
     """Write what is computed at one position of a row, and add it to its columns."""
     in_memory = [tv for tv in stored if tv in plan.row.nest.stored]
-    write_point(code, places, folds, in_memory, kept, slot, inside)
+    write_point(code, places, folds, in_memory, buffers, slot, inside)
     for column in plan.sums:
         operand = column.fold.expr.tensor_inputs[0]
         if operand in stored:

@@ -192,10 +192,10 @@ def close_folds(code: PhaseCode, folds: Sequence[Fold], places: Places) -> None:
 
 def write_point(
     code: PhaseCode, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
-    kept: Mapping[TensorView, Buffer], slot: Term, inside: Term | None = None,
+    buffers: Mapping[TensorView, Buffer], slot: Term, inside: Term | None = None,
 ) -> None:
-    """Write what a nest computes at one position: values that are kept at a slot, reductions, and stores."""
-    for tensor, buffer in kept.items():
+    """Write what a nest computes at one position: values that buffers keep at a slot, reductions, and stores."""
+    for tensor, buffer in buffers.items():
         value = code.element(tensor, places)
         expr = code.fusion.producers.get(tensor)
         origin = None if expr is None else expr.name

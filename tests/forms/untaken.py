@@ -90,13 +90,13 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
     },
     "Each pass over rows or columns has a reduction, or stores a value that needs the results of the passes before.": {
         "codegen/gpu_kept_columns": [
-            ("if not exprs and not stored:", "continue"),
+            ("if exprs or stored:", "for number in range(facts.passes):"),
         ],
         "codegen/gpu_row_parts": [
             ("if not folds:", "continue"),
         ],
         "codegen/gpu_rows": [
-            ("if not exprs and not stored and not written:", "continue"),
+            ("if not exprs and not stored and not any(s.written == number for s in pl", "continue"),
         ],
     },
     "Reductions over axes of one element are copies, so a nest of reductions has reduced axes.": {
