@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from fuser_lab.codegen.kernel_ir import Let, Load, Loop, Statement, terms_of, walk
-from fuser_lab.codegen.rewriter import map_blocks, rewrite_statements
+from fuser_lab.codegen.kernel_ir import Let, Load, Loop, Statement, map_blocks, terms_of, walk
+from fuser_lab.codegen.rewriter import rewrite_statements
 from fuser_lab.ir.term import Apply, Term, Var
 
 Block = tuple[Statement, ...]

@@ -20,13 +20,13 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     Store,
     VectorLoad,
+    map_blocks,
     walk,
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, open_loop, written_phase
 from fuser_lab.codegen.nests import Axis
-from fuser_lab.codegen.rewriter import map_blocks
 from fuser_lab.codegen.values import Values
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType

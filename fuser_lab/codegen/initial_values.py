@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, every_term, walk
-from fuser_lab.codegen.rewriter import map_blocks
+from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, every_term, map_blocks, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Const, Var
 

@@ -7,8 +7,8 @@ op and back. Invariants: each store is predicated or in range for every index of
 """
 
 import enum
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
@@ -355,6 +355,19 @@ def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
             waiting += statement.body[::-1]
         elif isinstance(statement, If):
             waiting += (*statement.otherwise[::-1], *statement.then[::-1])
+
+
+def map_blocks(
+    statement: Statement, rewrite: Callable[[tuple[Statement, ...]], tuple[Statement, ...]],
+) -> Statement:
+    """Return a statement whose nested blocks are rewritten; one without nested blocks is the same."""
+    match statement:
+        case Loop(body=body):
+            return replace(statement, body=rewrite(body))
+        case If(then=then, otherwise=otherwise):
+            return replace(statement, then=rewrite(then), otherwise=rewrite(otherwise))
+        case _:
+            return statement
 
 
 def terms_of(statement: Statement) -> tuple[Term, ...]:

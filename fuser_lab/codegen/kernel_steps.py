@@ -27,10 +27,10 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     Store,
     Transpose,
+    map_blocks,
     walk,
 )
 from fuser_lab.codegen.layout import layout_of
-from fuser_lab.codegen.rewriter import map_blocks
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.term import Var

@@ -42,11 +42,12 @@ from fuser_lab.codegen.kernel_ir import (
     Store,
     accesses_of,
     every_term,
+    map_blocks,
     terms_of,
     walk,
 )
 from fuser_lab.codegen.progressions import access_of
-from fuser_lab.codegen.rewriter import map_blocks, map_terms, replace_terms
+from fuser_lab.codegen.rewriter import map_terms, replace_terms
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType

@@ -1,23 +1,12 @@
-"""Statements of Kernel IR with other blocks, terms and buffers."""
+"""Statements of Kernel IR with other terms and buffers."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Let, Load, Loop, Statement, Store, Transpose
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Let, Load, Loop, Statement, Store, Transpose, map_blocks
 from fuser_lab.ir.term import Apply, Term
 
 Block = tuple[Statement, ...]
-
-
-def map_blocks(statement: Statement, rewrite: Callable[[Block], Block]) -> Statement:
-    """Return a statement whose nested blocks are rewritten; one without nested blocks is the same."""
-    match statement:
-        case Loop(body=body):
-            return replace(statement, body=rewrite(body))
-        case If(then=then, otherwise=otherwise):
-            return replace(statement, then=rewrite(then), otherwise=rewrite(otherwise))
-        case _:
-            return statement
 
 
 def map_terms(statement: Statement, rewrite: Callable[[Term], Term]) -> Statement:

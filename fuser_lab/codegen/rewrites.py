@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from fuser_lab.codegen.kernel_ir import Let, Statement, every_term, walk
-from fuser_lab.codegen.rewriter import map_blocks
+from fuser_lab.codegen.kernel_ir import Let, Statement, every_term, map_blocks, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 

@@ -18,8 +18,7 @@ from dataclasses import replace
 from functools import partial
 
 from fuser_lab.codegen.index_math import negate
-from fuser_lab.codegen.kernel_ir import If, Let, Load, Role, Statement, walk
-from fuser_lab.codegen.rewriter import map_blocks
+from fuser_lab.codegen.kernel_ir import If, Let, Load, Role, Statement, map_blocks, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
 

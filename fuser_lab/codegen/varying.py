@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from fuser_lab.codegen.divisions import divisions_before_loops
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Kernel, Role, Size, Statement, every_term, walk
-from fuser_lab.codegen.rewriter import map_blocks, rewrite_statements
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Kernel, Role, Size, Statement, every_term, map_blocks, walk
+from fuser_lab.codegen.rewriter import rewrite_statements
 from fuser_lab.codegen.sizes import names_in, with_sizes
 from fuser_lab.dtypes import DataType
 from fuser_lab.forks import new_lock
