@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from fuser_lab.codegen.cpu_common import cells, chunk, clear, partials, running_sums
+from fuser_lab.codegen.cpu_common import cells, chunk, clear, outer_loop, partials, running_sums
 from fuser_lab.codegen.cpu_rows import RowMemory, RowPlan, allocate_saved, know_row, write_row
 from fuser_lab.codegen.cpu_tiles import blocks_up, by_registers
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Phase, Role, Store, Transpose
@@ -64,7 +64,7 @@ def band_plan(rows: RowPlan) -> BandPlan | None:
     """Return bands of rows if large inputs are contiguous across rows, and others along rows."""
     facts, schedule = rows.nest.facts, rows.nest.choice.schedule
     nest, count, depth = facts.nest, facts.space.rows, facts.space.depth
-    few = rows.outer is ParallelType.grid_x and count < CPU_FEW_UNITS * _BAND
+    few = outer_loop(rows.nest) is ParallelType.grid_x and count < CPU_FEW_UNITS * _BAND
     if schedule.split > 1 or few or not nest.kept or not nest.reduced or nest.kept[-1].extent < _BAND:
         return None
     kept_axis, reduced = nest.kept[-1].name, nest.reduced[-1].name
@@ -98,7 +98,7 @@ def _bands(plan: BandPlan, code: PhaseCode) -> Launch:
     values, facts = code.values, plan.rows.nest.facts
     count, wide = facts.space.rows, plan.wide
     with ExitStack() as stack:
-        group = open_loop(values, stack, "group", -(-count // plan.height), plan.rows.outer)
+        group = open_loop(values, stack, "group", -(-count // plan.height), outer_loop(plan.rows.nest))
         tiles = {
             tv: Buffer(name=f"{tv.name}_band", dtype=tv.dtype.compute, size=wide * plan.pitch, role=Role.SCRATCH)
             for tv in plan.across

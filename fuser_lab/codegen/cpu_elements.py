@@ -34,7 +34,6 @@ class ElementPlan:
     nest: NestPlan = field(repr=False)
     rows: int
     length: int  # of a row
-    outer: ParallelType  # of the outermost loop
     chunks: int = 0  # of a row that are distributed over cores; 0 if rows are not cut
     staged: tuple[TensorView, ...] = ()  # values whose functions are computed for many short rows, to fill vectors
     limits: tuple[int, ...] = ()  # where loops over a row begin, then the end; none if its elements are distributed
@@ -50,7 +49,7 @@ def element_plan(nest: NestPlan) -> ElementPlan:
     facts, parallel = nest.facts, nest.choice.schedule.parallel
     outer, run = facts.kept_outer, facts.kept_run
     rows, length = extent_of(outer), extent_of(run)
-    plan = partial(ElementPlan, nest=nest, rows=rows, length=length, outer=outer_loop(nest))
+    plan = partial(ElementPlan, nest=nest, rows=rows, length=length)
     if parallel and rows < FEW_ROWS and length >= CHUNK:
         return plan(chunks=-(-length // CHUNK))
     if parallel and not outer:
@@ -74,10 +73,10 @@ def write_elements(plan: ElementPlan) -> Iterator[Phase]:
 
 def _elements(plan: ElementPlan, code: PhaseCode) -> Launch:
     values, facts = code.values, plan.nest.facts
-    outer, run = facts.kept_outer, facts.kept_run
+    outer, run, parallel = facts.kept_outer, facts.kept_run, outer_loop(plan.nest)
     with ExitStack() as stack:
         if plan.chunks:
-            unit = open_loop(values, stack, "unit", plan.rows * plan.chunks, plan.outer)
+            unit = open_loop(values, stack, "unit", plan.rows * plan.chunks, parallel)
             places = code.flat(outer, values.quotient(unit, plan.chunks))
             start, stop = chunk(values, values.remainder(unit, plan.chunks), CHUNK, plan.length, guarded=not outer)
             j = stack.enter_context(
@@ -85,11 +84,11 @@ def _elements(plan: ElementPlan, code: PhaseCode) -> Launch:
             )
             code.store(code.nest.full, {**places, **code.flat(run, j)})
         elif not plan.limits:
-            code.store(code.nest.full, code.flat(run, open_loop(values, stack, "i", plan.length, plan.outer)))
+            code.store(code.nest.full, code.flat(run, open_loop(values, stack, "i", plan.length, parallel)))
         elif plan.staged:
             _write_stages(plan, code, stack)
         else:
-            i: Term = open_loop(values, stack, "i", plan.rows, plan.outer) if outer else ZERO
+            i: Term = open_loop(values, stack, "i", plan.rows, parallel) if outer else ZERO
             _write_row(plan, code, code.flat(outer, i))
     return Launch()
 
@@ -97,7 +96,7 @@ def _elements(plan: ElementPlan, code: PhaseCode) -> Launch:
 def _write_stages(plan: ElementPlan, code: PhaseCode, stack: ExitStack) -> None:
     """Write rows in blocks: first the staged values of all rows of a block, then the rows."""
     values = code.values
-    unit = open_loop(values, stack, "unit", -(-plan.rows // STAGED_ROWS), plan.outer)
+    unit = open_loop(values, stack, "unit", -(-plan.rows // STAGED_ROWS), outer_loop(plan.nest))
     buffers = scratch_of(values, plan.staged, "rows", STAGED_ROWS)
     start, stop = chunk(values, unit, STAGED_ROWS, plan.rows, guarded=True)
     for kind in (ParallelType.vectorize, ParallelType.serial):

@@ -73,7 +73,6 @@ class RowPlan:
     """How cores visit rows."""
 
     nest: NestPlan = field(repr=False)
-    outer: ParallelType  # of the outermost loop
     passes: tuple[Pass, ...]
     saved: tuple[TensorView, ...]  # values of a row that passes keep for later ones
 
@@ -113,7 +112,7 @@ def row_plan(nest: NestPlan) -> RowPlan:
         )
         for number, step in enumerate(passes_of(nest))
     )
-    return RowPlan(nest=nest, outer=outer_loop(nest), passes=passes, saved=tuple(s.tensor for s in saved))
+    return RowPlan(nest=nest, passes=passes, saved=tuple(s.tensor for s in saved))
 
 
 def _is_stored(nest: NestPlan, tensor: TensorView) -> bool:
@@ -264,7 +263,7 @@ def with_stages(plan: RowPlan) -> RowPlan | None:
     passes = with_values_ahead(plan.passes, [(), *later])
     if not any(step.ahead for step in passes) and not are_slow(facts.nest.rows):
         return None
-    return RowPlan(nest=plan.nest, outer=plan.outer, passes=passes, saved=plan.saved)
+    return replace(plan, passes=passes)
 
 
 def write_rows(plan: RowPlan) -> Iterator[Phase]:
@@ -286,7 +285,7 @@ def _rows(plan: RowPlan, write: Callable[[RowPlan, PhaseCode, Term, RowMemory], 
     values, space, grain = code.values, plan.nest.facts.space, plan.nest.choice.schedule.grain
     with ExitStack() as stack:
         if grain > 1:
-            group = open_loop(values, stack, "group", -(-space.rows // grain), plan.outer)
+            group = open_loop(values, stack, "group", -(-space.rows // grain), outer_loop(plan.nest))
             memory = RowMemory(saved=allocate_saved(plan, values, space.depth))
             start, stop = chunk(values, group, grain, space.rows, guarded=True)
             row: Term = stack.enter_context(
@@ -295,7 +294,7 @@ def _rows(plan: RowPlan, write: Callable[[RowPlan, PhaseCode, Term, RowMemory], 
         else:
             row = ZERO
             if space.rows > 1:
-                row = stack.enter_context(values.loop("row", space.rows, plan.outer, pinned=True))
+                row = stack.enter_context(values.loop("row", space.rows, outer_loop(plan.nest), pinned=True))
             else:
                 stack.enter_context(values.inlined({}, pinned=True))
             memory = RowMemory(saved=allocate_saved(plan, values, space.depth))
@@ -306,7 +305,7 @@ def _rows(plan: RowPlan, write: Callable[[RowPlan, PhaseCode, Term, RowMemory], 
 def _staged_rows(plan: RowPlan, code: PhaseCode) -> Launch:
     values, space, grain = code.values, plan.nest.facts.space, plan.nest.choice.schedule.grain
     with ExitStack() as stack:
-        group = open_loop(values, stack, "group", -(-space.rows // grain), plan.outer)
+        group = open_loop(values, stack, "group", -(-space.rows // grain), outer_loop(plan.nest))
         start, stop = chunk(values, group, grain, space.rows, guarded=True)
         start = index_variable(values, "first", start)
         # The size is for any number of rows, so that kernels for others are the same.
@@ -396,7 +395,7 @@ def _rows_with_column_sums(plan: RowPlan, code: PhaseCode) -> Launch:
     values, nest, space = code.values, code.nest, plan.nest.facts.space
     each = rows_each(plan.nest.choice.schedule, space.rows)
     with ExitStack() as stack:
-        band = stack.enter_context(values.loop("band", -(-space.rows // each), plan.outer, pinned=True))
+        band = stack.enter_context(values.loop("band", -(-space.rows // each), outer_loop(plan.nest), pinned=True))
         memory = RowMemory(saved=allocate_saved(plan, values, space.depth))
         folds = folds_of(plan.nest.facts.column_sums)
         sums: dict[Expr, Buffer] = {}
