@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tests.figures import Figures, bare_constants
+from tests.figures import Figures, bare_constants, classes
 from tests.layering.test_imports import REPOSITORY
 
 WRITER = """
@@ -63,3 +63,12 @@ def test_every_number_names_its_unit(package):
     sources = [path.read_text("utf-8") for path in (REPOSITORY / "fuser_lab" / package).rglob("*.py")]
     bare = [name for source in sources for name in bare_constants(ast.parse(source), source)]
     assert not bare, "a comment on the line of a constant, or above it, says what it counts and where it is from"
+
+
+def test_writers_are_functions_of_frozen_records_without_inheritance():
+    paths = [path for path in (REPOSITORY / "fuser_lab" / "codegen").glob("[cg]pu_*.py") if "facts" not in path.stem]
+    defined = [node for path in paths for node in classes(ast.parse(path.read_text("utf-8")))]
+    assert len(defined) > 20
+    assert [node.name for node in defined if "frozen=True" not in "".join(map(ast.unparse, node.decorator_list))] == []
+    names = {node.name for node in defined}
+    assert [node.name for node in defined if names & {ast.unparse(base) for base in node.bases}] == []

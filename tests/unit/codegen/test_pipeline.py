@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -188,6 +189,21 @@ def test_sums_that_are_needed_at_other_positions_go_through_memory(target: str) 
     kernel = lower(KernelRequest(fusion=fusion, scheduler=S.INNER_PERSISTENT, target=target))
     assert [len(choice.space.reduced) for choice in kernel.nests] == [1, 0]
     assert [buffer.name for buffer in kernel.workspace] == ["T2_whole"]
+
+
+def test_the_plan_of_rows_says_in_which_memory_each_step_stays() -> None:
+    def softmax(fd: Any, x: Any) -> Any:
+        e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [1], keepdim=True)))
+        return fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True))
+
+    fusion = build(softmax, [(64, 1 << 17)], D.Float)
+    steps = dict(steps_of(KernelRequest(fusion=fusion, scheduler=S.INNER_PERSISTENT, target="cuda")))
+    (style,) = steps["plan"]
+    sections = style.plan.sections
+    assert [section.first for section in sections] == [0, *accumulate(section.count for section in sections[:-1])]
+    assert sum(section.count for section in sections) == style.plan.steps
+    assert "saved=[Saved(tensor=T0, written=0)" in text_of(steps["plan"])
+    assert text_of(steps["plan"]).count("place=") == len(sections) > 1
 
 
 @pytest.mark.parametrize(("target", "counts"), [("cuda", (33, 5)), ("cpu", (30, 3))])
