@@ -57,7 +57,7 @@ _SHARED_WORDS = 16  # registers of a thread for values of its columns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What becomes of the results of a column, or of a band of tiles."""
+    """The reductions of a column, or of a band of tiles, and the memory of their partial results."""
 
     nest: NestPlan = field(repr=False)
     exprs: tuple[Expr, ...]  # the reductions, a maximum before the sum of exponentials relative to it
@@ -94,7 +94,7 @@ class _RowsOfThread:
 
 
 def results_of(nest: NestPlan) -> Results:
-    """Return what becomes of the results of a nest."""
+    """Return the reductions of a nest and the memory of their partial results."""
     facts, online = nest.facts, nest.schedule.online
     pair = online_pair(facts.fusion, facts.nest, facts.levels) if online else None
     return Results(nest=nest, exprs=pair or facts.nest.reductions, online=online, parts=parts_of(nest))
