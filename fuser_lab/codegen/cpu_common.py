@@ -116,6 +116,11 @@ def partials(values: Values, folds: Sequence[Fold]) -> Iterator[list[Fold]]:
         update(values, fold, part.total)
 
 
+def has_blocks(plan: NestPlan, length: int, folds: Sequence[Fold]) -> bool:
+    """Whether a loop over indices is in blocks with separate sums, because these are more accurate."""
+    return length > plan.choice.schedule.partial and any(fold.rounds for fold in folds)
+
+
 def open_block(
     plan: NestPlan, values: Values, stack: ExitStack, name: str, ends: tuple[Term, Term], length: int, extent: int,
     folds: Sequence[Fold], parallel: ParallelType,
@@ -125,7 +130,7 @@ def open_block(
     The innermost loop never updates a total that is wider than the elements.
     """
     (start, stop), size = ends, plan.choice.schedule.partial
-    if length > size and any(fold.rounds for fold in folds):
+    if has_blocks(plan, length, folds):
         block = open_loop(values, stack, f"{name}_block", -(-length // size), ParallelType.serial)
         folds = stack.enter_context(partials(values, folds))
         start = values.simplify(start + block * size)

@@ -14,6 +14,7 @@ from fuser_lab.codegen.cpu_common import (
     add_parts,
     cells,
     chunk,
+    has_blocks,
     index_variable,
     know_ahead,
     open_block,
@@ -367,7 +368,8 @@ def _parts(plan: RowPlan, code: PhaseCode) -> Launch:
                 q: Term = inner.enter_context(
                     values.loop("q", stop, ParallelType.serial, start=start, largest=outer),
                 )
-                inside = inner.enter_context(partials(values, folds))
+                if not has_blocks(plan.nest, run, folds):
+                    inside = inner.enter_context(partials(values, folds))
             else:
                 q = open_loop(values, inner, "q", outer, ParallelType.serial) if outer > 1 else ZERO
                 length = -(-run // split)

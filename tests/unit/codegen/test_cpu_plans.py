@@ -64,3 +64,13 @@ def test_a_plan_says_what_is_written(name: str) -> None:
     request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target="cpu")
     text = text_of(next(made for step, made in steps_of(request) if step == "plan"))
     assert [part for part in parts if part not in text] == [], text
+
+
+def test_subtotals_of_a_long_run_are_added_to_a_wide_total() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        return fd.ops.sum(fd.ops.slice(x, [0, 0], [64, 5000]), [0, 1])
+
+    request = KernelRequest(fusion=build(record, [(64, 6000)], D.Float), scheduler=S.REDUCTION, target="cpu")
+    text = text_of(dict(steps_of(request))["write"])
+    assert text.count("float64(t2_sum_part))") == 1, "the loop over blocks of a run adds each subtotal to the total"
+    assert "t2_sum_part_1" not in text, "no subtotal is added to another in Float"
