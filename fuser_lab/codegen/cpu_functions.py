@@ -1,6 +1,6 @@
 """The mathematical functions that CPU kernels compute for vectors of Float, and whether a kernel calls them."""
 
-from fuser_lab.codegen.kernel_ir import Statement, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Statement, every_term, walk
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Term
@@ -21,5 +21,5 @@ def is_vectorized(term: Term) -> bool:
 
 def are_called(body: tuple[Statement, ...]) -> bool:
     """Whether a phase has so many of these functions that it calls them, instead of having their instructions."""
-    terms = (term for statement in walk(body) for root in terms_of(statement) for term in root.walk())
+    terms = (term for statement in walk(body) for term in every_term(statement))
     return sum(map(is_vectorized, terms)) > MOST_WRITTEN

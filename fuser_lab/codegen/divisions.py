@@ -6,9 +6,10 @@ may never run and the argument may be zero. The loop then divides once per eleme
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
-from fuser_lab.codegen.kernel_ir import If, Let, Load, Loop, Statement, terms_of, walk
-from fuser_lab.codegen.rewriter import Rewriter
+from fuser_lab.codegen.kernel_ir import Let, Load, Loop, Statement, map_blocks, terms_of, walk
+from fuser_lab.codegen.rewriter import rewrite_statements
 from fuser_lab.ir.term import Apply, Term, Var
 
 Block = tuple[Statement, ...]
@@ -38,19 +39,15 @@ class _Divisions:
                     fixed = self._movable_divisions(statement, computed)
                     variable_of: dict[Term, Var] = {term: Var(term.dtype, self._name()) for term in fixed}
                     result += [Let(name=variable_of[term].name, value=_value(term, variable_of)) for term in fixed]
-                    (loop,) = Rewriter(variable_of.get).block((statement,)) if variable_of else (statement,)
+                    (loop,) = rewrite_statements((statement,), variable_of.get) if variable_of else (statement,)
                     assert isinstance(loop, Loop)
                     inner = computed | {loop.var} | {name.name for name in variable_of.values()}
                     result.append(replace(loop, body=self.block(loop.body, inner)))
-                case If(then=then, otherwise=otherwise):
-                    result.append(
-                        replace(statement, then=self.block(then, computed), otherwise=self.block(otherwise, computed)),
-                    )
                 case Let(name=name, update=False):
                     computed |= {name}
                     result.append(statement)
                 case _:
-                    result.append(statement)
+                    result.append(map_blocks(statement, partial(self.block, computed=computed)))
         return tuple(result)
 
     def _name(self) -> str:

@@ -1,17 +1,30 @@
 """Row and column reductions in one pass on a GPU, as in backward passes of norms, reading each input once.
 
-A block iterates over consecutive rows and keeps one of them in registers, like `RowNest`. Each thread also adds to the
+A block iterates over consecutive rows and keeps one of them in registers, like `gpu_rows`. Each thread also adds to the
 columns that it owns. The result of a block is one part of each column's sum, and a second phase, a separate fusion,
 adds up the parts. The next row is loaded while the threads compute the current one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from fuser_lab.codegen.column_sums import column_index, rows_each
-from fuser_lab.codegen.gpu_rows import RowNest, RowSection
-from fuser_lab.codegen.index_math import simplify, substitute
+from fuser_lab.codegen.gpu_common import bound, each_neighbour, each_round, gpu_phase, open_lanes, open_rounds, words_of
+from fuser_lab.codegen.gpu_row_steps import (
+    Loads,
+    Row,
+    RowGroups,
+    RowPlan,
+    RowSection,
+    allocated_sections,
+    group_of,
+    load_row,
+    place_in_row,
+)
+from fuser_lab.codegen.gpu_rows import at_row, passes_over
+from fuser_lab.codegen.index_math import substitute
 from fuser_lab.codegen.kernel_ir import (
     LARGEST_STATIC,
     Alloc,
@@ -21,192 +34,197 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Phase,
     Role,
-    Store,
     VectorLoad,
 )
-from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_lowering import Fold, Places
-from fuser_lab.codegen.persistence import Saved, inputs_needed
+from fuser_lab.codegen.nest_writing import Fold, PhaseCode, Places, folds_of, open_loop, update, write_point
+from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.codegen.progressions import ACCESS_BYTES
+from fuser_lab.codegen.values import Values
 from fuser_lab.cost.device import WARP
 from fuser_lab.ir import Expr, TensorView
-from fuser_lab.ir.term import Term, apply, index
+from fuser_lab.ir.term import Term, apply
 from fuser_lab.ir.transform import ParallelType
 
 
-class BackwardNest(RowNest):
-    """Writes rows with the sums of their columns."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSum:
+    """The sum of a column, one for each column of a thread: in registers, or ``first`` in shared memory."""
 
-    _early = False  # inputs that all rows share are loaded before the first row
+    fold: Fold
+    buffer: Buffer
+    first: int | None
 
-    def __init__(self, plan: NestPlan) -> None:
-        super().__init__(plan)
-        self._columns_of, self._stored, self._column_parts = plan.facts.column_sums, plan.stored, plan.column_parts
-        self._each = rows_each(self.schedule, self.space.rows)
-        self._sums: dict[Expr, Buffer] = {}
-        self._this_row: Term = index(0)
-        self._next: dict[TensorView, Buffer] = {}
-        self._i: Term = index(0)
-        self._sums_first: dict[Expr, int] = {}
 
-    def _chosen_saved(self) -> tuple[Saved, ...]:
-        """Return the values to keep of a row, or, in a single pass, its inputs, all of which are in flight at once."""
-        saved = super()._chosen_saved()
-        if saved or self._passes > 1:
-            return saved
-        rows = inputs_needed(self._facts, 0, ())
-        return tuple(
-            Saved(tensor=tv, written=0) for tv in rows if self._facts.varies(tv) and self._width_of(tv, self._fast)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardPlan:
+    """How the blocks of a grid iterate over rows that they add to columns."""
+
+    row: RowPlan
+    each: int  # consecutive rows of a block
+    sums: tuple[ColumnSum, ...]  # of a thread's columns
+    ahead: tuple[TensorView, ...]  # inputs that all rows share and that are loaded once
+    following: tuple[TensorView, ...]  # inputs of which the next row is loaded while the current one is computed
+
+
+def backward_plan(row: RowPlan) -> BackwardPlan:
+    """Return how blocks iterate over the rows of a plan."""
+    facts, schedule = row.facts, row.nest.schedule
+    needed = dict.fromkeys(tv for number in range(facts.passes) for tv in inputs_needed(facts, number, row.saved))
+    saved = [s.tensor for s in row.saved if s.written == 0 and s.tensor in row.widths]
+    return BackwardPlan(
+        row=row, each=rows_each(schedule, facts.space.rows), sums=tuple(_column_sums(row, facts.column_sums)),
+        ahead=tuple(tv for tv in needed if schedule.constants and tv in row.widths and not facts.varies(tv)),
+        following=tuple(saved if schedule.unroll > 1 else ()),
+    )
+
+
+def _column_sums(row: RowPlan, exprs: Sequence[Expr]) -> Iterator[ColumnSum]:
+    """Yield the sums of a thread's columns; the first ones are in shared memory."""
+    schedule, size, end = row.nest.schedule, row.steps * row.width, 0
+    room = size * schedule.threads[0] * sum(e.out.dtype.compute.itemsize for e in exprs[: schedule.shared])
+    for number, fold in enumerate(folds_of(exprs)):
+        dtype, first = fold.identity.dtype, None
+        buffer = Buffer(name=f"{fold.expr.name}_sums", dtype=dtype, size=size, role=Role.SCRATCH)
+        if number < schedule.shared:
+            # Dynamic buffers begin at the same address; each uses a separate part.
+            first = -(-end // dtype.itemsize) if room > LARGEST_STATIC else 0
+            end = (first + size * schedule.threads[0]) * dtype.itemsize
+            least = LARGEST_STATIC + dtype.itemsize if room > LARGEST_STATIC else 0
+            buffer = replace(buffer, size=max(end, least) // dtype.itemsize, role=Role.SHARED)
+        yield ColumnSum(fold=fold, buffer=buffer, first=first)
+
+
+def write_backward(plan: BackwardPlan) -> Iterator[Phase]:
+    """Yield the phase that iterates over the rows and stores the parts of column sums."""
+    yield gpu_phase(plan.row.nest, "_rows", partial(_rows_of_blocks, plan))
+
+
+def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
+    values, count, each = code.values, plan.row.facts.space.rows, plan.each
+    blocks, lanes, width = -(-count // each), plan.row.nest.schedule.threads[0], plan.row.width
+    with ExitStack() as stack:
+        block = open_loop(values, stack, "block", blocks, ParallelType.grid_x)
+        lane = open_lanes(values, stack, "lane", lanes)
+        row = Row(
+            plan=plan.row, groups=RowGroups(code=code, width=width, places={}), lane=lane, place=lane,
+            sections=allocated_sections(plan.row, code),
         )
+        (section,) = row.sections
+        _begin_sums(plan, values, lane)
+        row = replace(row, ahead=_load_shared_by_rows(plan, row))
+        following = _load_first(plan, row, block * each)
+        with ExitStack() as inner:
+            i = open_loop(values, inner, "i", each, ParallelType.serial)
+            number = bound(values, inner, "row", block * each + i, count, blocks * each)
+            inner.enter_context(values.inlined({}, pinned=True))
+            passes_over(replace(
+                at_row(row, number), point=partial(_add_to_columns, plan, lane),
+                load=partial(_load_ahead, plan, following, i, number),
+            ))
+            if lanes > WARP and len(code.nest.reductions) == 1:
+                # All threads read what the warps exchanged before the next row overwrites it.
+                values.emit(Barrier())
+        with ExitStack() as inner:
+            step = open_rounds(values, inner, "step", plan.row.steps)
+            group, _ = group_of(row, inner, section, step)
+            with each_neighbour(values, width) as v:
+                here = place_in_row(row.groups, group, v)
+                for column in plan.sums:
+                    expr, slot = column.fold.expr, values.simplify(step * width + v)
+                    place = (substitute(i, here) for i in column_index(code.nest, expr))
+                    at = (block, *values.simplified(tuple(place)))
+                    part = plan.row.nest.column_parts[expr]
+                    total = _sum_at(plan, values, column, lane, slot)
+                    values.put(part.buffer, part.layout.position(at), total, expr.name)
+    return Launch(blocks=blocks, threads=(lanes, 1))
 
-    @property
-    def _row_steps(self) -> int:
-        """Number of steps over a row, which a thread keeps in registers; ``shared`` is a number of column sums here."""
-        return -(-self._row_groups // self._row_lanes)
 
-    def _inputs(self) -> list[TensorView]:
-        needed = (inputs_needed(self._facts, number, self._saved) for number in range(self._passes))
-        return list(dict.fromkeys(tensor for tensors in needed for tensor in tensors))
+# Columns
 
-    def phases(self) -> Iterator[Phase]:
-        """Yield the phase that iterates over the rows and stores the parts of column sums."""
-        yield self._phase(self._walk_rows, "_rows")
 
-    def _walk_rows(self) -> Launch:
-        values, nest, count, each = self._values, self._nest, self.space.rows, self._each
-        blocks = -(-count // each)
-        lanes = self.schedule.threads[0]
-        with ExitStack() as stack:
-            block = self._loop(stack, "block", blocks, ParallelType.grid_x)
-            self._lane = self._place = stack.enter_context(
-                values.loop("lane", lanes, ParallelType.block_x, pinned=True),
-            )
-            self._shared_first = {}
-            sections = self._sections()
-            (section,) = sections
-            self._columns_begin()
-            self._load_constants(section)
-            self._begin_ahead(section, block * each)
-            with ExitStack() as inner:
-                i = self._loop(inner, "i", each, ParallelType.serial)
-                self._this_row = self._bound(inner, "row", block * each + i, count, blocks * each)
-                inner.enter_context(self._inline({}, pinned=True))
-                self._i = i
-                self._passes_over(self._this_row, sections)
-                if lanes > WARP and len(nest.reductions) == 1:
-                    # All threads read what the warps exchanged before the next row overwrites it.
-                    values.emit(Barrier())
-            with ExitStack() as inner:
-                step = self._round(inner, "step", self._row_steps)
-                group = self._group(inner, section, step)
-                with self._each_neighbour() as v:
-                    here = self._neighbours(nest.reduced, group, v)
-                    for expr, buffer in self._sums.items():
-                        slot = simplify(step * self.schedule.vector + v, values.scope.ranges)
-                        column_sum = Load(buffer.dtype, buffer, self._sum_place(expr, slot))
-                        column = (substitute(i, here) for i in column_index(nest, expr))
-                        at = (block, *values.simplified(tuple(column)))
-                        part = self._column_parts[expr]
-                        values.emit(Store(
-                            buffer=part.buffer, position=simplify(part.layout.position(at), values.scope.ranges),
-                            value=column_sum, origin=expr.name,
-                        ))
-        return Launch(blocks=blocks, threads=(lanes, 1))
+def _begin_sums(plan: BackwardPlan, values: Values, lane: Term) -> None:
+    """Allocate the sums of a thread's columns and set them to the identity."""
+    for column in plan.sums:
+        buffer, name = column.buffer, column.fold.expr.name
+        values.emit(Alloc(buffer=buffer, origin=name))
+        with values.loop("k", plan.row.steps * plan.row.width, ParallelType.serial) as k:
+            at = _sum_at(plan, values, column, lane, k).position
+            values.put(buffer, at, column.fold.identity, name)
 
-    # Columns
 
-    def _columns_begin(self) -> None:
-        """Allocate the sums of a thread's columns, in registers or in shared memory, and set them to the identity."""
-        size, values = self._row_steps * self.schedule.vector, self._values
-        self._sums, self._sums_first, end = {}, {}, 0
-        moved = self._columns_of[: self.schedule.shared]
-        room = size * self.schedule.threads[0] * sum(e.out.dtype.compute.itemsize for e in moved)
-        for number, fold in enumerate(self._folds_of(self._columns_of)):
-            expr, dtype = fold.expr, fold.identity.dtype
-            buffer = Buffer(name=f"{expr.name}_sums", dtype=dtype, size=size, role=Role.SCRATCH)
-            if number < self.schedule.shared:
-                # Dynamic buffers begin at the same address; each uses a separate part.
-                first = -(-end // dtype.itemsize) if room > LARGEST_STATIC else 0
-                end = (first + size * self.schedule.threads[0]) * dtype.itemsize
-                self._sums_first[expr] = first
-                least = LARGEST_STATIC + dtype.itemsize if room > LARGEST_STATIC else 0
-                buffer = replace(buffer, size=max(end, least) // dtype.itemsize, role=Role.SHARED)
-            values.emit(Alloc(buffer=buffer, origin=expr.name))
-            self._sums[expr] = buffer
-            with values.loop("k", size, ParallelType.serial) as k:
-                at = self._sum_place(expr, k)
-                values.emit(Store(buffer=buffer, position=at, value=fold.identity, origin=expr.name))
+def _sum_at(plan: BackwardPlan, values: Values, column: ColumnSum, lane: Term, slot: Term) -> Load:
+    """Return the sum of one of a thread's columns; those of adjacent threads are adjacent in shared memory."""
+    if column.first is not None:
+        slot = values.simplify(slot * plan.row.nest.schedule.threads[0] + lane + column.first)
+    return Load(column.buffer.dtype, column.buffer, slot)
 
-    def _sum_place(self, expr: Expr, slot: Term) -> Term:
-        """Return the position of the sum of one of a thread's columns; those of adjacent threads are adjacent."""
-        if expr not in self._sums_first:
-            return slot
-        assert self._lane is not None
-        place = slot * self.schedule.threads[0] + self._lane + self._sums_first[expr]
-        return simplify(place, self._values.scope.ranges)
 
-    def _point(
-        self, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
-        row_buffers: Sequence[tuple[TensorView, Buffer]], slot: Term,
-    ) -> None:
-        super()._point(places, folds, [tv for tv in stored if tv in self._stored], row_buffers, slot)
-        for fold in self._folds_of(self._columns_of):
-            operand = fold.expr.tensor_inputs[0]
-            if operand in stored:
-                buffer = self._sums[fold.expr]
-                fold.total = Load(buffer.dtype, buffer, self._sum_place(fold.expr, slot))
-                self._update(fold, self._values.value(operand, self._nest.at(operand, places)))
+def _add_to_columns(
+    plan: BackwardPlan, lane: Term, code: PhaseCode, places: Places, folds: Sequence[Fold],
+    stored: Sequence[TensorView], buffers: Mapping[TensorView, Buffer], slot: Term, inside: Term | None,
+) -> None:
+    """Write what is computed at one position of a row, and add it to its columns."""
+    in_memory = [tv for tv in stored if tv in plan.row.nest.stored]
+    write_point(code, places, folds, in_memory, buffers, slot, inside)
+    for column in plan.sums:
+        operand = column.fold.expr.tensor_inputs[0]
+        if operand in stored:
+            fold = replace(column.fold, total=_sum_at(plan, code.values, column, lane, slot))
+            update(code.values, fold, code.element(operand, places), inside)
 
-    # Loads ahead
 
-    def _load_constants(self, section: RowSection) -> None:
-        """Load the inputs that all rows share, once."""
-        self._ahead: dict[TensorView, Buffer] = {}
-        if not self.schedule.constants:
-            return
-        for tensor in self._inputs():
-            width = self._width_of(tensor, self._fast)
-            if width and not self._facts.varies(tensor):
-                self._ahead[tensor] = self._words(tensor, self._row_steps * self.schedule.vector, "all")
-                self._load_row({}, section, {tensor: (width, self._ahead[tensor])})
+# Loads ahead
 
-    def _begin_ahead(self, section: RowSection, row: Term) -> None:
-        """Load the first row of a block."""
-        self._next = {}
-        if self.schedule.unroll < 2:
-            return
-        for saved in self._saved:
-            if saved.written == 0 and self._width_of(saved.tensor, self._fast):
-                self._next[saved.tensor] = self._words(saved.tensor, self._row_steps * self.schedule.vector, "next_row")
-        loads = {tv: (self._width_of(tv, self._fast), buffer) for tv, buffer in self._next.items()}
-        with self._values.guard(apply("lt", row, self.space.rows)):
-            first = self._values.let("first", simplify(row, self._values.scope.ranges))
-            with self._inline({first.name: (0, self.space.rows - 1)}):
-                self._load_row(self._flat(self._nest.kept, first), section, loads)
 
-    def _fetch_row(
-        self, places: Places, section: RowSection, loads: Mapping[TensorView, tuple[int, Buffer]],
-    ) -> None:
-        waiting = {tv: load for tv, load in loads.items() if tv in self._next}
-        super()._fetch_row(places, section, {tv: load for tv, load in loads.items() if tv not in waiting})
-        if not waiting:
-            return
-        values, width = self._values, self.schedule.vector
-        for tensor, (_, buffer) in waiting.items():
-            with ExitStack() as stack:
-                step = self._round(stack, "step", self._row_steps)
-                slot = simplify(step * width, values.scope.ranges)
-                if width == 1:
-                    load = Load(tensor.dtype, self._next[tensor], slot)
-                    values.emit(Store(buffer=buffer, position=slot, value=load))
-                else:
-                    values.emit(VectorLoad(
-                        buffer=self._next[tensor], position=slot, words=buffer, slot=slot, count=width,
-                        width=min(16 // tensor.dtype.itemsize, width),
-                    ))
-        after = simplify(self._this_row + 1, values.scope.ranges)
-        last = apply("lt", self._i, self._each - 1)
-        with values.guard(last), values.guard(apply("lt", after, self.space.rows)):
-            row = values.let("row_after", after)
-            with self._inline({row.name: (0, self.space.rows - 1)}):
-                loads = {tv: (load[0], self._next[tv]) for tv, load in waiting.items()}
-                self._load_row(self._flat(self._nest.kept, row), section, loads)
+def _load_shared_by_rows(plan: BackwardPlan, row: Row) -> dict[TensorView, Buffer]:
+    """Load the inputs that all rows share, once."""
+    ahead, (section,) = {}, row.sections
+    for tensor in plan.ahead:
+        ahead[tensor] = words_of(row.code.values, tensor, plan.row.steps * plan.row.width, "all")
+        load_row(row, section, {tensor: (plan.row.widths[tensor], ahead[tensor])})
+    return ahead
+
+
+def _load_first(plan: BackwardPlan, row: Row, number: Term) -> dict[TensorView, Buffer]:
+    """Load the first row of a block into words for the row after the current one."""
+    values, count, (section,) = row.code.values, plan.row.facts.space.rows, row.sections
+    if not plan.row.nest.schedule.unroll > 1:
+        return {}
+    following = {
+        tv: words_of(values, tv, plan.row.steps * plan.row.width, "next_row") for tv in plan.following
+    }
+    with values.guard(apply("lt", number, count)):
+        first = values.let("first", values.simplify(number))
+        with values.inlined({first.name: (0, count - 1)}):
+            loads = {tv: (plan.row.widths[tv], words) for tv, words in following.items()}
+            load_row(at_row(row, first), section, loads)
+    return following
+
+
+def _load_ahead(
+    plan: BackwardPlan, following: Mapping[TensorView, Buffer], i: Term, number: Term, row: Row, section: RowSection,
+    loads: Loads,
+) -> None:
+    """Load a row, partly from the words that were loaded ahead, and then the next row into these."""
+    load_row(row, section, {tv: load for tv, load in loads.items() if tv not in following})
+    waiting = {tv: load for tv, load in loads.items() if tv in following}
+    if not waiting:
+        return
+    values, width = row.code.values, plan.row.width
+    for tensor, (_, buffer) in waiting.items():
+        with each_round(values, "step", plan.row.steps) as step:
+            slot = values.simplify(step * width)
+            if width == 1:
+                values.put(buffer, slot, Load(tensor.dtype, following[tensor], slot))
+            else:
+                values.emit(VectorLoad(
+                    buffer=following[tensor], position=slot, words=buffer, slot=slot, count=width,
+                    width=min(ACCESS_BYTES // tensor.dtype.itemsize, width),
+                ))
+    after = values.simplify(number + 1)
+    last = apply("lt", i, plan.each - 1)
+    with values.guard(last), values.guard(apply("lt", after, plan.row.facts.space.rows)):
+        row_after = values.let("row_after", after)
+        with values.inlined({row_after.name: (0, plan.row.facts.space.rows - 1)}):
+            next_loads = {tv: (load[0], following[tv]) for tv, load in waiting.items()}
+            load_row(at_row(row, row_after), section, next_loads)

@@ -2,29 +2,85 @@
 
 Rows are distributed round-robin over the lines (rows of threads) of a block, whose results are combined in shared
 memory. If there are too few columns to fill the GPU, several blocks share the rows of each, and a second phase adds up
-their parts. A maximum and the sum of exponentials relative to it are computed together, as in `RowNest`.
+their parts. A maximum and the sum of exponentials relative to it are computed together, as in `gpu_rows`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fuser_lab.codegen.gpu_common import GpuReductions
-from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role, Store
-from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
+from fuser_lab.codegen.gpu_common import (
+    bound,
+    each_neighbour,
+    each_round,
+    fetch,
+    gpu_phase,
+    know_word,
+    neighbours,
+    open_lanes,
+    open_lines,
+    open_rounds,
+    words_of,
+)
+from fuser_lab.codegen.gpu_facts import gpu_facts
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Phase, Role
+from fuser_lab.codegen.kernel_plan import NestPlan
+from fuser_lab.codegen.nest_writing import (
+    ZERO,
+    Fold,
+    PhaseCode,
+    Places,
+    close_folds,
+    folds_of,
+    open_folds,
+    open_loop,
+    parts_of,
+    store_parts,
+    update,
+    write_point,
+)
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed, shared_along
+from fuser_lab.codegen.values import Values
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, WARP, WORD_BYTES
 from fuser_lab.ir import Expr, TensorView
-from fuser_lab.ir.term import Term, Var, apply, index
+from fuser_lab.ir.term import Term, apply, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_loops import MEETING_BYTES
 
-TOTAL_THREADS = crossover("gpu.columns.total_threads")
+_TOTAL_THREADS = crossover("gpu.columns.total_threads")
 _SHARED_WORDS = crossover("gpu.columns.shared_words")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """The reductions of a column, or of a band of tiles, and the memory of their partial results."""
+
+    nest: NestPlan = field(repr=False)
+    exprs: tuple[Expr, ...]  # the reductions, a maximum before the sum of exponentials relative to it
+    online: bool  # whether they are such a pair, and computed together
+    parts: Mapping[Expr, Buffer]  # memory of partial results; none if there is a single phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPlan:
+    """How the rows of columns are distributed over blocks, lines and rounds.
+
+    Inputs are loaded in groups of columns or in lines of adjacent windows, before values of a round are computed.
+    """
+
+    results: Results
+    groups: int  # of adjacent columns, of which a thread has one
+    wide: int  # blocks with different columns
+    turn: int  # rows of a block in a round
+    whole: int  # rounds of a column in which all rows exist
+    rest: int  # rows after these
+    general: bool  # whether one kernel is for many depths
+    fetched: Mapping[TensorView, int]  # inputs that are loaded in groups, with the width of accesses
+    lines: Mapping[TensorView, int]  # inputs that are loaded in lines of windows, with the width of accesses
+    shared: tuple[TensorView, ...]  # values of a thread's columns that its rows share, and that stay in registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,348 +92,347 @@ class _RowsOfThread:
     row: Callable[[Term], Term]
 
 
-class ColumnNest(GpuReductions):
-    """Writes nests whose kept axes are the fastest in memory."""
+def results_of(nest: NestPlan) -> Results:
+    """Return the reductions of a nest and the memory of their partial results."""
+    facts, online = nest.facts, nest.schedule.online
+    pair = online_pair(facts.fusion, facts.nest, facts.levels) if online else None
+    return Results(nest=nest, exprs=pair or facts.nest.reductions, online=online, parts=parts_of(nest))
 
-    def phases(self) -> Iterator[Phase]:
-        """Yield one phase, or two if reductions are cut into parts."""
-        if self.schedule.split > 1:
-            yield self._phase(partial(self._row_loops, parted=True), "_parts")
-            yield self._phase(self._lanes, "_total")
-        else:
-            yield self._phase(partial(self._row_loops, parted=False))
 
-    def _row_loops(self, *, parted: bool) -> Launch:
-        values, split, width = self._values, self.schedule.split, self.schedule.vector
-        lanes, height = self.schedule.threads
-        groups = self.space.rows // width
-        wide = max(-(-groups // lanes), 1)
+def column_plan(nest: NestPlan) -> ColumnPlan:
+    """Return how a nest's rows are distributed, whose kept axes are the fastest in memory."""
+    facts, schedule, space = gpu_facts(nest.facts), nest.schedule, nest.facts.space
+    width, (lanes, height) = schedule.vector, schedule.threads
+    needed = inputs_needed(facts, 0, ())
+    fast = facts.nest.kept[-1] if facts.nest.kept else None
+    by_line = space.window > 1 and schedule.unroll % space.window == 0 and height == 1
+    groups, turn = space.rows // width, height * schedule.unroll
+    shared, room = [], _SHARED_WORDS
+    for tensor in shared_along(facts, facts.nest.reduced):
+        room -= width * max(tensor.dtype.compute.itemsize // 4, 1)
+        if room < 0:
+            break
+        shared.append(tensor)
+    return ColumnPlan(
+        results=results_of(nest), groups=groups, wide=max(-(-groups // lanes), 1), turn=turn,
+        whole=space.depth // turn, rest=space.depth % turn,
+        general=space.reduces_outermost and not schedule.specialized,
+        fetched={tv: size for tv in needed if (size := facts.width_of_group(tv, fast, width))},
+        lines={tv: size for tv in needed if by_line and (size := facts.width_of_window(tv, width)) > 1},
+        shared=tuple(shared),
+    )
+
+
+def write_columns(plan: ColumnPlan) -> Iterator[Phase]:
+    """Yield the phase of a nest whose kept axes are the fastest in memory, or two if reductions are cut into parts."""
+    yield gpu_phase(plan.results.nest, "_parts" if plan.results.parts else "", partial(_row_loops, plan))
+    yield from total_phase(plan.results)
+
+
+def total_phase(results: Results) -> Iterator[Phase]:
+    """Yield the phase that adds up partial results, if there are any."""
+    if results.parts:
+        yield gpu_phase(results.nest, "_total", partial(_totals, results))
+
+
+def _row_loops(plan: ColumnPlan, code: PhaseCode) -> Launch:
+    values, schedule, space = code.values, plan.results.nest.schedule, plan.results.nest.facts.space
+    split, width, (lanes, height), wide = schedule.split, schedule.vector, schedule.threads, plan.wide
+    launch = Launch(blocks=wide * split, threads=schedule.threads)
+    with ExitStack() as stack:
+        block = open_loop(values, stack, "block", wide * split, ParallelType.grid_x)
+        line = open_lines(values, stack, height)
+        lane = open_lanes(values, stack, "lane", lanes)
+        column, part = values.remainder(block, wide), values.quotient(block, wide)
+        sums = running_values(values, plan.results.exprs, width)
+        with ExitStack() as inner:
+            g = bound(values, inner, "g", column * lanes + lane, plan.groups, wide * lanes)
+            _walk_rows(plan, code, g, line, part, sums)
+        if height == 1:
+            g = bound(values, stack, "g", column * lanes + lane, plan.groups, wide * lanes)
+            with each_neighbour(values, width) as v:
+                places = neighbours(code, code.nest.kept, width, g, v)
+                column_result(plan.results, code, cells(sums, v), places, g * width + v, part)
+            return launch
+        threads, across = lanes * height, lanes * width
+        # The columns of one thread are strided and those of adjacent threads are adjacent, which avoids bank conflicts.
+        met = met_in_block(values, sums, lambda v: (line * width + v) * lanes + lane, threads * width)
+        rounds = -(-across // threads)
+        k = open_rounds(values, stack, "k", rounds)
+        j = bound(values, stack, "j", k * threads + line * lanes + lane, across, rounds * threads)
+        c = bound(values, stack, "c", column * across + j, space.rows, wide * across)
+        place = values.remainder(j, width) * lanes + values.quotient(j, width)
+        folds = combined_lines(values, met, place, across, height, online=plan.results.online)
+        column_result(plan.results, code, folds, code.flat(code.nest.kept, c), c, part)
+    return launch
+
+
+def column_result(
+    results: Results, code: PhaseCode, folds: Sequence[Fold], places: Places, column: Term, part: Term,
+) -> None:
+    """Write the stores of the results of a column, or of a part of them."""
+    if results.parts:
+        position = code.values.simplify(part * results.nest.facts.space.rows + column)
+        store_parts(code.values, results.parts, folds, position)
+    else:
+        _store_results(results, code, folds, places)
+
+
+def _store_results(results: Results, code: PhaseCode, folds: Sequence[Fold], places: Places) -> None:
+    """Write the stores of complete results."""
+    if results.online:
+        # The sum of exponentials is corrected for a maximum of minus infinity.
+        largest, total = folds
+        whole = whole_sum(largest.total, total.total)
+        name = f"{total.name}_all"
+        folds = [largest, replace(total, total=code.values.let(name, whole, origin=total.expr.name))]
+    close_folds(code, folds, places)
+    code.store(code.nest.rows, places)
+
+
+# The running values of a thread: one for each of its adjacent columns
+
+
+def running_values(values: Values, exprs: Sequence[Expr], size: int) -> dict[Expr, Buffer]:
+    """Allocate the running values of reductions and set them to the identity."""
+    totals = {}
+    for expr in exprs:
+        buffer = Buffer(name=f"{expr.name}_sums", dtype=expr.out.dtype.compute, size=size, role=Role.SCRATCH)
+        values.emit(Alloc(buffer=buffer, origin=expr.name))
+        totals[expr] = buffer
+    for fold in folds_of(exprs):
+        with each_round(values, "v", size) as v:
+            values.put(totals[fold.expr], v, fold.identity, fold.expr.name)
+    return totals
+
+
+def cells(sums: Mapping[Expr, Buffer], place: Term) -> list[Fold]:
+    """Return reductions with the running value of one of a thread's columns."""
+    folds = folds_of(tuple(sums))
+    return [replace(fold, total=Load(sums[fold.expr].dtype, sums[fold.expr], place)) for fold in folds]
+
+
+# Rows are traversed
+
+
+def _walk_rows(
+    plan: ColumnPlan, code: PhaseCode, g: Term, line: Term, part: Term, sums: Mapping[Expr, Buffer],
+) -> None:
+    """Write the loops over the rows of a block: rounds of a few rows, the loads of a round first."""
+    values, schedule = code.values, plan.results.nest.schedule
+    split, ahead, height, turn, whole = schedule.split, schedule.unroll, schedule.threads[1], plan.turn, plan.whole
+    words = {tv: words_of(values, tv, ahead * schedule.vector, "next") for tv in (*plan.fetched, *plan.lines)}
+    shared = _values_of_columns(plan, code, g)
+
+    def rows(start: Term, reach: int) -> None:
+        rows_here = _RowsOfThread(ahead, reach, lambda u: start + u * height + line)
+        _some_rows(plan, code, g, rows_here, sums, words, shared)
+
+    # If depth is an argument, a block may have no rows in its last round: kernels do not depend on whether rounds and
+    # parts divide the depth.
+    if whole:
+        rounds = -(-whole // split)
         with ExitStack() as stack:
-            block = self._loop(stack, "block", wide * split, ParallelType.grid_x)
-            line = self._line(stack, height)
-            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
-            column, part = self._remainder(block, wide), self._quotient(block, wide)
-            sums = self._sums(width, self._exprs_together)
-            with ExitStack() as inner:
-                g = self._bound(inner, "g", column * lanes + lane, groups, wide * lanes)
-                self._walk_rows(g, line, part, self._cells(sums))
-            if height == 1:
-                g = self._bound(stack, "g", column * lanes + lane, groups, wide * lanes)
-                with self._each_neighbour() as v:
-                    folds = self._cells(sums, v)
-                    self._column_result(folds, self._neighbours(self._nest.kept, g, v), g * width + v, part, parted)
-                return Launch(blocks=wide * split, threads=(lanes, height))
-            threads, across = lanes * height, lanes * width
-            met = self._meet(sums, line, lane)
-            rounds = -(-across // threads)
-            k = self._round(stack, "k", rounds)
-            j = self._bound(stack, "j", k * threads + line * lanes + lane, across, rounds * threads)
-            c = self._bound(stack, "c", column * across + j, self.space.rows, wide * across)
-            place = self._remainder(j, width) * lanes + self._quotient(j, width)
-            folds = self._combine_lines(met, place, across, height)
-            self._column_result(folds, self._flat(self._nest.kept, c), c, part, parted)
-        return Launch(blocks=wide * split, threads=(lanes, height))
+            turns = open_loop(values, stack, "turn", rounds, ParallelType.serial) * split + part
+            reach = (rounds + (plan.general and split > 1)) * split
+            number = bound(values, stack, "number", turns, whole, reach)
+            rows(number * turn, whole * turn)
+    if plan.rest or plan.general:
+        with values.guard(apply("eq", part, whole % split)):
+            # As many steps as in other rounds, guarded, so that kernels for other depths are the same.
+            rows(index(whole * turn), (whole + 1) * turn)
 
-    def _line(self, stack: ExitStack, height: int) -> Term:
-        return self._loop(stack, "line", height, ParallelType.block_y) if height > 1 else index(0)
 
-    def _column_result(
-        self, folds: Sequence[Fold], places: Places, column: Term, part: Term, parted: bool,
-    ) -> None:
-        if parted:
-            self._store_parts(folds, simplify(part * self.space.rows + column, self._values.scope.ranges))
-        else:
-            self._complete_sums(folds)
-            self._close(folds, places)
-            self._row_stores(self._nest.rows, places)
+def _values_of_columns(plan: ColumnPlan, code: PhaseCode, g: Term) -> dict[TensorView, Buffer]:
+    """Compute the values of a thread's columns that its rows share."""
+    values, width, buffers = code.values, plan.results.nest.schedule.vector, {}
+    for tensor in plan.shared:
+        name = values.fresh(f"{tensor.name}_column")
+        buffers[tensor] = Buffer(name=name, dtype=tensor.dtype.compute, size=width, role=Role.SCRATCH)
+        values.emit(Alloc(buffer=buffers[tensor]))
+    if buffers:
+        with each_neighbour(values, width) as v:
+            here = neighbours(code, code.nest.kept, width, g, v)
+            for tensor, buffer in buffers.items():
+                values.put(buffer, v, code.element(tensor, here))
+    return buffers
 
-    # The running values of a thread: one for each of its adjacent columns
 
-    def _sums(self, size: int, exprs: Sequence[Expr]) -> dict[Expr, Buffer]:
-        """Allocate the running values of reductions and set them to the identity."""
-        totals = {}
-        for expr in exprs:
-            buffer = Buffer(name=f"{expr.name}_sums", dtype=expr.out.dtype.compute, size=size, role=Role.SCRATCH)
-            self._values.emit(Alloc(buffer=buffer, origin=expr.name))
-            totals[expr] = buffer
-        for fold in self._folds_of(tuple(totals)):
-            with self._each_slot(size) as v:
-                self._values.emit(
-                    Store(buffer=totals[fold.expr], position=v, value=fold.identity, origin=fold.expr.name),
-                )
-        return totals
+def _some_rows(
+    plan: ColumnPlan, code: PhaseCode, g: Term, rows: _RowsOfThread, sums: Mapping[Expr, Buffer],
+    words: Mapping[TensorView, Buffer], shared: Mapping[TensorView, Buffer],
+) -> None:
+    """Write a few rows of a thread, loads first."""
+    nest, values, space = code.nest, code.values, plan.results.nest.facts.space
+    width, given_before = plan.results.nest.schedule.vector, dict(code.values.given)
+    side = space.window if plan.lines else 1
 
-    @property
-    def _exprs_together(self) -> tuple[Expr, ...]:
-        """The reductions, a maximum before the sum of exponentials relative to it."""
-        pair = online_pair(self._fusion, self._nest, self._levels) if self.schedule.online else None
-        return self._nest.reductions if pair is None else pair
-
-    @contextmanager
-    def _each_slot(self, size: int) -> Iterator[Term]:
-        """Open a loop over the running values of a thread."""
-        with ExitStack() as stack:
-            yield self._round(stack, "v", size)
-
-    def _cells(self, sums: Mapping[Expr, Buffer], place: Term | None = None) -> list[Fold]:
-        """Return the folds, each with one running value; the loop over adjacent columns chooses it if none is given."""
-        folds = self._folds_of(tuple(sums))
-        for fold in folds:
-            buffer = sums[fold.expr]
-            fold.total = Load(buffer.dtype, buffer, index(0) if place is None else place)
-        return folds
-
-    # Rows are traversed
-
-    def _walk_rows(self, g: Term, line: Term, part: Term, folds: Sequence[Fold]) -> None:
-        """Write the loops over the rows of a block: rounds of a few rows, the loads of a round first."""
-        split, ahead, depth = self.schedule.split, self.schedule.unroll, self.space.depth
-        height = self.schedule.threads[1]
-        turn = height * ahead
-        whole = depth // turn
-        needed = inputs_needed(self._facts, 0, ())
-        fetched = {tv: w for tv in needed if self._nest.kept and (w := self._width_of(tv, self._nest.kept[-1]))}
-        if self.space.window > 1 and ahead % self.space.window == 0 and height == 1:
-            lines = {tv: w for tv in needed if (w := self._facts.width_of_window(tv, self.schedule.vector)) > 1}
-        else:
-            lines = {}
-        words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in (*fetched, *lines)}
-        shared = self._values_of_columns(g)
-
-        def rows(start: Term, count: int, reach: int) -> None:
-            taken = _RowsOfThread(count=count, reach=reach, row=lambda u: start + u * height + line)
-            self._some_rows(g, taken, folds, fetched, lines, words, shared)
-
-        # If depth is an argument, a block may have no rows in its last round: kernels do not depend on whether rounds
-        # and parts divide the depth.
-        general = self.space.reduces_outermost and not self.schedule.specialized
-        if whole:
-            rounds = -(-whole // split)
+    for step, tensors in ((1, plan.fetched), (side, plan.lines)):
+        if tensors:
             with ExitStack() as stack:
-                turns = self._loop(stack, "turn", rounds, ParallelType.serial) * split + part
-                reach = (rounds + (general and split > 1)) * split
-                number = self._bound(stack, "number", turns, whole, reach)
-                rows(number * turn, ahead, whole * turn)
-        rest = depth - whole * turn
-        if rest or general:
-            with self._values.guard(apply("eq", part, whole % split)):
-                # As many steps as in other rounds, guarded, so that kernels for other depths are the same.
-                rows(index(whole * turn), ahead, (whole + 1) * turn)
-
-    def _values_of_columns(self, g: Term) -> dict[TensorView, Buffer]:
-        """Compute the values of a thread's columns that its rows share, as far as registers allow."""
-        nest, values, width = self._nest, self._values, self.schedule.vector
-        room, buffers = _SHARED_WORDS, {}
-        for tensor in shared_along(self._facts, nest.reduced):
-            dtype = tensor.dtype.compute
-            room -= width * max(dtype.itemsize // 4, 1)
-            if room < 0:
-                break
-            buffer = Buffer(name=values.fresh(f"{tensor.name}_column"), dtype=dtype, size=width, role=Role.SCRATCH)
-            values.emit(Alloc(buffer=buffer))
-            buffers[tensor] = buffer
-        if buffers:
-            with self._each_neighbour() as v:
-                here = self._neighbours(nest.kept, g, v)
-                for tensor, buffer in buffers.items():
-                    values.emit(Store(buffer=buffer, position=v, value=values.value(tensor, nest.at(tensor, here))))
-        return buffers
-
-    def _some_rows(
-        self, g: Term, taken: "_RowsOfThread", folds: Sequence[Fold], fetched: Mapping[TensorView, int],
-        lines: Mapping[TensorView, int], words: Mapping[TensorView, Buffer], shared: Mapping[TensorView, Buffer],
-    ) -> None:
-        """Write a few rows of a thread, loads first: ``fetched`` are loaded by row, ``lines`` by line of windows."""
-        nest, values, width = self._nest, self._values, self.schedule.vector
-        given_before, side = dict(values.given), self.space.window if lines else 1
-
-        def ahead(step: int, tensors: Mapping[TensorView, int]) -> None:
-            with ExitStack() as stack:
-                u = self._round(stack, "u", taken.count // step) * step
-                q = self._bound(stack, "q", taken.row(u), self.space.depth, taken.reach)
-                first = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, index(0))}
+                u = open_rounds(values, stack, "u", rows.count // step) * step
+                q = bound(values, stack, "q", rows.row(u), space.depth, rows.reach)
+                first = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, ZERO)}
                 for tensor, size in tensors.items():
-                    self._fetch(tensor, size, words[tensor], first, u * width, step * width)
+                    fetch(code, tensor, first, size, words[tensor], u * width, step * width)
 
-        if fetched:
-            ahead(1, fetched)
-        if lines:
-            ahead(side, lines)
+    def visit(stack: ExitStack) -> tuple[Places, Term]:
+        """Open loops over the elements; return the position in the nest and the number of the thread's column."""
+        line = open_rounds(values, stack, "u", rows.count // side) * side
+        w = open_rounds(values, stack, "w", side)
+        q = bound(values, stack, "q", rows.row(line + w), space.depth, rows.reach)
+        v = stack.enter_context(each_neighbour(values, width))
+        here = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, v)}
+        for tensor in plan.fetched:
+            know_word(code, tensor, words[tensor], here, (line + w) * width + v)
+        for tensor in plan.lines:
+            know_word(code, tensor, words[tensor], here, line * width + v * side + w)
+        for tensor, buffer in shared.items():
+            know_word(code, tensor, buffer, here, v)
+        return here, v
 
-        def visit(stack: ExitStack) -> tuple[Places, Term]:
-            """Open loops over the elements; return the position in the nest and the number of the thread's column."""
-            line = self._round(stack, "u", taken.count // side) * side
-            w = self._round(stack, "w", side)
-            q = self._bound(stack, "q", taken.row(line + w), self.space.depth, taken.reach)
-            v = stack.enter_context(self._each_neighbour())
-            here = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, v)}
-            for tensor in fetched:
-                self._know(tensor, words[tensor], here, (line + w) * width + v)
-            for tensor in lines:
-                self._know(tensor, words[tensor], here, line * width + v * side + w)
-            for tensor, buffer in shared.items():
-                self._know(tensor, buffer, here, v)
-            for fold in folds:
-                assert isinstance(fold.total, Load)
-                fold.total = Load(fold.total.dtype, fold.total.buffer, v)
-            return here, v
-
-        if self.schedule.online:
-            self._add_exponentials(folds, visit)
-        else:
-            with ExitStack() as stack:
-                here, _ = visit(stack)
-                self._point(here, folds, nest.full, (), index(0))
-        values.given = given_before
-
-    def _add_exponentials(
-        self, folds: Sequence[Fold], visit: Callable[[ExitStack], tuple[Places, Term]],
-    ) -> None:
-        """Write the maxima of a few rows, then add their exponentials to sums relative to these maxima."""
-        values, nest, width = self._values, self._nest, self.schedule.vector
-        largest, total = folds
-        seen, origin = (
-            Buffer(name=values.fresh(f"{largest.expr.name}_{word}"), dtype=largest.total.dtype, size=width,
-                   role=Role.SCRATCH)
-            for word in ("seen", "origin")
-        )
-        for buffer in (seen, origin):
-            values.emit(Alloc(buffer=buffer, origin=largest.expr.name))
-        with self._each_slot(width) as v:
-            before = self._cell_at(largest, v)
-            values.emit(Store(buffer=seen, position=v, value=before, origin=largest.expr.name))
+    if plan.results.online:
+        _add_exponentials(code, sums, width, visit)
+    else:
         with ExitStack() as stack:
-            here, _ = visit(stack)
-            source = largest.expr.tensor_inputs[0]
-            self._update(largest, values.value(source, nest.at(source, here)))
-        with self._each_slot(width) as v:
-            largest.total, total.total = self._cell_at(largest, v), self._cell_at(total, v)
-            values.emit(Store(buffer=origin, position=v, value=finite(largest.total), origin=largest.expr.name))
-            largest_seen = Load(seen.dtype, seen, v)
-            self._update(total, total.total * scale(largest_seen, Load(origin.dtype, origin, v)), replacing=True)
-        with ExitStack() as stack:
-            # The maximum changes in the next rows, so values computed from it stay in this scope.
-            stack.enter_context(self._inline({}, pinned=True))
             here, v = visit(stack)
-            values.know(largest.expr.out, nest.at(largest.expr.out, here), Load(origin.dtype, origin, v))
-            source = total.expr.tensor_inputs[0]
-            self._update(total, values.value(source, nest.at(source, here)))
+            write_point(code, here, cells(sums, v), nest.full, {}, ZERO)
+    values.given = given_before
 
-    def _complete_sums(self, folds: Sequence[Fold]) -> None:
-        """Correct the complete sums of exponentials for a maximum of minus infinity."""
-        if self.schedule.online:
-            largest, total = folds
-            whole = whole_sum(largest.total, total.total)
-            total.total = self._values.let(f"{base_name(total)}_all", whole, origin=total.expr.name)
 
-    @staticmethod
-    def _cell_at(fold: Fold, place: Term) -> Load:
-        assert isinstance(fold.total, Load)
-        return Load(fold.total.dtype, fold.total.buffer, place)
+def _add_exponentials(
+    code: PhaseCode, sums: Mapping[Expr, Buffer], width: int, visit: Callable[[ExitStack], tuple[Places, Term]],
+) -> None:
+    """Write the maxima of a few rows, then add their exponentials to sums relative to these maxima."""
+    values, expr = code.values, next(iter(sums))
+    seen, origin = (
+        Buffer(name=values.fresh(f"{expr.name}_{word}"), dtype=sums[expr].dtype, size=width, role=Role.SCRATCH)
+        for word in ("seen", "origin")
+    )
+    for buffer in (seen, origin):
+        values.emit(Alloc(buffer=buffer, origin=expr.name))
+    with each_round(values, "v", width) as v:
+        largest, total = cells(sums, v)
+        values.put(seen, v, largest.total, expr.name)
+    with ExitStack() as stack:
+        here, v = visit(stack)
+        largest, total = cells(sums, v)
+        update(values, largest, code.element(expr.tensor_inputs[0], here))
+    with each_round(values, "v", width) as v:
+        largest, total = cells(sums, v)
+        values.put(origin, v, finite(largest.total), expr.name)
+        largest_seen = Load(seen.dtype, seen, v)
+        update(values, total, total.total * scale(largest_seen, Load(origin.dtype, origin, v)), replacing=True)
+    with ExitStack() as stack:
+        # The maximum changes in the next rows, so values computed from it stay in this scope.
+        stack.enter_context(values.inlined({}, pinned=True))
+        here, v = visit(stack)
+        largest, total = cells(sums, v)
+        code.know(expr.out, here, Load(origin.dtype, origin, v))
+        update(values, total, code.element(total.expr.tensor_inputs[0], here))
 
-    # Combining the lines of a block
 
-    def _meet(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term) -> dict[Expr, Buffer]:
-        """Write the running values of all threads of a block to shared memory."""
-        values, width = self._values, self.schedule.vector
-        lanes, height = self.schedule.threads
-        met = {}
-        for expr, buffer in sums.items():
-            shared = Buffer(
-                name=f"{expr.name}_lines", dtype=buffer.dtype, size=height * lanes * width, role=Role.SHARED,
-            )
-            values.emit(Alloc(buffer=shared, origin=expr.name))
-            with self._each_slot(width) as v:
-                # The columns of one thread are strided and those of adjacent threads are adjacent, which avoids bank
-                # conflicts.
-                place = simplify((line * width + v) * lanes + lane, values.scope.ranges)
-                value = Load(buffer.dtype, buffer, v)
-                values.emit(Store(buffer=shared, position=place, value=value, origin=expr.name))
-            met[expr] = shared
-        values.emit(Barrier())
-        return met
+# Combining the lines of a block
 
-    def _combine_lines(self, met: Mapping[Expr, Buffer], place: Term, stride: int, height: int) -> list[Fold]:
-        """Combine the results of the lines of a block for one column, always in the same order."""
-        folds = self._open(tuple(met))
 
-        def visit(stack: ExitStack) -> Callable[[Fold], Term]:
-            h = self._loop(stack, "h", height, ParallelType.serial)
-            at = simplify(h * stride + place, self._values.scope.ranges)
-            return lambda fold: Load(fold.identity.dtype, met[fold.expr], at)
+def met_in_block(
+    values: Values, sums: Mapping[Expr, Buffer], place: Callable[[Term], Term], size: int,
+) -> dict[Expr, Buffer]:
+    """Write the running values of all threads of a block to shared memory, the ``v``-th of a thread at ``place(v)``."""
+    met = {}
+    for expr, buffer in sums.items():
+        shared = Buffer(name=f"{expr.name}_lines", dtype=buffer.dtype, size=size, role=Role.SHARED)
+        values.emit(Alloc(buffer=shared, origin=expr.name))
+        with each_round(values, "v", buffer.size) as v:
+            values.put(shared, place(v), Load(buffer.dtype, buffer, v), expr.name)
+        met[expr] = shared
+    values.emit(Barrier())
+    return met
 
-        self._add_up(folds, visit)
-        return folds
 
-    def _add_up(self, folds: Sequence[Fold], visit: Callable[[ExitStack], Callable[[Fold], Term]]) -> None:
-        """Combine partial results; ``visit`` opens the loops over them and returns a function that gives a part."""
-        if not self.schedule.online:
-            with ExitStack() as stack:
-                part = visit(stack)
-                for fold in folds:
-                    self._update(fold, part(fold))
-            return
-        largest, total = folds
-        with ExitStack() as stack:
-            self._update(largest, visit(stack)(largest))
-        origin = self._values.let(f"{base_name(largest)}_origin", finite(largest.total), origin=largest.expr.name)
+def combined_lines(
+    values: Values, met: Mapping[Expr, Buffer], place: Term, stride: int, height: int, *, online: bool,
+) -> list[Fold]:
+    """Return the combined results of the lines of a block for one column, always in the same order."""
+    folds = open_folds(values, tuple(met))
+
+    def visit(stack: ExitStack) -> Callable[[Fold], Term]:
+        h = open_loop(values, stack, "h", height, ParallelType.serial)
+        at = values.simplify(h * stride + place)
+        return lambda fold: Load(fold.identity.dtype, met[fold.expr], at)
+
+    _add_up(values, folds, visit, online=online)
+    return folds
+
+
+def _add_up(
+    values: Values, folds: Sequence[Fold], visit: Callable[[ExitStack], Callable[[Fold], Term]], *, online: bool,
+) -> None:
+    """Combine partial results; ``visit`` opens the loops over them and returns a function that gives a part."""
+    if not online:
         with ExitStack() as stack:
             part = visit(stack)
-            self._update(total, part(total) * scale(part(largest), origin))
+            for fold in folds:
+                update(values, fold, part(fold))
+        return
+    largest, total = folds
+    with ExitStack() as stack:
+        update(values, largest, visit(stack)(largest))
+    origin = values.let(f"{largest.name}_origin", finite(largest.total), origin=largest.expr.name)
+    with ExitStack() as stack:
+        part = visit(stack)
+        update(values, total, part(total) * scale(part(largest), origin))
 
-    # Parts are added up
 
-    def _lanes(self) -> Launch:
-        values, split, count = self._values, self.schedule.split, self.space.rows
-        # Each line of threads adds some of the parts. If columns occupy few multiprocessors, more lines add fewer each.
-        widest = WARP if 2 * count >= WARP * self.space.device.sms else SECTOR_BYTES // WORD_BYTES
-        lanes = 1
-        while lanes < widest and lanes < count:
-            lanes *= 2
-        height = 1
-        most = MEETING_BYTES // (lanes * max(self.space.sum_bytes, 1))
-        while height < TOTAL_THREADS // lanes and height * 2 <= most:
-            height *= 2
-        blocks = -(-count // lanes)
-        with ExitStack() as stack:
-            block = self._loop(stack, "block", blocks, ParallelType.grid_x)
-            line = self._line(stack, height)
-            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
-            folds = self._open(self._exprs_together)
+# Parts are added up
 
-            def visit(inner: ExitStack) -> Callable[[Fold], Term]:
-                c = self._bound(inner, "c", block * lanes + lane, count, blocks * lanes)
-                # Guarded for any number of parts, so that kernels for other depths are the same.
-                rounds = -(-split // height)
-                step = self._loop(inner, "step", rounds, ParallelType.serial)
-                part = self._bound(inner, "part", step * height + line, split, (rounds + 1) * height)
-                at = simplify(part * count + c, values.scope.ranges)
-                return lambda fold: Load(fold.identity.dtype, self._parts[fold.expr], at)
 
-            self._add_up(folds, visit)
-            if height > 1:
-                met = self._meet_totals(folds, line, lane, lanes, height)
-                stack.enter_context(values.guard(apply("eq", line, 0)))
-            c = self._bound(stack, "c", block * lanes + lane, count, blocks * lanes)
-            if height > 1:
-                folds = self._combine_lines(met, lane, lanes, height)
-            places = self._flat(self._nest.kept, c)
-            self._complete_sums(folds)
-            self._close(folds, places)
-            self._row_stores(self._nest.rows, places)
-        return Launch(blocks=blocks, threads=(lanes, height))
+def _totals(results: Results, code: PhaseCode) -> Launch:
+    values, space, split = code.values, results.nest.facts.space, results.nest.schedule.split
+    count = space.rows
+    # Each line of threads adds some of the parts. If columns occupy few multiprocessors, more lines add fewer each.
+    widest = WARP if 2 * count >= WARP * space.device.sms else SECTOR_BYTES // WORD_BYTES
+    lanes = 1
+    while lanes < widest and lanes < count:
+        lanes *= 2
+    height = 1
+    most = MEETING_BYTES // (lanes * max(space.sum_bytes, 1))
+    while height < _TOTAL_THREADS // lanes and height * 2 <= most:
+        height *= 2
+    blocks = -(-count // lanes)
+    with ExitStack() as stack:
+        block = open_loop(values, stack, "block", blocks, ParallelType.grid_x)
+        line = open_lines(values, stack, height)
+        lane = open_lanes(values, stack, "lane", lanes)
+        folds = open_folds(values, results.exprs)
 
-    def _meet_totals(
-        self, folds: Sequence[Fold], line: Term, lane: Var, lanes: int, height: int,
-    ) -> dict[Expr, Buffer]:
-        met = {}
-        for fold in folds:
-            shared = Buffer(
-                name=f"{fold.expr.name}_lines", dtype=fold.total.dtype, size=height * lanes, role=Role.SHARED,
-            )
-            self._values.emit(Alloc(buffer=shared, origin=fold.expr.name))
-            place = simplify(line * lanes + lane, self._values.scope.ranges)
-            self._values.emit(Store(buffer=shared, position=place, value=fold.total, origin=fold.expr.name))
-            met[fold.expr] = shared
-        self._values.emit(Barrier())
-        return met
+        def visit(inner: ExitStack) -> Callable[[Fold], Term]:
+            c = bound(values, inner, "c", block * lanes + lane, count, blocks * lanes)
+            # Guarded for any number of parts, so that kernels for other depths are the same.
+            rounds = -(-split // height)
+            step = open_loop(values, inner, "step", rounds, ParallelType.serial)
+            part = bound(values, inner, "part", step * height + line, split, (rounds + 1) * height)
+            at = values.simplify(part * count + c)
+            return lambda fold: Load(fold.identity.dtype, results.parts[fold.expr], at)
+
+        _add_up(values, folds, visit, online=results.online)
+        if height > 1:
+            met = _met_totals(values, folds, line * lanes + lane, height * lanes)
+            stack.enter_context(values.guard(apply("eq", line, 0)))
+        c = bound(values, stack, "c", block * lanes + lane, count, blocks * lanes)
+        if height > 1:
+            folds = combined_lines(values, met, lane, lanes, height, online=results.online)
+        _store_results(results, code, folds, code.flat(code.nest.kept, c))
+    return Launch(blocks=blocks, threads=(lanes, height))
+
+
+def _met_totals(values: Values, folds: Sequence[Fold], place: Term, size: int) -> dict[Expr, Buffer]:
+    """Write a total of each thread of a block to shared memory."""
+    met = {}
+    for fold in folds:
+        shared = Buffer(name=f"{fold.expr.name}_lines", dtype=fold.total.dtype, size=size, role=Role.SHARED)
+        values.emit(Alloc(buffer=shared, origin=fold.expr.name))
+        values.put(shared, place, fold.total, fold.expr.name)
+        met[fold.expr] = shared
+    values.emit(Barrier())
+    return met

@@ -1,67 +1,202 @@
-"""Loops of nests without reductions on a GPU: each thread processes a few chunks of adjacent elements."""
+"""Loops of nests without reductions on a GPU: each thread processes a few chunks of adjacent elements.
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+If elements are at positions that are data, a thread reads its positions first, then the elements, then computes:
 
-from fuser_lab.codegen.gpu_lookups import LookupNest
-from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Launch, Phase
-from fuser_lab.ir.term import Term, apply
+    for u in range(4):                      chunks of adjacent elements
+        places[u] = T1[...]
+    for u in range(4):
+        taken[u] = T0[places[u] ...]
+    for u in range(4):
+        T2[...] = f(taken[u])
+
+Loading a position and then its element is two waits in a row. Therefore several of each are in flight at once, without
+a branch in between: threads beyond the end repeat the first chunk and store nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from fuser_lab.codegen.gpu_common import bound, gpu_phase
+from fuser_lab.codegen.gpu_facts import gpu_facts
+from fuser_lab.codegen.index_map import Index
+from fuser_lab.codegen.index_math import variables
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role
+from fuser_lab.codegen.kernel_plan import NestPlan
+from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Expr, TensorView
+from fuser_lab.ir.term import Apply, Term, Var, apply
 from fuser_lab.ir.transform import ParallelType
 
+_Elements = list[tuple[TensorView, Index]]
 
-class ElementNest(LookupNest):
-    """Writes nests in which every element is computed separately."""
 
-    def phases(self) -> Iterator[Phase]:
-        """Yield the only phase."""
-        yield self._phase(self._elements_at_positions if self._looks_up_ahead else self._elements)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElementPlan:
+    """How the threads of a grid visit the elements of a nest, in chunks of adjacent ones."""
 
-    def _elements(self) -> Launch:
-        schedule, count = self.schedule, self.space.rows
-        vector = schedule.vector
-        whole = count // vector
-        with ExitStack() as stack:
-            chunk = self._grid_stride(stack, "chunk" if vector > 1 else "i", -(-count // vector))
-            if vector == 1:
-                self._stores(self._flat(self._nest.kept, chunk))
-            else:
-                with self._values.guard(chunk < whole):
-                    self._chunk_of(chunk, vector, ParallelType.vectorize)
-                if count % vector:
-                    with self._values.guard(apply("eq", chunk, whole)):
-                        self._chunk_of(chunk, count % vector, ParallelType.serial)
-        return Launch(blocks=schedule.blocks, threads=schedule.threads)
+    nest: NestPlan = field(repr=False)
+    chunks: int
+    rest: int  # elements after the last whole chunk
+    rounds: int  # in which the grid visits all chunks, ``unroll`` of a thread in each
+    lookups: Mapping[Expr, int]  # reads at positions that are data and are done in advance; how many precede each
 
-    def _chunk_of(self, chunk: Term, length: int, parallel: ParallelType) -> None:
-        """Write the elements of one chunk."""
-        with ExitStack() as stack:
-            v = self._loop(stack, "v", length, parallel)
-            flat = chunk * self.schedule.vector + v
-            self._stores(self._flat(self._nest.kept, flat))
 
-    def _grid_stride(self, stack: ExitStack, name: str, count: int) -> Term:
-        """Open loops in which the threads of the grid visit every index below a count; return the index.
+def element_plan(nest: NestPlan) -> ElementPlan:
+    """Return how the elements of a nest are visited."""
+    facts, schedule = gpu_facts(nest.facts), nest.schedule
+    count = facts.space.rows
+    grid = schedule.blocks * schedule.threads[0] * schedule.unroll
+    chunks, rest = divmod(count, schedule.vector)
+    # Look-ups in advance need several chunks of a thread in one round of whole chunks.
+    ahead = facts.space.looked_up and schedule.unroll > 1 and grid * schedule.vector >= count and not rest
+    return ElementPlan(
+        nest=nest, chunks=chunks, rest=rest, rounds=-(-(chunks + bool(rest)) // grid),
+        lookups=facts.lookups() if ahead else {},
+    )
 
-        Successive indices of a thread are a whole grid apart, so it often reads the same elements of an input that
-        repeats.
-        """
-        schedule, values = self.schedule, self._values
-        grid = schedule.blocks * schedule.threads[0]
-        block = self._loop(stack, "block", schedule.blocks, ParallelType.grid_x)
-        thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.block_x)
-        position: Term = block * schedule.threads[0] + thread
-        rounds = -(-count // (grid * schedule.unroll))
-        if rounds == schedule.unroll == 1:
-            # The guard is written even if all blocks are full, so that kernels for other numbers of elements are the
-            # same.
-            return self._bound(stack, name, position, count, max(grid, count + 1))
-        position = self._bound(stack, "first", position, count, grid)
-        if rounds > 1:
-            position = position + self._loop(stack, "step", rounds, ParallelType.serial) * (grid * schedule.unroll)
-        if schedule.unroll > 1:
-            position = position + self._loop(stack, "u", schedule.unroll, ParallelType.unroll) * grid
-        position = simplify(position, values.scope.ranges)
-        if rounds * schedule.unroll * grid > count:
-            stack.enter_context(values.guard(position < count))
-        return position
+
+def write_elements(plan: ElementPlan) -> Iterator[Phase]:
+    """Yield the only phase of a nest in which every element is computed separately."""
+    yield gpu_phase(plan.nest, "", partial(_looked_up if plan.lookups else _computed, plan))
+
+
+def _computed(plan: ElementPlan, code: PhaseCode) -> Launch:
+    schedule, values = plan.nest.schedule, code.values
+    vector = schedule.vector
+    with ExitStack() as stack:
+        chunk = _grid_stride(plan, code, stack, "chunk" if vector > 1 else "i")
+        if vector == 1:
+            code.store(code.nest.full, code.flat(code.nest.kept, chunk))
+        else:
+            with values.guard(chunk < plan.chunks):
+                _store_chunk(code, chunk, vector, vector, ParallelType.vectorize)
+            if plan.rest:
+                with values.guard(apply("eq", chunk, plan.chunks)):
+                    _store_chunk(code, chunk, vector, plan.rest, ParallelType.serial)
+    return Launch(blocks=schedule.blocks, threads=schedule.threads)
+
+
+def _store_chunk(code: PhaseCode, chunk: Term, vector: int, length: int, parallel: ParallelType) -> None:
+    """Write the elements of one chunk."""
+    with ExitStack() as stack:
+        v = open_loop(code.values, stack, "v", length, parallel)
+        code.store(code.nest.full, code.flat(code.nest.kept, chunk * vector + v))
+
+
+def _grid_stride(plan: ElementPlan, code: PhaseCode, stack: ExitStack, name: str) -> Term:
+    """Open loops in which the threads of the grid visit every chunk; return its index.
+
+    Successive indices of a thread are a whole grid apart, so it often reads the same elements of an input that
+    repeats.
+    """
+    schedule, values = plan.nest.schedule, code.values
+    count, threads = plan.chunks + bool(plan.rest), schedule.threads[0]
+    grid = schedule.blocks * threads
+    block = open_loop(values, stack, "block", schedule.blocks, ParallelType.grid_x)
+    position: Term = block * threads + open_loop(values, stack, "thread", threads, ParallelType.block_x)
+    if plan.rounds == schedule.unroll == 1:
+        # The guard is written even if all blocks are full, so that kernels for other numbers of elements are the same.
+        return bound(values, stack, name, position, count, max(grid, count + 1))
+    position = bound(values, stack, "first", position, count, grid)
+    if plan.rounds > 1:
+        step = open_loop(values, stack, "step", plan.rounds, ParallelType.serial)
+        position = position + step * (grid * schedule.unroll)
+    if schedule.unroll > 1:
+        position = position + open_loop(values, stack, "u", schedule.unroll, ParallelType.unroll) * grid
+    position = values.simplify(position)
+    if plan.rounds * schedule.unroll * grid > count:
+        stack.enter_context(values.guard(position < count))
+    return position
+
+
+# Elements at positions that are data
+
+
+def _looked_up(plan: ElementPlan, code: PhaseCode) -> Launch:
+    schedule, values, nest, facts = plan.nest.schedule, code.values, code.nest, gpu_facts(plan.nest.facts)
+    with ExitStack() as stack:
+        block = open_loop(values, stack, "block", schedule.blocks, ParallelType.grid_x)
+        thread = open_loop(values, stack, "thread", schedule.threads[0], ParallelType.block_x)
+        for depth in range(1, max(plan.lookups.values()) + 1):
+            exprs = [expr for expr, level in plan.lookups.items() if level == depth]
+
+            def results(places: Places, exprs: list[Expr] = exprs) -> _Elements:
+                return [(expr.out, values.simplified(nest.at(expr.out, places))) for expr in exprs]
+
+            def positions(places: Places, exprs: list[Expr] = exprs) -> _Elements:
+                reads = (read for expr in exprs for read in facts.positions(expr, nest.at(expr.out, places)))
+                elements = [(read.tensor, values.simplified(read.index)) for read in reads]
+                return list(dict.fromkeys((*elements, *_shared_by_neighbours(code, places))))
+
+            _take(plan, code, block, thread, positions)
+            _take(plan, code, block, thread, results)
+        with _each_element(plan, code, block, thread, storing=True) as (_, _, places):
+            code.store(nest.full, places)
+    return Launch(blocks=schedule.blocks, threads=schedule.threads)
+
+
+def _shared_by_neighbours(code: PhaseCode, places: Places) -> _Elements:
+    """Return the elements of inputs that all elements of a chunk need, or that its only element needs."""
+    inputs = [tv for tv in code.fusion.tensor_inputs if tv in code.nest.index and tv.numel > 1]
+    elements = [(tv, code.values.simplified(code.nest.at(tv, places))) for tv in inputs]
+    return [(tv, at) for tv, at in elements if "v" not in set[str]().union(*map(variables, at))]
+
+
+def _take(
+    plan: ElementPlan, code: PhaseCode, block: Term, thread: Term, elements_at: Callable[[Places], _Elements],
+) -> None:
+    """Write the loop that reads some elements of all chunks of a thread, and make them available to later loops."""
+    values, schedule = code.values, plan.nest.schedule
+    allocated = len(values.scope.body)
+    loaded: dict[tuple[TensorView, Index], Term] = {}
+    buffers: list[Buffer] = []
+    with _each_element(plan, code, block, thread) as (u, v, places):
+        for tensor, at in elements_at(places):
+            if (tensor, at) in loaded or (tensor.name, at) in values.given:
+                continue
+            several = isinstance(v, Var) and v.name in set[str]().union(*map(variables, at))
+            size, slot = (schedule.vector, u * schedule.vector + v) if several else (1, u)
+            words = Buffer(
+                name=values.fresh(f"{tensor.name}_taken"),
+                dtype=DataType.Int if tensor.dtype is DataType.Index else tensor.dtype.compute,
+                size=schedule.unroll * size, role=Role.SCRATCH,
+            )
+            buffers.append(words)
+            slot = values.simplify(slot)
+            values.put(words, slot, values.value(tensor, at))
+            loaded[tensor, at] = Load(words.dtype, words, slot)
+    values.scope.names |= {words.name for words in buffers}
+    values.scope.body[allocated:allocated] = [Alloc(buffer=words) for words in buffers]
+    for (tensor, at), element in loaded.items():
+        values.know(tensor, at, element)
+
+
+@contextmanager
+def _each_element(
+    plan: ElementPlan, code: PhaseCode, block: Term, thread: Term, *, storing: bool = False,
+) -> Iterator[tuple[Term, Term, Places]]:
+    """Open loops over a thread's chunks and their elements; yield both numbers and the position in the nest.
+
+    Threads beyond the end repeat the first chunk, unless they are ``storing``.
+    """
+    schedule, values = plan.nest.schedule, code.values
+    threads, unroll, width = schedule.threads[0], schedule.unroll, schedule.vector
+    with ExitStack() as stack:
+        u = open_loop(values, stack, "u", unroll, ParallelType.unroll)
+        if plan.nest.facts.space.repeats > 1:
+            number = (u * schedule.blocks + block) * threads + thread
+        else:
+            number = (block * unroll + u) * threads + thread
+        number = values.simplify(number)
+        inside = values.simplify(number < plan.chunks)
+        if isinstance(inside, Apply):
+            number = Apply(DataType.Index, "select", (inside, number, ZERO))
+        chunk = values.let("chunk", number)
+        if storing:
+            stack.enter_context(values.guard(inside))
+        stack.enter_context(values.inlined({chunk.name: (0, max(plan.chunks - 1, 0))}))
+        v = open_loop(values, stack, "v", width, ParallelType.vectorize) if width > 1 else ZERO
+        yield u, v, code.flat(code.nest.kept, chunk * width + v)

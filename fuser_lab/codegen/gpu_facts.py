@@ -204,6 +204,26 @@ class GpuFacts(NestFacts):
         start = self.start_of_row(lead, {}, ranges)
         return {fast.name: (index_var("first") + index_var("chunk")) * count + index_var("v") - start}, ranges
 
+    def width_of_group(self, tensor: TensorView, fast: Axis | None, count: int) -> int:
+        """Return how many elements of a group of adjacent ones an access to an input has; 0 if they are not adjacent.
+
+        Elements of a divided row are read one by one, where they are known to belong to the row.
+        """
+        if fast is None or tensor in self.fusion.producers or tensor not in self.nest.index:
+            return 0
+        lead = self.lead if count > 1 else None
+        places, ranges = self.trial_places(fast, count, lead)
+        at = tuple(simplify(i, ranges) for i in self.nest.at(tensor, places))
+        access = access_of(self.buffers[tensor.name], simplify(self.layouts[tensor].position(at), ranges), "v")
+        width = 1 if count == 1 and access.step is None else access.width(count)
+        return width if lead is None or width > 1 else 0
+
+    def is_fast(self, tensor: TensorView) -> bool:
+        """Whether the elements of a row are adjacent in a tensor."""
+        at = self.nest.at(tensor, {self.nest.reduced[-1].name: index_var("v")})
+        position = simplify(self.layouts[tensor].position(at), self.ranges())
+        return access_of(self.buffers[tensor.name], position, "v").step == 1
+
     def start_of_row(self, lead: TensorView, places: Places, ranges: Ranges) -> Term:
         """Return the position of a row's first element in a tensor."""
         at = self.nest.at(lead, {**places, self.nest.reduced[-1].name: index(0)})
@@ -471,3 +491,9 @@ def _is_slow_scalar(expr: Expr) -> bool:
     operands = [Var(value.dtype.compute, value.name) for value in expr.inputs]
     parts = result_element(expr, operands).walk()
     return any(isinstance(part, Apply) and function_class(part.fn) == "special" for part in parts)
+
+
+def gpu_facts(facts: NestFacts) -> GpuFacts:
+    """Return the facts about a nest that is planned for a GPU."""
+    assert isinstance(facts, GpuFacts)
+    return facts

@@ -9,13 +9,30 @@ Memory is read once, whereas one kernel per pass would read it again. nvFuser's 
 same.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from functools import partial
 
-from fuser_lab.codegen.gpu_columns import ColumnNest
-from fuser_lab.codegen.gpu_rows import Named
-from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.gpu_columns import cells, combined_lines, running_values
+from fuser_lab.codegen.gpu_common import (
+    Named,
+    bound,
+    clamp_index,
+    each_neighbour,
+    each_round,
+    fetch,
+    gpu_phase,
+    guard_index,
+    know_word,
+    neighbours,
+    open_lanes,
+    open_lines,
+    open_rounds,
+    wait_for_cluster,
+    words_of,
+)
+from fuser_lab.codegen.gpu_facts import gpu_facts
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Arrive,
@@ -26,231 +43,271 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Phase,
     Role,
-    Scope,
     Send,
-    Store,
 )
-from fuser_lab.codegen.nest_lowering import Fold
-from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.codegen.kernel_plan import NestPlan
+from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, open_loop, write_point
+from fuser_lab.codegen.persistence import Saved, inputs_needed, rows_kept
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
-from fuser_lab.ir.term import Term, apply, index
+from fuser_lab.ir.term import Term, apply
 from fuser_lab.ir.transform import ParallelType
 
 
-@dataclass(frozen=True, slots=True)
-class _ColumnGroup:
-    """The group of adjacent columns of a thread, the number of groups, and a bound of the group's index."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptColumnPass:
+    """What a pass over columns loads, with the width of accesses, and what it reduces and stores."""
 
-    group: Term
-    groups: int
-    reach: int
+    loads: Mapping[TensorView, int]
+    exprs: tuple[Expr, ...]
+    stored: tuple[TensorView, ...]
 
 
-class KeptColumnNest(ColumnNest):
-    """Writes nests whose kept axes are the fastest in memory and whose columns are read in several passes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptColumnPlan:
+    """How the rows of columns that stay on chip are distributed, and what is kept of them."""
 
-    _rank: Term = index(0)  # of the block in its cluster
-    _rooms: dict[tuple[str, DataType], list[Buffer]]  # shared memory in which the results of each pass meet
+    nest: NestPlan = field(repr=False)
+    groups: int  # of adjacent columns, of which a thread has one
+    wide: int  # blocks, or clusters of blocks, with different columns
+    reach: int  # rows of all threads that share a column, and one more if one kernel is for many depths
+    saved: tuple[Saved, ...]  # the values that are kept, and the pass that computes each
+    passes: Mapping[int, KeptColumnPass]  # by number, without passes that compute nothing
 
-    def phases(self) -> Iterator[Phase]:
-        """Yield the only phase."""
-        yield self._phase(self._kept_columns)
 
-    def _kept_columns(self) -> Launch:
-        values, width, cluster = self._values, self.schedule.vector, self.schedule.cluster
-        self._rooms = {}
-        lanes, height = self.schedule.threads
-        groups = self.space.rows // width
-        wide = max(-(-groups // lanes), 1)
-        with ExitStack() as stack:
-            block: Term = self._loop(stack, "block", wide * cluster, ParallelType.grid_x)
-            line = self._line(stack, height)
-            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
-            if cluster > 1:
-                values.emit(Arrive())
-                self._rank, block = self._remainder(block, cluster), self._quotient(block, cluster)
-                self._waits = True
-            mine = _ColumnGroup(block * lanes + lane, groups, wide * lanes)
-            words = {saved.tensor: self._room(saved.tensor, "column") for saved in self._saved}
-            earlier: list[Fold] = []
-            for number in range(self._passes):
-                exprs = [e for e in self._nest.reductions if self._levels.get(e.inputs[0], 0) == number]
-                stored = [tv for tv in self._nest.full if self._levels.get(tv, 0) == number]
-                if not exprs and not stored:
-                    continue
-                sums = self._sums(width, exprs)
-                with ExitStack() as inner:
-                    g = self._bound(inner, "g", mine.group, mine.groups, mine.reach)
-                    self._pass(number, g, line, self._cells(sums), stored, words, earlier)
-                if height * cluster > 1 and sums:
-                    sums = self._results_of_lines(sums, line, lane)
-                earlier.extend(self._cells(sums))
-            if self._nest.rows:
-                with ExitStack() as inner:
-                    if height > 1:
-                        inner.enter_context(values.guard(apply("eq", line, 0)))
-                    if cluster > 1:
-                        inner.enter_context(values.guard(apply("eq", self._rank, 0)))
-                    g = self._bound(inner, "g", mine.group, mine.groups, mine.reach)
-                    v = inner.enter_context(self._each_neighbour())
-                    places = self._neighbours(self._nest.kept, g, v)
-                    self._close(_at(earlier, v), places)
-                    self._row_stores(self._nest.rows, places)
-        return Launch(blocks=wide * cluster, threads=(lanes, height), cluster=cluster)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """The columns of a thread while they are written."""
 
-    def _room(self, tensor: TensorView, suffix: str) -> Buffer:
-        return self._words(tensor, self.schedule.registers * self.schedule.vector, suffix)
+    plan: KeptColumnPlan
+    code: PhaseCode
+    group: Term  # number of the thread's group
+    line: Term
+    lane: Term
+    rank: Term  # number of the block in its cluster
+    words: Mapping[TensorView, Buffer]  # of the values that are kept
+    rooms: dict[tuple[str, DataType], list[Buffer]]  # shared memory in which the results of each pass meet
 
-    def _pass(
-        self, number: int, g: Term, line: Term, folds: Sequence[Fold], stored: Sequence[TensorView],
-        words: Mapping[TensorView, Buffer], earlier: Sequence[Fold],
-    ) -> None:
-        """Write what a pass computes from the rows of a thread, loads first."""
-        nest, values, width = self._nest, self._values, self.schedule.vector
-        before = dict(values.given)
-        needed = inputs_needed(self._facts, number, self._saved)
-        widths = {tv: self._width_of(tv, nest.kept[-1]) for tv in needed}
-        here = {tv: words.get(tv) or self._room(tv, "next") for tv, size in widths.items() if size}
-        if here:
-            with self._each_row(line, self._load_index) as (u, q):
-                first = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, index(0))}
-                for tensor, buffer in here.items():
-                    self._fetch(tensor, widths[tensor], buffer, first, u * width)
-        saved = {s.tensor: words[s.tensor] for s in self._saved if s.written < number}
-        # Elements that are not adjacent in memory are loaded one by one, so nothing has filled their words yet.
-        new = tuple((s.tensor, words[s.tensor]) for s in self._saved if s.written == number and s.tensor not in here)
-        with self._each_row(line, self._bound if stored else self._fold_index) as (u, q), self._each_neighbour() as v:
-            places = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, v)}
-            for tensor, buffer in {**saved, **here}.items():
-                self._know(tensor, buffer, places, u * width + v)
-            self._close(_at(earlier, v), places)
-            self._point(places, _at(folds, v), stored, new, simplify(u * width + v, values.scope.ranges))
-        values.given = before
+    @property
+    def thread(self) -> Term:
+        """The number of the thread in its block."""
+        return self.line * self.plan.nest.schedule.threads[0] + self.lane
 
-    @contextmanager
-    def _each_row(self, line: Term, named: Named) -> Iterator[tuple[Term, Term]]:
-        """Open a loop over the rows of a thread; return the number among its own rows and among those of the column."""
-        steps, height, cluster = self.schedule.registers, self.schedule.threads[1], self.schedule.cluster
+
+def kept_column_plan(nest: NestPlan) -> KeptColumnPlan:
+    """Return how a nest's columns are read in several passes while they stay on chip."""
+    facts, schedule, space = gpu_facts(nest.facts), nest.schedule, nest.facts.space
+    saved = rows_kept(facts, values=schedule.values, early=schedule.constants)
+    passes = {}
+    for number in range(facts.passes):
+        exprs = tuple(e for e in facts.nest.reductions if facts.levels.get(e.inputs[0], 0) == number)
+        stored = tuple(tv for tv in facts.nest.full if facts.levels.get(tv, 0) == number)
+        needed = inputs_needed(facts, number, saved)
+        fast = facts.nest.kept[-1]
+        loads = {tv: size for tv in needed if (size := facts.width_of_group(tv, fast, schedule.vector))}
+        if exprs or stored:
+            passes[number] = KeptColumnPass(loads=loads, exprs=exprs, stored=stored)
+    groups, (lanes, height) = space.rows // schedule.vector, schedule.threads
+    # If depth is an argument, kernels do not depend on whether the depth fills all steps.
+    general = space.reduces_outermost and not schedule.specialized
+    return KeptColumnPlan(
+        nest=nest, groups=groups, wide=max(-(-groups // lanes), 1),
+        reach=schedule.registers * height * schedule.cluster + general, saved=saved, passes=passes,
+    )
+
+
+def write_kept_columns(plan: KeptColumnPlan) -> Iterator[Phase]:
+    """Yield the only phase of a nest whose kept axes are the fastest and whose columns are read in several passes."""
+    yield gpu_phase(plan.nest, "", partial(_kept_columns, plan))
+
+
+def _kept_columns(plan: KeptColumnPlan, code: PhaseCode) -> Launch:
+    values, schedule = code.values, plan.nest.schedule
+    width, cluster, (lanes, height) = schedule.vector, schedule.cluster, schedule.threads
+    with ExitStack() as stack:
+        block: Term = open_loop(values, stack, "block", plan.wide * cluster, ParallelType.grid_x)
+        line = open_lines(values, stack, height)
+        lane = open_lanes(values, stack, "lane", lanes)
+        rank = ZERO
         if cluster > 1:
-            line = simplify(self._rank * height + line, self._values.scope.ranges)
-            height *= cluster
-        # If depth is an argument, kernels do not depend on whether the depth fills all steps.
-        general = self.space.reduces_outermost and not self.schedule.specialized
-        with ExitStack() as stack:
-            u = self._round(stack, "u", steps)
-            yield u, named(stack, "q", u * height + line, self.space.depth, steps * height + general)
-
-    def _results_of_lines(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term) -> dict[Expr, Buffer]:
-        """Return the results of all lines of a block, or of a cluster, for the columns of each thread."""
-        values, width = self._values, self.schedule.vector
-        lanes, height = self.schedule.threads
-        threads, across = lanes * height, lanes * width
-        thread, parts = line * lanes + lane, threads // across
-        # The columns of a thread are adjacent, so that they are moved together.
-        met = self._meeting(sums, "lines", threads * width)
-        for expr, buffer in sums.items():
-            self._put(buffer, met[expr], expr, thread)
-        values.emit(Barrier())
-        if 1 < parts < height:
-            # Each thread adds a few lines, so that no thread has to add all of them.
-            lines = height // parts
-
-            def first(j: Term) -> Term:
-                return self._quotient(j, across) * (lines * across) + self._remainder(j, across)
-
-            met = self._combine_words(met, "parts", threads, thread, first, lines)
-            height = parts
-        if self.schedule.cluster > 1:
-            met, height = self._over_cluster(met, across, thread, height), self.schedule.cluster
-        shared = self._combine_words(met, "columns", across, thread, lambda j: j, height)
-        results = {}
-        for expr, buffer in shared.items():
-            result = Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=Role.SCRATCH)
-            values.emit(Alloc(buffer=result, origin=expr.name))
-            with self._each_slot(width) as v:
-                at = simplify(lane * width + v, values.scope.ranges)
-                values.emit(
-                    Store(buffer=result, position=v, value=Load(buffer.dtype, buffer, at), origin=expr.name),
-                )
-            results[expr] = result
-        return results
-
-    def _put(self, sums: Buffer, shared: Buffer, expr: Expr, thread: Term) -> None:
-        """Write the running values of all threads to shared memory."""
-        values, width = self._values, self.schedule.vector
-        with self._each_slot(width) as v:
-            at = simplify(thread * width + v, values.scope.ranges)
-            values.emit(Store(buffer=shared, position=at, value=Load(sums.dtype, sums, v), origin=expr.name))
-
-    def _combine_words(
-        self, met: Mapping[Expr, Buffer], word: str, count: int, thread: Term, place: Callable[[Term], Term],
-        height: int,
-    ) -> dict[Expr, Buffer]:
-        """Return ``count`` values in shared memory; the j-th combines ``height`` lines that begin at ``place(j)``."""
-        values, shared = self._values, self._meeting(met, word, count)
-        for j, fold in self._each_combination(met, count, thread, place, height):
-            values.emit(Store(buffer=shared[fold.expr], position=j, value=fold.total, origin=fold.expr.name))
-        values.emit(Barrier())
-        return shared
-
-    def _over_cluster(self, met: Mapping[Expr, Buffer], across: int, thread: Term, height: int) -> dict[Expr, Buffer]:
-        """Combine the lines of a block and send the results to all blocks of the cluster, one line per block."""
-        values, cluster = self._values, self.schedule.cluster
-        # Of this pass only: other blocks may send the results of the next pass before this block has read these.
-        shared = {
-            expr: Buffer(name=f"{expr.name}_blocks", dtype=buffer.dtype, size=across * cluster, role=Role.SHARED)
-            for expr, buffer in met.items()
-        }
-        for expr, buffer in shared.items():
-            values.emit(Alloc(buffer=buffer, origin=expr.name))
-        if self._waits:
-            values.emit(Barrier(scope=Scope.CLUSTER))
-        self._waits = False
-        for j, fold in self._each_combination(met, across, thread, lambda j: j, height):
-            at = simplify(self._rank * across + j, values.scope.ranges)
-            with values.loop("peer", cluster, ParallelType.serial) as peer:
-                values.emit(Send(
-                    buffer=shared[fold.expr], position=at, value=fold.total, rank=peer, origin=fold.expr.name,
-                ))
-        for expr, buffer in shared.items():
-            values.emit(Await(buffer=buffer, origin=expr.name))
-        return shared
-
-    def _meeting(self, met: Mapping[Expr, Buffer], word: str, count: int) -> dict[Expr, Buffer]:
-        """Return shared memory for ``count`` values of each reduction.
-
-        Passes use the same memory: between the last read in a pass and the first write in the next is a barrier.
-        """
-        shared: dict[Expr, Buffer] = {}
-        for expr, buffer in met.items():
-            rooms = self._rooms.setdefault((word, buffer.dtype), [])
-            number = sum(other.dtype is buffer.dtype for other in shared.values())
-            if number == len(rooms):
-                rooms.append(
-                    Buffer(name=self._values.fresh(word), dtype=buffer.dtype, size=count, role=Role.SHARED),
-                )
-                self._values.emit(Alloc(buffer=rooms[number]))
-            shared[expr] = rooms[number]
-        return shared
-
-    def _each_combination(
-        self, met: Mapping[Expr, Buffer], count: int, thread: Term, place: Callable[[Term], Term], height: int,
-    ) -> Iterator[tuple[Term, Fold]]:
-        """Yield ``count`` positions, distributed over the threads, with the sum of ``height`` lines at each."""
-        lanes, lines = self.schedule.threads
-        rounds, across = -(-count // (lanes * lines)), lanes * self.schedule.vector
-        with ExitStack() as stack:
-            k = self._round(stack, "k", rounds)
-            j = self._bound(stack, "j", k * (lanes * lines) + thread, count, rounds * lanes * lines)
-            for fold in self._combine_lines(met, place(j), across, height):
-                yield j, fold
+            values.emit(Arrive())
+            rank, block = values.remainder(block, cluster), values.quotient(block, cluster)
+        columns = _Columns(
+            plan=plan, code=code, group=block * lanes + lane, line=line, lane=lane, rank=rank,
+            words={saved.tensor: _column_words(plan, code, saved.tensor, "column") for saved in plan.saved}, rooms={},
+        )
+        earlier: dict[Expr, Buffer] = {}
+        for number, step in plan.passes.items():
+            sums = running_values(values, step.exprs, width)
+            with ExitStack() as inner:
+                g = _column_group(columns, inner)
+                _pass(columns, number, step, g, sums, earlier)
+            if height * cluster > 1 and sums:
+                sums = _results_of_lines(columns, sums)
+            earlier |= sums
+        if code.nest.rows:
+            with ExitStack() as inner:
+                if height > 1:
+                    inner.enter_context(values.guard(apply("eq", line, 0)))
+                if cluster > 1:
+                    inner.enter_context(values.guard(apply("eq", rank, 0)))
+                g = _column_group(columns, inner)
+                v = inner.enter_context(each_neighbour(values, width))
+                places = neighbours(code, code.nest.kept, width, g, v)
+                close_folds(code, cells(earlier, v), places)
+                code.store(code.nest.rows, places)
+    return Launch(blocks=plan.wide * cluster, threads=(lanes, height), cluster=cluster)
 
 
-def _at(folds: Sequence[Fold], place: Term) -> list[Fold]:
-    """Return folds with the running value of one of the columns of a thread."""
-    cells = []
-    for fold in folds:
-        assert isinstance(fold.total, Load)
-        cells.append(replace(fold, total=Load(fold.total.dtype, fold.total.buffer, place)))
-    return cells
+def _column_words(plan: KeptColumnPlan, code: PhaseCode, tensor: TensorView, suffix: str) -> Buffer:
+    """Allocate words for all rows of a thread."""
+    schedule = plan.nest.schedule
+    return words_of(code.values, tensor, schedule.registers * schedule.vector, suffix)
+
+
+def _column_group(columns: _Columns, stack: ExitStack) -> Term:
+    """Name the group of columns of a thread."""
+    plan, lanes = columns.plan, columns.plan.nest.schedule.threads[0]
+    return bound(columns.code.values, stack, "g", columns.group, plan.groups, plan.wide * lanes)
+
+
+def _pass(
+    columns: _Columns, number: int, step: KeptColumnPass, g: Term, sums: Mapping[Expr, Buffer],
+    earlier: Mapping[Expr, Buffer],
+) -> None:
+    """Write what a pass computes from the rows of a thread, loads first."""
+    plan, code, values, nest = columns.plan, columns.code, columns.code.values, columns.code.nest
+    width, given_before = plan.nest.schedule.vector, dict(values.given)
+    here = {tv: columns.words.get(tv) or _column_words(plan, code, tv, "next") for tv in step.loads}
+    if here:
+        with _each_row(columns, clamp_index) as (u, q, _):
+            first = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, ZERO)}
+            for tensor, words in here.items():
+                fetch(code, tensor, first, step.loads[tensor], words, u * width, width)
+    saved = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written < number}
+    # Elements that are not adjacent in memory are loaded one by one, so nothing has filled their words yet.
+    new = {s.tensor: columns.words[s.tensor] for s in plan.saved if s.written == number and s.tensor not in here}
+    named = guard_index if step.stored else clamp_index
+    with _each_row(columns, named) as (u, q, inside), each_neighbour(values, width) as v:
+        places = {**code.flat(nest.reduced, q), **neighbours(code, nest.kept, width, g, v)}
+        for tensor, buffer in {**saved, **here}.items():
+            know_word(code, tensor, buffer, places, u * width + v)
+        close_folds(code, cells(earlier, v), places)
+        write_point(code, places, cells(sums, v), step.stored, new, values.simplify(u * width + v), inside)
+    values.given = given_before
+
+
+@contextmanager
+def _each_row(columns: _Columns, named: Named) -> Iterator[tuple[Term, Term, Term | None]]:
+    """Open a loop over the rows of a thread.
+
+    Yield the number among its own rows, the number among those of the column, and the condition of `Named`.
+    """
+    schedule, values, line = columns.plan.nest.schedule, columns.code.values, columns.line
+    height = schedule.threads[1]
+    if schedule.cluster > 1:
+        line = values.simplify(columns.rank * height + line)
+        height *= schedule.cluster
+    with ExitStack() as stack:
+        u = open_rounds(values, stack, "u", schedule.registers)
+        depth = columns.plan.nest.facts.space.depth
+        yield u, *named(values, stack, "q", u * height + line, depth, columns.plan.reach)
+
+
+def _results_of_lines(columns: _Columns, sums: Mapping[Expr, Buffer]) -> dict[Expr, Buffer]:
+    """Return the results of all lines of a block, or of a cluster, for the columns of each thread."""
+    values, schedule = columns.code.values, columns.plan.nest.schedule
+    width, (lanes, height) = schedule.vector, schedule.threads
+    threads, across = lanes * height, lanes * width
+    parts = threads // across
+    # The columns of a thread are adjacent, so that they are moved together.
+    met = _meeting(columns, sums, "lines", threads * width)
+    for expr, buffer in sums.items():
+        with each_round(values, "v", width) as v:
+            at = values.simplify(columns.thread * width + v)
+            values.put(met[expr], at, Load(buffer.dtype, buffer, v), expr.name)
+    values.emit(Barrier())
+    if 1 < parts < height:
+        # Each thread adds a few lines, so that no thread has to add all of them.
+        lines = height // parts
+
+        def first(j: Term) -> Term:
+            return values.quotient(j, across) * (lines * across) + values.remainder(j, across)
+
+        met = _combine_words(columns, met, "parts", threads, first, lines)
+        height = parts
+    if schedule.cluster > 1:
+        met, height = _over_cluster(columns, met, across, height), schedule.cluster
+    shared = _combine_words(columns, met, "columns", across, lambda j: j, height)
+    results = {}
+    for expr, buffer in shared.items():
+        result = Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=Role.SCRATCH)
+        values.emit(Alloc(buffer=result, origin=expr.name))
+        with each_round(values, "v", width) as v:
+            at = values.simplify(columns.lane * width + v)
+            values.put(result, v, Load(buffer.dtype, buffer, at), expr.name)
+        results[expr] = result
+    return results
+
+
+def _combine_words(
+    columns: _Columns, met: Mapping[Expr, Buffer], word: str, count: int, place: Callable[[Term], Term], height: int,
+) -> dict[Expr, Buffer]:
+    """Return ``count`` values in shared memory; the j-th combines ``height`` lines that begin at ``place(j)``."""
+    values, shared = columns.code.values, _meeting(columns, met, word, count)
+    for j, fold in _each_combination(columns, met, count, place, height):
+        values.put(shared[fold.expr], j, fold.total, fold.expr.name)
+    values.emit(Barrier())
+    return shared
+
+
+def _over_cluster(columns: _Columns, met: Mapping[Expr, Buffer], across: int, height: int) -> dict[Expr, Buffer]:
+    """Combine the lines of a block and send the results to all blocks of the cluster, one line per block."""
+    values, cluster = columns.code.values, columns.plan.nest.schedule.cluster
+    # Of this pass only: other blocks may send the results of the next pass before this block has read these.
+    shared = {
+        expr: Buffer(name=f"{expr.name}_blocks", dtype=buffer.dtype, size=across * cluster, role=Role.SHARED)
+        for expr, buffer in met.items()
+    }
+    for expr, buffer in shared.items():
+        values.emit(Alloc(buffer=buffer, origin=expr.name))
+    wait_for_cluster(values)
+    for j, fold in _each_combination(columns, met, across, lambda j: j, height):
+        at = values.simplify(columns.rank * across + j)
+        with values.loop("peer", cluster, ParallelType.serial) as peer:
+            values.emit(Send(
+                buffer=shared[fold.expr], position=at, value=fold.total, rank=peer, origin=fold.expr.name,
+            ))
+    for expr, buffer in shared.items():
+        values.emit(Await(buffer=buffer, origin=expr.name))
+    return shared
+
+
+def _meeting(columns: _Columns, met: Mapping[Expr, Buffer], word: str, count: int) -> dict[Expr, Buffer]:
+    """Return shared memory for ``count`` values of each reduction.
+
+    Passes use the same memory: between the last read in a pass and the first write in the next is a barrier.
+    """
+    values, shared = columns.code.values, dict[Expr, Buffer]()
+    for expr, buffer in met.items():
+        rooms = columns.rooms.setdefault((word, buffer.dtype), [])
+        number = sum(other.dtype is buffer.dtype for other in shared.values())
+        if number == len(rooms):
+            rooms.append(Buffer(name=values.fresh(word), dtype=buffer.dtype, size=count, role=Role.SHARED))
+            values.emit(Alloc(buffer=rooms[number]))
+        shared[expr] = rooms[number]
+    return shared
+
+
+def _each_combination(
+    columns: _Columns, met: Mapping[Expr, Buffer], count: int, place: Callable[[Term], Term], height: int,
+) -> Iterator[tuple[Term, Fold]]:
+    """Yield ``count`` positions, distributed over the threads, with the sum of ``height`` lines at each."""
+    values, schedule = columns.code.values, columns.plan.nest.schedule
+    lanes, lines = schedule.threads
+    rounds, across = -(-count // (lanes * lines)), lanes * schedule.vector
+    with ExitStack() as stack:
+        k = open_rounds(values, stack, "k", rounds)
+        j = bound(values, stack, "j", k * (lanes * lines) + columns.thread, count, rounds * lanes * lines)
+        for fold in combined_lines(values, met, place(j), across, height, online=schedule.online):
+            yield j, fold

@@ -8,15 +8,17 @@
 Several rows together begin and end with an access, so that none is partial.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
-from fuser_lab.codegen.gpu_row_parts import PartedRowNest
-from fuser_lab.codegen.gpu_rows import RowSection
+from fuser_lab.codegen.gpu_common import bound, gpu_phase, open_rounds, words_of
+from fuser_lab.codegen.gpu_row_steps import Row, RowPlan
+from fuser_lab.codegen.gpu_rows import RowOfBlock, at_row, passes_over, rows_of_lanes
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Role, VectorLoad, VectorStore
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Phase, Role, VectorLoad, VectorStore
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.progressions import ACCESS_BYTES
 from fuser_lab.ir.term import Term
@@ -34,67 +36,59 @@ class StagedLayout(Layout):
         return super().position(index) - self.start + self.first
 
 
-class StagedRowNest(PartedRowNest):
-    """Writes rows that pass through shared memory."""
+def write_staged_rows(plan: RowPlan) -> Iterator[Phase]:
+    """Yield the only phase of rows that pass through shared memory."""
+    yield gpu_phase(plan.nest, "", partial(rows_of_lanes, plan, _staged_row))
 
-    def _rows_of_block(
-        self, stack: ExitStack, block: Term, position: Term, reach: int, sections: Sequence[RowSection],
-    ) -> None:
-        if self.schedule.staged:
-            self._staged_rows(block, position, reach, sections)
-        else:
-            super()._rows_of_block(stack, block, position, reach, sections)
 
-    def _staged_rows(self, block: Term, position: Term, reach: int, sections: Sequence[RowSection]) -> None:
-        """Write rows that are copied to shared memory, where any element can be accessed, and results back from it."""
-        values, nest, depth = self._values, self._nest, self.space.depth
-        size = self.schedule.threads[1] * depth
-        copies = {tv: self._words(tv, size, "rows", Role.SHARED) for tv in self._facts.row_tensors()}
-        results = {self._buffers[tv.name]: copies[tv] for tv in nest.full}
-        self._copy({self._buffers[tv.name]: copies[tv] for tv in copies if tv not in nest.full}, block, load=True)
+def _staged_row(row: Row, here: RowOfBlock) -> None:
+    """Write rows that are copied to shared memory, where any element can be accessed, and results back from it."""
+    code, values, height = row.code, row.code.values, row.plan.nest.schedule.threads[1]
+    space, size = row.plan.facts.space, height * row.plan.facts.space.depth
+    copies = {tv: words_of(values, tv, size, "rows", Role.SHARED) for tv in row.plan.facts.row_tensors()}
+    pairs = {tv: (code.buffers[tv.name], copy) for tv, copy in copies.items()}
+    _copy(row, here, dict(pair for tv, pair in pairs.items() if tv not in code.nest.full), load=True)
+    values.emit(Barrier())
+    with ExitStack() as stack:
+        number = bound(values, stack, "row", here.position, space.rows, here.reach)
+        first, start = values.simplify((here.position - here.block * height) * space.depth), number * space.depth
+        buffers = {**code.buffers, **{tv.name: buffer for tv, buffer in copies.items()}}
+        layouts = {**code.layouts, **{
+            tv: StagedLayout(strides=old.strides, offset=old.offset, size=size, start=start, first=first)
+            for tv in copies for old in (code.layouts[tv],)
+        }}
+        stack.enter_context(values.moved(buffers, layouts))
+        staged_code = replace(code, buffers=buffers, layouts=layouts)
+        passes_over(at_row(replace(row, groups=replace(row.groups, code=staged_code)), number))
+    if code.nest.full:
         values.emit(Barrier())
-        with ExitStack() as stack:
-            row = self._bound(stack, "row", position, self.space.rows, reach)
-            first = simplify((position - block * self.schedule.threads[1]) * depth, values.scope.ranges)
-            before = self._buffers, self._layouts
-            self._buffers = {**self._buffers, **{tv.name: buffer for tv, buffer in copies.items()}}
-            self._layouts = {**self._layouts, **{
-                tv: StagedLayout(strides=old.strides, offset=old.offset, size=size, start=row * depth, first=first)
-                for tv in copies for old in (self._layouts[tv],)
-            }}
-            with values.moved(self._buffers, self._layouts):
-                self._passes_over(row, sections)
-            self._buffers, self._layouts = before
-        if results:
-            values.emit(Barrier())
-            self._copy(results, block, load=False)
+        _copy(row, here, dict(pairs[tv] for tv in code.nest.full), load=False)
 
-    def _copy(self, pairs: Mapping[Buffer, Buffer], block: Term, *, load: bool) -> None:
-        """Copy the rows of a block to shared memory, or from it, by whole accesses: all loads, then all stores."""
-        values, (lanes, height), ranges = self._values, self.schedule.threads, self._values.scope.ranges
-        assert self._lane is not None
-        thread: Term = self._lane if height == 1 else index_var("line") * lanes + self._lane
-        threads, words = lanes * height, dict[Buffer, Buffer]()
-        for storing in (False, True):
-            for buffer, shared in pairs.items():
-                width = ACCESS_BYTES // buffer.dtype.itemsize
-                count = shared.size // width
-                steps = -(-count // threads)
-                if not storing:
-                    words[buffer] = Buffer(
-                        name=values.fresh(f"{shared.name}_words"), dtype=buffer.dtype, size=width * steps,
-                        role=Role.WORDS,
-                    )
-                    values.emit(Alloc(buffer=words[buffer]))
-                with ExitStack() as stack:
-                    step = self._round(stack, "step", steps)
-                    inside = self._bound(stack, "access", step * threads + thread, count, steps * threads)
-                    number = simplify(block * count + inside, ranges)
-                    stack.enter_context(values.guard(number < buffer.size // width))
-                    memory, copy = (buffer, number * width), (shared, simplify(inside * width, ranges))
-                    place, at = memory if storing is not load else copy
-                    kind = VectorStore if storing else VectorLoad
-                    values.emit(kind(
-                        buffer=place, position=simplify(at, ranges), words=words[buffer],
-                        slot=simplify(step * width, ranges), count=width, width=width,
-                    ))
+
+def _copy(row: Row, here: RowOfBlock, pairs: Mapping[Buffer, Buffer], *, load: bool) -> None:
+    """Copy the rows of a block to shared memory, or from it, by whole accesses: all loads, then all stores."""
+    values, (lanes, height) = row.code.values, row.plan.nest.schedule.threads
+    thread = row.lane if height == 1 else index_var("line") * lanes + row.lane
+    threads, words, ranges = lanes * height, dict[Buffer, Buffer](), values.scope.ranges
+    for storing in (False, True):
+        for buffer, shared in pairs.items():
+            width = ACCESS_BYTES // buffer.dtype.itemsize
+            count = shared.size // width
+            steps = -(-count // threads)
+            if not storing:
+                words[buffer] = Buffer(
+                    name=values.fresh(f"{shared.name}_words"), dtype=buffer.dtype, size=width * steps, role=Role.WORDS,
+                )
+                values.emit(Alloc(buffer=words[buffer]))
+            with ExitStack() as stack:
+                step = open_rounds(values, stack, "step", steps)
+                inside = bound(values, stack, "access", step * threads + thread, count, steps * threads)
+                number = simplify(here.block * count + inside, ranges)
+                stack.enter_context(values.guard(number < buffer.size // width))
+                memory, copy = (buffer, number * width), (shared, simplify(inside * width, ranges))
+                place, at = memory if storing is not load else copy
+                kind = VectorStore if storing else VectorLoad
+                values.emit(kind(
+                    buffer=place, position=simplify(at, ranges), words=words[buffer],
+                    slot=simplify(step * width, ranges), count=width, width=width,
+                ))

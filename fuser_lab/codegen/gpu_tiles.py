@@ -1,20 +1,56 @@
-"""Transposes on a GPU: tensors whose fastest axis differs from that of the others are transposed in shared memory.
+"""Tiles on a GPU: tensors whose fastest axis differs from that of the others are transposed in shared memory.
 
 A block processes a tile of two axes. Tensors that are contiguous along ``across`` are read along it into shared memory;
 after a barrier, all elements of the tile are computed along ``along``; results that are contiguous along ``across`` are
 written through shared memory in the same way. So every access to global memory is contiguous.
+
+Reductions over a kept and a reduced axis use such tiles, too:
+
+    each block owns a band of adjacent results
+    for each tile of the band:
+        tensors that are contiguous along the reduced axis are read along it into shared memory; a barrier
+        each thread adds up elements of a few adjacent results
+    the threads of the block combine their sums in shared memory
+
+If there are too few bands to keep the GPU busy, several blocks share the tiles of each, and a second phase adds up
+their parts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from math import gcd, prod
 
-from fuser_lab.codegen.gpu_common import GpuReductions
-from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorLoad
-from fuser_lab.codegen.nest_lowering import Places
-from fuser_lab.codegen.nests import Axis, axis_indices
+from fuser_lab.codegen.gpu_columns import (
+    Results,
+    cells,
+    column_result,
+    combined_lines,
+    met_in_block,
+    results_of,
+    running_values,
+    total_phase,
+)
+from fuser_lab.codegen.gpu_common import bound, gpu_phase, open_lanes, open_rounds, words_of
+from fuser_lab.codegen.gpu_facts import GpuFacts, gpu_facts
+from fuser_lab.codegen.kernel_ir import (
+    LARGEST_STATIC,
+    Alloc,
+    Barrier,
+    Buffer,
+    Launch,
+    Load,
+    Phase,
+    Role,
+    VectorLoad,
+)
+from fuser_lab.codegen.kernel_plan import NestPlan
+from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, write_point
+from fuser_lab.codegen.nests import Axis
 from fuser_lab.codegen.progressions import ACCESS_BYTES, Access
+from fuser_lab.codegen.transposed import TiledAxes
+from fuser_lab.codegen.values import Values
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Term, apply, index
@@ -24,180 +60,294 @@ from fuser_lab.schedule.gpu_element_loops import tile_sides
 _BANKS = 8  # vectors of 16 bytes that the banks of shared memory hold at once
 
 
-class TileNest(GpuReductions):
-    """Writes nests in which some tensors are transposed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TilePlan:
+    """The tiles of a nest, and how the threads of a block process one."""
 
-    def _mirror_tile(self, stack: ExitStack, number: Term, turn: Term, count: int) -> Term:
-        """Return the tile of the other axis in a given round.
+    results: Results
+    tiled: TiledAxes = field(repr=False)
+    sides: Mapping[Axis, int]  # elements of a tile along its two axes
+    counts: Mapping[Axis, int]  # tiles along these axes
+    loaded: int  # adjacent elements of a thread along ``across``, where it loads or stores
+    computed: int  # adjacent elements of a thread along ``along``, where it computes
+    tiles: Mapping[TensorView, tuple[Buffer, int]]  # shared memory of each transposed tensor, and the tile's beginning
 
-        Distances from the diagonal are 0, -1, 1, -2, 2, ..., so that a tile that is read straight by one block and
-        transposed by another is read in the same round or in consecutive rounds.
-        """
-        half = self._quotient(turn, 2)
-        is_even = apply("eq", self._remainder(turn, 2), 0)
-        distance = Apply(DataType.Index, "select", (is_even, half, index(count - 1) - half))
-        variable = self._number(stack, "distance", distance, count)
-        return self._number(stack, "tile_other", self._remainder(number + variable, count), count)
+    @property
+    def nest(self) -> NestPlan:
+        """The nest with its schedule."""
+        return self.results.nest
 
-    # The kernel
 
-    def _tiles(self) -> Launch:
-        tiled, schedule, values = self._facts.tiled, self.schedule, self._values
-        assert tiled is not None
-        sides = {axis: self._side(axis) for axis in (tiled.along, tiled.across)}
-        over, down = (-(-axis.extent // side) for axis, side in sides.items())
-        blocks = over * down * prod(a.extent for a in tiled.others)
-        shared = self._tiles_of((*tiled.inputs, *tiled.outputs))
-        with ExitStack() as stack:
-            block = self._loop(stack, "block", blocks, ParallelType.grid_x)
-            thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.block_x)
-            for buffer in shared.values():
-                values.emit(Alloc(buffer=buffer))
-            number = self._number(stack, "tile_along", self._remainder(block, over), over)
-            other = self._remainder(self._quotient(block, over), down)
-            if self.space.mirrored:
-                other = self._mirror_tile(stack, number, other, down)
-            else:
-                other = self._number(stack, "tile_across", other, down)
-            corner = {tiled.along: number * sides[tiled.along], tiled.across: other * sides[tiled.across]}
-            rest = self._quotient(block, over * down)
-            if tiled.others:
-                rest = self._number(stack, "rest", rest, prod(a.extent for a in tiled.others))
-            outside = axis_indices(tiled.others, rest, values.scope.ranges)
-            across = self._elements_of_thread(tiled.across, (*tiled.inputs, *tiled.outputs))
-            walked = [tv for tv in (*self._fusion.tensor_inputs, *self._nest.full) if tv in self._nest.index]
-            along = self._elements_of_thread(tiled.along, [tv for tv in walked if tv not in shared])
-            words = {tv: self._words(tv, along, "transposed") for tv in tiled.inputs if along > 1}
-            for tensor in tiled.inputs:
-                with self._each(tiled.across, tiled.along, corner, outside, thread, across) as (places, row, column):
-                    value = values.value(tensor, self._nest.at(tensor, places))
-                    cell = self._cell(tensor, column, row)
-                    values.emit(Store(buffer=shared[tensor], position=cell, value=value))
-            if tiled.inputs:
-                values.emit(Barrier())
+def tile_plan(nest: NestPlan) -> TilePlan:
+    """Return the tiles of a nest in which some tensors are transposed, or which reduces one of the tiles' axes."""
+    facts, schedule = gpu_facts(nest.facts), nest.schedule
+    tiled = facts.tiled
+    assert tiled is not None
+    axes = (tiled.along, tiled.across)
+    sides = {axis: tile_sides(schedule.tile, (axis.extent,))[0] for axis in axes}
+    transposed = (*tiled.inputs, *tiled.outputs)
+    if facts.nest.reductions:
+        walked = facts.fast_along(tiled.along)
+    else:
+        tensors = (*facts.fusion.tensor_inputs, *facts.nest.full)
+        walked = [tv for tv in tensors if tv in facts.nest.index and tv not in transposed]
+    return TilePlan(
+        results=results_of(nest), tiled=tiled, sides=sides,
+        counts={axis: -(-axis.extent // side) for axis, side in sides.items()},
+        loaded=_elements_of_thread(facts, tiled, schedule.vector, tiled.across, transposed),
+        computed=_elements_of_thread(facts, tiled, schedule.vector, tiled.along, walked),
+        tiles=_tiles_of(prod(sides.values()), transposed),
+    )
 
-            def fetch(row: Term, column: Term) -> None:
-                for tensor, buffer in words.items():
-                    values.emit(VectorLoad(
-                        buffer=shared[tensor], position=self._cell(tensor, row, column), words=buffer, slot=index(0),
-                        count=along, width=along,
-                    ))
 
-            with self._each(tiled.along, tiled.across, corner, outside, thread, along, fetch) as (places, row, column):
-                for tensor in tiled.inputs:
-                    source, cell = shared[tensor], self._cell(tensor, row, column)
-                    if tensor in words:
-                        source, cell = words[tensor], self._remainder(column, along)
-                    values.know(tensor, self._nest.at(tensor, places), Load(tensor.dtype, source, cell))
-                for tensor in self._nest.full:
-                    at = self._nest.at(tensor, places)
-                    if tensor in tiled.outputs:
-                        cell = self._cell(tensor, row, column)
-                        values.emit(Store(buffer=shared[tensor], position=cell, value=values.value(tensor, at)))
-                    else:
-                        values.store(tensor, at, self._layouts[tensor])
-            if tiled.outputs:
-                values.emit(Barrier())
-            for tensor in tiled.outputs:
-                with self._each(tiled.across, tiled.along, corner, outside, thread, across) as (places, row, column):
-                    cell = self._cell(tensor, column, row)
-                    at = values.simplified(self._nest.at(tensor, places))
-                    position = simplify(self._layouts[tensor].position(at), values.scope.ranges)
-                    value = Load(tensor.dtype, shared[tensor], cell)
-                    values.emit(Store(buffer=self._buffers[tensor.name], position=position, value=value))
-        return Launch(blocks=blocks, threads=schedule.threads)
+def _elements_of_thread(
+    facts: GpuFacts, tiled: TiledAxes, vector: int, fast: Axis, tensors: Sequence[TensorView],
+) -> int:
+    """Return how many adjacent elements along an axis a thread processes; one if no access can have several."""
+    name = tiled.parts[fast.name][-1].name
+    for tensor in tensors:
+        steps = facts.steps(tensor) or {}
+        others = gcd(vector, facts.layouts[tensor].offset, *(s for axis, s in steps.items() if axis != name))
+        if Access(buffer=facts.buffers[tensor.name], step=steps.get(name), divisor=others).width(vector) > 1:
+            return vector
+    return 1
 
-    def _side(self, axis: Axis) -> int:
-        """Return the number of elements of a tile along one of its two axes."""
-        (side,) = tile_sides(self.schedule.tile, (axis.extent,))
-        return side
 
-    def _tiles_of(self, tensors: Sequence[TensorView]) -> dict[TensorView, Buffer]:
-        """Return the shared memory of tensors' tiles, in rows along ``along``."""
-        tiled = self._facts.tiled
-        assert tiled is not None
-        area = self._side(tiled.along) * self._side(tiled.across)
-        dynamic = area * sum(tv.dtype.itemsize for tv in tensors) > LARGEST_STATIC
-        tiles, end = {}, 0
-        self._tile_first: dict[TensorView, int] = {}
-        for tensor in tensors:
-            # Dynamic buffers begin at the same address; each uses a separate part.
-            size = tensor.dtype.itemsize
-            first = -(-end // ACCESS_BYTES) * ACCESS_BYTES if dynamic else 0
-            end = first + area * size
-            self._tile_first[tensor] = first // size
-            reach = max(end, LARGEST_STATIC + size) if dynamic else end
-            tiles[tensor] = Buffer(name=f"{tensor.name}_tile", dtype=tensor.dtype, size=reach // size, role=Role.SHARED)
-        return tiles
+def _tiles_of(area: int, tensors: Sequence[TensorView]) -> dict[TensorView, tuple[Buffer, int]]:
+    """Return the shared memory of tensors' tiles, in rows along ``along``, and where each tile begins in it."""
+    dynamic = area * sum(tv.dtype.itemsize for tv in tensors) > LARGEST_STATIC
+    tiles, end = {}, 0
+    for tensor in tensors:
+        # Dynamic buffers begin at the same address; each uses a separate part.
+        size = tensor.dtype.itemsize
+        first = -(-end // ACCESS_BYTES) * ACCESS_BYTES if dynamic else 0
+        end = first + area * size
+        reach = max(end, LARGEST_STATIC + size) if dynamic else end
+        buffer = Buffer(name=f"{tensor.name}_tile", dtype=tensor.dtype, size=reach // size, role=Role.SHARED)
+        tiles[tensor] = buffer, first // size
+    return tiles
 
-    def _cell(self, tensor: TensorView, across: Term, along: Term) -> Term:
-        """Return the position of an element in a tile.
 
-        Each row is rotated by one vector more than the row ``vector`` rows before it, so that threads that write the
-        same column of such rows access different banks, and a vector of a row stays one access. Rows of less than
-        `_BANKS` vectors share a longer one.
-        """
-        tiled, vector = self._facts.tiled, self.schedule.vector
-        assert tiled is not None
-        row = self._side(tiled.along) // vector
-        shared = max(_BANKS // row, 1)  # rows; at most ``vector``, so that they are rotated equally
-        group = self._remainder(across, shared) * row + self._quotient(along, vector) + self._quotient(across, vector)
-        group = self._remainder(group, shared * row)
-        start = self._quotient(across, shared) * (shared * row)
-        place = (start + group) * vector + self._remainder(along, vector) + self._tile_first[tensor]
-        return simplify(place, self._values.scope.ranges)
+def write_tiles(plan: TilePlan) -> Iterator[Phase]:
+    """Yield the phase of a nest over tiles, or two if its reductions are cut into parts."""
+    if plan.nest.facts.nest.reductions:
+        yield gpu_phase(plan.nest, "_parts" if plan.results.parts else "", partial(_tile_sums, plan))
+        yield from total_phase(plan.results)
+    else:
+        yield gpu_phase(plan.nest, "", partial(_tiles, plan))
 
-    def _number(self, stack: ExitStack, name: str, term: Term, count: int) -> Term:
-        """Name an index below ``count``."""
-        value = simplify(term, self._values.scope.ranges)
-        if not isinstance(value, Apply):
-            return value
-        variable = self._values.let(name, value)
-        stack.enter_context(self._inline({variable.name: (0, max(count - 1, 0))}))
-        return variable
 
-    def _elements_of_thread(self, fast: Axis, tensors: Sequence[TensorView]) -> int:
-        """Return how many adjacent elements along an axis a thread processes; one if no access can have several."""
-        tiled, vector = self._facts.tiled, self.schedule.vector
-        assert tiled is not None
-        name = tiled.parts[fast.name][-1].name
-        for tensor in tensors:
-            steps = self._facts.steps(tensor) or {}
-            others = gcd(vector, self._layouts[tensor].offset, *(s for axis, s in steps.items() if axis != name))
-            if Access(buffer=self._buffers[tensor.name], step=steps.get(name), divisor=others).width(vector) > 1:
-                return vector
-        return 1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tile:
+    """A tile that is written: its first elements, the position along the other axes, and the thread's number."""
 
-    @contextmanager
-    def _each(
-        self, fast: Axis, slow: Axis, corner: Mapping[Axis, Term], outside: Places, thread: Term, vector: int,
-        fetch: Callable[[Term, Term], None] | None = None,
-    ) -> Iterator[tuple[Places, Term, Term]]:
-        """Open loops over a tile, with ``vector`` adjacent elements along ``fast`` per thread.
+    plan: TilePlan
+    code: PhaseCode
+    corner: Mapping[Axis, Term]
+    outside: Places
+    thread: Term
 
-        Yield the position in the nest and the row (along ``slow``) and column (along ``fast``) in the tile; ``fetch``
-        is called with those of the first element before the loop over them.
-        """
-        tiled, schedule, values = self._facts.tiled, self.schedule, self._values
-        assert tiled is not None
-        side, threads = self._side(fast), schedule.threads[0]
-        chunks = side * self._side(slow) // vector
-        rounds = -(-chunks // threads)
-        with ExitStack() as stack:
-            chunk: Term = thread
+
+def _tiles(plan: TilePlan, code: PhaseCode) -> Launch:
+    """Write tiles of a nest without reductions."""
+    tiled, schedule, values = plan.tiled, plan.nest.schedule, code.values
+    along, across = tiled.along, tiled.across
+    over, down = plan.counts[along], plan.counts[across]
+    blocks = over * down * prod(a.extent for a in tiled.others)
+    with ExitStack() as stack:
+        block = open_loop(values, stack, "block", blocks, ParallelType.grid_x)
+        thread = open_loop(values, stack, "thread", schedule.threads[0], ParallelType.block_x)
+        for buffer, _ in plan.tiles.values():
+            values.emit(Alloc(buffer=buffer))
+        number = _number(values, stack, "tile_along", values.remainder(block, over), over)
+        other = values.remainder(values.quotient(block, over), down)
+        if plan.nest.facts.space.mirrored:
+            other = _mirror_tile(values, stack, number, other, down)
+        else:
+            other = _number(values, stack, "tile_across", other, down)
+        rest = values.quotient(block, over * down)
+        if tiled.others:
+            rest = _number(values, stack, "rest", rest, prod(a.extent for a in tiled.others))
+        tile = _Tile(
+            plan=plan, code=code, corner={along: number * plan.sides[along], across: other * plan.sides[across]},
+            outside=code.flat(tiled.others, rest), thread=thread,
+        )
+        for places, row, column in _transposed_elements(tile):
+            for tensor in code.nest.full:
+                if tensor in tiled.outputs:
+                    cell = _cell(tile, tensor, row, column)
+                    value = code.element(tensor, places)
+                    values.put(plan.tiles[tensor][0], cell, value)
+                else:
+                    code.store([tensor], places)
+        if tiled.outputs:
+            values.emit(Barrier())
+        for tensor in tiled.outputs:
+            with _each(tile, across, along, plan.loaded) as (places, row, column):
+                cell = _cell(tile, tensor, column, row)
+                position, buffer = code.position(tensor, places), code.buffers[tensor.name]
+                value = Load(tensor.dtype, plan.tiles[tensor][0], cell)
+                values.put(buffer, position, value)
+    return Launch(blocks=blocks, threads=schedule.threads)
+
+
+def _tile_sums(plan: TilePlan, code: PhaseCode) -> Launch:
+    """Write reductions over tiles."""
+    tiled, schedule, values, nest = plan.tiled, plan.nest.schedule, code.values, code.nest
+    along, across, taken = tiled.along, tiled.across, plan.computed
+    side, split, threads = plan.sides[along], schedule.split, schedule.threads[0]
+    kept_axes, reduced = ([a for a in axes if a in tiled.others] for axes in (nest.kept, nest.reduced))
+    over, down = plan.counts[along], plan.counts[across]
+    bands, steps = over * prod(a.extent for a in kept_axes), down * prod(a.extent for a in reduced)
+    with ExitStack() as stack:
+        block = open_loop(values, stack, "block", bands * split, ParallelType.grid_x)
+        thread = open_lanes(values, stack, "thread", threads)
+        for buffer, _ in plan.tiles.values():
+            values.emit(Alloc(buffer=buffer))
+        band, part = values.remainder(block, bands), values.quotient(block, bands)
+        number = _number(values, stack, "tile_along", values.remainder(band, over), over)
+        rest = values.quotient(band, over)
+        if kept_axes:
+            rest = _number(values, stack, "rest", rest, prod(a.extent for a in kept_axes))
+        outside = code.flat(kept_axes, rest)
+        sums = running_values(values, plan.results.exprs, taken)
+        with ExitStack() as inner:
+            rounds = -(-steps // split)
+            turn = open_rounds(values, inner, "round", rounds)
+            step = bound(values, inner, "step", turn * split + part, steps, rounds * split)
+            other = values.remainder(step, down)
+            if plan.nest.facts.space.mirrored:
+                other = _mirror_tile(values, inner, number, other, down)
+            behind = code.flat(reduced, values.quotient(step, down))
+            tile = _Tile(
+                plan=plan, code=code, corner={along: number * side, across: other * plan.sides[across]},
+                outside={**outside, **behind}, thread=thread,
+            )
+            given_before = dict(values.given)
+            for places, _, column in _transposed_elements(tile):
+                write_point(code, places, cells(sums, values.remainder(column, taken)), (), {}, ZERO)
+            values.given = given_before
             if rounds > 1:
-                chunk = chunk + self._loop(stack, "u", rounds, ParallelType.unroll) * threads
-            if rounds * threads > chunks:
-                stack.enter_context(values.guard(chunk < chunks))
-            row = self._quotient(chunk, side // vector)
-            start = simplify(self._remainder(chunk, side // vector) * vector, values.scope.ranges)
-            if fetch is not None:
-                fetch(row, start)
-            v = self._loop(stack, "v", vector, ParallelType.vectorize) if vector > 1 else index(0)
-            column = simplify(start + v, values.scope.ranges)
-            places = dict(outside)
-            for axis, place in ((fast, column), (slow, row)):
-                at = simplify(corner[axis] + place, values.scope.ranges)
-                stack.enter_context(values.guard(at < axis.extent))
-                places[axis.name] = at
-            yield tiled.spread(places, values.scope.ranges), row, column
+                values.emit(Barrier())
+        lanes = side // taken
+        line, lane = values.quotient(thread, lanes), values.remainder(thread, lanes)
+        met = met_in_block(values, sums, lambda v: (line * taken + v) * lanes + lane, threads * taken)
+        rounds = -(-side // threads)
+        k = open_rounds(values, stack, "k", rounds)
+        j = bound(values, stack, "j", k * threads + thread, side, rounds * threads)
+        place = values.remainder(j, taken) * lanes + values.quotient(j, taken)
+        i = bound(values, stack, "i", number * side + j, along.extent, over * side)
+        places = {**outside, along.name: i}
+        result: Term = ZERO
+        for axis in nest.kept:
+            result = result * axis.extent + places[axis.name]
+        lines = max(threads // lanes, 1)
+        folds = combined_lines(values, met, values.simplify(place), side, lines, online=plan.results.online)
+        column_result(plan.results, code, folds, places, result, part)
+    return Launch(blocks=bands * split, threads=schedule.threads)
+
+
+def _mirror_tile(values: Values, stack: ExitStack, number: Term, turn: Term, count: int) -> Term:
+    """Return the tile of the other axis in a given round.
+
+    Distances from the diagonal are 0, -1, 1, -2, 2, ..., so that a tile that is read straight by one block and
+    transposed by another is read in the same round or in consecutive rounds.
+    """
+    half = values.quotient(turn, 2)
+    is_even = apply("eq", values.remainder(turn, 2), 0)
+    distance = Apply(DataType.Index, "select", (is_even, half, index(count - 1) - half))
+    variable = _number(values, stack, "distance", distance, count)
+    return _number(values, stack, "tile_other", values.remainder(number + variable, count), count)
+
+
+def _number(values: Values, stack: ExitStack, name: str, term: Term, count: int) -> Term:
+    """Name an index below ``count``."""
+    value = values.simplify(term)
+    if not isinstance(value, Apply):
+        return value
+    variable = values.let(name, value)
+    stack.enter_context(values.inlined({variable.name: (0, max(count - 1, 0))}))
+    return variable
+
+
+# One tile
+
+
+def _transposed_elements(tile: _Tile) -> Iterator[tuple[Places, Term, Term]]:
+    """Load the transposed inputs of a tile, then open the loops over a thread's elements and yield one.
+
+    The inputs are available there; it is given as a position in the nest and a row and column in the tile.
+    """
+    plan, code, values = tile.plan, tile.code, tile.code.values
+    along, across, inputs, count = plan.tiled.along, plan.tiled.across, plan.tiled.inputs, plan.computed
+    words = {tv: words_of(values, tv, count, "transposed") for tv in inputs if count > 1}
+    for tensor in inputs:
+        with _each(tile, across, along, plan.loaded) as (places, row, column):
+            value = code.element(tensor, places)
+            values.put(plan.tiles[tensor][0], _cell(tile, tensor, column, row), value)
+    if inputs:
+        values.emit(Barrier())
+
+    def fetch(row: Term, column: Term) -> None:
+        for tensor, buffer in words.items():
+            values.emit(VectorLoad(
+                buffer=plan.tiles[tensor][0], position=_cell(tile, tensor, row, column), words=buffer, slot=ZERO,
+                count=count, width=count,
+            ))
+
+    with _each(tile, along, across, count, fetch) as (places, row, column):
+        for tensor in inputs:
+            source, cell = plan.tiles[tensor][0], _cell(tile, tensor, row, column)
+            if tensor in words:
+                source, cell = words[tensor], values.remainder(column, count)
+            code.know(tensor, places, Load(tensor.dtype, source, cell))
+        yield places, row, column
+
+
+def _cell(tile: _Tile, tensor: TensorView, across: Term, along: Term) -> Term:
+    """Return the position of an element in a tile.
+
+    Each row is rotated by one vector more than the row ``vector`` rows before it, so that threads that write the same
+    column of such rows access different banks, and a vector of a row stays one access. Rows of less than `_BANKS`
+    vectors share a longer one.
+    """
+    plan, values, vector = tile.plan, tile.code.values, tile.plan.nest.schedule.vector
+    row = plan.sides[plan.tiled.along] // vector
+    shared = max(_BANKS // row, 1)  # rows; at most ``vector``, so that they are rotated equally
+    group = values.remainder(across, shared) * row + values.quotient(along, vector) + values.quotient(across, vector)
+    group = values.remainder(group, shared * row)
+    start = values.quotient(across, shared) * (shared * row)
+    return values.simplify((start + group) * vector + values.remainder(along, vector) + plan.tiles[tensor][1])
+
+
+@contextmanager
+def _each(
+    tile: _Tile, fast: Axis, slow: Axis, vector: int, fetch: Callable[[Term, Term], None] | None = None,
+) -> Iterator[tuple[Places, Term, Term]]:
+    """Open loops over a tile, with ``vector`` adjacent elements along ``fast`` per thread.
+
+    Yield the position in the nest and the row (along ``slow``) and column (along ``fast``) in the tile; ``fetch`` is
+    called with those of the first element before the loop over them.
+    """
+    plan, values = tile.plan, tile.code.values
+    side, threads = plan.sides[fast], plan.nest.schedule.threads[0]
+    chunks = side * plan.sides[slow] // vector
+    rounds = -(-chunks // threads)
+    with ExitStack() as stack:
+        chunk = tile.thread
+        if rounds > 1:
+            chunk = chunk + open_loop(values, stack, "u", rounds, ParallelType.unroll) * threads
+        if rounds * threads > chunks:
+            stack.enter_context(values.guard(chunk < chunks))
+        row = values.quotient(chunk, side // vector)
+        start = values.simplify(values.remainder(chunk, side // vector) * vector)
+        if fetch is not None:
+            fetch(row, start)
+        v = open_loop(values, stack, "v", vector, ParallelType.vectorize) if vector > 1 else ZERO
+        column = values.simplify(start + v)
+        places = dict(tile.outside)
+        for axis, place in ((fast, column), (slow, row)):
+            at = values.simplify(tile.corner[axis] + place)
+            stack.enter_context(values.guard(at < axis.extent))
+            places[axis.name] = at
+        yield plan.tiled.spread(places, values.scope.ranges), row, column

@@ -7,8 +7,8 @@ op and back. Invariants: each store is predicated or in range for every index of
 """
 
 import enum
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from fuser_lab.cost.device import ACCESS_BYTES, STATIC_BUFFER
 from fuser_lab.cost.verdict import SchedulerType
@@ -358,6 +358,19 @@ def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
             waiting += (*statement.otherwise[::-1], *statement.then[::-1])
 
 
+def map_blocks(
+    statement: Statement, rewrite: Callable[[tuple[Statement, ...]], tuple[Statement, ...]],
+) -> Statement:
+    """Return a statement whose nested blocks are rewritten; one without nested blocks is the same."""
+    match statement:
+        case Loop(body=body):
+            return replace(statement, body=rewrite(body))
+        case If(then=then, otherwise=otherwise):
+            return replace(statement, then=rewrite(then), otherwise=rewrite(otherwise))
+        case _:
+            return statement
+
+
 def terms_of(statement: Statement) -> tuple[Term, ...]:
     """Return the terms of a statement, without nested statements."""
     match statement:
@@ -385,6 +398,12 @@ def terms_of(statement: Statement) -> tuple[Term, ...]:
             return ()
 
 
+def every_term(statement: Statement) -> Iterator[Term]:
+    """Yield the terms of a statement and the terms inside them, without those of nested statements."""
+    for root in terms_of(statement):
+        yield from root.walk()
+
+
 def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
     """Yield the buffers that a statement reads and writes, with the positions, without nested statements."""
     match statement:
@@ -398,5 +417,20 @@ def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
             yield numbers, slot
         case Scan(buffer=buffer):
             yield buffer, index(0)
-    for root in terms_of(statement):
-        yield from ((term.buffer, term.position) for term in root.walk() if isinstance(term, Load))
+    yield from ((term.buffer, term.position) for term in every_term(statement) if isinstance(term, Load))
+
+
+def arguments_of(body: tuple[Statement, ...]) -> tuple[tuple[Buffer, ...], tuple[Var, ...]]:
+    """Return the buffers that statements read and write, and the variables that they read and do not define."""
+    buffers: dict[Buffer, None] = {}
+    scalars: dict[Var, None] = {}
+    defined = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
+    for statement in walk(body):
+        if isinstance(statement, Store | VectorLoad | VectorStore):
+            buffers[statement.buffer] = None
+        for term in every_term(statement):
+            if isinstance(term, Load):
+                buffers[term.buffer] = None
+            elif isinstance(term, Var) and term.dtype is not DataType.Index and term.name not in defined:
+                scalars[term] = None
+    return tuple(buffers), tuple(scalars)

@@ -30,7 +30,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.schedule.parameters import Chooser, NestChoice
-from fuser_lab.schedule.state import Refused, Style
+from fuser_lab.schedule.state import LoopSchedule, Refused, Style
 from fuser_lab.targets import target_of
 
 EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
@@ -74,6 +74,11 @@ class NestPlan:
     stored: frozenset[TensorView] = frozenset()
     least: tuple[int, ...] = ()
     waiting: int = 0
+
+    @property
+    def schedule(self) -> LoopSchedule:
+        """The loops of the nest."""
+        return self.choice.schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from fuser_lab.codegen.kernel_ir import (
     Uniforms,
     VectorLoad,
     VectorStore,
-    terms_of,
+    every_term,
     walk,
 )
 from fuser_lab.codegen.samples import GLOBAL, Known, Samples, Value, Whole, from_memory
@@ -233,7 +233,7 @@ class _Walk(Samples):
             return statement.buffer.role in GLOBAL
         return any(
             isinstance(term, Load) and term.buffer.role in GLOBAL
-            for root in terms_of(statement) for term in root.walk()
+            for term in every_term(statement)
         )
 
     def _only_loads(self, body: tuple[Statement, ...]) -> bool:

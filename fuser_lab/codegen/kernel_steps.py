@@ -17,7 +17,6 @@ from fuser_lab.codegen.kernel_eval import Lanes, Trace, evaluate_kernel
 from fuser_lab.codegen.kernel_ir import (
     Barrier,
     Buffer,
-    If,
     Kernel,
     Load,
     Loop,
@@ -28,6 +27,7 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     Store,
     Transpose,
+    map_blocks,
     walk,
 )
 from fuser_lab.codegen.layout import layout_of
@@ -322,16 +322,7 @@ def _distinct(kernel: Kernel) -> Kernel:
 
 
 def _copy(statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    copies: list[Statement] = []
-    for statement in statements:
-        match statement:
-            case Loop(body=body):
-                copies.append(replace(statement, body=_copy(body)))
-            case If(then=then, otherwise=otherwise):
-                copies.append(replace(statement, then=_copy(then), otherwise=_copy(otherwise)))
-            case _:
-                copies.append(replace(statement))
-    return tuple(copies)
+    return tuple(map_blocks(replace(statement), _copy) for statement in statements)
 
 
 def _memory(kernel: Kernel, fusion: Fusion) -> dict[str, Any]:

@@ -25,6 +25,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, groupby, pairwise
 
 from fuser_lab.codegen.cpu_functions import are_called, is_vectorized
@@ -40,10 +41,13 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     Store,
     accesses_of,
+    every_term,
+    map_blocks,
     terms_of,
     walk,
 )
 from fuser_lab.codegen.progressions import access_of
+from fuser_lab.codegen.rewriter import map_terms, replace_terms
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, apply, index
@@ -88,7 +92,7 @@ class Weights:
     def outer_weight(self, statement: Statement) -> int:
         """Return the number of instructions of a statement without those inside it."""
         stored = 1 + _conversion(statement.buffer, _STORED) if isinstance(statement, Store) else 0
-        return stored + sum(self._term(term) for root in terms_of(statement) for term in root.walk())
+        return stored + sum(self._term(term) for term in every_term(statement))
 
     def _term(self, term: Term) -> int:
         match term:
@@ -370,12 +374,8 @@ class _Divider:
         match statement:
             case Loop(body=body) if not any(isinstance(inside, Loop) for inside in walk(body)):
                 return self._loop(statement)
-            case Loop(body=body):
-                return (replace(statement, body=self._block(body)),)
-            case If(then=then, otherwise=otherwise):
-                return (replace(statement, then=self._block(then), otherwise=self._block(otherwise)),)
             case _:
-                return (statement,)
+                return (map_blocks(statement, self._block),)
 
     def _block(self, statements: Block) -> Block:
         return tuple(new for statement in statements for new in self._statement(statement))
@@ -427,7 +427,7 @@ class _Divider:
                     loads[let.name] = Load(let.value.dtype, buffer, slot)
                     store = Store(buffer=buffer, position=slot, value=let.var, origin=unit.statement.origin)
                     units.append(_unit(store, guards, 0))
-            inner = tuple(_with_new_names(statement, names) for statement in statements_of(units))
+            inner = _with_new_names(statements_of(units), names)
             called = len(cuts) - 1 > MANY and not _updates(inner)
             loops.append(replace(loop, var=names.get(loop.var, loop.var), body=inner, called=called))
             for name in [name for name in loads if body.spans[name][1] < end]:
@@ -468,31 +468,18 @@ def _without_note(unit: Unit) -> Unit:
     return replace(unit, statement=replace(unit.statement, note=""))
 
 
-def _with_new_names(statement: Statement, names: Mapping[str, str]) -> Statement:
-    """Return a statement of a part with some variables renamed."""
-    match statement:
-        case Let(name=name, value=value):
-            return replace(statement, name=names.get(name, name), value=_renamed_term(value, names))
-        case Store(position=position, value=value):
-            return replace(statement, position=_renamed_term(position, names), value=_renamed_term(value, names))
-    assert isinstance(statement, If)  # bodies that are split have no others
-    return replace(
-        statement, condition=_renamed_term(statement.condition, names),
-        then=tuple(_with_new_names(s, names) for s in statement.then),
-        otherwise=tuple(_with_new_names(s, names) for s in statement.otherwise),
-    )
+def _with_new_names(statements: Block, names: Mapping[str, str]) -> Block:
+    """Return statements of a part with some variables renamed."""
+    def renamed(term: Term) -> Term | None:
+        return Var(term.dtype, names[term.name]) if isinstance(term, Var) and term.name in names else None
 
+    def with_new_name(statement: Statement) -> Statement:
+        if isinstance(statement, Let):
+            statement = replace(statement, name=names.get(statement.name, statement.name))
+        renamed_terms = map_terms(statement, partial(replace_terms, replaced=renamed))
+        return map_blocks(renamed_terms, partial(_with_new_names, names=names))
 
-def _renamed_term(term: Term, names: Mapping[str, str]) -> Term:
-    match term:
-        case Var(dtype, name) if name in names:
-            return Var(dtype, names[name])
-        case Load(dtype, buffer, position):
-            return Load(dtype, buffer, _renamed_term(position, names))
-        case Apply(dtype, fn, args):
-            return Apply(dtype, fn, tuple(_renamed_term(arg, names) for arg in args))
-        case _:
-            return term
+    return tuple(map(with_new_name, statements))
 
 
 def _updates(body: Block) -> bool:

@@ -11,12 +11,14 @@ that is printed as a function has its own names, at the beginning of its body.
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeGuard
 
-from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, Store, terms_of, walk
+from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, every_term, map_blocks, walk
+from fuser_lab.codegen.rewriter import map_terms, replace_terms
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Const, Term, Var
+from fuser_lab.ir.term import Const, Term, Var
 
 MANY = crossover("cpu.named_constants")
 
@@ -26,14 +28,14 @@ _Key = tuple[DataType, str]  # the value as text: 0.0 and -0.0 are equal
 
 def with_named_constants(body: Block) -> Block:
     """Return a phase's body in which constants are variables that are assigned first, if there are many."""
-    used = {term.name for inside in walk(body) for term in _terms(inside) if isinstance(term, Var)}
+    used = {term.name for inside in walk(body) for term in every_term(inside) if isinstance(term, Var)}
     used |= {s.name if isinstance(s, Let) else s.var for s in walk(body) if isinstance(s, Let | Loop)}
     return _with_names(body, (name for name in map("c{}".format, itertools.count()) if name not in used))
 
 
 def _with_names(body: Block, free: Iterator[str]) -> Block:
     """Return the body of a function with names for its constants."""
-    uses = [term for inside in _of_function(body) for term in _terms(inside) if _is_named(term)]
+    uses = [term for inside in _of_function(body) for term in every_term(inside) if _is_named(term)]
     if len(uses) <= MANY and not any(isinstance(inside, Loop) and inside.called for inside in walk(body)):
         return body
     constants = {_key(term): term for term in uses} if len(uses) > MANY else {}
@@ -52,10 +54,6 @@ def _of_function(body: Block) -> Iterator[Statement]:
         yield statement
 
 
-def _terms(statement: Statement) -> Iterator[Term]:
-    return (term for root in terms_of(statement) for term in root.walk())
-
-
 def _is_named(term: Term) -> TypeGuard[Const]:
     """Whether a term is a constant that is printed as a call, unlike those of Double and of integers."""
     return isinstance(term, Const) and term.dtype.is_float and term.dtype.compute is DataType.Float
@@ -70,25 +68,11 @@ def _block(body: Block, names: Mapping[_Key, Var], free: Iterator[str]) -> Block
 
 
 def _statement(statement: Statement, names: Mapping[_Key, Var], free: Iterator[str]) -> Statement:
-    match statement:
-        case Let(value=value) | Store(value=value) if names:
-            return replace(statement, value=_term(value, names))
-        case If(condition=condition, then=then, otherwise=otherwise):
-            return replace(
-                statement, condition=_term(condition, names), then=_block(then, names, free),
-                otherwise=_block(otherwise, names, free),
-            )
-        case Loop(body=body):
-            return replace(statement, body=_with_names(body, free) if statement.called else _block(body, names, free))
-        case _:
-            return statement
+    if isinstance(statement, Loop) and statement.called:
+        return replace(statement, body=_with_names(statement.body, free))
 
+    def named(term: Term) -> Term | None:
+        return names.get(_key(term)) if isinstance(term, Const) else None
 
-def _term(term: Term, names: Mapping[_Key, Var]) -> Term:
-    match term:
-        case Const():
-            return names.get(_key(term), term)
-        case Apply(dtype, fn, args):
-            return Apply(dtype, fn, tuple(_term(arg, names) for arg in args))
-        case _:
-            return term
+    renamed = map_terms(statement, partial(replace_terms, replaced=named)) if names else statement
+    return map_blocks(renamed, partial(_block, names=names, free=free))

@@ -25,7 +25,7 @@ from fuser_lab.codegen.kernel_ir import (
     Store,
     VectorLoad,
     VectorStore,
-    terms_of,
+    every_term,
 )
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Var
@@ -136,7 +136,7 @@ def _uses(name: str, statements: list[Statement]) -> list[int]:
     """Return the positions of the statements that use a name."""
     return [
         place for place, statement in enumerate(statements)
-        if any(isinstance(t, Var) and t.name == name for root in terms_of(statement) for t in root.walk())
+        if any(isinstance(t, Var) and t.name == name for t in every_term(statement))
     ]
 
 
@@ -154,8 +154,7 @@ def _wide(statements: list[Statement], copied: set[int], paired: frozenset[DataT
                 excluded |= {buffer, words}
             case VectorStore(buffer=buffer):
                 excluded.add(buffer)
-        loads = (t for root in terms_of(statement) for t in root.walk())
-        excluded |= {t.buffer for t in loads if isinstance(t, Load)}
+        excluded |= {t.buffer for t in every_term(statement) if isinstance(t, Load)}
     for buffer in written:
         if buffer.role is Role.WORDS and buffer.dtype in paired and buffer not in excluded:
             yield buffer.name

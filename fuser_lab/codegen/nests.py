@@ -10,7 +10,7 @@ from math import prod
 
 from fuser_lab.codegen.index_map import ZERO, Components, Index, IndexMap, index_var
 from fuser_lab.codegen.index_math import linear, simplify, substitute, variables
-from fuser_lab.codegen.kernel_ir import Buffer, If, Load, Loop, Role, Statement, accesses_of, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Buffer, If, Load, Loop, Role, Statement, accesses_of, every_term, terms_of, walk
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.values import Values, level_of
 from fuser_lab.errors import CodegenError
@@ -448,7 +448,7 @@ def _uneven(statement: Statement, name: str) -> bool:
         return True
     if isinstance(statement, If) and name in variables(statement.condition):
         return True
-    for term in (t for root in terms_of(statement) for t in root.walk()):
+    for term in every_term(statement):
         if isinstance(term, Apply) and term.fn in {"floordiv", "mod"} and name in variables(term):
             return True
     return False

@@ -34,7 +34,7 @@ from fuser_lab.codegen.kernel_ir import (
     Store,
     Transpose,
     accesses_of,
-    terms_of,
+    every_term,
     walk,
 )
 from fuser_lab.codegen.progressions import access_of
@@ -332,7 +332,7 @@ class CpuEmitter(Emitter):
 def _names_of(loop: Loop) -> tuple[set[str], dict[str, str]]:
     """Return the names in a loop, and the types of those that it takes from outside of it."""
     inside = list(walk((loop,)))
-    terms = [term for statement in inside for root in terms_of(statement) for term in root.walk()]
+    terms = [term for statement in inside for term in every_term(statement)]
     read = {term.name: TYPE_NAMES[term.dtype] for term in terms if isinstance(term, Var)}
     local = {s.name if isinstance(s, Let) else s.var for s in inside if isinstance(s, Let | Loop)}
     buffers = {b.name: f"{_element_name(b)}[::1]" for statement in inside for b, _ in accesses_of(statement)}

@@ -7,8 +7,7 @@ from math import prod
 from fuser_lab.arguments import TEXT, short_text, takes
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.kernel_plan import may_join_rows_and_columns
-from fuser_lab.codegen.lower import MovesMore
-from fuser_lab.codegen.pipeline import lower, lower_within
+from fuser_lab.codegen.pipeline import MovesMore, lower, lower_within
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import Device

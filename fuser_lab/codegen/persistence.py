@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fuser_lab.codegen.cpu_functions import is_vectorized
 from fuser_lab.codegen.index_map import Index, operand_index
 from fuser_lab.codegen.index_math import variables
-from fuser_lab.codegen.kernel_ir import Load, Statement, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Load, Statement, every_term, walk
 from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nests import Axis
 from fuser_lab.codegen.values import Values
@@ -182,8 +182,7 @@ class _Asked(Values):
 def _terms(facts: NestFacts, roots: Sequence[TensorView]) -> Iterator[Term]:
     """Yield the terms from which elements of some tensors are computed at a point of the nest."""
     for statement in _requested_values(facts, Values(facts.fusion, facts.buffers, facts.layouts), roots):
-        for root in terms_of(statement):
-            yield from root.walk()
+        yield from every_term(statement)
 
 
 def _requested_values(

@@ -1,31 +1,68 @@
 """The way from a request to the source of its kernel, in steps that can be looked at one by one."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fuser_lab.analysis.numbering import number_values
+from fuser_lab.codegen import (
+    cpu_bands,
+    cpu_columns,
+    cpu_elements,
+    cpu_rows,
+    cpu_scans,
+    cpu_tiles,
+    gpu_backward,
+    gpu_columns,
+    gpu_elements,
+    gpu_kept_columns,
+    gpu_row_parts,
+    gpu_rows,
+    gpu_scans,
+    gpu_staged_rows,
+    gpu_tiles,
+)
 from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.emitter import Source
-from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.kernel_plan import KernelOps, KernelPlan, plan_of
-from fuser_lab.codegen.lower import MovesMore, kernel_of, run_passes, write, written_within
+from fuser_lab.codegen.gpu_common import with_hints
+from fuser_lab.codegen.kernel_ir import Kernel, Phase, Role
+from fuser_lab.codegen.kernel_passes import with_passes
+from fuser_lab.codegen.kernel_plan import KernelOps, KernelPlan, NestPlan, plan_of
+from fuser_lab.codegen.nest_writing import StylePlan
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
 from fuser_lab.codegen.sizes import with_sizes
+from fuser_lab.codegen.values import call_text
 from fuser_lab.definition.scheduling import RULES
-from fuser_lab.ir import Fusion
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Fusion, Scalar
 from fuser_lab.ir.replay import replay
+from fuser_lab.ir.term import Var
 from fuser_lab.schedule.parameters import Chooser, KeptChoice, NestChoice
-from fuser_lab.schedule.state import Space
+from fuser_lab.schedule.state import Space, Style
 from fuser_lab.schedule.tuned_parameters import kept_choice
 from fuser_lab.targets import target_of
 
 _Of = TypeVar("_Of")
-Made = Fusion | tuple[Nest, ...] | tuple[Space, ...] | tuple[NestChoice, ...] | Kernel | Source
+Made = Fusion | tuple[Nest | Space | NestChoice | StylePlan[Any], ...] | Kernel | Source
 """What a step from a request to source makes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenNest:
+    """The phases of a nest: one, one per pass, or two if reductions are cut into parts."""
+
+    plan: NestPlan
+    phases: tuple[Phase, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MovesMore:
+    """The answer that a kernel moves at least ``moved`` bytes, which is more than the limit."""
+
+    moved: int
 
 
 def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator[tuple[str, Made]]:
@@ -38,6 +75,7 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
     - ``nests``: the loop nests that compute its outputs, one after another
     - ``space``: the properties of each nest by which loops are chosen
     - ``schedule``: the loops of each nest, with the reasons; the writers decide nothing else
+    - ``plan``: how the loops' numbers divide the nest, and where its values stay, in the terms of its style
     - ``write``: Kernel IR, element by element
     - ``passes``: Kernel IR with wide accesses and cheaper values
     - ``sizes``: Kernel IR that takes sizes as arguments
@@ -58,7 +96,9 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
         yield "nests", tuple(nest.facts.nest for nest in plan.nests)
         yield "space", tuple(nest.facts.space for nest in plan.nests)
         yield "schedule", plan.choices
-        nests = tuple(map(write, plan.nests))
+        styles = tuple(map(style_plan, plan.nests))
+        yield "plan", styles
+        nests = tuple(map(write, styles))
         yield "write", kernel_of(plan, nests)
         kernel = kernel_of(plan, tuple(map(run_passes, nests)))
         yield "passes", kernel
@@ -74,6 +114,106 @@ def text_of(made: Made) -> str:
     if isinstance(made, tuple):
         return "\n".join(map(str, made))
     return made.text if isinstance(made, Source) else str(made)
+
+
+def style_plan(nest: NestPlan) -> StylePlan[Any]:
+    """Return the plan of a nest in the terms of its style, and the function that writes it."""
+    return (_gpu_style if target_of(nest.choice.target).has_blocks else _cpu_style)(nest)
+
+
+def _gpu_style(nest: NestPlan) -> StylePlan[Any]:
+    schedule = nest.schedule
+    if nest.facts.nest.scans:
+        return StylePlan(nest, gpu_scans.scan_plan(nest), gpu_scans.write_scans)
+    if schedule.style is Style.ELEMENTS:
+        return StylePlan(nest, gpu_elements.element_plan(nest), gpu_elements.write_elements)
+    if schedule.style is Style.TILES:
+        return StylePlan(nest, gpu_tiles.tile_plan(nest), gpu_tiles.write_tiles)
+    if schedule.keeps_columns:
+        return StylePlan(nest, gpu_kept_columns.kept_column_plan(nest), gpu_kept_columns.write_kept_columns)
+    if schedule.style is Style.COLUMNS:
+        return StylePlan(nest, gpu_columns.column_plan(nest), gpu_columns.write_columns)
+    rows = gpu_rows.row_plan(nest)
+    if nest.facts.column_sums:
+        return StylePlan(nest, gpu_backward.backward_plan(rows), gpu_backward.write_backward)
+    if schedule.split > 1:
+        return StylePlan(nest, gpu_row_parts.parted_row_plan(rows), gpu_row_parts.write_parted_rows)
+    return StylePlan(nest, rows, gpu_staged_rows.write_staged_rows if schedule.staged else gpu_rows.write_rows)
+
+
+def _cpu_style(nest: NestPlan) -> StylePlan[Any]:
+    style = nest.schedule.style
+    if nest.facts.nest.scans:
+        return StylePlan(nest, cpu_scans.scan_plan(nest), cpu_scans.write_scans)
+    if style is Style.ELEMENTS:
+        return StylePlan(nest, cpu_elements.element_plan(nest), cpu_elements.write_elements)
+    if style is Style.TILES:
+        return StylePlan(nest, cpu_tiles.tile_plan(nest), cpu_tiles.write_tiles)
+    if style is Style.COLUMNS:
+        return StylePlan(nest, cpu_columns.column_plan(nest), cpu_columns.write_columns)
+    rows = cpu_rows.row_plan(nest)
+    if nest.facts.column_sums:
+        return StylePlan(nest, rows, cpu_rows.write_rows_with_column_sums)
+    if bands := cpu_bands.band_plan(rows):
+        return StylePlan(nest, bands, cpu_bands.write_bands)
+    if staged := cpu_rows.with_stages(rows):
+        return StylePlan(nest, staged, cpu_rows.write_staged_rows)
+    return StylePlan(nest, rows, cpu_rows.write_rows)
+
+
+def write(style: StylePlan[Any]) -> WrittenNest:
+    """Return the loops of a nest as the plan of its style says, element by element."""
+    return WrittenNest(plan=style.nest, phases=tuple(style.phases()))
+
+
+def run_passes(nest: WrittenNest) -> WrittenNest:
+    """Return a nest after the passes over Kernel IR."""
+    plan = nest.plan
+    target, has_blocks = plan.choice.target, target_of(plan.choice.target).has_blocks
+    phases = (replace(phase, body=with_passes(phase.body, target)) for phase in nest.phases)
+    return replace(
+        nest, phases=tuple(with_hints(phase, plan.facts, plan.schedule) if has_blocks else phase
+                           for phase in phases),
+    )
+
+
+def written_within(plan: KernelPlan, most: int) -> tuple[WrittenNest, ...] | MovesMore:
+    """Return the nests of a kernel, or, as soon as it is known, that they move more bytes than a limit."""
+    moved, nests = 0, list[WrittenNest]()
+    for nest in plan.nests:
+        exceeding = next((moved + least for least in nest.least if moved + least > most), None)
+        if exceeding is not None:
+            return MovesMore(exceeding)
+        nests.append(write(style_plan(nest)))
+        for phase in nests[-1].phases:
+            moved += phase.nbytes
+        if moved + nest.waiting > most:
+            return MovesMore(moved + nest.waiting)
+    return tuple(nests)
+
+
+def kernel_of(plan: KernelPlan, nests: tuple[WrittenNest, ...]) -> Kernel:
+    """Return a planned kernel with its nests as they are written."""
+    request = plan.request
+    assert request.scheduler is not None
+    phases = tuple(phase for nest in nests for phase in nest.phases)
+    ops = {expr.name: expr for expr in plan.exprs}
+    return Kernel(
+        name=request.function,
+        target=request.target,
+        scheduler=request.scheduler,
+        inputs=plan.inputs,
+        scalars=tuple(map(_parameter, plan.scalars)),
+        outputs=plan.outputs,
+        workspace=tuple(dict.fromkeys(b for phase in phases for b in phase.buffers if b.role is Role.WORKSPACE)),
+        phases=phases,
+        nests=plan.choices,
+        ops=tuple((name, call_text(expr)) for name, expr in ops.items()),
+    )
+
+
+def _parameter(value: Scalar) -> Var:
+    return Var(DataType.Int if value.dtype is DataType.Index else value.dtype, value.name)
 
 
 def plan_kernel(request: KernelRequest) -> KernelPlan:

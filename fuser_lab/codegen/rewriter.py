@@ -3,81 +3,70 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Buffer,
-    If,
-    Let,
-    Load,
-    Loop,
-    Statement,
-    Store,
-    Transpose,
-    Uniforms,
-)
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Let, Load, Loop, Statement, Store, Transpose, map_blocks
 from fuser_lab.ir.term import Apply, Term
 
+Block = tuple[Statement, ...]
 
-class Rewriter:
-    """Rewrites the statements of kernels without blocks of threads.
 
-    Parameters
-    ----------
-    term
-        Returns what replaces a term, or None if its parts are rewritten. It sees terms in the same order for all
-        kernels with the same statements.
-    memory
-        Returns what replaces a buffer.
-    is_key
-        Whether the result is compared with that for other kernels; it then has no notes or origins.
+def map_terms(statement: Statement, rewrite: Callable[[Term], Term]) -> Statement:
+    """Return a statement of a kernel without blocks of threads whose terms are rewritten, without nested ones."""
+    match statement:
+        case Let(value=value):
+            return replace(statement, value=rewrite(value))
+        case Store(position=position, value=value):
+            return replace(statement, position=rewrite(position), value=rewrite(value))
+        case If(condition=condition):
+            return replace(statement, condition=rewrite(condition))
+        case Loop(start=start, stop=stop):
+            return replace(statement, start=rewrite(start), stop=rewrite(stop))
+        case Transpose(start=start):
+            return replace(statement, start=rewrite(start))
+        case _:
+            return statement
+
+
+def map_buffers(statement: Statement, rewrite: Callable[[Buffer], Buffer]) -> Statement:
+    """Return a statement of a kernel without blocks of threads with other buffers, without those in its terms."""
+    match statement:
+        case Store(buffer=buffer) | Alloc(buffer=buffer):
+            return replace(statement, buffer=rewrite(buffer))
+        case Transpose(source=source, target=target):
+            return replace(statement, source=rewrite(source), target=rewrite(target))
+        case _:
+            return statement
+
+
+def replace_terms(
+    term: Term, replaced: Callable[[Term], Term | None], memory: Callable[[Buffer], Buffer] = lambda buffer: buffer,
+) -> Term:
+    """Return a term of which some parts are replaced: those for which ``replaced`` returns a term, outermost first.
+
+    ``memory`` returns what replaces a buffer that is read.
     """
+    if (replacement := replaced(term)) is not None:
+        return replacement
+    match term:
+        case Apply(dtype, fn, args):
+            return Apply(dtype, fn, tuple(replace_terms(arg, replaced, memory) for arg in args))
+        case Load(dtype, buffer, position):
+            return Load(dtype, memory(buffer), replace_terms(position, replaced, memory))
+        case _:
+            return term
 
-    def __init__(
-        self, term: Callable[[Term], Term | None], memory: Callable[[Buffer], Buffer] = lambda buffer: buffer, *,
-        is_key: bool = False,
-    ) -> None:
-        self._replaced, self._memory, self._is_key = term, memory, is_key
 
-    def block(self, statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """Return rewritten statements."""
-        return tuple(map(self._statement, statements))
+def rewrite_statements(
+    statements: Block, replaced: Callable[[Term], Term | None],
+    memory: Callable[[Buffer], Buffer] = lambda buffer: buffer,
+) -> Block:
+    """Return the statements of a kernel without blocks of threads with other terms and buffers.
 
-    def _statement(self, statement: Statement) -> Statement:
-        if self._is_key:
-            statement = replace(statement, origin=None, note="")
-        match statement:
-            case Let(value=value):
-                return replace(statement, value=self._term(value))
-            case Store(buffer=buffer, position=position, value=value):
-                return replace(
-                    statement, buffer=self._memory(buffer), position=self._term(position), value=self._term(value),
-                )
-            case If(condition=condition, then=then, otherwise=otherwise):
-                return replace(
-                    statement, condition=self._term(condition), then=self.block(then), otherwise=self.block(otherwise),
-                )
-            case Loop(start=start, stop=stop, body=body):
-                return replace(statement, start=self._term(start), stop=self._term(stop), body=self.block(body))
-            case Alloc(buffer=buffer):
-                return replace(statement, buffer=self._memory(buffer))
-            case Transpose(source=source, target=target, start=start):
-                return replace(
-                    statement, source=self._memory(source), target=self._memory(target), start=self._term(start),
-                )
-            case Uniforms(numbers=numbers, slot=slot, position=position):
-                return replace(
-                    statement, numbers=self._memory(numbers), slot=self._term(slot), position=self._term(position),
-                )
-            case _:
-                return statement
+    Terms are seen in the same order for all kernels with the same statements.
+    """
+    def rewrite(term: Term) -> Term:
+        return replace_terms(term, replaced, memory)
 
-    def _term(self, term: Term) -> Term:
-        if (replaced := self._replaced(term)) is not None:
-            return replaced
-        match term:
-            case Apply(dtype, fn, args):
-                return Apply(dtype, fn, tuple(map(self._term, args)))
-            case Load(dtype, buffer, position):
-                return Load(dtype, self._memory(buffer), self._term(position))
-            case _:
-                return term
+    def block(inner: Block) -> Block:
+        return rewrite_statements(inner, replaced, memory)
+
+    return tuple(map_blocks(map_buffers(map_terms(s, rewrite), memory), block) for s in statements)

@@ -10,8 +10,9 @@ number has no effect before a conversion to e4m3, which saturates anyway.
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
-from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Let, Statement, every_term, map_blocks, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
@@ -30,7 +31,7 @@ def rewrite(body: Block) -> Block:
 
 
 def _names(body: Block) -> set[str]:
-    terms = (term for statement in walk(body) for root in terms_of(statement) for term in root.walk())
+    terms = (term for statement in walk(body) for term in every_term(statement))
     return {term.name for term in terms if isinstance(term, Var)}
 
 
@@ -42,12 +43,8 @@ def _block(body: Block, definitions: Mapping[str, Term]) -> Block:
             case Let(name=name, value=value) if not statement.update:
                 inner[name] = value
                 result.append(replace(statement, value=_cheaper(value, inner)))
-            case Loop(body=block):
-                result.append(replace(statement, body=_block(block, inner)))
-            case If(then=then, otherwise=otherwise):
-                result.append(replace(statement, then=_block(then, inner), otherwise=_block(otherwise, inner)))
             case _:
-                result.append(statement)
+                result.append(map_blocks(statement, partial(_block, definitions=inner)))
     return tuple(result)
 
 
@@ -99,15 +96,7 @@ def _without_bounds(value: Term, definitions: Mapping[str, Term]) -> Term:
 
 
 def _without(body: Block, names: set[str]) -> Block:
-    result: list[Statement] = []
-    for statement in body:
-        match statement:
-            case Let(name=name) if name in names:
-                continue
-            case Loop(body=block):
-                result.append(replace(statement, body=_without(block, names)))
-            case If(then=then, otherwise=otherwise):
-                result.append(replace(statement, then=_without(then, names), otherwise=_without(otherwise, names)))
-            case _:
-                result.append(statement)
-    return tuple(result)
+    return tuple(
+        map_blocks(statement, partial(_without, names=names)) for statement in body
+        if not isinstance(statement, Let) or statement.name not in names
+    )

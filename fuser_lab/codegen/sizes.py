@@ -30,7 +30,7 @@ from fuser_lab.codegen.kernel_ir import (
     VectorLoad,
     VectorStore,
     accesses_of,
-    terms_of,
+    every_term,
     walk,
 )
 from fuser_lab.cost.crossovers import crossover
@@ -157,7 +157,7 @@ class _Sizes:
         """Return a phase with the parameters that it uses."""
         body = self.block(phase.body, frozenset(), outermost=True)
         sizes = {size.name: size for size in self._taken.names.values()}
-        terms = (term for statement in walk(body) for root in terms_of(statement) for term in root.walk())
+        terms = (term for statement in walk(body) for term in every_term(statement))
         used = dict.fromkeys(term.name for term in terms if isinstance(term, Var) and term.name in sizes)
         return replace(phase, body=body, sizes=tuple(sizes[name] for name in used))
 

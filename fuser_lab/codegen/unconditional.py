@@ -13,11 +13,12 @@ tensor is loaded and discarded.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from fuser_lab.codegen.index_math import negate
-from fuser_lab.codegen.kernel_ir import If, Let, Load, Loop, Role, Statement, walk
+from fuser_lab.codegen.kernel_ir import If, Let, Load, Role, Statement, map_blocks, walk
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
@@ -58,26 +59,20 @@ def _block(body: Block, data: frozenset[str], names: Counter[str]) -> Block:
     return tuple(new for statement in body for new in _statement(statement, data, names))
 
 
-def _statement(statement: Statement, data: frozenset[str], names: Counter[str]) -> Iterator[Statement]:
-    match statement:
-        case Loop(body=body):
-            yield replace(statement, body=_block(body, data, names))
-        case If(condition=condition, then=then, otherwise=otherwise):
-            sides = _block(then, data, names), _block(otherwise, data, names)
-            if depends_on(condition, data) and (chosen := _selection(statement, *sides, names)):
-                yield from chosen
-            else:
-                yield replace(statement, then=sides[0], otherwise=sides[1])
-        case _:
-            yield statement
+def _statement(statement: Statement, data: frozenset[str], names: Counter[str]) -> Block:
+    inner = map_blocks(statement, partial(_block, data=data, names=names))
+    if isinstance(inner, If) and depends_on(inner.condition, data):
+        return _selection(inner, names) or (inner,)
+    return (inner,)
 
 
-def _selection(choice: If, then: Block, otherwise: Block, names: Counter[str]) -> Block:
+def _selection(choice: If, names: Counter[str]) -> Block:
     """Return a branch-free selection between two values; empty if the branches do anything else.
 
     ``names`` counts the definitions of each name: values of a branch that share theirs with others get new ones,
     because they are now defined in the block around the branch.
     """
+    then, otherwise = choice.then, choice.otherwise
     both = (*then, *otherwise)
     values = [s for s in both if isinstance(s, Let) and not s.update]
     if len(values) < len(both) or not then or not otherwise or len(both) > MOST_VALUES + 2:

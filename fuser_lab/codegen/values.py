@@ -28,7 +28,7 @@ from fuser_lab.codegen.layout import Layout
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
-from fuser_lab.ir.term import Apply, Const, Term, Var, cast
+from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
 
@@ -159,6 +159,10 @@ class Values:
         """Append a statement to the current block."""
         self.scope.body.append(statement)
 
+    def put(self, buffer: Buffer, position: Term, value: Term, origin: str | None = None) -> None:
+        """Emit the store of a value at a position in memory."""
+        self.emit(Store(buffer=buffer, position=self.simplify(position), value=value, origin=origin))
+
     def fresh(self, base: str) -> str:
         """Return a name that no open block uses."""
         open_blocks = tuple(self.scope.outward())
@@ -185,6 +189,20 @@ class Values:
         statement = Let(name=name, value=value, origin=origin, note=note, update=update)
         self.emit(statement)
         return statement.var
+
+    # Terms of indices
+
+    def simplify(self, term: Term) -> Term:
+        """Return a term in its simplest form for the current ranges."""
+        return simplify(term, self.scope.ranges)
+
+    def quotient(self, term: Term, divisor: int) -> Term:
+        """Return a term divided by a number and rounded down."""
+        return self.simplify(apply("floordiv", term, divisor))
+
+    def remainder(self, term: Term, divisor: int) -> Term:
+        """Return the remainder of a term divided by a number."""
+        return self.simplify(apply("mod", term, divisor))
 
     # Values
 
@@ -448,10 +466,10 @@ class Values:
     def store(self, tensor: TensorView, index: Sequence[Term], layout: Layout) -> None:
         """Emit the store of an element of an output."""
         value = self.value(tensor, index)
-        position = simplify(layout.position(self.simplified(index)), self.scope.ranges)
+        position = layout.position(self.simplified(index))
         expr = self._fusion.producers.get(tensor)
         origin = None if expr is None else expr.name
-        self.emit(Store(buffer=self._buffers[tensor.name], position=position, value=value, origin=origin))
+        self.put(self._buffers[tensor.name], position, value, origin)
 
 
 def result_element(expr: Expr, operands: Sequence[Term]) -> Term:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from fuser_lab.codegen.divisions import divisions_before_loops
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Kernel, Role, Size, terms_of, walk
-from fuser_lab.codegen.rewriter import Rewriter
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Kernel, Role, Size, Statement, every_term, map_blocks, walk
+from fuser_lab.codegen.rewriter import rewrite_statements
 from fuser_lab.codegen.sizes import names_in, with_sizes
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Const, Term, Var
@@ -93,14 +93,19 @@ def _without_numbers(kernel: Kernel) -> tuple[object, tuple[Number, ...], tuple[
     def memory(buffer: Buffer) -> Buffer:
         return _roomy(buffer) if buffer.role.is_allocated else replace(buffer, size=0)
 
-    rewriter = Rewriter(lambda term: number(term) if _may_be_argument(term) else None, memory, is_key=True)
     parts = []
     for phase in kernel.phases:
         scratch += [s.buffer.size for s in walk(phase.body) if isinstance(s, Alloc)]
         names = tuple((b.name, b.dtype, b.alignment) for b in phase.buffers)
         extents = tuple((size.name, size.dtype) for size in phase.sizes)
-        parts.append((phase.name, names, phase.scalars, extents, rewriter.block(phase.body)))
+        body = rewrite_statements(phase.body, lambda term: number(term) if _may_be_argument(term) else None, memory)
+        parts.append((phase.name, names, phase.scalars, extents, _without_notes(body)))
     return (kernel.name, *parts), tuple(numbers), tuple(scratch)
+
+
+def _without_notes(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """Return statements that are equal to those of other kernels with the same code."""
+    return tuple(map_blocks(replace(statement, origin=None, note=""), _without_notes) for statement in body)
 
 
 def _with_arguments(kernel: Kernel, labels: dict[int, int]) -> Kernel:
@@ -122,12 +127,11 @@ def _with_arguments(kernel: Kernel, labels: dict[int, int]) -> Kernel:
             sizes[key] = Size(name=name, dtype=constant.dtype, value=value if constant.dtype.is_float else int(value))
         return Var(constant.dtype, sizes[key].name)
 
-    rewriter = Rewriter(lambda term: number(term) if _may_be_argument(term) else None, _roomy)
     phases = []
     for phase in kernel.phases:
-        body = rewriter.block(phase.body)
+        body = rewrite_statements(phase.body, lambda term: number(term) if _may_be_argument(term) else None, _roomy)
         body = divisions_before_loops(body, frozenset(size.name for size in sizes.values()), used)
-        terms = (term for statement in walk(body) for root in terms_of(statement) for term in root.walk())
+        terms = (term for statement in walk(body) for term in every_term(statement))
         read = {term.name for term in terms if isinstance(term, Var)}
         declared = (*phase.sizes, *sizes.values())
         phases.append(replace(phase, body=body, sizes=tuple(size for size in declared if size.name in read)))

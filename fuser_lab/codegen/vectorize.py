@@ -42,7 +42,7 @@ from fuser_lab.codegen.kernel_ir import (
     Uniforms,
     VectorLoad,
     VectorStore,
-    terms_of,
+    every_term,
     walk,
 )
 from fuser_lab.codegen.progressions import ACCESS_BYTES, Access, access_of, divisor, resolve
@@ -433,7 +433,7 @@ def _slice(body: Block, needed: set[str]) -> Block:
                 statements.append(_choice(condition, *branches))
             case _:
                 continue
-        needed |= {t.name for root in terms_of(statements[-1]) for t in root.walk() if isinstance(t, Var)}
+        needed |= {t.name for t in every_term(statements[-1]) if isinstance(t, Var)}
     return tuple(reversed(statements))
 
 
@@ -485,7 +485,7 @@ def _keeps(statement: Statement | None) -> bool:
 
 
 def _used_names(statement: Statement) -> set[str]:
-    terms = (t for s in walk((statement,)) for root in terms_of(s) for t in root.walk())
+    terms = (t for s in walk((statement,)) for t in every_term(s))
     return {t.name for t in terms if isinstance(t, Var)}
 
 
@@ -532,8 +532,7 @@ def _loads(term: Term) -> bool:
 def _buffers(statement: Statement) -> Iterator[Buffer]:
     if isinstance(statement, Store | Alloc):
         yield statement.buffer
-    for root in terms_of(statement):
-        yield from (t.buffer for t in root.walk() if isinstance(t, Load))
+    yield from (t.buffer for t in every_term(statement) if isinstance(t, Load))
 
 
 # How many elements a thread should move at a time
@@ -554,9 +553,8 @@ def _tensor_accesses(statements: Block) -> Iterator[tuple[Buffer, Term, Load | N
     for statement in walk(statements):
         if isinstance(statement, Store) and statement.buffer.role in _OUTSIDE:
             yield statement.buffer, statement.position, None
-        for root in terms_of(statement):
-            loads = (t for t in root.walk() if isinstance(t, Load) and t.buffer.role in _OUTSIDE)
-            yield from ((load.buffer, load.position, load) for load in loads)
+        loads = (t for t in every_term(statement) if isinstance(t, Load) and t.buffer.role in _OUTSIDE)
+        yield from ((load.buffer, load.position, load) for load in loads)
 
 
 def best_width(trial: Callable[[int], Block], name: str) -> int:

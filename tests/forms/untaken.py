@@ -89,28 +89,19 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         ],
     },
     "Each pass over rows or columns has a reduction, or stores a value that needs the results of the passes before.": {
-        "codegen/cpu_loops": [
-            ("if not sums and not stored:", "continue"),
-        ],
         "codegen/gpu_kept_columns": [
-            ("if not exprs and not stored:", "continue"),
+            ("if exprs or stored:", "for number in range(facts.passes):"),
         ],
         "codegen/gpu_row_parts": [
             ("if not folds:", "continue"),
         ],
         "codegen/gpu_rows": [
-            ("if not exprs and not stored and not written:", "continue"),
-        ],
-        "codegen/nest_lowering": [
-            ("if folds or stored or written:", "return folds"),
+            ("if not exprs and not stored and not any(s.written == number for s in pl", "continue"),
         ],
     },
     "Reductions over axes of one element are copies, so a nest of reductions has reduced axes.": {
         "codegen/gpu_facts": [
             ("if not axes:", "return 1"),
-        ],
-        "codegen/nest_lowering": [
-            ("if not self._nest.reduced:", "return ()"),
         ],
     },
     "An expression is visited when a place of one of its tensors is found, from which the other's follows.": {
@@ -139,7 +130,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         "codegen/windows": [
             ("if places:", "for place, condition in places:"),
         ],
-        "codegen/scheduled_lowering": [
+        "codegen/scheduled_elements": [
             ("if not isinstance(part, Const) or not part.value:", "for part in dict.fromkeys(simpli"),
         ],
     },
@@ -154,21 +145,9 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
             ("if None not in numbers.values():", "for load, needed in _loads_of(bo"),
         ],
     },
-    "Every running value has a part while a part of its axis is added up.": {
-        "codegen/nest_lowering": [
-            ("if partial is not None:", "for fold in folds:"),
-        ],
-    },
     "Blocks form a cluster only to combine results, for which they wait.": {
         "codegen/numba_cuda": [
             ("if self._awaited:", 'self._line("cluster_arrive()", s'),
-        ],
-    },
-    "Numbers are erased only from kernels for CPUs, which have no random numbers of vectors and no barriers.": {
-        "codegen/rewriter": [
-            ("case Transpose(source=source, target=target, start=start):", "case Uniforms(numbers=numbers, s"),
-            ("case Uniforms(numbers=numbers, slot=slot, position=position):", "return replace("),
-            ("case Uniforms(numbers=numbers, slot=slot, position=position):", "case _:"),
         ],
     },
     "A name of a reduced float is assigned once where it is visible.": {
@@ -224,7 +203,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         ],
     },
     "Conditions that vary with a loop of a schedule by hand compare an index with a size.": {
-        "codegen/scheduled_lowering": [
+        "codegen/scheduled_statements": [
             ('if not (isinstance(condition, Apply) and condition.fn == "lt"', "return None"),
         ],
     },

@@ -1,6 +1,8 @@
 """The figures of `python -m tests.figures`, of a small package."""
 
-from tests.figures import Figures, bare_constants
+import ast
+
+from tests.figures import Figures, bare_constants, classes
 from tests.layering.test_imports import REPOSITORY
 from tests.layering.test_vague_names import files_of_package
 
@@ -62,3 +64,12 @@ def test_every_number_names_its_unit():
         for name in bare_constants(source)
     ]
     assert not bare, "a comment on the line of a constant, or above it, says what it counts and where it is from"
+
+
+def test_writers_are_functions_of_frozen_records_without_inheritance():
+    paths = [path for path in (REPOSITORY / "fuser_lab" / "codegen").glob("[cg]pu_*.py") if "facts" not in path.stem]
+    defined = [node for path in paths for node in classes(ast.parse(path.read_text("utf-8")))]
+    assert len(defined) > 20
+    assert [node.name for node in defined if "frozen=True" not in "".join(map(ast.unparse, node.decorator_list))] == []
+    names = {node.name for node in defined}
+    assert [node.name for node in defined if names & {ast.unparse(base) for base in node.bases}] == []

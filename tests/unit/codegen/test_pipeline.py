@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,7 +18,7 @@ from fuser_lab.codegen import kernel_plan
 from fuser_lab.codegen.accurate import accurate
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.nest_lowering import NestLowering
+from fuser_lab.codegen.nest_writing import PhaseCode
 from fuser_lab.codegen.pipeline import lower, plan_kernel, steps_of, text_of
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import CodegenError
@@ -29,7 +30,7 @@ from fuser_lab.schedule.parameters import LoopChange
 REWRITES = ("decompose", "accurate", "sums_of_rows")
 
 
-STEPS = (*REWRITES, "nests", "space", "schedule", "write", "passes", "sizes", "print")
+STEPS = (*REWRITES, "nests", "space", "schedule", "plan", "write", "passes", "sizes", "print")
 
 
 def softmax_of_columns(fd: Any, x: Any) -> Any:
@@ -133,7 +134,7 @@ def test_every_writer_receives_the_schedule_that_is_shown(style: str, target: st
     assert all(shown is choice for shown, choice in zip(kernel.nests, choices, strict=True))
     for phase in kernel.phases:
         assert any(phase.schedule is choice.schedule for choice in choices)
-    for name, lines in (("nests", len(choices)), ("space", len(choices)), ("write", 10), ("passes", 10)):
+    for name, lines in (*((name, len(choices)) for name in ("nests", "space", "plan")), ("write", 10), ("passes", 10)):
         assert len(text_of(steps[name]).splitlines()) >= lines
     assert str(choices[0]) in text_of(choices)
 
@@ -145,13 +146,13 @@ def test_schedules_are_chosen_without_a_writer(style: str, target: str, monkeypa
     request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target=target)
     chosen = lower(request).nests
 
-    def construct(*_: object) -> None:
-        msg = "a writer is constructed"
+    def construct(*_: object, **__: object) -> None:
+        msg = "code is written"
         raise AssertionError(msg)
 
-    monkeypatch.setattr(NestLowering, "__init__", construct)
+    monkeypatch.setattr(PhaseCode, "__init__", construct)
     assert plan_kernel(request).choices == chosen
-    with pytest.raises(AssertionError, match="a writer is constructed"):
+    with pytest.raises(AssertionError, match="code is written"):
         lower(request)
 
 
@@ -206,7 +207,22 @@ def test_the_ops_of_a_kernel_are_rewritten_once(monkeypatch: pytest.MonkeyPatch)
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize(("target", "counts"), [("cuda", (36, 5)), ("cpu", (30, 3))])
+def test_the_plan_of_rows_says_in_which_memory_each_step_stays() -> None:
+    def softmax(fd: Any, x: Any) -> Any:
+        e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [1], keepdim=True)))
+        return fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True))
+
+    fusion = build(softmax, [(64, 1 << 17)], D.Float)
+    steps = dict(steps_of(KernelRequest(fusion=fusion, scheduler=S.INNER_PERSISTENT, target="cuda")))
+    (style,) = steps["plan"]
+    sections = style.plan.sections
+    assert [section.first for section in sections] == [0, *accumulate(section.count for section in sections[:-1])]
+    assert sum(section.count for section in sections) == style.plan.steps
+    assert "saved=[Saved(tensor=T0, written=0)" in text_of(steps["plan"])
+    assert text_of(steps["plan"]).count("place=") == len(sections) > 1
+
+
+@pytest.mark.parametrize(("target", "counts"), [("cuda", (33, 5)), ("cpu", (30, 3))])
 def test_the_files_that_a_row_sum_passes_are_listed_in_the_design(target: str, counts: tuple[int, int]) -> None:
     record, shapes, scheduler, _ = STYLES["rows"]
     request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target=target)

@@ -8,9 +8,8 @@ from thorough import share
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.codegen.lower import MovesMore
 from fuser_lab.codegen.one_kernel import bytes_moved, with_lifted
-from fuser_lab.codegen.pipeline import lower_within
+from fuser_lab.codegen.pipeline import MovesMore, lower_within
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import H200
 from fuser_lab.cost.reasons import ReasonCode
