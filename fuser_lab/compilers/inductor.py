@@ -240,6 +240,7 @@ def _record(number: int, record: GraphRecord) -> PlanRecord:
         through={name: node.reads for node in silent for name in node.writes},
         writers=record.writers, read_by={name: tuple(sorted(read)) for name, read in record.read_by.items()},
         sources=sources_of(record.output_code), output_code=record.output_code, pairwise=record.pairwise,
+        computes=record.computes,
         unfusable=tuple(name for node in record.nodes if not node.fusable for name in node.ops),
     )
 

@@ -56,6 +56,7 @@ class GraphRecord:
     pairwise: int | None = None  # how many kernels that use a buffer are tried with each
     writers: dict[str, str] = field(default_factory=dict)  # the operation that writes each buffer
     read_by: dict[str, frozenset[str]] = field(default_factory=dict)  # the operations that each operation reads
+    computes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the FX nodes that each operation computes
     launches: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     output_code: str = ""
 
@@ -218,6 +219,7 @@ class Reader:
             )
             for part in parts
         }
+        record.computes = {part.get_name(): _fx_nodes(part) for part in parts}
         self._depth += 1
         try:
             made = original(scheduler, *args, **more)

@@ -62,6 +62,7 @@ class PlanRecord:
 
     ``groups`` are the operations of all kernels and of nodes without code, ``through`` the sources of buffers made
     without code, ``writers`` the operation that writes each buffer, and ``read_by`` the operations that each reads.
+    ``computes`` are the nodes of the captured graph that each operation computes, with those that are computed again.
     ``pairwise`` is how many kernels that use a buffer are tried with each, and ``unfusable`` what is never tried.
     """
 
@@ -80,6 +81,7 @@ class PlanRecord:
     output_code: str
     unfusable: tuple[str, ...] = ()
     pairwise: int | None = None
+    computes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

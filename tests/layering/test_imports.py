@@ -32,8 +32,8 @@ HOUSE = (
     ("plan",),
     ("execution",),
     (
-        "api", "bindings", "bridge", "calibration", "cli", "compilers", "dumps", "executable", "explaining",
-        "exploring", "fusion_definition", "lab", "magics", "nvfuser", "nvfuser_direct", "presegmentation",
+        "api", "bindings", "bridge", "calibration", "cli", "compilers", "contracts", "dumps", "executable",
+        "explaining", "exploring", "fusion_definition", "lab", "magics", "nvfuser", "nvfuser_direct", "presegmentation",
         "pricing", "search", "subject", "teaching", "torch", "user_file", "__main__",
     ),
 )
