@@ -94,13 +94,13 @@ class SegmentationError(FuserLabError, RuntimeError):
 class FusionContractError(FuserLabError, AssertionError):
     """Ops that a contract wants in common kernels, and that a compiler parts; the message says which, and why.
 
-    ``partition`` is the `fuser_lab.contracts.partition.Partition`, and ``script`` the smallest function that still
-    parts, as Python code; an empty text if there is none.
+    ``partition`` is the `fuser_lab.contracts.partition.Partition`, ``plans`` are the plans behind it, and ``script`` is
+    the smallest function that still parts, as Python code; an empty text if there is none.
     """
 
-    def __init__(self, text: str, partition: object = None, script: str = "") -> None:
+    def __init__(self, text: str, partition: object = None, plans: tuple[object, ...] = (), script: str = "") -> None:
         super().__init__(text)
-        self.partition, self.script = partition, script
+        self.partition, self.plans, self.script = partition, plans, script
 
 
 class IllegalEdit(FuserLabError, RuntimeError):  # noqa: N818 - reads as the sentence that it is

@@ -47,11 +47,16 @@ _CRASHED = "the process that imported {file} ended without a result (exit status
 class UserFunction:
     """A function or class of a file, and how it is captured.
 
-    ``inputs`` and ``init`` are the texts of arguments: of the call, and of the class.
+    ``inputs`` and ``init`` are the texts of arguments: of the call, and of the class; ``otherwise`` is the text of
+    inputs for a file without ``get_inputs``. ``who`` is the command, which begins messages, and ``library`` that of the
+    arguments.
     """
 
     file: str
     name: str
+    who: str = "explain"
+    library: str = "torch"
+    otherwise: str | None = None
     inputs: str | None = None
     init: str | None = None
     device: str | None = None
@@ -115,27 +120,43 @@ def main() -> int:
 
 
 def _explained_here(request: UserFunction) -> tuple[StepCosts, Path]:
-    torch = torch_for("explain")
-    with _as_errors(request):
-        values = runpy.run_path(request.file, run_name=Path(request.file).stem)
-    if request.name not in values:
-        names = sorted(name for name, value in values.items() if callable(value) and not name.startswith("_"))
-        msg = f"explain: {request.file} has no {request.name!r}; it has {', '.join(names[-20:]) or 'no function'}."
-        raise InputError(msg)
-    model, read = values[request.name], _Reader(torch, request.device)
+    model, arguments, keywords = loaded(request)
     options: dict[str, Any] = {"target": request.target, "backward": request.backward}
-    with _as_errors(request), torch.device(request.device) if request.device else contextlib.nullcontext():
-        if isinstance(model, type):
-            arguments, keywords = read.arguments(request.init, "init", values.get("get_init_inputs"))
-            _check_count(request, model, arguments, keywords, "init")
-            model = model(*arguments, **keywords)
-        arguments, keywords = read.arguments(request.inputs, "inputs", values.get("get_inputs"))
-        _check_count(request, model, arguments, keywords, "inputs")
     captured = subject_of("explain", model, arguments, {"keywords": keywords, **options}).captured
     costs = explain(captured, measure=request.measure)
     assert captured is not None
     assert isinstance(costs, StepCosts)
     return costs, report(captured, path=request.output, times=costs, title=f"{Path(request.file).name}:{request.name}")
+
+
+def loaded(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]]:
+    """Return a function of a file, which is imported here, and its positional and keyword arguments.
+
+    Raises
+    ------
+    InputError
+        If the file has no such function, raises when it is imported, or the arguments do not suffice.
+    """
+    torch = torch_for(request.who) if request.library == "torch" else None
+    with _as_errors(request):
+        values = runpy.run_path(request.file, run_name=Path(request.file).stem)
+    if request.name not in values:
+        names = sorted(name for name, value in values.items() if callable(value) and not name.startswith("_"))
+        choices = ", ".join(names[-20:]) or "no function"
+        msg = f"{request.who}: {request.file} has no {request.name!r}; it has {choices}."
+        raise InputError(msg)
+    model, read = values[request.name], _Reader(torch, request.device, request.who)
+    has_device = torch is not None and request.device
+    with _as_errors(request), torch.device(request.device) if has_device else contextlib.nullcontext():  # type: ignore[union-attr]
+        if isinstance(model, type):
+            arguments, keywords = read.arguments(request.init, "init", values.get("get_init_inputs"))
+            _check_count(request, model, arguments, keywords, "init")
+            model = model(*arguments, **keywords)
+        examples = values.get("get_inputs")
+        text = request.otherwise if request.inputs is None and not callable(examples) else request.inputs
+        arguments, keywords = read.arguments(text, "inputs", examples)
+        _check_count(request, model, arguments, keywords, "inputs")
+    return model, arguments, keywords
 
 
 @contextlib.contextmanager
@@ -148,12 +169,12 @@ def _as_errors(request: UserFunction) -> Iterator[None]:
     except FuserLabError:
         raise
     except SystemExit as ended:
-        msg = f"explain: {request.file} ends the process when it is imported (exit status {ended.code})."
+        msg = f"{request.who}: {request.file} ends the process when it is imported (exit status {ended.code})."
         raise InputError(msg) from None
     except Exception as error:  # noqa: BLE001 - the user's code raises anything
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == request.file]
         where = f"{request.file}:{frames[-1].lineno}" if frames else request.file
-        msg = f"explain: {where}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        msg = f"{request.who}: {where}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise InputError(msg) from None
     finally:
         sys.path[:] = before
@@ -170,8 +191,8 @@ def _check_count(
     other = f' --inputs "{request.inputs or "f32[64,512]"}"' if option == "init" else ""
     init = f' --init "{request.init}"' if option == "inputs" and request.init else ""
     msg = (
-        f"explain: {request.name} takes {', '.join(names)}, given {len(arguments)} of them; for example: "
-        f'python -m fuser_lab explain {request.file}:{request.name}{init} --{option} "{example}"{other}'
+        f"{request.who}: {request.name} takes {', '.join(names)}, given {len(arguments)} of them; for example: "
+        f'python -m fuser_lab {request.who} {request.file}:{request.name}{init} --{option} "{example}"{other}'
     )
     raise InputError(msg)
 
@@ -179,9 +200,10 @@ def _check_count(
 class _Reader:
     """Arguments from their texts, with tensors on a device."""
 
-    def __init__(self, torch: Any, device: str | None) -> None:
-        self._torch, self._device = torch, device
-        torch.manual_seed(0)
+    def __init__(self, torch: Any, device: str | None, who: str) -> None:
+        self._torch, self._device, self._who = torch, device, who
+        if torch is not None:
+            torch.manual_seed(0)
 
     def arguments(self, text: str | None, option: str, default: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments; without a text, those of a function of the user's file."""
@@ -199,13 +221,13 @@ class _Reader:
 
     def _value(self, text: str, option: str) -> Any:
         match = _TENSOR.fullmatch(text)
-        if match is not None and match["dtype"] in _DTYPES:
+        if match is not None and match["dtype"] in _DTYPES and self._torch is not None:
             sizes = tuple(int(size) for size in match["sizes"].split(",") if size.strip())
             return self._tensor(_DTYPES[match["dtype"]], sizes, int(match["most"] or 2))
         with contextlib.suppress(ValueError, SyntaxError):
             return ast.literal_eval(text)
         msg = (
-            f"explain: --{option} has {text!r}, which is neither a number nor dtype[sizes] with a dtype of "
+            f"{self._who}: --{option} has {text!r}, which is neither a number nor dtype[sizes] with a dtype of "
             f"{', '.join(_DTYPES)}; for example {_EXAMPLE}."
         )
         raise InputError(msg)

@@ -218,7 +218,8 @@ def _fail(made: Compiled, allowed: str, seconds: float, only: set[tuple[int, str
         lines += [f"the smallest function that still parts has {plural(after, 'op')} of {before}:"]
         lines += [f"    {line}" for line in smaller.script.splitlines()]
     lines += [f"next: {_step(partition, [decision for _, decision in apart])}"]
-    raise FusionContractError("\n".join(lines), partition, smaller.script if smaller is not None else "")
+    script = smaller.script if smaller is not None else ""
+    raise FusionContractError("\n".join(lines), partition, made.plans, script)
 
 
 def _concerns(number_of_graph: int, graph: GraphPartition, decision: Decision, only: set[tuple[int, str]]) -> bool:
