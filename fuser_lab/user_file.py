@@ -9,13 +9,13 @@ import contextlib
 import io
 import json
 import re
-import runpy
 import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from fuser_lab.api import report
@@ -139,7 +139,7 @@ def loaded(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]]:
     """
     torch = torch_for(request.who) if request.library == "torch" else None
     with _as_errors(request):
-        values = runpy.run_path(request.file, run_name=Path(request.file).stem)
+        values = vars(_imported(Path(request.file)))
     if request.name not in values:
         names = sorted(name for name, value in values.items() if callable(value) and not name.startswith("_"))
         choices = ", ".join(names[-20:]) or "no function"
@@ -157,6 +157,16 @@ def loaded(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]]:
         arguments, keywords = read.arguments(text, "inputs", examples)
         _check_count(request, model, arguments, keywords, "inputs")
     return model, arguments, keywords
+
+
+def _imported(path: Path) -> ModuleType:
+    """Return a file as a module that stays imported, because torch imports the modules of functions by name."""
+    name = path.stem if path.stem not in sys.modules else f"{path.stem} of {path.parent.name}"
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    sys.modules[name] = module
+    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # noqa: S102 - the user's file, to be run
+    return module
 
 
 @contextlib.contextmanager

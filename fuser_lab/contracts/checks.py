@@ -4,7 +4,7 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fuser_lab.arguments import FLAG, TEXT, listed, named, number, optional, shown, takes, whole
+from fuser_lab.arguments import ANYTHING, FLAG, TEXT, listed, mapping, named, number, optional, shown, takes, whole
 from fuser_lab.contracts.compiled import Call, Compiled, compiled
 from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, ops_text, unnumbered
 from fuser_lab.contracts.smallest import smallest
@@ -13,7 +13,10 @@ from fuser_lab.report.units import bytes_label, plural, seconds_label
 
 SHRINKING: Final = 20.0  # seconds in which the smallest function is searched
 _MOST_LISTED: Final = 6  # reasons in a message
-_COMMON = {"device": optional(TEXT), "backward": FLAG, "shrink_seconds": number(0), "compiler": TEXT}
+_COMMON = {
+    "device": optional(TEXT), "backward": FLAG, "shrink_seconds": number(0), "compiler": TEXT,
+    "keywords": optional(mapping(TEXT, ANYTHING, "a dict of arguments by name")),
+}
 
 _GLUE: Final = "plan.glue(a, b) of fl.from_inductor tries it; plan.to_code() prints what makes torch.compile do it"
 # What helps, by code of the reason; codes of nvFuser's schedulers are explained in docs/reasons.md.
@@ -161,7 +164,9 @@ def at_most(
 
 def _selected(partition: Partition, text: str) -> set[tuple[int, str]]:
     """Return the ops that a text selects, by the first way that selects any."""
-    listed_ops = [(n, op, place) for n, graph in enumerate(partition.graphs) for op, place in graph.ops.items()]
+    listed_ops = [
+        (n, op, note.place) for n, graph in enumerate(partition.graphs) for op, note in graph.ops.items()
+    ]
     for test in (_is_named, _is_of_line, _is_of_module, _is_op):
         chosen = {(n, op) for n, op, place in listed_ops if test(op, place, text)}
         if chosen:
@@ -235,7 +240,7 @@ def _ends(partition: Partition) -> list[str]:
 def _reasons(apart: Sequence[tuple[GraphPartition, Decision]]) -> list[str]:
     lines: list[str] = []
     for graph, decision in apart[:_MOST_LISTED]:
-        ends = [f"{op} ({graph.ops[op]})" if graph.ops.get(op) else op for op in decision.groups]
+        ends = [ops_text((op,), graph.ops) for op in decision.groups]
         lines += [f"parted: {' | '.join(ends)}", f"    why: {decision.text or decision.code} [{decision.by}]"]
     more = len(apart) - _MOST_LISTED
     return [*lines, *([f"    and {plural(more, 'more pair')}"] if more > 0 else [])]

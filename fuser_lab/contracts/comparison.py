@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, unnumbered
+from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, ops_text, unnumbered
 from fuser_lab.report.units import bytes_label, plural
 
 UNCHANGED, IMPROVED, REGRESSED = "unchanged", "improved", "regressed"
@@ -19,7 +19,8 @@ class Change:
     """One change: its kind, a sentence, the ops that it is about, the decisions of both sides, and what it costs.
 
     ``kind`` is ``"break"``, ``"gradient"``, ``"option"``, ``"new op"``, ``"op gone"``, ``"input"``, ``"parted"``,
-    ``"joined"``, ``"library"`` or ``"bytes"``. ``worse`` says that the change alone makes a regression.
+    ``"joined"``, ``"argument"``, ``"library"`` or ``"bytes"``. ``moved`` are the bytes of the cost, and
+    ``worse`` says that the change makes a regression alone.
     """
 
     kind: str
@@ -28,14 +29,14 @@ class Change:
     before: Decision | None = None
     after: Decision | None = None
     cost: str = ""
+    moved: int = 0
     worse: bool = False
 
     def __str__(self) -> str:
         """Return the sentence, the decisions and the cost, one line each."""
         lines = [self.text]
-        if self.before is not None or self.after is not None:
-            lines += [f"  before: {self.before or 'no decision is about these groups alone'}"]
-            lines += [f"  now:    {self.after or 'no decision is about these groups alone'}"]
+        lines += [f"  before: {self.before}"] if self.before is not None else []
+        lines += [f"  now:    {self.after}"] if self.after is not None else []
         lines += [f"  costs {self.cost}"] if self.cost else []
         return "\n".join(lines)
 
@@ -100,7 +101,8 @@ def compared(before: Partition, after: Partition) -> Comparison:
         if not changes:
             text = f"the kernels move {bytes_label(after.bytes)}, and moved {bytes_label(before.bytes)}"
             changes.append(Change(kind="bytes", text=text, cost=_cost(grown)))
-    changes.sort(key=lambda change: _ORDER.index(change.kind))
+    # New ops that move most are most likely the cause; other changes of a kind stay in the order of decisions.
+    changes.sort(key=lambda change: (_ORDER.index(change.kind), -change.moved if change.kind == "new op" else 0))
     return Comparison(before=before, after=after, verdict=verdict, changes=tuple(changes), notes=tuple(notes))
 
 
@@ -110,7 +112,9 @@ def _of_gradient(change: Change) -> Change:
 
 
 # What is most likely the cause comes first.
-_ORDER = ("break", "gradient", "option", "new op", "op gone", "input", "parted", "library", "joined", "bytes")
+_ORDER = (
+    "break", "gradient", "option", "new op", "argument", "input", "op gone", "parted", "library", "joined", "bytes",
+)
 
 
 def _verdict(before: Partition, after: Partition, changes: Sequence[Change], grown: int) -> str:
@@ -200,8 +204,7 @@ class _Side:
 
     def text(self, op: Id) -> str:
         """Return the name of an op with the user's line."""
-        place = self.graphs[op[0]].ops[op[1]]
-        return f"{op[1]} ({place})" if place else op[1]
+        return ops_text((op[1],), self.graphs[op[0]].ops)
 
     def bytes_of(self, kernels: Sequence[int]) -> int:
         """Return the bytes that some kernels move."""
@@ -219,7 +222,7 @@ class _Differences:
     def changes(self) -> list[Change]:
         """Return the changes, those with the earliest decision first."""
         return [
-            *self._breaks(), *self._ops(), *self._parted(self.before, self.after, self.forward, "parted"),
+            *self._breaks(), *self._ops(), *self._arguments(), *self._parted(self.before, self.after, self.forward, "parted"),
             *self._parted(self.after, self.before, self.backward, "joined"), *self._libraries(),
         ]
 
@@ -253,9 +256,17 @@ class _Differences:
             groups: dict[tuple[str, str], list[Id]] = {}
             for op in ops:
                 head = unnumbered(op[1]).partition(".")[0]  # parts of one op of the user's
-                groups.setdefault((head, side.graphs[op[0]].ops[op[1]]), []).append(op)
+                groups.setdefault((head, side.graphs[op[0]].ops[op[1]].place), []).append(op)
             for members in groups.values():
                 yield self._of_ops(side, members, kind)
+
+    def _arguments(self) -> Iterator[Change]:
+        """Yield ops whose loops another argument decides, such as the axis of a sum."""
+        for old, new in self.forward.items():
+            was, now = (side.graphs[op[0]].ops[op[1]].arguments for side, op in ((self.before, old), (self.after, new)))
+            if was != now:
+                text = f"{self.after.text(new)} has {now or 'no arguments'}, and had {was or 'none'}"
+                yield Change(kind="argument", text=text, ops=(new[1],))
 
     def _of_ops(self, side: _Side, ops: Sequence[Id], kind: str) -> Change:
         mapped = self.backward if side is self.after else self.forward
@@ -266,7 +277,7 @@ class _Differences:
         verb = ("is" if len(ops) == 1 else "are") + (" new" if side is self.after else " gone")
         where = ""
         if alone:
-            where = f", in {plural(len(alone), 'separate kernel')}"
+            where = f", in {'a separate kernel' if len(alone) == 1 else f'{len(alone)} separate kernels'}"
             library = next((side.kernels[n][1].library for n in alone if side.kernels[n][1].library), "")
             where += f" of a library ({library})" if library else ""
         elif homes:
@@ -275,7 +286,7 @@ class _Differences:
         decision = self._decision_about(side, homes)
         return Change(
             kind=kind, text=f"{names} {verb}{where}", ops=tuple(op[1] for op in ops),
-            cost=_cost(sign * side.bytes_of(alone), sign * len(alone)) if alone else "",
+            cost=_cost(sign * side.bytes_of(alone), sign * len(alone)) if alone else "", moved=side.bytes_of(alone),
             before=decision if decision and side is self.before else None,
             after=decision if decision and side is self.after else None,
         )
@@ -348,18 +359,19 @@ def _spans(groups: Sequence[Id], side: _Side, homes: Sequence[Sequence[int]]) ->
 
 
 def _classes(ops: Sequence[Id], side: _Side) -> list[list[Id]]:
-    """Return ops in groups: two are in one group if a chain of common kernels connects them."""
+    """Return ops in groups by kernel, or one group if a kernel computes all; what several kernels compute is left out.
+
+    Those are ops that are computed again where they are read, which parts nothing.
+    """
     place = {op: number for number, op in enumerate(side.ops)}
-    groups: list[tuple[set[int], list[Id]]] = []
-    for op in sorted(ops, key=place.__getitem__):
-        kernels = set(side.homes[op])
-        if not kernels:
-            continue
-        touched = [group for group in groups if group[0] & kernels]
-        merged = (kernels.union(*(group[0] for group in touched)), [each for group in touched for each in group[1]])
-        groups = [group for group in groups if not group[0] & kernels]
-        groups.append((merged[0], [*merged[1], op]))
-    return [sorted(members, key=place.__getitem__) for _, members in groups]
+    ordered = sorted((op for op in ops if side.homes[op]), key=place.__getitem__)
+    if not ordered or set.intersection(*(set(side.homes[op]) for op in ordered)):
+        return [ordered]
+    groups: dict[int, list[Id]] = {}
+    for op in ordered:
+        if len(side.homes[op]) == 1:
+            groups.setdefault(side.homes[op][0], []).append(op)
+    return list(groups.values())
 
 
 def _aligned(before: Sequence[Id], after: Sequence[Id]) -> dict[Id, Id]:

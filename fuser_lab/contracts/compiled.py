@@ -28,6 +28,7 @@ from fuser_lab.contracts.partition import (
     Decision,
     FusedOps,
     GraphPartition,
+    OpNote,
     Origin,
     Partition,
     bare_op,
@@ -48,6 +49,7 @@ from fuser_lab.version import __version__
 
 STRATEGIES = {"nvfuser": "bottom_up", "fuser_lab": "saving"}  # of `segment`, by the compiler's name in contracts
 _TENSOR = re.compile(r"\bT\d+\w*")
+_DECIDING = ("dim", "dims", "dtype", "memory_format")  # names of arguments
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
@@ -216,26 +218,59 @@ def _inductor_graph(plan: CompiledPlan) -> GraphPartition:
     for name in computed:
         call = record.calls[name]
         node = nodes.get(name)
-        origins[name] = _origin(
-            call.target, call.original, call.place, "" if node is None else origin_of(node).module,
-        )
+        note = OpNote(place=call.place, arguments="" if node is None else _arguments(node))
+        origins[name] = _origin(call.target, call.original, note, "" if node is None else origin_of(node).module)
     names = stable_names(dict.fromkeys((*ordered, *computed)), origins)
-    kernels = kernels_in_order(
-        [(kernel.nodes, kernel.function if kernel.opaque else "", kernel.bytes) for kernel in plan.segments], names,
-    )
+    kernels = kernels_in_order(_groups(plan), names)
     return GraphPartition(
-        kind=record.kind, ops={names[op]: origins[op].place for op in names}, kernels=kernels,
+        kind=record.kind, ops={names[op]: origins[op].note for op in names}, kernels=kernels,
         decisions=tuple(_inductor_decisions(plan, kernels, names)),
     )
+
+
+def _groups(plan: CompiledPlan) -> list[tuple[Sequence[str], str, int]]:
+    """Return the nodes, the library's function and the bytes of each kernel.
+
+    A library's call computes what no kernel of the compiler does: its record may also have the calls that its operands
+    come from.
+    """
+    own = {name for kernel in plan.segments if not kernel.opaque for name in kernel.nodes}
+    groups: list[tuple[Sequence[str], str, int]] = []
+    for kernel in plan.segments:
+        alone = [name for name in kernel.nodes if name not in own]
+        nodes = alone if kernel.opaque and alone else kernel.nodes
+        groups.append((nodes, kernel.function if kernel.opaque else "", kernel.bytes))
+    return groups
 
 
 def _is_computed(target: str) -> bool:
     return target != "getitem" and target not in ALIASES
 
 
-def _origin(target: str, original: str, place: str, module: str) -> Origin:
+def _origin(target: str, original: str, note: OpNote, module: str) -> Origin:
     part = bare_op(target)
-    return Origin(module=module, called=bare_op(original) if original else part, part=part, place=place)
+    return Origin(module=module, called=bare_op(original) if original else part, part=part, note=note)
+
+
+def _arguments(node: Node) -> str:
+    """Return the arguments of a call that decide its loops or its width: ``dim=[1]``; axes count from 0."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return ""
+    names = [argument.name for argument in schema.arguments]
+    arguments = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    rank = next((len(operand.meta["val"].shape) for operand in node.all_input_nodes
+                 if hasattr(operand.meta.get("val"), "shape")), 0)
+    texts = []
+    for name in _DECIDING:
+        value = arguments.get(name)
+        if isinstance(value, list | tuple):
+            value = sorted(axis % rank if rank and isinstance(axis, int) else axis for axis in value)
+        elif isinstance(value, int) and rank:
+            value %= rank
+        if value is not None:
+            texts.append(f"{name}={str(value).removeprefix('torch.')}")
+    return " ".join(texts)
 
 
 def _inductor_decisions(
@@ -368,11 +403,12 @@ def _captured_graph(captured: Captured, graph: CapturedGraph, number: int, compi
     for node, each in left.items():
         home[node] = len(groups)
         groups.append(([node], each.op, op_cost(node, device).bytes))
-    inside = {node for region in graph.regions for node in region.call_nodes}
     origins = {
-        node: _origin(target_of(node), str(node.meta.get("original_aten") or ""), *_line(node))
-        for node in place if node in home or (node in inside and _is_computed(target_of(node)))
-        if node in home
+        node: _origin(
+            target_of(node), str(node.meta.get("original_aten") or ""),
+            OpNote(place=origin_of(node).place, arguments=_arguments(node)), origin_of(node).module,
+        )
+        for node in place if node in home
     }
     names = stable_names(_nodes_in_order(place, graph.kind), origins)
     # Kernels run in the order of their last op.
@@ -385,14 +421,9 @@ def _captured_graph(captured: Captured, graph: CapturedGraph, number: int, compi
     ]
     decisions += _between_units(captured, graph, number, home, firsts, left)
     return GraphPartition(
-        kind=graph.kind, ops={names[node]: origins[node].place for node in names},
+        kind=graph.kind, ops={names[node]: origins[node].note for node in names},
         kernels=tuple(kernels[n] for n in order), decisions=tuple(decisions),
     )
-
-
-def _line(node: Node) -> tuple[str, str]:
-    origin = origin_of(node)
-    return origin.place, origin.module
 
 
 def _homes(region: Region) -> dict[Node, tuple[int, ...]]:
@@ -429,7 +460,11 @@ def _plan_decisions(
     for attempt in plan.decisions:
         if attempt.kind is Kind.MERGE and attempt.accepted:
             yield from _merge(attempt, tensors, ops, position, compiler)
-    for why in plan.boundaries():
+    boundaries = plan.boundaries()
+    beside = {segment for why in boundaries for segment in why.segments}
+    # A segment that passes nothing to another one is compared with the next.
+    alone = [(n, n + 1 if n + 1 in heads else n - 1) for n in heads if n not in beside and len(heads) > 1]
+    for why in (*boundaries, *(plan.why(a, b) for a, b in alone)):
         ends = tuple(heads.get(segment, "") for segment in why.segments)
         if all(ends):
             code, text = _reason(why)
@@ -507,7 +542,7 @@ def _plan_graph(plan: Plan) -> GraphPartition:
     origins = {
         expr: Origin(
             module=modules.get(name, ""), called=expr.op.name, part=expr.op.name,
-            place=(re.search(r"\(([^()]*:\d+)\)$", sources.get(name, "")) or ("", ""))[1],
+            note=OpNote(place=(re.search(r"\(([^()]*:\d+)\)$", sources.get(name, "")) or ("", ""))[1]),
         )
         for expr, name in exprs.items()
     }
@@ -527,7 +562,7 @@ def _plan_graph(plan: Plan) -> GraphPartition:
     position = {name: number for number, name in enumerate(names.values())}
     heads = dict(enumerate(heads_of(kernels)))
     return GraphPartition(
-        kind="inference", ops={names[expr]: origins[expr].place for expr in names}, kernels=kernels,
+        kind="inference", ops={names[expr]: origins[expr].note for expr in names}, kernels=kernels,
         decisions=tuple(_plan_decisions(plan, ops, position, heads, "nvfuser")),
     )
 
@@ -544,15 +579,13 @@ def _by_xla(call: Call) -> Compiled:
     computed = dict.fromkeys(name for kernel in plan.segments for name in kernel.nodes)
     origins = {
         name: Origin(called=record.calls[name].original or record.calls[name].target,
-                     part=record.calls[name].target.replace("-", "_"), place=record.calls[name].place)
+                     part=record.calls[name].target.replace("-", "_"), note=OpNote(place=record.calls[name].place))
         for name in computed
     }
     names = stable_names(computed, origins)
-    kernels = kernels_in_order(
-        [(kernel.nodes, kernel.function if kernel.opaque else "", kernel.bytes) for kernel in plan.segments], names,
-    )
+    kernels = kernels_in_order(_groups(plan), names)
     graph = GraphPartition(
-        kind="inference", ops={names[op]: origins[op].place for op in names}, kernels=kernels,
+        kind="inference", ops={names[op]: origins[op].note for op in names}, kernels=kernels,
         decisions=tuple(_apart(plan, kernels)),
     )
     costs: dict[str, Any] = {"bytes": sum(kernel.bytes for kernel in kernels)}

@@ -16,7 +16,7 @@ FORMAT: Final = "fuser_lab.fusion_lock"
 VERSION: Final = 1  # of the format; a file of another version is refused
 MOST_FILE_BYTES: Final = 1 << 26  # of a lock, so that a hostile one cannot fill the memory
 MOST_KERNELS: Final = 100_000  # of a lock; the comparison takes quadratic time
-_ONE_LINE: Final = frozenset({"decisions"})  # lists whose entries have a line each
+_ONE_LINE: Final = frozenset({"decisions", "ops"})  # lists whose entries have a line each
 _DIGITS: Final = 4  # of predicted seconds
 
 

@@ -31,6 +31,14 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpNote:
+    """What is said about an op beside its name: the user's line, and the arguments that decide its loops."""
+
+    place: str = ""
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FusedOps:
     """The ops of one kernel, in the order of data flow; ``library`` names the function of a library, if it is one."""
 
@@ -43,12 +51,12 @@ class FusedOps:
 class GraphPartition:
     """The kernels of one graph.
 
-    ``ops`` are the names of its ops in the order of data flow, with the user's line of each; ``decisions`` are in the
-    compiler's order; ``ends`` is the reason why the library ended the graph early, or an empty text.
+    ``ops`` are the names of its ops in the order of data flow, with a note on each; ``decisions`` are in the compiler's
+    order; ``ends`` is the reason why the library ended the graph early, or an empty text.
     """
 
     kind: str
-    ops: Mapping[str, str]
+    ops: Mapping[str, OpNote]
     kernels: tuple[FusedOps, ...]
     decisions: tuple[Decision, ...] = ()
     ends: str = ""
@@ -109,6 +117,10 @@ class Partition:
         """The ratio of the bytes moved to those that one kernel for each fusion would move."""
         return self.bytes / self.bound_bytes if self.bound_bytes else 1.0
 
+    def together(self, *ops: str) -> bool:
+        """Whether one kernel computes all of some ops, given by their names."""
+        return any(set(ops) <= set(kernel.ops) for graph in self.graphs for kernel in graph.kernels)
+
     def cost_text(self) -> str:
         """Return kernels, bytes and predicted time as one clause."""
         parts = [plural(self.kernels, "kernel")]
@@ -135,10 +147,10 @@ class Partition:
         return str(self)
 
 
-def ops_text(ops: Sequence[str], places: Mapping[str, str], most: int = 8) -> str:
+def ops_text(ops: Sequence[str], notes: Mapping[str, OpNote], most: int = 8) -> str:
     """Return names of ops with the lines that they are from, shortened if there are many."""
     few = list(ops) if len(ops) <= most else [*ops[: most - 2], f"... {len(ops) - most + 1} more ...", ops[-1]]
-    lines = list(dict.fromkeys(places[op] for op in ops if places.get(op)))
+    lines = list(dict.fromkeys(notes[op].place for op in ops if notes[op].place))
     where = f" ({', '.join(lines[:4])}{', ...' if len(lines) > 4 else ''})" if lines else ""
     return f"{', '.join(few)}{where}"
 
@@ -152,7 +164,7 @@ class Origin:
     module: str = ""
     called: str
     part: str
-    place: str = ""
+    note: OpNote = field(default_factory=OpNote)
 
     @property
     def name(self) -> str:
@@ -225,6 +237,6 @@ def heads_of(kernels: Sequence[FusedOps]) -> tuple[str, ...]:
 
 
 __all__ = [
-    "Decision", "FusedOps", "GraphPartition", "Origin", "Partition", "bare_op", "data_flow_order", "heads_of",
-    "kernels_in_order", "ops_text", "stable_names", "unnumbered",
+    "Decision", "FusedOps", "GraphPartition", "OpNote", "Origin", "Partition", "bare_op", "data_flow_order",
+    "heads_of", "kernels_in_order", "ops_text", "stable_names", "unnumbered",
 ]

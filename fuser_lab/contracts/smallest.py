@@ -11,7 +11,7 @@ from fuser_lab.bridge.traced import Node, target_of, traced_tensor
 from fuser_lab.compilers.inductor import from_inductor
 from fuser_lab.compilers.plan import CompiledPlan, CompiledWhy
 from fuser_lab.contracts.compiled import Compiled
-from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import FuserLabError
 from fuser_lab.plan import Plan
 from fuser_lab.search.shrinking import shrink
@@ -43,8 +43,8 @@ def smallest(made: Compiled, seconds: float) -> Smallest | None:
 
 
 def _of_plan(plan: Plan, seconds: float) -> Smallest | None:
-    reasons = [v.reason.code.value for why in plan.boundaries() for v in why.verdicts if v.reason is not None]
-    keep = next((code for code in reasons if code in {reason.value for reason in ReasonCode}), None)
+    answers = (Answer(why.verdicts).decisive for why in plan.boundaries())
+    keep = next((v.reason.code.value for answer in answers for v in answer if v.reason is not None), None)
     try:
         shrunk = shrink(
             plan.definition, list(plan.inputs), keep=keep, seconds=seconds, strategy=plan.method,
