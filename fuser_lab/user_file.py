@@ -49,7 +49,7 @@ class UserFunction:
 
     ``inputs`` and ``init`` are the texts of arguments: of the call, and of the class; ``otherwise`` is the text of
     inputs for a file without ``get_inputs``. ``who`` is the command, which begins messages, and ``library`` that of the
-    arguments.
+    arguments; an empty text stands for torch if the file imports it.
     """
 
     file: str
@@ -140,6 +140,8 @@ def loaded(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]]:
     torch = torch_for(request.who) if request.library == "torch" else None
     with _as_errors(request):
         values = vars(_imported(Path(request.file)))
+    if not request.library and "torch" in sys.modules:
+        torch = torch_for(request.who)
     if request.name not in values:
         names = sorted(name for name, value in values.items() if callable(value) and not name.startswith("_"))
         choices = ", ".join(names[-20:]) or "no function"
@@ -155,7 +157,8 @@ def loaded(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]]:
         examples = values.get("get_inputs")
         text = request.otherwise if request.inputs is None and not callable(examples) else request.inputs
         arguments, keywords = read.arguments(text, "inputs", examples)
-        _check_count(request, model, arguments, keywords, "inputs")
+        if callable(model):
+            _check_count(request, model, arguments, keywords, "inputs")
     return model, arguments, keywords
 
 

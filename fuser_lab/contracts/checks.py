@@ -34,6 +34,14 @@ _STEPS: Final[Mapping[str, str]] = {
     "not_in_one_group": "torch._inductor.config.aggressive_fusion = True tries pairs without a common buffer",
 }
 
+# The same by the text of a reason of Inductor, whose reasons have no codes.
+_STEPS_BY_TEXT: Final[Mapping[str, str]] = {
+    "no shared data": "let both go over the common tensors in one order: one layout of the operands, one axis of sums",
+    "max fusion": "raise torch._inductor.config.max_fusion_size",
+    "mismatch": "give both the same sizes, or compute the smaller one in a separate function",
+    "intermediate nodes": "what is computed between the two keeps them apart: look at the kernel between them first",
+}
+
 
 @takes(**_COMMON)
 def one_kernel(
@@ -276,8 +284,11 @@ def _step(partition: Partition, apart: Sequence[Decision]) -> str:
     if any(graph.ends for graph in partition.graphs):
         return _STEPS["break"]
     for decision in apart:
-        if decision.code in _STEPS:
-            return _STEPS[decision.code]
+        step = _STEPS.get(decision.code) or next(
+            (step for words, step in _STEPS_BY_TEXT.items() if words in decision.text), "",
+        )
+        if step:
+            return step
     if apart and partition.compiler in {"nvfuser", "fuser_lab"}:
         return "fl.explain and plan.why say what each scheduler needs, and docs/reasons.md explains the reason's code"
     return "print the partition (error.partition), and ask plan.why about the two ops"

@@ -24,6 +24,7 @@ from fuser_lab.report.save import written
 from fuser_lab.user_file import INPUTS_HELP, UserFunction, loaded, place_of
 
 SKIP: Final = 125  # the exit status that tells `git bisect run` that a commit cannot be tested
+_LIBRARIES: Final = {"inductor": "torch", "xla": "jax"}  # whose tensors compilers take; others take several
 _FIRST_BAD: Final = re.compile(r"^([0-9a-f]{7,64}) is the first (?:bad|new) commit", re.MULTILINE)
 _SIMPLE: Final = re.compile(r"[a-z]+\d*\[[\d,]*\]")  # a described input that --inputs accepts
 
@@ -126,8 +127,9 @@ def _now(before: Lock, function: UserFunction, arguments: argparse.Namespace) ->
     compiler = before.partition.compiler
     made = replace(
         function, backward=function.backward or "backward" in kinds, otherwise=", ".join(inputs) if simple else None,
-        library="jax" if compiler == "xla" else "torch",
-        target=function.target or (before.partition.device if compiler in STRATEGIES else None),
+        library=_LIBRARIES.get(compiler, ""), target=function.target or (
+            before.partition.device if compiler in STRATEGIES else None
+        ),
     )
     # Options of the lock that are not Inductor's configuration, which the user's file sets.
     texts = [text for text in before.partition.options if not text.startswith("inductor.config.")]
@@ -210,7 +212,7 @@ def _function(arguments: argparse.Namespace, who: str, text: str) -> UserFunctio
     compiler = getattr(arguments, "compiler", "inductor")
     return UserFunction(
         file=place[0], name=place[1], who=who, inputs=arguments.inputs, init=arguments.init, device=arguments.device,
-        backward=getattr(arguments, "backward", False), library="jax" if compiler == "xla" else "torch",
+        backward=getattr(arguments, "backward", False), library=_LIBRARIES.get(compiler, ""),
         target=getattr(arguments, "target", None),
     )
 

@@ -222,7 +222,8 @@ class _Differences:
     def changes(self) -> list[Change]:
         """Return the changes, those with the earliest decision first."""
         return [
-            *self._breaks(), *self._ops(), *self._arguments(), *self._parted(self.before, self.after, self.forward, "parted"),
+            *self._breaks(), *self._ops(), *self._arguments(),
+            *self._parted(self.before, self.after, self.forward, "parted"),
             *self._parted(self.after, self.before, self.backward, "joined"), *self._libraries(),
         ]
 

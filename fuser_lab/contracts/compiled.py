@@ -38,9 +38,10 @@ from fuser_lab.contracts.partition import (
     stable_names,
 )
 from fuser_lab.cost.verdict import Answer
+from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.events import Attempt, Kind
-from fuser_lab.ir import Expr, TensorView
+from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import device_of
 from fuser_lab.segmentation.why import Why
@@ -327,11 +328,14 @@ def _by_segmenter(call: Call) -> Compiled:
     options = {"strategy": STRATEGIES[call.compiler], **call.options}
     if call.device is not None:
         options["target"] = call.device
-    if call.keywords:
-        options["keywords"] = call.keywords
-    if call.backward:
-        options["backward"] = True
+    of_function = {"keywords": call.keywords, "backward": call.backward}
+    options |= {name: value for name, value in of_function.items() if value}
     is_cut = isinstance(call.function, Plan | Captured)
+    is_fusion = isinstance(call.function, Fusion | FusionBuilder)
+    option = next((name for name, value in of_function.items() if value), None)
+    if option is not None and (is_cut or is_fusion):
+        msg = f"{call.who}: {option} is an argument for functions and modules, given {shown(call.function)}; omit it."
+        raise ArgumentTypeError(msg)
     subject = subject_of(call.who, call.function, call.inputs, {} if is_cut else options)
     versions: dict[str, str] = {}
     if subject.captured is None:

@@ -17,10 +17,10 @@ def main() -> int:
     arguments = parser.parse_args()
     start = time.process_time()
     planted = named = count = reported = 0
-    found = 0
+    caught = 0
     with tempfile.TemporaryDirectory() as folder, without_kernels():
         for result in planted_results(Path(folder), only=arguments.only):
-            planted, found, named = planted + 1, found + result.is_reported, named + result.names_culprit
+            planted, caught, named = planted + 1, caught + result.is_reported, named + result.names_culprit
             if arguments.long or not (result.is_reported and result.names_culprit):
                 print(f"{result.name} (culprit {result.planted.culprit!r})\n{result.comparison}\n", flush=True)
         for result in harmless_results(Path(folder), arguments.harmless, only=arguments.only.partition(":")[0]):
@@ -28,10 +28,10 @@ def main() -> int:
             if result.comparison:
                 print(f"harmless, and reported: {result.name}\n{result.comparison}\n", flush=True)
     print(
-        f"{found} of {planted} planted regressions are found, and {named} name the culprit first; {reported} of {count} "
-        f"harmless edits are reported; {time.process_time() - start:.0f} s of processor time",
+        f"{caught} of {planted} planted regressions are found, and {named} name the culprit first; {reported} of "
+        f"{count} harmless edits are reported; {time.process_time() - start:.0f} s of processor time",
     )
-    return int(found < planted or reported > 0 or named < 0.9 * planted)
+    return int(caught < planted or reported > 0 or named < 0.9 * planted)
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ PLANTED: tuple[Planted, ...] = (
             new="c = (e / a.sum()).amax(-1)", culprit="sum"),
     Planted(program="statistics", name="a cumulative sum", old="c = e.amax(-1)", new="c = e.cumsum(0).amax(-1)",
             culprit="cumsum"),
-    Planted(program="loss", name="a detach cuts a gradient", old="F.log_softmax(h + shift", new="F.log_softmax(h.detach() + shift",
+    Planted(program="loss", name="a detach cuts a gradient", old="softmax(h + shift", new="softmax(h.detach() + shift",
             culprit="tanh_backward"),
     Planted(program="loss", name="another reduction", old="return loss.mean()", new="return loss.mean() + x.std()",
             culprit="var"),
