@@ -18,6 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - gives NumPy the dtype bfloat16
+import numpy as np
+
 from fuser_lab.api import report
 from fuser_lab.bridge.example_inputs import example_input, required_names
 from fuser_lab.bridge.requirement import torch_for
@@ -234,7 +237,7 @@ class _Reader:
 
     def _value(self, text: str, option: str) -> Any:
         match = _TENSOR.fullmatch(text)
-        if match is not None and match["dtype"] in _DTYPES and self._torch is not None:
+        if match is not None and match["dtype"] in _DTYPES:
             sizes = tuple(int(size) for size in match["sizes"].split(",") if size.strip())
             return self._tensor(_DTYPES[match["dtype"]], sizes, int(match["most"] or 2))
         with contextlib.suppress(ValueError, SyntaxError):
@@ -246,7 +249,12 @@ class _Reader:
         raise InputError(msg)
 
     def _tensor(self, dtype: str, sizes: tuple[int, ...], most: int) -> Any:
-        torch, kind = self._torch, getattr(self._torch, dtype)
+        torch = self._torch
+        if torch is None:
+            draw = np.random.default_rng(0)
+            is_whole = dtype.startswith(("int", "uint", "bool"))
+            return (draw.integers(0, most, sizes) if is_whole else draw.standard_normal(sizes)).astype(np.dtype(dtype))
+        kind = getattr(torch, dtype)
         if kind.is_floating_point or kind.is_complex:
             return torch.randn(sizes, device=self._device, dtype=torch.float32).to(kind)
         return torch.randint(0, most, sizes, device=self._device).to(kind)
