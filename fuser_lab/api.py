@@ -138,7 +138,7 @@ def _time_plans(
         if isinstance(value, TensorSpec):
             msg = "time: abstract inputs cannot run; give arrays (spec.materialize() makes one)."
             raise InputError(msg)
-    from fuser_lab.runtime.timing import measure
+    from fuser_lab.runtime.plan.timing import measure
 
     for name in peers:
         if name in {plan.name for plan in subject.plans}:

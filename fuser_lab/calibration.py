@@ -26,9 +26,9 @@ from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan.accepted import TARGET
 from fuser_lab.plan.plan import Plan
 from fuser_lab.plan.planning import segment
-from fuser_lab.runtime.ahead import compile_ahead
 from fuser_lab.runtime.clocks import HostClock
-from fuser_lab.runtime.this_cpu import caches_here, keep
+from fuser_lab.runtime.cpu.this_cpu import caches_here, keep
+from fuser_lab.runtime.plan.ahead import compile_ahead
 from fuser_lab.targets import CPU, labelled, target_of
 
 _SAMPLES = 7

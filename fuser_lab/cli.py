@@ -27,7 +27,7 @@ from fuser_lab.plan import Plan
 from fuser_lab.pricing.prices import price
 from fuser_lab.reading import UnreadableError, text_of
 from fuser_lab.report.units import plural
-from fuser_lab.runtime.this_gpu import THIS_MACHINE
+from fuser_lab.runtime.gpu.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
 from fuser_lab.user_file import INPUTS_HELP, UserFunction, advice_for, explained, place_of
 
@@ -154,7 +154,8 @@ def _price(arguments: argparse.Namespace) -> int:
 def _fit(arguments: argparse.Namespace) -> int:
     """Measure this CPU, store its rates, and print how well they predict."""
     from fuser_lab.calibration import fit_this_cpu
-    from fuser_lab.runtime.this_cpu import processor_name, rates_file
+    from fuser_lab.runtime.cpu.this_cpu import rates_file
+    from fuser_lab.runtime.processors import processor_name
 
     fit = fit_this_cpu(arguments.seconds)
     if arguments.json:

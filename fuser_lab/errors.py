@@ -155,3 +155,7 @@ class CodegenError(FuserLabError, RuntimeError):
 
 class CompilationError(FuserLabError, RuntimeError):
     """Generated source that its compiler refuses; the message names the file in which it is kept."""
+
+
+class MissingCompilerError(CompilationError):
+    """A target whose compiler is not installed, so that no segment has a kernel on it."""

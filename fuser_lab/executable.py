@@ -29,7 +29,7 @@ from fuser_lab.report import html, save
 from fuser_lab.report.fusions import fusion_html, fusion_view
 from fuser_lab.report.svg import view_svg
 from fuser_lab.runtime.arrays import describe, output_kind, to_numpy, torch_module
-from fuser_lab.runtime.generator import reference_form
+from fuser_lab.runtime.plan.generator import reference_form
 from fuser_lab.version import __version__
 
 Library = Literal["torch", "numpy"]

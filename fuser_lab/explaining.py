@@ -15,7 +15,7 @@ from fuser_lab.report import save
 from fuser_lab.report.explain import explain_data, explain_text
 from fuser_lab.report.html import document, plan_html
 from fuser_lab.report.shown import Shown
-from fuser_lab.runtime.this_cpu import this_cpu
+from fuser_lab.runtime.cpu.this_cpu import this_cpu
 from fuser_lab.subject import subject_of
 
 

@@ -27,8 +27,8 @@ from fuser_lab.plan import Plan
 from fuser_lab.plan.accepted import READERS, TENSOR
 from fuser_lab.plan.planning import described_input, device_of, flattened, registry
 from fuser_lab.report.index_maps import IndexMaps
-from fuser_lab.runtime.argument_manager import ArgumentManager
 from fuser_lab.runtime.arrays import describe
+from fuser_lab.runtime.plan.argument_manager import ArgumentManager
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation.user_segments import SegmentationState
 from fuser_lab.targets import holders, is_on_host

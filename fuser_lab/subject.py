@@ -19,7 +19,7 @@ from fuser_lab.ir import Fusion, Number
 from fuser_lab.lab.corpus import Corpus, CorpusEntry
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import definition_of, flattened, segment
-from fuser_lab.runtime.this_gpu import THIS_MACHINE
+from fuser_lab.runtime.gpu.this_gpu import THIS_MACHINE
 from fuser_lab.targets import has_own_memory
 
 ACCEPTED = (

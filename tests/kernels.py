@@ -13,8 +13,8 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import Fusion
 from fuser_lab.plan import Segment
 from fuser_lab.plan.requests import request_of
-from fuser_lab.runtime import executor
-from fuser_lab.runtime.executor import PreparedPlan
+from fuser_lab.runtime.plan import executor
+from fuser_lab.runtime.plan.executor import PreparedPlan
 from fuser_lab.schedule.parameters import LoopChange
 
 

@@ -30,7 +30,7 @@ from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.replay import replay
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.report.tables import Table, table_text
-from fuser_lab.runtime.by_hand import ScheduledKernel
+from fuser_lab.runtime.plan.by_hand import ScheduledKernel
 
 SEED = 7
 Key = tuple[str, str]

@@ -21,8 +21,9 @@ from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.codegen.kernel_eval import Lanes, Trace
 from fuser_lab.codegen.kernel_ir import Buffer, Phase
 from fuser_lab.cost.device import DEFAULT
-from fuser_lab.runtime import device, driver, executor, variants
 from fuser_lab.runtime.arrays import empty_strided, storage_dtype
+from fuser_lab.runtime.gpu import device, driver
+from fuser_lab.runtime.plan import executor, variants
 
 _UINT, _PLACE = ctypes.c_uint, ctypes.c_void_p
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, _PLACE, *(_UINT,) * 7, _PLACE, ctypes.POINTER(_PLACE), _PLACE)

@@ -27,8 +27,8 @@ import ml_dtypes
 import numpy as np
 
 from fuser_lab import DataType, FusionDefinition, segment
-from fuser_lab.runtime import pipelines
-from fuser_lab.runtime.llvm_process import Compiled, LlvmProcess, Pipeline, Request, WorkerEndedError
+from fuser_lab.runtime.cpu import pipelines
+from fuser_lab.runtime.cpu.llvm_process import Compiled, LlvmProcess, Pipeline, Request, WorkerEndedError
 
 ROWS = 4
 OWN = "native"

@@ -20,7 +20,7 @@ from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir.kernel_transforms import is_hint, is_template
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.report.tables import Table, table_text
-from fuser_lab.runtime.ptx import compile_phases
+from fuser_lab.runtime.gpu.ptx import compile_phases
 from fuser_lab.targets import with_blocks
 from tests.accesses import accesses_of
 from tests.benchmarks.gpu.compilers import ALL

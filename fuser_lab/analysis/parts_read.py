@@ -2,7 +2,8 @@
 
 Parts are followed from the results of a segment back to what it reads. A part is a box of positions and a bound on the
 number of elements, which is smaller than the box for look-ups at positions that are data. Both bound from above:
-several parts of a tensor are joined to the box around them, and two look-ups may read the same row.
+several parts of a tensor are joined to the box around them, with the elements that two boxes share counted once, and
+two look-ups may read the same row.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,12 +39,19 @@ class Part:
         """The most elements that it has, repeated ones included."""
         return min(prod([high - low for low, high in self.box]), self.most)
 
+    @property
+    def is_box(self) -> bool:
+        """Whether it has every element of its box."""
+        return self.most >= prod([high - low for low, high in self.box])
+
     def joined(self, other: "Part") -> "Part":
         """Return the part that contains both."""
         if not self.elements or not other.elements:
             return self if self.elements else other
-        box = tuple([(min(a, c), max(b, d)) for (a, b), (c, d) in zip(self.box, other.box, strict=True)])
-        return Part(box, self.most + other.most)
+        pairs = list(zip(self.box, other.box, strict=True))
+        box = tuple([(min(a, c), max(b, d)) for (a, b), (c, d) in pairs])
+        shared = prod([max(0, min(b, d) - max(a, c)) for (a, b), (c, d) in pairs])
+        return Part(box, self.most + other.most - (shared if self.is_box and other.is_box else 0))
 
     def stored(self, tensor: TensorView) -> int:
         """Return the most bytes in memory that it has of its tensor: an expanded axis has one element."""

@@ -272,7 +272,7 @@ def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
     """Let other processes compile kernels of regions while this one continues."""
     kernels = [kernel for region in regions for kernel in region.kernels()]
     if kernels:
-        importlib.import_module("fuser_lab.runtime.background").IN_BACKGROUND.add(kernels)
+        importlib.import_module("fuser_lab.runtime.plan.background").IN_BACKGROUND.add(kernels)
 
 
 def assembled(gm: Any, regions: Sequence[Region]) -> Any:

@@ -27,7 +27,8 @@ from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import OutOfMemoryError
 from fuser_lab.forks import new_lock
 from fuser_lab.runtime.arrays import empty_strided
-from fuser_lab.runtime.ready import GUARDS, DirectRun, guard_of
+from fuser_lab.runtime.gpu.ready import DirectRun
+from fuser_lab.runtime.guards import GUARDS, guard_of
 from fuser_lab.targets import has_own_memory, is_on_host
 
 _TRIES = 3  # attempts to generate a function, after runs of the FX module

@@ -23,7 +23,7 @@ from fuser_lab.bridge.step_timing import MeasuredStep, measured_on_host
 from fuser_lab.bridge.traced import origin_of, target_of
 from fuser_lab.collector import collecting_rarely
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.runtime.this_cpu import threads_here
+from fuser_lab.runtime.processors import threads_here
 
 JAX_OPTIONS: Mapping[str, Any] = {**COMMON, "left_to_jax": ()}  # with defaults
 _RANDOM = ("random_", "threefry", "rng_")

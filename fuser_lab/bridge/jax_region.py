@@ -12,7 +12,7 @@ from fuser_lab.bridge.signature import Cutting
 from fuser_lab.targets import CPU
 
 if TYPE_CHECKING:
-    from fuser_lab.runtime.executor import PreparedPlan
+    from fuser_lab.runtime.plan.executor import PreparedPlan
 
 
 class JaxRegion(Region):

@@ -33,7 +33,7 @@ from fuser_lab.targets import CPU, has_own_memory, is_on_host
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
     from fuser_lab.cost.device import Device
-    from fuser_lab.runtime.executor import PreparedPlan
+    from fuser_lab.runtime.plan.executor import PreparedPlan
 
 _KEPT = 1024
 _NEVER_IN_KERNELS = frozenset({OpKind.SCATTER, OpKind.SORT, OpKind.MATMUL, OpKind.ATTENTION})

@@ -27,7 +27,7 @@ from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table, table_element, table_text
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view import View
-from fuser_lab.runtime.this_cpu import COMMAND
+from fuser_lab.runtime.cpu.this_cpu import COMMAND
 
 if TYPE_CHECKING:
     from fuser_lab.bridge.capture import CapturedGraph, GraphBreak

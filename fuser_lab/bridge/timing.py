@@ -17,7 +17,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
-from fuser_lab.runtime.timing import Measurement, Progress, distance, with_progress
+from fuser_lab.runtime.plan.timing import Measurement, Progress, distance, with_progress
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
 
 PEERS = ("eager", "inductor", "aot_eager")

@@ -18,7 +18,7 @@ Again = Callable[[Sequence[Any], None], list[Any] | None]
 if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.codegen.varying import SharedKernels
-    from fuser_lab.runtime.executor import PreparedPlan
+    from fuser_lab.runtime.plan.executor import PreparedPlan
 
 
 class TorchRegion(Region):

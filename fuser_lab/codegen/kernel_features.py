@@ -28,7 +28,7 @@ def kernel_features(
     kernel
         Its Kernel IR.
     registers, spilled, shared, resident
-        Properties of the largest phase as compiled, if known; see `fuser_lab.runtime.facts.LaunchFacts`.
+        Properties of the largest phase as compiled, if known; see `fuser_lab.runtime.gpu.facts.LaunchFacts`.
     """
     main = largest_phase(kernel)
     launch = kernel.phases[main].launch

@@ -30,9 +30,9 @@ from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import definition_of, described_input, flattened, segment
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
-from fuser_lab.runtime.by_hand import ScheduledKernel
 from fuser_lab.runtime.cuda_compilers import function_sources
-from fuser_lab.runtime.generator import with_seeds
+from fuser_lab.runtime.plan.by_hand import ScheduledKernel
+from fuser_lab.runtime.plan.generator import with_seeds
 from fuser_lab.segmentation import SegmenterOptions
 from fuser_lab.targets import CUDA, has_own_memory, target_of
 
@@ -328,7 +328,7 @@ class KernelExecutor:
     """A fusion as one kernel, with its manual schedule or the schedule of a scheduler that accepts all of it.
 
     It is compiled once and can run any number of times. A kernel scheduled by hand also runs on the CPU to compute its
-    values: the threads of the CUDA kernel are evaluated in lock step (`fuser_lab.runtime.by_hand`).
+    values: the threads of the CUDA kernel are evaluated in lock step (`fuser_lab.runtime.plan.by_hand`).
     """
 
     def __init__(self, fusion_id: int = 0, concrete_id: int = 0, runtime_id: int = 0, group_id: int = 0) -> None:

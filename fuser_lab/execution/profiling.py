@@ -14,9 +14,9 @@ from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.cost.traffic import traffic_of
 from fuser_lab.plan import Plan, Segment
-from fuser_lab.runtime.by_hand import ScheduledKernel
-from fuser_lab.runtime.executor import PreparedPlan
-from fuser_lab.runtime.steps import Step
+from fuser_lab.runtime.plan.by_hand import ScheduledKernel
+from fuser_lab.runtime.plan.executor import PreparedPlan
+from fuser_lab.runtime.plan.steps import Step
 from fuser_lab.targets import target_of
 
 USER = "user"  # nvFuser's name for a kernel run by manual_execute

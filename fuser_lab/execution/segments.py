@@ -15,9 +15,9 @@ from fuser_lab.execution.profiling import receiver
 from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.plan.definitions import Definition
-from fuser_lab.runtime.argument_manager import ArgumentManager, Run, SegmentArguments
 from fuser_lab.runtime.arrays import describe, is_torch, kind_of
 from fuser_lab.runtime.binding import device_of
+from fuser_lab.runtime.plan.argument_manager import ArgumentManager, Run, SegmentArguments
 from fuser_lab.segmentation.lifting import Lifting
 from fuser_lab.targets import target_of
 

@@ -19,7 +19,7 @@ from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ops.registry import Array
 from fuser_lab.plan.planning import definition_of, flattened
 from fuser_lab.runtime.arrays import describe, to_numpy
-from fuser_lab.runtime.generator import reference_form
+from fuser_lab.runtime.plan.generator import reference_form
 
 # Absolute error of a sum by its number of elements, as measured by nvFuser.
 _FLOAT_SUMS = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fuser_lab.json_text import json_text
-from fuser_lab.runtime.this_cpu import processor_name
+from fuser_lab.runtime.processors import processor_name
 
 _PACKAGES: Final = ("fuser_lab", "numba", "llvmlite", "numba-cuda", "numba-cuda-mlir", "numpy", "torch", "jax")
 

@@ -19,9 +19,9 @@ from fuser_lab.lab.schema import Row
 from fuser_lab.lab.tasks import Task, Work, with_schedule
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.planning import segment
-from fuser_lab.runtime.ahead import compile_kernel
 from fuser_lab.runtime.arrays import from_numpy_as
-from fuser_lab.runtime.device import DeviceMemory
+from fuser_lab.runtime.gpu.device import DeviceMemory
+from fuser_lab.runtime.plan.ahead import compile_kernel
 from fuser_lab.targets import has_own_memory, is_on_host
 from fuser_lab.version import __version__
 

@@ -11,7 +11,7 @@ from fuser_lab.execution import executors
 from fuser_lab.nvfuser_direct.recording import RecordedFusion
 from fuser_lab.plan.planning import flattened, has_arrays
 from fuser_lab.runtime.arrays import from_numpy_as
-from fuser_lab.runtime.executor_cache import LruCache
+from fuser_lab.runtime.plan.executor_cache import LruCache
 from fuser_lab.targets import CPU, CUDA
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fuser_lab.arguments import shown
 from fuser_lab.dtypes import DataType, Kind
-from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 from fuser_lab.ir import OpKind, Scalar, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Const, Term
@@ -101,7 +101,12 @@ def _special(name: str) -> Callable[..., Array]:
     """Return a function of `scipy.special`, whose import takes longer than that of all ops: the first call does it."""
 
     def function(*arrays: Array) -> Array:
-        return np.asarray(getattr(import_module("scipy.special"), name)(*arrays))
+        try:
+            special = import_module("scipy.special")
+        except ModuleNotFoundError:
+            msg = f"NumPy has no {name}: its values come from scipy.special, and SciPy is not installed."
+            raise UnsupportedError(msg) from None
+        return np.asarray(getattr(special, name)(*arrays))
 
     return function
 
@@ -127,8 +132,6 @@ for _name, _reference, _doc, _domain in _REAL_FUNCTIONS:
 
 
 def _logistic(x: Array) -> Array:
-    if not np.iscomplexobj(x):
-        return _special("expit")(x)
     left = np.real(x) < 0  # if exp(-x) may overflow
     power = np.exp(np.where(left, x, -x))
     return np.asarray(np.where(left, power, 1) / (1 + power))

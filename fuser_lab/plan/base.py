@@ -26,7 +26,7 @@ from fuser_lab.segmentation.layouts import Layouts
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
-    from fuser_lab.runtime.executor import PreparedPlan
+    from fuser_lab.runtime.plan.executor import PreparedPlan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -26,9 +26,9 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.plan.requests import group_request
 from fuser_lab.plan.segment_edit import SegmentsPlan
-from fuser_lab.runtime.aliased_buffers import input_views
-from fuser_lab.runtime.parts import parts_of
-from fuser_lab.runtime.storage import Lifetime, plan_storage
+from fuser_lab.runtime.plan.aliased_buffers import input_views
+from fuser_lab.runtime.plan.parts import parts_of
+from fuser_lab.runtime.plan.storage import Lifetime, plan_storage
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
 from fuser_lab.segmentation.previews import Amount
 from fuser_lab.targets import on_this_cpu, with_blocks

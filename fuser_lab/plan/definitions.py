@@ -10,7 +10,7 @@ from fuser_lab.definition.state import FusionState
 from fuser_lab.errors import StateError
 from fuser_lab.ir import Fusion
 from fuser_lab.report.index_maps import IndexMaps
-from fuser_lab.runtime.argument_manager import ArgumentManager
+from fuser_lab.runtime.plan.argument_manager import ArgumentManager
 
 
 class Defined(Protocol):

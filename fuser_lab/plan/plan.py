@@ -14,7 +14,7 @@ from fuser_lab.report import html, save, svg, text
 from fuser_lab.report.shown import Shown
 
 if TYPE_CHECKING:
-    from fuser_lab.runtime.executor import PreparedPlan
+    from fuser_lab.runtime.plan.executor import PreparedPlan
 
 
 class Plan(Shown, EditablePlan):
@@ -68,7 +68,7 @@ class Plan(Shown, EditablePlan):
             If no scheduler accepts some segment.
         """
         from fuser_lab.plan.requests import request_of
-        from fuser_lab.runtime.executor import prepare
+        from fuser_lab.runtime.plan.executor import prepare
 
         for segment in self.segments:
             if segment.scheduler is None:

@@ -20,8 +20,8 @@ from fuser_lab.plan.plan import Plan
 from fuser_lab.plan.shown_log import ShownLog
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.arrays import describe, kind_of
-from fuser_lab.runtime.this_cpu import this_cpu
-from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
+from fuser_lab.runtime.cpu.this_cpu import this_cpu
+from fuser_lab.runtime.gpu.this_gpu import THIS_MACHINE, this_gpu
 from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.schedule.tuned_parameters import Kept

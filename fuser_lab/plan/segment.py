@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fuser_lab.plan.clock import Features
     from fuser_lab.plan.ranking import Candidates
     from fuser_lab.plan.schedules import SegmentSchedule
-    from fuser_lab.runtime.facts import LaunchFacts
+    from fuser_lab.runtime.gpu.facts import LaunchFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +327,7 @@ class Segment(Shown):
         UnsupportedError
             If it has to be compiled and the compiler that the source is for is not installed.
         """
-        from fuser_lab.runtime.facts import launch_facts
+        from fuser_lab.runtime.gpu.facts import launch_facts
 
         return launch_facts(self.kernel(targets.CUDA.name), self.plan.oracle.device)
 

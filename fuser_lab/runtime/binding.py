@@ -25,7 +25,7 @@ from fuser_lab.runtime.arrays import (
     overlap,
     overlaps_itself,
 )
-from fuser_lab.runtime.this_cpu import threads_here
+from fuser_lab.runtime.processors import threads_here
 from fuser_lab.targets import CPU, has_own_memory
 
 _POSITIONS_EACH = 1 << 17  # for which waking a thread takes less time than reading them

@@ -12,15 +12,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.pipeline import without_comments
+from fuser_lab.errors import CompilationError
 from fuser_lab.forks import new_lock
 from fuser_lab.runtime import store
-from fuser_lab.runtime.cuda_compilers import function_sources
 from fuser_lab.runtime.recent import Recent
 
+# The modules of this package that machine code depends on.
 _MACHINE_CODE = (
-    "bits_cpu.py", "called_functions.py", "called_loops.py", "complex_functions.py", "cpu_kernels.py",
-    "intrinsics_cpu.py", "llvm_worker.py", "narrow_floats_cpu.py", "pipelines.py", "polynomials.py", "threads.py",
+    "called_functions.py", "called_loops.py", "complex_functions.py", "cpu_kernels.py", "intrinsics_cpu.py",
+    "narrow_floats_cpu.py", "polynomials.py", "threads.py", "cpu/bits.py", "cpu/llvm_worker.py", "cpu/pipelines.py",
+    "cuda_compilers/*.py",
 )
 _MOST_SOURCES = 256  # sources whose functions stay in memory, the most recent ones
 
@@ -34,10 +37,9 @@ def _fingerprint() -> str:
     # This does not import Numba, which is not needed for machine code for a GPU from disk.
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numba", "numpy")]
     digest = hashlib.sha256(", ".join(versions).encode())
-    for name in _MACHINE_CODE:
-        digest.update((Path(__file__).parent / name).read_bytes())
-    for text in function_sources().values():
-        digest.update(text.encode())
+    for pattern in _MACHINE_CODE:
+        for place in sorted(Path(__file__).parent.glob(pattern)):
+            digest.update(place.read_bytes())
     return digest.hexdigest()
 
 
@@ -56,6 +58,14 @@ def source_path(source: str) -> Path | None:
             path.write_text(source, encoding="utf-8")
         return path
     return None
+
+
+def refused(generated: GeneratedKernel, target: str, error: Exception) -> CompilationError:
+    """Return the error to raise if a compiler refuses a kernel; the message names the file of its source."""
+    said = str(error).strip().partition("\n")[0] or type(error).__name__
+    place = source_path(generated.source)
+    location = f" (its source is in {place})" if place is not None else ""
+    return CompilationError(f"the kernel {generated.kernel_ir.name} does not compile for {target}: {said}{location}.")
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """CPU kernels from source to machine code, on disk and in memory.
 
-Numba types and lowers a kernel, and LLVM compiles it to an object file (`fuser_lab.runtime.pipelines`). Only that file
-is cached, with the names of its symbols in JSON: on disk (`fuser_lab.runtime.store`), and in memory, loaded by a
+Numba types and lowers a kernel, and LLVM compiles it to an object file (`fuser_lab.runtime.cpu.pipelines`). Only that
+file is cached, with the names of its symbols in JSON: on disk (`fuser_lab.runtime.store`), and in memory, loaded by a
 separate execution engine. Kernels are not registered with Numba, because its dispatchers and shared engine hold machine
 code for the life of a process. A kernel's memory is freed with the last reference to its function, held by a plan or by
 a thread that runs it.
@@ -36,9 +36,9 @@ from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
 from fuser_lab.runtime.called_loops import CalledLoop, callable_in_block, called_by
 from fuser_lab.runtime.compile import content_key, defined_in
+from fuser_lab.runtime.cpu.llvm_process import LlvmError
+from fuser_lab.runtime.cpu.pipelines import KernelCompiler, Library
 from fuser_lab.runtime.known_calls import known_calls, known_parameters, plain_messages
-from fuser_lab.runtime.llvm_process import LlvmError
-from fuser_lab.runtime.pipelines import KernelCompiler, Library
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.waiting import WAITING
 
@@ -59,7 +59,7 @@ class Definition:
     """A Python function to compile, with Numba's signature and options.
 
     An array that it writes to overlaps no other argument in memory: LLVM relies on it. Arrays that it only reads may
-    overlap. The option ``rolled`` is for LLVM; see `fuser_lab.runtime.llvm_process.Pipeline`.
+    overlap. The option ``rolled`` is for LLVM; see `fuser_lab.runtime.cpu.llvm_process.Pipeline`.
     """
 
     function: Callable[..., None]

@@ -66,7 +66,11 @@ def import_whole(name: str) -> None:
 
     # Not a daemon, because a process that ends during an import of compiled modules may crash.
     thread = threading.Thread(target=imported, name=f"import of {name}")
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # a browser's Python has no threads, and no interrupts either
+        imported()
+        return
     thread.join()
 
 
@@ -94,5 +98,6 @@ def progress_bar(title: str, total: int | None = None, *, hidden: bool = False) 
         from tqdm.auto import tqdm
     except Exception:  # noqa: BLE001 - whatever is wrong with it, work goes on
         return _NoBar()
-    # disable=None: no bar if the output is not a terminal.
-    return tqdm(total=total, desc=title, leave=False, disable=True if hidden else None)
+    # Without tqdm's monitor, which is a thread. disable=None: no bar if the output is not a terminal.
+    bar = type("Bar", (tqdm,), {"monitor_interval": 0})
+    return bar(total=total, desc=title, leave=False, disable=True if hidden else None)

@@ -16,9 +16,9 @@ from numba.np import arrayobj
 from fuser_lab.codegen.kernel_ir import TRANSPOSED
 from fuser_lab.dtypes import DataType, integer_of_nan
 from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
-from fuser_lab.runtime.bits_cpu import bits_of_double, bits_of_float, double_of_bits, float_of_bits
 from fuser_lab.runtime.complex_functions import complex_functions
-from fuser_lab.runtime.pipelines import njit
+from fuser_lab.runtime.cpu.bits import bits_of_double, bits_of_float, double_of_bits, float_of_bits
+from fuser_lab.runtime.cpu.pipelines import njit
 
 _CACHE_LINE = 64  # bytes
 _SHORT = 16  # bits

@@ -10,8 +10,8 @@ from llvmlite import ir
 from numba import float32, types, uint32
 from numba.extending import intrinsic
 
-from fuser_lab.runtime.bits_cpu import bits_of_float, float_of_bits
-from fuser_lab.runtime.pipelines import njit
+from fuser_lab.runtime.cpu.bits import bits_of_float, float_of_bits
+from fuser_lab.runtime.cpu.pipelines import njit
 
 
 @intrinsic

@@ -18,7 +18,7 @@ from numba.core.lowering import Lower
 from numba.extending import intrinsic
 from numba.np.ufunc.parallel import _launch_threads
 
-from fuser_lab.runtime.pipelines import KernelCompiler, WorkerLowering
+from fuser_lab.runtime.cpu.pipelines import KernelCompiler, WorkerLowering
 
 _BYTES, _SIZE = ir.IntType(8).as_pointer(), ir.IntType(64)
 # Numba's functions return a status and take, before their arguments, a pointer for the result, here None, and one for

@@ -17,9 +17,8 @@ from typing import Any, Final
 from fuser_lab.errors import FuserLabError, TuningWarning, warn
 from fuser_lab.json_text import json_text
 from fuser_lab.reading import MissingFileError, UnreadableError, content_of, parsed, record_of
-from fuser_lab.runtime.ahead import processors
+from fuser_lab.runtime.processors import processor_name, processors
 from fuser_lab.runtime.store import configured
-from fuser_lab.runtime.this_cpu import processor_name
 from fuser_lab.schedule.parameters import checked
 from fuser_lab.schedule.tuned_parameters import KeptResult, Machine
 

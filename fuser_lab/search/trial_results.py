@@ -8,7 +8,7 @@ from math import prod
 from fuser_lab.codegen.pipeline import kernel_digest, lower
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.plan import Plan
-from fuser_lab.runtime.memory import Memory
+from fuser_lab.runtime.plan.memory import Memory
 from fuser_lab.runtime.tuned_files import this_host
 from fuser_lab.schedule.templates import set_by_hand
 from fuser_lab.schedule.tuned_parameters import KeptResult, Machine

@@ -33,10 +33,10 @@ from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.clocks import Turns
 from fuser_lab.runtime.compile import content_key
-from fuser_lab.runtime.executor import PreparedPlan
-from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import progress_bar
-from fuser_lab.runtime.timing import distance
+from fuser_lab.runtime.plan.executor import PreparedPlan
+from fuser_lab.runtime.plan.generator import with_seeds
+from fuser_lab.runtime.plan.timing import distance
 from fuser_lab.schedule.parameters import NestChoice, Value, suggestions
 from fuser_lab.schedule.tuned_parameters import KeptResult
 from fuser_lab.search.trial_results import kept_result

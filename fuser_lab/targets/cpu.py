@@ -8,6 +8,6 @@ CPU = Target(
     form=Form.CORES,
     on_host=True,
     emitter=Later(module="fuser_lab.codegen.numba_cpu", name="CpuEmitter"),
-    memory=Later(module="fuser_lab.runtime.host", name="host_memory"),
+    memory=Later(module="fuser_lab.runtime.cpu.host", name="host_memory"),
     clock=Later(module="fuser_lab.runtime.clocks", name="HostClock"),
 )

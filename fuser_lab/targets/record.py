@@ -64,7 +64,7 @@ class Target:
         Loads the class that prints Kernel IR (`fuser_lab.codegen.emitter.Emitter`).
     memory
         Loads a function that returns the memory of a device by number, None for the current one
-        (`fuser_lab.runtime.memory.Memory`); the memory compiles and launches kernels.
+        (`fuser_lab.runtime.plan.memory.Memory`); the memory compiles and launches kernels.
     clock
         Loads the class of the clock that times its kernels (`fuser_lab.runtime.clocks`).
     label

@@ -142,7 +142,7 @@ outcomes[1]
 
 # %% jupyter={"source_hidden": true}
 # Cuts five fusions as written and as changed, and lists the refusal of each.
-import pandas as pd
+from IPython.display import Markdown
 
 rows = fl.spec((128,), "int64")
 half = fl.spec((1024, 1024), "bfloat16")
@@ -185,10 +185,12 @@ for name, (written, changed, before_sizes, after_sizes) in CASES.items():
     options = None if changed else fl.SegmenterOptions(fuse_matmul=True)
     after = plan_of(changed or written, *after_sizes, options=options)
     refusal = str(before.boundaries()[0]).splitlines()[1].strip(" -")
-    table.append((name, len(before.segments), refusal, len(after.segments), 1 - moved(after) / moved(before)))
+    saved = f"{1 - moved(after) / moved(before):.0%}"
+    table.append((name, str(len(before.segments)), refusal, str(len(after.segments)), saved))
 
-columns = ["fusion", "kernels", "refusal", "kernels, changed", "bytes saved"]
-pd.DataFrame(table, columns=columns).style.format({"bytes saved": "{:.0%}"}).set_properties(**{"text-align": "left"}).hide()
+heads = ("fusion", "kernels", "refusal", "kernels, changed", "bytes saved")
+rule = (":--", "--:", ":--", "--:", "--:")
+Markdown("\n".join(f"| {' | '.join(row)} |" for row in (heads, rule, *table)))
 
 # %% [markdown]
 # These are the changes, in the order of the table:

@@ -48,8 +48,8 @@ plan
 # takes back an accepted answer. All of this is on record:
 
 # %%
-log = plan.decisions.to_pandas()
-print(f"{len(log)} attempts, in these phases: {', '.join(log['phase'].unique())}\n")
+phases = dict.fromkeys(attempt.phase for attempt in plan.decisions)
+print(f"{len(plan.decisions)} attempts, in these phases: {', '.join(phases)}\n")
 print(plan.decisions[0].text)
 
 # %% [markdown]

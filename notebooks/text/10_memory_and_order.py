@@ -30,7 +30,7 @@ from IPython.display import HTML
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.report import plots
-from fuser_lab.runtime.storage import Lifetime, plan_storage
+from fuser_lab.runtime.plan.storage import Lifetime, plan_storage
 from fuser_lab.teaching import read_questions, score
 
 predict = read_questions("questions/10_memory_and_order.toml").predict

@@ -118,7 +118,7 @@ question
 # %% jupyter={"source_hidden": true}
 # Compiles the kernel to PTX, and counts the instructions that access global memory.
 if find_spec("numba_cuda"):
-    from fuser_lab.runtime.ptx import compile_phases
+    from fuser_lab.runtime.gpu.ptx import compile_phases
 
     (phase,) = compile_phases(segment.kernel("cuda"))
     lines = [line.strip() for line in phase.ptx.splitlines()]

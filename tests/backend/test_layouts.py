@@ -7,7 +7,7 @@ from needs import needs
 import fuser_lab as fl
 from fuser_lab.examples import layouts as examples
 from fuser_lab.interpreter import evaluate
-from fuser_lab.runtime.host import HostMemory
+from fuser_lab.runtime.cpu.host import HostMemory
 from fuser_lab.segmentation.options import LAYOUT_MODES
 from tests.agreement import bound
 

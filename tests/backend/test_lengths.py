@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fuser_lab.runtime import cpu_kernels, pipelines
+from fuser_lab.runtime import cpu_kernels
+from fuser_lab.runtime.cpu import pipelines
 from fuser_lab.runtime.recent import Recent
 from tests.sweep_lengths import OWN, RecordingProcess, swept
 

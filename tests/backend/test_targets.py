@@ -13,8 +13,8 @@ from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.numba_cuda import CudaEmitter
 from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.runtime.clocks import HostClock
+from fuser_lab.runtime.cpu.host import HostMemory
 from fuser_lab.runtime.environment import Environment
-from fuser_lab.runtime.host import HostMemory
 from fuser_lab.targets import Form, Target, registry
 
 

@@ -14,10 +14,10 @@ import fuser_lab as fl
 from fuser_lab import FusionDefinition
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase, Scan, Store, walk
-from fuser_lab.runtime import host
 from fuser_lab.runtime.compile import defined_in
+from fuser_lab.runtime.cpu import host
+from fuser_lab.runtime.cpu.launcher import HostCall, host_calls
 from fuser_lab.runtime.cpu_kernels import compiled_library
-from fuser_lab.runtime.launcher import HostCall, host_calls
 from tests.kernels import generate, prepare
 from tests.processor import vector_instructions
 

@@ -60,7 +60,7 @@ CHAINS = (Chain(name="arithmetic", step=arithmetic), Chain(name="mixed", step=mi
 
 def processor_seconds() -> float:
     """Return the processor time of this process, and of LLVM's, which is running after the first compilation."""
-    from fuser_lab.runtime.llvm_process import LLVM
+    from fuser_lab.runtime.cpu.llvm_process import LLVM
 
     worker = LLVM._worker
     found = time.process_time()
@@ -78,7 +78,7 @@ def cost(chain: Chain, ops: int, target: str, seed: int = 0) -> float:
     if target == "cpu":
         plan.prepared("cpu").run(inputs)
     else:
-        from fuser_lab.runtime.cubins import machine_code_of
+        from fuser_lab.runtime.gpu.cubins import machine_code_of
 
         for segment in plan.segments:
             assert segment.scheduler is not None

@@ -29,11 +29,12 @@ from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.definition.spec import Fill
 from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.lab.environment import environment, now
-from fuser_lab.runtime.ahead import compile_kernel, processors
 from fuser_lab.runtime.arrays import TORCH_OF
 from fuser_lab.runtime.binding import slot_of
 from fuser_lab.runtime.clocks import HostClock
-from fuser_lab.runtime.this_gpu import this_gpu
+from fuser_lab.runtime.gpu.this_gpu import this_gpu
+from fuser_lab.runtime.plan.ahead import compile_kernel
+from fuser_lab.runtime.processors import processors
 from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
 from tests.benchmarks.gpu.workloads import WORKLOADS
 from tests.benchmarks.second import SECOND
@@ -227,7 +228,7 @@ def compiled(
 
 def fl_facts(kernel: GeneratedKernel, device: Device) -> Any:
     """Return the facts of a kernel's largest phase, compiled or from disk."""
-    from fuser_lab.runtime.facts import launch_facts
+    from fuser_lab.runtime.gpu.facts import launch_facts
 
     return launch_facts(kernel, device)[largest_phase(kernel.kernel_ir)]
 

@@ -32,7 +32,7 @@ import fuser_lab as fl
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.codegen.kernel_features import kernel_features
 from fuser_lab.plan.clock import given_strides, layouts_and_idle, read_layouts
-from fuser_lab.runtime.ahead import processors
+from fuser_lab.runtime.processors import processors
 from tests.benchmarks.measure_kernels import brief
 from tests.kernels import kernel_of
 

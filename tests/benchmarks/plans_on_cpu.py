@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import fuser_lab as fl
-from fuser_lab.runtime.ahead import compile_kernel
 from fuser_lab.runtime.clocks import HostClock
+from fuser_lab.runtime.plan.ahead import compile_kernel
 from tests.benchmarks.plans import OPS, WAYS, in_order, parsed, run
 
 MOST: Final = 64 << 20  # bytes of inputs and outputs

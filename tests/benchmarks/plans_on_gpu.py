@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import fuser_lab as fl
-from fuser_lab.runtime.ahead import compile_kernel
-from fuser_lab.runtime.this_gpu import this_gpu
+from fuser_lab.runtime.gpu.this_gpu import this_gpu
+from fuser_lab.runtime.plan.ahead import compile_kernel
 from tests.benchmarks.measure_kernels import Gpu
 from tests.benchmarks.plans import OPS, WAYS, in_order, parsed, run
 

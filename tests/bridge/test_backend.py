@@ -381,15 +381,15 @@ def test_graphs_of_one_function_belong_together(by_torch):
 
 
 def test_kernels_are_compiled_in_the_background_before_they_run(monkeypatch):
-    from fuser_lab.runtime.background import IN_BACKGROUND
+    from fuser_lab.runtime.plan.background import IN_BACKGROUND
 
     def functions_of(source, names):
         run.append(source)
         return tuple(lambda *_: None for _ in names)
 
     ahead, run = [], []
-    monkeypatch.setattr("fuser_lab.runtime.launcher.functions_of", functions_of)
-    monkeypatch.setattr("fuser_lab.runtime.variants.compile_ahead", lambda *_: None)
+    monkeypatch.setattr("fuser_lab.runtime.cpu.launcher.functions_of", functions_of)
+    monkeypatch.setattr("fuser_lab.runtime.plan.variants.compile_ahead", lambda *_: None)
     monkeypatch.setattr(IN_BACKGROUND, "add", lambda kernels: ahead.append({kernel.source for kernel in kernels}))
     x = torch.randn(6, 6, requires_grad=True)
     y = compiled(lambda x: torch.sin(F.softmax(x @ x * 2, -1) + 471))(x)

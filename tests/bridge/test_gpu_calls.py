@@ -10,7 +10,7 @@ from needs import needs
 from stand_in_gpu import StandIn, stand_in_gpu
 
 from fuser_lab.bridge.flat import FlatGraph
-from fuser_lab.runtime.executor import PreparedPlan
+from fuser_lab.runtime.plan.executor import PreparedPlan
 
 torch = needs("torch")
 

@@ -21,8 +21,8 @@ def kernels(monkeypatch):
     """The keys of kernels that would be compiled; the reference evaluates regions."""
     from bridge.samples import by_reference
 
-    from fuser_lab.runtime.background import IN_BACKGROUND
-    from fuser_lab.runtime.ptx import kernel_key
+    from fuser_lab.runtime.gpu.ptx import kernel_key
+    from fuser_lab.runtime.plan.background import IN_BACKGROUND
 
     found: set[str] = set()
     monkeypatch.setattr("fuser_lab.bridge.torch_region.TorchRegion._run", by_reference)

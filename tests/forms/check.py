@@ -39,7 +39,7 @@ from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.transform import MemoryType, ParallelType
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.requests import request_of
-from fuser_lab.runtime.ptx import compile_phases, kernel_key, listing
+from fuser_lab.runtime.gpu.ptx import compile_phases, kernel_key, listing
 from fuser_lab.schedule.base import Heuristics, Scheduler, heuristics_of
 from fuser_lab.schedule.by_hand import apply_schedule
 from fuser_lab.schedule.facts import CandidateFacts

@@ -26,8 +26,8 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ops import COMPOSITES, OPS
 from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
-from fuser_lab.runtime.generator import reference_form
-from fuser_lab.runtime.this_gpu import this_gpu
+from fuser_lab.runtime.gpu.this_gpu import this_gpu
+from fuser_lab.runtime.plan.generator import reference_form
 from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
 from tests.kernels import generate, prepare
 

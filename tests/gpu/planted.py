@@ -61,7 +61,7 @@ def run(tool: str) -> None:
     """Launch a tool's kernel: one block of 64 threads, with 64 words of memory."""
     import torch
 
-    from fuser_lab.runtime.driver import bindings, check
+    from fuser_lab.runtime.gpu.driver import bindings, check
 
     driver = bindings()
     out = torch.zeros(64, dtype=torch.int32, device="cuda")

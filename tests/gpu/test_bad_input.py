@@ -14,8 +14,8 @@ import fuser_lab as fl
 from fuser_lab.cost.device import A100
 from fuser_lab.errors import InputError
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime import cubins
-from fuser_lab.runtime.executor import PreparedPlan
+from fuser_lab.runtime.gpu import cubins
+from fuser_lab.runtime.plan.executor import PreparedPlan
 from tests.kernels import generate, prepare
 
 torch = needs("torch")
@@ -85,7 +85,7 @@ def test_an_interrupt_while_compiling_leaves_nothing_half_done(
 
 @pytest.mark.parametrize("at", [1, 4])
 def test_an_interrupt_between_two_launches_frees_what_the_run_had(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fuser_lab.runtime.device import DeviceCall
+    from fuser_lab.runtime.gpu.device import DeviceCall
 
     plan, x = chain(1 << 20, 0.5), torch.randn(1 << 20, device="cuda")
     plan.prepare([x])

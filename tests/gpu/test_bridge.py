@@ -137,6 +137,7 @@ def test_a_number_in_host_memory_is_copied_and_the_rest_is_prepared(monkeypatch:
     with torch.no_grad():
         for _ in range(3):
             function(x, torch.tensor(2.0))
-        monkeypatch.setattr("fuser_lab.runtime.executor.PreparedPlan._run", lambda *_: pytest.fail("the slow path"))
+        slow = "fuser_lab.runtime.plan.executor.PreparedPlan._run"
+        monkeypatch.setattr(slow, lambda *_: pytest.fail("the slow path"))
         found = function(x, torch.tensor(-3.0))
     torch.testing.assert_close(found, torch.sin(x) * -3 + 1)

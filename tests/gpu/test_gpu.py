@@ -15,7 +15,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.ops import OPS
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
-from fuser_lab.runtime.executor import PreparedPlan
+from fuser_lab.runtime.plan.executor import PreparedPlan
 from tests.kernels import prepare
 
 torch = needs("torch")

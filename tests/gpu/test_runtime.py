@@ -18,8 +18,8 @@ from needs import needs
 import fuser_lab as fl
 from fuser_lab.errors import CompilationError, EvaluationWarning, InputError, OutOfMemoryError, UnsupportedError
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime import cubins
-from fuser_lab.runtime.executor import PreparedPlan
+from fuser_lab.runtime.gpu import cubins
+from fuser_lab.runtime.plan.executor import PreparedPlan
 from tests.kernels import prepare
 
 torch = needs("torch")

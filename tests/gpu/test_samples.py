@@ -10,7 +10,7 @@ from needs import needs
 from fuser_lab.errors import EvaluationWarning
 from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
-from fuser_lab.runtime.generator import reference_form
+from fuser_lab.runtime.plan.generator import reference_form
 from tests import agreement
 from tests.unit.ops.sampling import ENTRIES, build
 

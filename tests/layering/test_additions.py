@@ -143,7 +143,7 @@ register(TOY)
             "toy_target/record.py": """from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.numba_cpu import CpuEmitter
 from fuser_lab.runtime.clocks import HostClock
-from fuser_lab.runtime.host import HostMemory
+from fuser_lab.runtime.cpu.host import HostMemory
 from fuser_lab.targets import Form, Target
 
 

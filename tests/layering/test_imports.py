@@ -37,6 +37,13 @@ HOUSE = (
         "pricing", "search", "subject", "teaching", "torch", "user_file", "__main__",
     ),
 )
+RUNTIME = "fuser_lab.runtime"
+# The rooms of the runtime and their ranks; a room imports itself and lower ranks. Other modules have rank 0.
+ROOMS = {"cpu": 1, "gpu": 1, "plan": 2}
+# Modules outside the CPU's room that are of it, because the printed source of kernels imports them.
+OF_THE_CPU = {
+    "called_functions", "called_loops", "cpu_kernels", "intrinsics_cpu", "narrow_floats_cpu", "polynomials", "threads",
+}
 RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}
 PUBLIC = RANKS["api"]  # names of the package itself lead to the public API
 WIDGETS = len(HOUSE)
@@ -127,6 +134,13 @@ def rank_of(name: str, *, root: Path) -> int | None:
     return None if is_room else PUBLIC
 
 
+def room_of(name: str) -> tuple[int, str]:
+    """The rank and the name of a room of the runtime; rank 0 for modules that are in none, and for other packages."""
+    room = name.removeprefix(f"{RUNTIME}.").partition(".")[0] if is_below(name, RUNTIME) else ""
+    room = "cpu" if room in OF_THE_CPU else room
+    return (ROOMS[room], room) if room in ROOMS else (0, "")
+
+
 def is_below(name: str, package: str) -> bool:
     """Whether a module is a package or in it."""
     return name == package or name.startswith(f"{package}.")
@@ -156,6 +170,9 @@ def violations(root: Path) -> list[str]:
         for imported in imports_of(module):
             where = f"{module.name}:{imported.line}"
             target = rank_of(imported.name, root=root)
+            here, there = room_of(module.name), room_of(imported.name)
+            if is_below(module.name, RUNTIME) and there != here and there[0] >= max(here[0], 1):
+                found.append(f"{where}: {here[1] or RUNTIME} imports {imported.name} of another room")
             if COMPILERS.match(imported.name) and not is_below(module.name, KNOWS_COMPILERS):
                 found.append(f"{where}: only {KNOWS_COMPILERS} may import a compiler of CUDA kernels")
             elif target == WIDGETS and rank < WIDGETS:
@@ -283,7 +300,11 @@ def test_one_package_and_what_the_emitter_prints_name_the_compilers_of_cuda_kern
         ("fuser_lab/api.py", "import fuser_lab_widgets", "the widgets, and inside a function"),
         ("fuser_lab/cli.py", "def f():\n    import fuser_lab_widgets", "only the public functions import the widgets"),
         ("fuser_lab/codegen/lower.py", "from numba import cuda", "may import a compiler"),
-        ("fuser_lab/runtime/launcher.py", "import numba\nf = numba.cuda.jit", "may import a compiler"),
+        ("fuser_lab/runtime/store.py", "from fuser_lab.runtime.gpu import ptx", "fuser_lab.runtime imports fuser_lab"),
+        ("fuser_lab/runtime/gpu/ptx.py", "from fuser_lab.runtime.cpu import host", "gpu imports fuser_lab.runtime.cpu"),
+        ("fuser_lab/runtime/cpu/host.py", "from fuser_lab.runtime.gpu import ptx", "cpu imports fuser_lab.runtime.gpu"),
+        ("fuser_lab/runtime/gpu/ptx.py", "def f():\n    from fuser_lab.runtime.plan import parts", "of another room"),
+        ("fuser_lab/runtime/cpu/launcher.py", "import numba\nf = numba.cuda.jit", "may import a compiler"),
         ("fuser_lab/codegen/numba_cuda.py", "from numba_cuda_mlir import cuda", "may import a compiler"),
         ("widgets/fuser_lab_widgets/view.py", "import numba.cuda.types", "may import a compiler"),
     ],
@@ -304,6 +325,8 @@ def test_what_is_forbidden_is_found(tmp_path, path, source, complaint):
         ("fuser_lab/__init__.py", "def __getattr__(name):\n    from fuser_lab import ops"),
         ("fuser_lab/api.py", "def explore():\n    from fuser_lab_widgets import Explorer"),
         ("fuser_lab/runtime/cuda_compilers/numba_cuda.py", "from numba import cuda"),
+        ("fuser_lab/runtime/plan/memory.py", "from fuser_lab.runtime.gpu import ready"),
+        ("fuser_lab/runtime/cpu/launcher.py", "from fuser_lab.runtime.cpu_kernels import functions_of"),
         ("fuser_lab/codegen/lower.py", "SOURCE = 'from numba import cuda'"),
         ("widgets/fuser_lab_widgets/view.py", "import fuser_lab as fl"),
     ],

@@ -1,4 +1,4 @@
-"""CPU code is compiled in one way: by `fuser_lab.runtime.pipelines`, which keeps LLVM out of the user's process."""
+"""CPU code is compiled in one way: by `fuser_lab.runtime.cpu.pipelines`, which keeps LLVM out of the user's process."""
 
 import re
 from pathlib import Path

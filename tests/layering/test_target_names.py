@@ -16,14 +16,14 @@ MENTIONED = re.compile(r"\b(?:cpu|cuda)\b", re.IGNORECASE)  # in every module th
 ALLOWED = {
     "the records": {"fuser_lab.targets", "fuser_lab.targets.cpu", "fuser_lab.targets.cuda"},
     "parts of a target: what prints, holds, launches and times": {
-        "fuser_lab.codegen.numba_cuda", "fuser_lab.runtime.clocks", "fuser_lab.runtime.device",
-        "fuser_lab.runtime.host",
+        "fuser_lab.codegen.numba_cuda", "fuser_lab.runtime.clocks", "fuser_lab.runtime.gpu.device",
+        "fuser_lab.runtime.cpu.host",
     },
     "defaults of arguments": {
         "fuser_lab.codegen.request", "fuser_lab.definition.spec", "fuser_lab.nvfuser_direct.executors",
         "fuser_lab.plan.editable", "fuser_lab.plan.plan",
-        "fuser_lab.plan.segment", "fuser_lab.plan.segment_edit", "fuser_lab.runtime.executor",
-        "fuser_lab.runtime.timing", "fuser_lab.teaching.questions", "fuser_lab.lab.sweeps",
+        "fuser_lab.plan.segment", "fuser_lab.plan.segment_edit", "fuser_lab.runtime.plan.executor",
+        "fuser_lab.runtime.plan.timing", "fuser_lab.teaching.questions", "fuser_lab.lab.sweeps",
     },
     "where arrays of a library are: NumPy's and JAX's on the host, CuPy's on a GPU": {
         "fuser_lab.bridge.jax_graph", "fuser_lab.bridge.jax_region", "fuser_lab.bridge.on_meta",
@@ -40,7 +40,7 @@ ALLOWED = {
     },
     "nvFuser's function that returns CUDA source": {"fuser_lab.execution.executors"},
     "other meanings of the words: a processor's model, a module and a version of CUDA": {
-        "fuser_lab.executable", "fuser_lab.lab.records", "fuser_lab.lab.schema", "fuser_lab.runtime.pipelines",
+        "fuser_lab.executable", "fuser_lab.lab.records", "fuser_lab.lab.schema", "fuser_lab.runtime.cpu.pipelines",
         "fuser_lab.runtime.cuda_compilers.numba_cuda_mlir",
     },
 }

@@ -31,7 +31,7 @@ from fuser_lab.ops import COMPOSITES, OPS
 from fuser_lab.ops.registry import Array
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
 from fuser_lab.runtime.cpu_kernels import cpu_has
-from fuser_lab.runtime.executor import prepare
+from fuser_lab.runtime.plan.executor import prepare
 from fuser_lab.targets import CPU, is_on_host, names, target_of
 from tests.op_accuracy.tables import WITHOUT_FMA, Stated
 

@@ -41,3 +41,12 @@ def test_views_move_nothing():
     assert views
     assert sum(segment.bytes for segment in views) == 0
     assert sum(segment.bytes for segment in plan.segments) == plan.bytes_ideal == 2 * 4 * 64 * 32
+
+
+def test_elements_that_two_slices_share_are_read_once():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([5, 5], contiguity=True)
+        corners = fd.ops.slice(x, [2, 0], [5, 3]), fd.ops.slice(x, [0, 2], [3, 5])
+        fd.add_output(fd.ops.add(*corners))
+    (segment,) = fl.segment(fd).segments
+    assert segment.bytes_in == 4 * (9 + 9 - 1)

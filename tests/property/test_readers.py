@@ -24,7 +24,8 @@ from fuser_lab.lab import ledger as ledgers
 from fuser_lab.lab import query
 from fuser_lab.lab.records import timings_data
 from fuser_lab.lab.sweep_file import read_sweep
-from fuser_lab.runtime import this_cpu, tuned_files
+from fuser_lab.runtime import tuned_files
+from fuser_lab.runtime.cpu import this_cpu
 from fuser_lab.schedule.tuned_parameters import KeptResult, Machine
 from fuser_lab.teaching import read_answers
 from tests.fitting.measurements import load

@@ -12,9 +12,9 @@ from backend.lookups import LOOKUPS
 from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel
 from fuser_lab.errors import CompilationError
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime.cubins import machine_code_of
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
-from fuser_lab.runtime.ptx import compile_phases
+from fuser_lab.runtime.gpu.cubins import machine_code_of
+from fuser_lab.runtime.gpu.ptx import compile_phases
 from fuser_lab.targets.cuda_compiler import COMPILERS, VARIABLE
 from tests.kernels import generate
 

@@ -8,7 +8,7 @@ from backend.fusions import D, S, build
 from backend.reductions import add_norm, softmax
 
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
-from fuser_lab.runtime.ptx import compile_phases, machine_code
+from fuser_lab.runtime.gpu.ptx import compile_phases, machine_code
 from tests.kernels import generate
 
 pytestmark = [

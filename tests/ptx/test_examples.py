@@ -14,7 +14,7 @@ from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.dtypes import DataType
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
-from fuser_lab.runtime.ptx import compile_phases, kernel_key, machine_code, spills
+from fuser_lab.runtime.gpu.ptx import compile_phases, kernel_key, machine_code, spills
 
 pytestmark = [
     pytest.mark.ptx,
@@ -112,7 +112,7 @@ def test_an_a100_runs_what_was_cut_for_an_h200() -> None:
     from backend.reductions import softmax
 
     from fuser_lab.cost.device import A100
-    from fuser_lab.runtime.facts import launch_facts
+    from fuser_lab.runtime.gpu.facts import launch_facts
     from fuser_lab.schedule.parameters import LoopChange
     from tests.kernels import generate
 

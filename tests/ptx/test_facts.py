@@ -12,9 +12,9 @@ from backend.reductions import softmax
 import fuser_lab as fl
 from fuser_lab.cost.device import A100, H200
 from fuser_lab.errors import CompilationError, UnsupportedError
-from fuser_lab.runtime import cubins, ptx
-from fuser_lab.runtime.cubins import is_cached, machine_code_of
-from fuser_lab.runtime.facts import facts_of, launch_facts, occupied
+from fuser_lab.runtime.gpu import cubins, ptx
+from fuser_lab.runtime.gpu.cubins import is_cached, machine_code_of
+from fuser_lab.runtime.gpu.facts import facts_of, launch_facts, occupied
 from tests.kernels import generate
 
 pytestmark = pytest.mark.ptx

@@ -4,7 +4,7 @@ import pytest
 from backend.lookups import LOOKUPS, Lookup
 
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
-from fuser_lab.runtime.ptx import compile_phases
+from fuser_lab.runtime.gpu.ptx import compile_phases
 from tests.kernels import generate
 
 pytestmark = [

@@ -9,7 +9,7 @@ from backend.fusions import D, S, build
 from backend.reductions import backward, softmax, totals
 
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
-from fuser_lab.runtime.ptx import compile_phases
+from fuser_lab.runtime.gpu.ptx import compile_phases
 from tests.kernels import generate
 
 pytestmark = [

@@ -13,7 +13,7 @@ from fuser_lab.errors import FuserLabError
 from fuser_lab.ir import OpKind
 from fuser_lab.ops import OPS
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
-from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code
+from fuser_lab.runtime.gpu.ptx import CompiledPhase, compile_phases, kernel_key, machine_code
 from tests.kernels import generate
 
 pytestmark = [

@@ -13,7 +13,7 @@ from fuser_lab.codegen.kernel_ir import Alloc, Role, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
-from fuser_lab.runtime.ptx import compile_phases, machine_code, spills
+from fuser_lab.runtime.gpu.ptx import compile_phases, machine_code, spills
 from fuser_lab.schedule.parameters import LoopChange
 from tests.kernels import generate
 

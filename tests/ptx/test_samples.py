@@ -8,7 +8,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import OpKind
 from fuser_lab.ops.registry import Sample
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
-from fuser_lab.runtime.ptx import compile_phases
+from fuser_lab.runtime.gpu.ptx import compile_phases
 from tests.kernels import generate
 from tests.unit.ops.sampling import ENTRIES, build
 

@@ -7,7 +7,7 @@ from hand_schedules import CASES, MemoryType, arrays, kernel_of, pointwise, row_
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
-from fuser_lab.runtime.ptx import compile_phases, machine_code
+from fuser_lab.runtime.gpu.ptx import compile_phases, machine_code
 
 pytestmark = [
     pytest.mark.ptx,

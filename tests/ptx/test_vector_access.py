@@ -9,7 +9,7 @@ from needs import with_numba_only
 
 import fuser_lab as fl
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
-from fuser_lab.runtime.ptx import compile_phases, machine_code
+from fuser_lab.runtime.gpu.ptx import compile_phases, machine_code
 from tests.benchmarks.gpu.workloads import WORKLOADS
 from tests.kernels import generate
 

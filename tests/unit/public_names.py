@@ -27,7 +27,7 @@ from fuser_lab.plan.kept_results import KeptResults
 from fuser_lab.plan.shown_log import ShownLog
 from fuser_lab.pricing.prices import Prices
 from fuser_lab.report.diff import PlanComparison
-from fuser_lab.runtime.executor import PreparedPlan
+from fuser_lab.runtime.plan.executor import PreparedPlan
 from fuser_lab.search.shrinking import Shrunk
 from fuser_lab.search.tuning import Tuning
 from fuser_lab.teaching import Prediction

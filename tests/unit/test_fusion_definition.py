@@ -19,7 +19,7 @@ from fuser_lab.errors import (
     ValidationError,
 )
 from fuser_lab.execution.validation import get_val_tolerances, tolerances
-from fuser_lab.runtime.executor_cache import LruCache
+from fuser_lab.runtime.plan.executor_cache import LruCache
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((6, 8), dtype=np.float32)

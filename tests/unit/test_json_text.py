@@ -17,7 +17,7 @@ from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
 
 # Allowed to write JSON: a message between two processes, one of which may not import fuser_lab.
-WRITERS = {"fuser_lab/json_text.py", "fuser_lab/runtime/llvm_worker.py"}
+WRITERS = {"fuser_lab/json_text.py", "fuser_lab/runtime/cpu/llvm_worker.py"}
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

@@ -17,11 +17,12 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.cost.work import repeated_work, work_of
 from fuser_lab.errors import InputError
 from fuser_lab.plan.clock import ScheduledClock, given_strides
-from fuser_lab.runtime import this_cpu
+from fuser_lab.runtime.cpu import this_cpu
+from fuser_lab.runtime.processors import threads_here
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
 
-CACHES = HostCaches(threads=this_cpu.threads_here(), first=1 << 15, second=1 << 20, last=1 << 25)
+CACHES = HostCaches(threads=threads_here(), first=1 << 15, second=1 << 20, last=1 << 25)
 PLANTED = HostRates(
     **{name: 1.5 * seconds for name, seconds in TYPICAL.items()}, caches=CACHES, second=1 << 20, last=1 << 25,
     product=5e10, low=0.8, high=1.3, source="40 measurements",

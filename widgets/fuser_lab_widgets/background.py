@@ -1,4 +1,4 @@
-"""Long computations, one at a time in a thread, so that the kernel stays responsive."""
+"""Long computations, one at a time beside the kernel's loop, so that the kernel stays responsive."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 from fuser_lab.errors import FuserLabError
 from fuser_lab.forks import renewed
 from fuser_lab.segmentation import ending_when
+from fuser_lab_widgets.starting import started
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fuser_lab_widgets.starting import Postponed
+
 
 class Background:
-    """Runs a function in a daemon thread and passes its result, or the sentence of an error, to a callback."""
+    """Runs a function beside the kernel's loop and passes its result, or the sentence of an error, to a callback."""
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | Postponed | None = None
         self._stop = renewed(threading.Event())
         self._closed = False
 
@@ -33,10 +36,8 @@ class Background:
         """Start and return True, or return False while busy or once closed; ``seconds`` limit a search."""
         if self.busy or self._closed:
             return False
-        self._stop = renewed(threading.Event())
-        thread = threading.Thread(target=self._run, args=(find, tell, seconds, self._stop), daemon=True)
-        thread.start()
-        self._thread = thread  # set only now, so that `wait` can join it
+        self._stop = stop = renewed(threading.Event())
+        self._thread = started(lambda: self._run(find, tell, seconds, stop))
         return True
 
     def cancel(self) -> None:
@@ -57,6 +58,8 @@ class Background:
     def _run(
         self, find: Callable[[], Any], tell: Callable[[Any, str], None], seconds: float | None, stop: threading.Event,
     ) -> None:
+        if stop.is_set():
+            return
         end = None if seconds is None else time.monotonic() + seconds
         answer, problem = None, ""
         try:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
 from fuser_lab.forks import renewed
+from fuser_lab_widgets.starting import started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from fuser_lab_widgets.starting import Postponed
 
 
 class Timer(Protocol):
@@ -50,7 +53,7 @@ class Progress:
 
 
 class Runner:
-    """Runs a timer in a daemon thread and reports each step."""
+    """Runs a timer beside the kernel's loop and reports each step."""
 
     def __init__(
         self, timer: Timer, report: Callable[[Progress], None], model: Callable[[Any, Any], Any] | None = None,
@@ -59,7 +62,7 @@ class Runner:
         self._model = model
         self._report = report
         self._stop = renewed(threading.Event())
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | Postponed | None = None
         self._running = self._closed = False
         self._last = Progress()
 
@@ -84,11 +87,9 @@ class Runner:
         if self.running or self._closed:
             return False
         self._running = True
-        self._stop = renewed(threading.Event())
+        self._stop = stop = renewed(threading.Event())
         self._last = Progress(running=True)
-        thread = threading.Thread(target=self._run, args=(tuple(plans), inputs, peers, self._stop), daemon=True)
-        thread.start()
-        self._thread = thread  # set only now, so that `wait` can join it
+        self._thread = started(lambda: self._run(tuple(plans), inputs, peers, stop))
         return True
 
     def cancel(self) -> None:
@@ -163,7 +164,7 @@ def one_by_one(plan: Any, inputs: Sequence[Any]) -> dict[str, Callable[..., Any]
         return {}
     evaluate: Any = importlib.import_module("fuser_lab.runtime.evaluate")
     library = "torch" if any(type(value).__module__.partition(".")[0] == "torch" for value in inputs) else "NumPy"
-    with_seeds: Any = importlib.import_module("fuser_lab.runtime.generator").with_seeds
+    with_seeds: Any = importlib.import_module("fuser_lab.runtime.plan.generator").with_seeds
     names = [value.name for value in plan.fusion.inputs]
     outputs = [value.name for value in plan.fusion.outputs if value not in plan.fusion.hidden]
 

@@ -31,7 +31,7 @@ import torch
 import triton.testing
 
 import fuser_lab as fl
-from fuser_lab.runtime.ptx import compile_phases, machine_code
+from fuser_lab.runtime.gpu.ptx import compile_phases, machine_code
 from tests.benchmarks.gpu.libraries import KERNELS, library_call
 from tests.benchmarks.gpu.workloads import WORKLOADS
 from tests.benchmarks.new_sizes import specialized

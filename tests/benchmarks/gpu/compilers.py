@@ -18,7 +18,7 @@ from typing import Any
 
 import fuser_lab as fl
 from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
-from fuser_lab.runtime.ptx import compile_phases, machine_code
+from fuser_lab.runtime.gpu.ptx import compile_phases, machine_code
 from fuser_lab.targets.cuda_compiler import COMPILERS, VARIABLE
 from tests.benchmarks.gpu.workloads import WORKLOADS
 from tests.benchmarks.second import SECOND

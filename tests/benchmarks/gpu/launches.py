@@ -16,7 +16,7 @@ import torch
 import fuser_lab as fl
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime.executor import PreparedPlan
+from fuser_lab.runtime.plan.executor import PreparedPlan
 from tests.kernels import prepare
 
 

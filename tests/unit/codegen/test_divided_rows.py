@@ -20,7 +20,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir.term import Const, Var
-from fuser_lab.runtime.ptx import kernel_key
+from fuser_lab.runtime.gpu.ptx import kernel_key
 from fuser_lab.schedule import gpu_loops
 from fuser_lab.schedule.gpu_loops import row_loops
 from fuser_lab.schedule.parameters import LoopChange

@@ -21,7 +21,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.term import Apply, Const, Var
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
-from fuser_lab.runtime.ptx import kernel_key
+from fuser_lab.runtime.gpu.ptx import kernel_key
 from tests.kernels import generate, lower
 
 TARGETS = ("cpu", "cuda")

@@ -88,7 +88,7 @@ from tests.kernels import generate
 for case in CASES:
     for target in ("cpu", "cuda"):
         generate(case.fusion(), case.scheduler, target)
-import fuser_lab.runtime.arrays, fuser_lab.runtime.executor
+import fuser_lab.runtime.arrays, fuser_lab.runtime.plan.executor
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False,

@@ -16,7 +16,7 @@ from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.runtime.ptx import kernel_key
+from fuser_lab.runtime.gpu.ptx import kernel_key
 from tests.kernels import generate
 
 # Computation, scheduler and shapes. Tiles that CPU kernels transpose stay constant.

@@ -9,8 +9,8 @@ import pytest
 from backend.fusions import D, S, build
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.runtime import ahead
 from fuser_lab.runtime.cpu_kernels import is_compiled
+from fuser_lab.runtime.plan import ahead
 from tests.kernels import generate
 
 

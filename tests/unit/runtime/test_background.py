@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fuser_lab.runtime import ahead, background
-from fuser_lab.runtime.background import Background
+from fuser_lab.runtime.plan import ahead, background
+from fuser_lab.runtime.plan.background import Background
 
 
 def kernels(*sources: str) -> list[Any]:
@@ -43,7 +43,7 @@ class Process:
 def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Process:
     made = Process()
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(ahead, "processors", lambda: 2)
+    monkeypatch.setattr(background, "processors", lambda: 2)
     monkeypatch.setattr(ahead, "processes", made.started)
     monkeypatch.setattr(ahead, "asked", made.answer)
     monkeypatch.setattr(background, "IDLE_SECONDS", 0.01)
@@ -99,7 +99,7 @@ def test_nothing_waits_for_a_process_that_has_ended(process: Process) -> None:
 def test_few_kernels_or_one_processor_start_nothing(
     sources: str, processors: int, process: Process, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ahead, "processors", lambda: processors)
+    monkeypatch.setattr(background, "processors", lambda: processors)
     waiting = Background()
     waiting.add(kernels(*sources))
     ended(waiting)

@@ -17,8 +17,8 @@ from numba.core.registry import cpu_target
 
 from fuser_lab.runtime import cpu_kernels, store
 from fuser_lab.runtime.compile import _MACHINE_CODE, content_key, defined_in, functions_of, source_path
+from fuser_lab.runtime.plan.storage import Lifetime, plan_storage
 from fuser_lab.runtime.recent import Recent
-from fuser_lab.runtime.storage import Lifetime, plan_storage
 from tests.kernels import generate
 from tests.memory_bound import resident
 
@@ -30,7 +30,7 @@ from backend.fusions import D, S, build
 from numba.core.registry import cpu_target
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.runtime import cpu_kernels
-from fuser_lab.runtime.executor import prepare
+from fuser_lab.runtime.plan.executor import prepare
 made, compiled = [], cpu_kernels.compiled
 cpu_kernels.compiled = lambda definition: made.append(definition) or compiled(definition)
 fusion = build(lambda fd, x: fd.ops.sum(fd.ops.exp(x), [1]), [(700, 300)], D.Float)
@@ -298,11 +298,13 @@ def test_a_file_of_a_source_is_not_what_is_executed(tmp_path: Path, monkeypatch:
 
 def test_the_key_of_a_kernel_covers_every_module_whose_functions_it_inlines() -> None:
     folder = Path(store.__file__).parent
-    waiting, found = ["intrinsics_cpu", "narrow_floats_cpu", "polynomials"], set[str]()
+    waiting, inlined = ["intrinsics_cpu", "narrow_floats_cpu", "polynomials"], set[str]()
     while waiting:
         name = waiting.pop()
-        found.add(f"{name}.py")
+        inlined.add(f"{name}.py")
         text = (folder / f"{name}.py").read_text(encoding="utf-8")
-        inner = re.findall(r"^from fuser_lab\.runtime\.(\w+) import", text, re.MULTILINE)
-        waiting += [one for one in inner if f"{one}.py" not in found and one not in {"cpu_kernels", "pipelines"}]
-    assert {"bits_cpu.py", "complex_functions.py"} < found <= set(_MACHINE_CODE)
+        imported = re.findall(r"^from fuser_lab\.runtime\.([\w.]+) import", text, re.MULTILINE)
+        modules = {module.replace(".", "/") for module in imported} - {"cpu_kernels", "cpu/pipelines"}
+        waiting += [module for module in modules if f"{module}.py" not in inlined]
+    assert {"cpu/bits.py", "complex_functions.py"} < inlined <= set(_MACHINE_CODE)
+    assert all(list(folder.glob(pattern)) for pattern in _MACHINE_CODE)

@@ -9,9 +9,9 @@ from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.runtime import copies, host
-from fuser_lab.runtime.copies import transposed
-from fuser_lab.runtime.host import HostMemory
+from fuser_lab.runtime.cpu import copies, host
+from fuser_lab.runtime.cpu.copies import transposed
+from fuser_lab.runtime.cpu.host import HostMemory
 
 DTYPES = [np.bool_, np.int8, np.float16, np.float32, np.float64, np.complex64, np.complex128]
 

@@ -9,9 +9,9 @@ from needs import needs
 import fuser_lab as fl
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.plan import Segment
-from fuser_lab.runtime import cubins
 from fuser_lab.runtime.cuda_compilers import compiler_named, distributions_of, function_sources
-from fuser_lab.runtime.ptx import compile_phases, kernel_key
+from fuser_lab.runtime.gpu import cubins
+from fuser_lab.runtime.gpu.ptx import compile_phases, kernel_key
 from fuser_lab.targets.cuda_compiler import COMPILERS, VARIABLE, chosen_compiler
 
 

@@ -10,8 +10,8 @@ import pytest
 from fuser_lab.codegen.kernel_ir import Buffer, Phase, Role, Size
 from fuser_lab.codegen.kernel_ir import Launch as LaunchShape
 from fuser_lab.dtypes import DataType
-from fuser_lab.runtime import device, driver
 from fuser_lab.runtime.environment import Environment
+from fuser_lab.runtime.gpu import device, driver
 from fuser_lab.runtime.recent import Recent
 
 _UINT, _PLACE = ctypes.c_uint, ctypes.c_void_p

@@ -13,9 +13,9 @@ from fuser_lab.definition.concretize import concretize
 from fuser_lab.errors import CodegenError, EvaluationWarning, InputError, UnsupportedError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime import variants
-from fuser_lab.runtime.executor import PreparedPlan
-from fuser_lab.runtime.steps import CancelFlag, Cancelled
+from fuser_lab.runtime.plan import variants
+from fuser_lab.runtime.plan.executor import PreparedPlan
+from fuser_lab.runtime.plan.steps import CancelFlag, Cancelled
 from tests.kernels import prepare
 
 
@@ -206,7 +206,7 @@ def test_evaluated_segments() -> None:
 
 
 def test_single_elements_are_computed_by_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fuser_lab.runtime import host
+    from fuser_lab.runtime.cpu import host
 
     def record(fd: Any, a: Any, b: Any) -> Any:
         return fd.ops.add(fd.ops.tanh(fd.ops.mul(a, b)), 1.0)
@@ -357,7 +357,7 @@ def test_threads_share_a_plan() -> None:
 
 def test_a_kernel_that_numba_refuses_is_named_and_evaluated_only_if_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     from fuser_lab.errors import CompilationError, EvaluationWarning
-    from fuser_lab.runtime import host
+    from fuser_lab.runtime.cpu import host
 
     def refuse(_: object) -> None:
         msg = "cannot type this\nat all"
@@ -375,7 +375,7 @@ def test_a_kernel_that_numba_refuses_is_named_and_evaluated_only_if_allowed(monk
 
 
 def test_an_interrupt_while_compiling_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fuser_lab.runtime import host
+    from fuser_lab.runtime.cpu import host
 
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt

@@ -11,7 +11,8 @@ from needs import needs
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.errors import InputError, OutOfMemoryError
-from fuser_lab.runtime import binding, host_ready
+from fuser_lab.runtime import binding
+from fuser_lab.runtime.cpu import host_ready
 
 pytestmark = pytest.mark.skipif(not host_ready.can_repoint(), reason="needs CPython, whose arrays can be repointed")
 RNG = np.random.default_rng(0)

@@ -14,8 +14,8 @@ import pytest
 
 llvmlite = pytest.importorskip("llvmlite.binding", reason="LLVM comes with Numba: pip install numba")
 
-from fuser_lab.runtime import llvm_process, llvm_worker, pipelines  # noqa: E402
-from fuser_lab.runtime.llvm_process import LlvmError, LlvmProcess, Pipeline, Request, worker_command  # noqa: E402
+from fuser_lab.runtime.cpu import llvm_process, llvm_worker, pipelines  # noqa: E402
+from fuser_lab.runtime.cpu.llvm_process import LlvmError, LlvmProcess, Pipeline, Request, worker_command  # noqa: E402
 
 FULL = Pipeline(cheap=(0, False, False), full=(3, True, False))
 SCALAR, LITTLE = FULL.safer()
@@ -223,7 +223,7 @@ def test_a_forked_process_starts_a_worker_of_its_own(request_: Request) -> None:
     program = """
 import os, pickle, sys
 import llvmlite.binding as llvmlite
-from fuser_lab.runtime.llvm_process import LLVM
+from fuser_lab.runtime.cpu.llvm_process import LLVM
 
 def ended():
     return 0 if " x float>" in str(llvmlite.parse_bitcode(LLVM.compile(request).bitcode)) else 1
@@ -245,7 +245,7 @@ print(first, os.waitpid(child, 0)[1], ended())
 
 def test_an_unused_worker_is_gone_when_its_process_has_ended() -> None:
     program = (
-        "from fuser_lab.runtime.llvm_process import LLVM\n"
+        "from fuser_lab.runtime.cpu.llvm_process import LLVM\n"
         "LLVM.start()\n"
         "print(LLVM._worker.pid)\n"
     )

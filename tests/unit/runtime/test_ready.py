@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from needs import needs
 
-from fuser_lab.runtime.ready import ReadyRun, ReadyRuns
+from fuser_lab.runtime.gpu.ready import ReadyRun, ReadyRuns
 
 torch = needs("torch")
 KINDS = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -89,7 +89,7 @@ def test_whether_gradients_are_wanted_does_not_matter() -> None:
 
 
 def test_without_what_compares_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fuser_lab.runtime.ready._guards", lambda: None)
+    monkeypatch.setattr("fuser_lab.runtime.guards._guards", lambda: None)
     x, out, y = tensors()
     runs, launch = ready([x], [out])
     assert runs.started([y], [out]) == [out]

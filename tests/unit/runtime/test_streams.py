@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fuser_lab.runtime import device
+from fuser_lab.runtime.gpu import device
 
 
 @pytest.mark.parametrize("handle", [0, 1, 7000])

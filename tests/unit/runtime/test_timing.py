@@ -19,9 +19,9 @@ from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.runtime import clocks
 from fuser_lab.runtime.clocks import LEAST_SAMPLES, MOST_SAMPLES, DeviceClock, HostClock, Turns
-from fuser_lab.runtime.executor import PreparedPlan
-from fuser_lab.runtime.timing import _Measurement as Measurement
-from fuser_lab.runtime.timing import deviation, measure
+from fuser_lab.runtime.plan.executor import PreparedPlan
+from fuser_lab.runtime.plan.timing import _Measurement as Measurement
+from fuser_lab.runtime.plan.timing import deviation, measure
 from tests.kernels import prepare
 
 
@@ -227,7 +227,7 @@ def test_peers_are_rows_of_the_same_table() -> None:
 
 
 def test_what_is_too_large_for_the_reference_is_compared_with_the_first_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fuser_lab.runtime.timing.CHECKED_ELEMENTS", 10)
+    monkeypatch.setattr("fuser_lab.runtime.plan.timing.CHECKED_ELEMENTS", 10)
     peers = {"good": plain_exp, "bad": lambda x: np.exp(x) * 1.1}
     first, good, bad = measure([exp_plan("ours")], [X], peers=peers, seconds=0.01, progress=False).totals
     assert math.isnan(first.error)

@@ -14,7 +14,7 @@ from fuser_lab import DataType, FusionDefinition, host_memory
 from fuser_lab.dtypes import from_numpy
 from fuser_lab.errors import FuserLabError, InputError, OutOfMemoryError
 from fuser_lab.host_memory import all_bytes_of, free_bytes_of
-from fuser_lab.runtime.steps import CancelFlag, Cancelled
+from fuser_lab.runtime.plan.steps import CancelFlag, Cancelled
 
 torch = needs("torch")
 

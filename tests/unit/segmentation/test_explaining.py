@@ -14,8 +14,8 @@ from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError
 from fuser_lab.events import DecisionLog
-from fuser_lab.runtime import this_gpu
-from fuser_lab.runtime.this_gpu import described
+from fuser_lab.runtime.gpu import this_gpu
+from fuser_lab.runtime.gpu.this_gpu import described
 from fuser_lab.segmentation import Relation
 
 DATA = Path(__file__).parents[2] / "data"

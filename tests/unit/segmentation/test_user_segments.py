@@ -16,9 +16,9 @@ from fuser_lab import DataType, FusionCache, FusionDefinition, SegmenterOptions
 from fuser_lab.definition.spec import spec
 from fuser_lab.errors import DefinitionError, InputError, StateError
 from fuser_lab.passes import offsets_of
-from fuser_lab.runtime import host_ready
-from fuser_lab.runtime.argument_manager import ArgumentManager
-from fuser_lab.runtime.host import HostMemory
+from fuser_lab.runtime.cpu import host_ready
+from fuser_lab.runtime.cpu.host import HostMemory
+from fuser_lab.runtime.plan.argument_manager import ArgumentManager
 from tests.fuzz.choices import Seeded
 from tests.fuzz.generator import generate
 from tests.kernels import prepare

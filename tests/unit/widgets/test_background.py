@@ -209,3 +209,20 @@ def test_who_waits_while_a_question_is_being_asked_waits_for_it_or_not_at_all(mo
     assert background.start(lambda: None, lambda *_: None)
     assert begun.is_set()
     background.wait(300)
+
+
+def test_without_threads_a_computation_runs_when_it_is_waited_for(monkeypatch):
+    def no_thread(_thread):
+        raise RuntimeError
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    background, told = Background(), []
+    assert background.start(lambda: 1, lambda answer, problem: told.append((answer, problem)))
+    assert background.busy
+    assert not background.start(lambda: 2, lambda *_: told.append("second"))
+    background.wait()
+    assert (told, background.busy) == ([(1, "")], False)
+    background.start(lambda: 3, lambda *_: told.append("cancelled"))
+    background.cancel()
+    background.wait()
+    assert told == [(1, "")]

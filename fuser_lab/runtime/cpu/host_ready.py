@@ -20,10 +20,10 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
 from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, torch_module
 from fuser_lab.runtime.binding import Slot
+from fuser_lab.runtime.cpu.launcher import HostCall
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Origin, Seen, needs_scalars, view_of
-from fuser_lab.runtime.launcher import HostCall
-from fuser_lab.runtime.ready import GUARDS, LARGEST_WORD, guard_of, span_of
+from fuser_lab.runtime.guards import GUARDS, LARGEST_WORD, guard_of, span_of
 
 _KEPT = 2  # stored runs per plan, the most recent ones
 _ADDRESS = object.__basicsize__  # offset of an array's address, after the object header

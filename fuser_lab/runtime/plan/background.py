@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.forks import after_fork
-from fuser_lab.runtime import ahead, store
+from fuser_lab.runtime import store
+from fuser_lab.runtime.plan import ahead
+from fuser_lab.runtime.processors import processors
 from fuser_lab.runtime.waiting import WAITING, Running, Waiting
 
 IDLE_SECONDS = 5.0  # idle time after which a process ends
@@ -34,7 +36,7 @@ class Background:
 
     def add(self, kernels: Sequence[GeneratedKernel]) -> None:
         """Queue kernels for compilation; do nothing if there are few, or without a cache or a second processor."""
-        if not store.is_usable() or ahead.processors() < 2:
+        if not store.is_usable() or processors() < 2:
             return
         from fuser_lab.runtime.cpu_kernels import is_compiled
 
@@ -46,7 +48,7 @@ class Background:
             if group:
                 self._waiting.groups.append(group)
             waiting = sum(map(len, self._waiting.groups))
-            workers = min(ahead.processors() - 1, waiting // ahead.EACH, ahead.MOST_WORKERS) - self._workers
+            workers = min(processors() - 1, waiting // ahead.EACH, ahead.MOST_WORKERS) - self._workers
             if waiting < ahead.SHARED_FROM:
                 workers = 0
             for _ in range(workers):

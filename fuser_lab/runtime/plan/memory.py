@@ -9,14 +9,14 @@ from fuser_lab.codegen.layout import Layout
 from fuser_lab.cost.device import Device
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
-from fuser_lab.runtime.ahead import Capability
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.environment import Environment
-from fuser_lab.runtime.ready import ReadyRuns
+from fuser_lab.runtime.gpu.ready import ReadyRuns
+from fuser_lab.runtime.plan.ahead import Capability
 
 if TYPE_CHECKING:
-    from fuser_lab.runtime.driver import Launch
-    from fuser_lab.runtime.host_ready import HostRuns
+    from fuser_lab.runtime.cpu.host_ready import HostRuns
+    from fuser_lab.runtime.gpu.driver import Launch
 
 Call = Callable[[Environment], None]
 

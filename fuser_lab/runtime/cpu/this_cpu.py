@@ -1,10 +1,6 @@
 """The CPU of this machine as a device for predictions, with rates that are measured once and kept on disk."""
 
 import contextlib
-import functools
-import os
-import platform
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,31 +9,10 @@ from fuser_lab.cost.host_time import HostCaches, HostRates
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
 from fuser_lab.reading import MissingFileError, UnreadableError, json_of, record_of
-from fuser_lab.runtime.ahead import processors
+from fuser_lab.runtime.processors import processor_name, processors, threads_here
 from fuser_lab.runtime.store import configured
 
 COMMAND = "python -m fuser_lab fit --this-cpu"
-
-
-@functools.cache
-def processor_name() -> str:
-    """Return the processor's model name as reported by the system."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
-
-
-def threads_here() -> int:
-    """Return how many threads share the loops of kernels, as Numba does or will once it is loaded."""
-    if "numba" in sys.modules:
-        from fuser_lab.runtime.numba_compat import cpu_threads
-
-        return cpu_threads()
-    set_to = os.environ.get("NUMBA_NUM_THREADS", "")
-    return int(set_to) if set_to.isdecimal() and int(set_to) else processors()
 
 
 def rates_file() -> Path:

@@ -15,9 +15,10 @@ from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
+from fuser_lab.runtime.compile import refused
 from fuser_lab.runtime.cuda_compilers import distributions_of
+from fuser_lab.runtime.gpu.ptx import CompiledPhase, compile_phases, kernel_key, machine_code
 from fuser_lab.runtime.interrupts import interrupts_deferred
-from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code, refused
 
 _FORMAT = 3  # version of the files; part of their names, so that other versions are compiled again
 

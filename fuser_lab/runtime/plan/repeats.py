@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.ir import Scalar
 from fuser_lab.runtime.binding import Slot, check_places
-from fuser_lab.runtime.driver import Launches
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import needs_scalars, view_of
-from fuser_lab.runtime.memory import Call, Memory
-from fuser_lab.runtime.parts import PlanParts
-from fuser_lab.runtime.ready import Evaluated, ReadyRun, ReadyRuns, takes
-from fuser_lab.runtime.variants import Variant
+from fuser_lab.runtime.gpu.driver import Launches
+from fuser_lab.runtime.gpu.ready import Evaluated, ReadyRun, ReadyRuns, takes
+from fuser_lab.runtime.plan.memory import Call, Memory
+from fuser_lab.runtime.plan.parts import PlanParts
+from fuser_lab.runtime.plan.variants import Variant
 from fuser_lab.targets import target_of
 
 if TYPE_CHECKING:
-    from fuser_lab.runtime.host_ready import HostRun, HostRuns
+    from fuser_lab.runtime.cpu.host_ready import HostRun, HostRuns
 
 
 def ready_runs_of(parts: PlanParts, memory: Memory) -> "ReadyRuns | HostRuns | None":

@@ -8,24 +8,20 @@ reports errors.
 
 import ctypes
 import functools
-import importlib
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.ir import TensorView, Val
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Seen, detached
+from fuser_lab.runtime.guards import GUARDS, LARGEST_WORD, guard_of, span_of
 
 _KEPT = 2  # stored runs per plan, the most recent ones
 _SEQUENCES = frozenset({list, tuple})
-GUARDS = 4  # kept guards, because guards also distinguish tensors by irrelevant properties such as requires_grad
-LARGEST_WORD = 1 << 31  # of integers that any word of a kernel can hold; others take the slow path
 # The Python type of the numbers that a word in memory takes without conversion.
 _PLAIN: dict[type, type] = {
     ctypes.c_double: float, ctypes.c_float: float, ctypes.c_int64: int, ctypes.c_int32: int, ctypes.c_uint64: int,
@@ -396,28 +392,6 @@ class ReadyRuns:
         self._kept.clear()
 
 
-@functools.cache
-def _guards() -> Any:
-    """Return the function with which Dynamo checks tensors in one call; None if torch has it elsewhere."""
-    try:
-        return importlib.import_module("torch._C._dynamo.guards").TensorGuards
-    except (ImportError, AttributeError):
-        return None
-
-
-def guard_of(tensors: Sequence[Any]) -> Callable[..., bool] | None:
-    """Return a check for tensors of equal class, device, dtype, shape and strides, none lazily negated or conjugated.
-
-    It takes a fifth of the time of checking each tensor. It also fails if tensors differ in irrelevant properties, such
-    as whether they need gradients.
-    """
-    guards = _guards()
-    if guards is None or not tensors:
-        return None
-    made: Callable[..., bool] = guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
-    return made
-
-
 def aligned_to(address: int) -> int:
     """Return the alignment of an address in bytes, at most `ALIGNED`."""
     address |= ALIGNED
@@ -427,14 +401,3 @@ def aligned_to(address: int) -> int:
 def takes(values: Sequence[Val]) -> bool:
     """Whether inputs are only tensors and numbers that fit in one word of a kernel."""
     return all(isinstance(v, TensorView) or not v.dtype.is_complex for v in values)
-
-
-def span_of(array: Any) -> int:
-    """Return the number of bytes from the start of an array's first element to the end of its last."""
-    if isinstance(array, np.ndarray):
-        low, high = np.lib.array_utils.byte_bounds(array)
-        return int(high - low)
-    if not array.numel():
-        return 0
-    steps = zip(array.shape, array.stride(), strict=True)
-    return int((sum((n - 1) * step for n, step in steps) + 1) * array.element_size())

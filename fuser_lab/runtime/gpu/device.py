@@ -23,13 +23,13 @@ from fuser_lab.forks import new_lock
 from fuser_lab.ir import TensorView
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, kind_of, quick_empty, to_numpy
 from fuser_lab.runtime.binding import Slot
-from fuser_lab.runtime.cubins import machine_code_of
-from fuser_lab.runtime.driver import Function, Launch, Launches, unload_unused
 from fuser_lab.runtime.environment import Environment
-from fuser_lab.runtime.ptx import kernel_key
-from fuser_lab.runtime.ready import ReadyRuns, aligned_to
+from fuser_lab.runtime.gpu.cubins import machine_code_of
+from fuser_lab.runtime.gpu.driver import Function, Launch, Launches, unload_unused
+from fuser_lab.runtime.gpu.ptx import kernel_key
+from fuser_lab.runtime.gpu.ready import ReadyRuns, aligned_to
+from fuser_lab.runtime.gpu.this_gpu import described
 from fuser_lab.runtime.recent import Recent
-from fuser_lab.runtime.this_gpu import described
 from fuser_lab.targets import CUDA
 
 # Parameters per scalar: a complex scalar is two parameters, as in Numba's kernels.

@@ -2,24 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Loop, Phase, walk
+from fuser_lab.errors import MissingCompilerError
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.runtime import numba_compat
-from fuser_lab.runtime.cpu_kernels import functions_of
 from fuser_lab.runtime.environment import Environment
+
+if TYPE_CHECKING:
+    from fuser_lab.runtime.numba_compat import ParallelRegions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCall:
-    """One CPU function and the names of its arguments, followed by `sizes`."""
+    """One CPU function and the names of its arguments, followed by `sizes`; `regions` are those of a parallel one."""
 
     function: Callable[..., None]
     arguments: tuple[str, ...]
     sizes: tuple[int | float, ...]
-    parallel: bool
+    regions: "ParallelRegions | None"
 
     def __call__(self, env: Environment) -> None:
         """Run with arguments looked up by name."""
@@ -28,22 +30,36 @@ class HostCall:
 
     def on(self, values: list[Any]) -> None:
         """Run with arguments in order."""
-        if self.parallel and not numba_compat.PARALLEL.free:
-            numba_compat.PARALLEL.call(self.function, [*values, *self.sizes])
+        if self.regions is not None and not self.regions.free:
+            self.regions.call(self.function, [*values, *self.sizes])
         else:
             self.function(*values, *self.sizes)
 
 
 def host_calls(generated: GeneratedKernel) -> tuple[HostCall, ...]:
-    """Return the calls of a compiled CPU kernel; arguments have the names of its buffers and scalars."""
+    """Return the calls of a compiled CPU kernel; arguments have the names of its buffers and scalars.
+
+    Raises
+    ------
+    MissingCompilerError
+        If Numba is not installed.
+    """
     phases = generated.kernel_ir.phases
     if not phases:
         return ()
+    try:
+        from fuser_lab.runtime.cpu_kernels import functions_of
+        from fuser_lab.runtime.numba_compat import PARALLEL
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"numba", "llvmlite"}:
+            raise
+        msg = "CPU kernels are compiled by Numba, which is not installed."
+        raise MissingCompilerError(msg) from None
     functions = functions_of(generated.source, tuple(phase.name for phase in phases))
     return tuple(
         HostCall(
             function=function, arguments=arguments_of(phase), sizes=tuple(size.word for size in phase.sizes),
-            parallel=_is_parallel(phase),
+            regions=PARALLEL if _is_parallel(phase) else None,
         )
         for function, phase in zip(functions, phases, strict=True)
     )

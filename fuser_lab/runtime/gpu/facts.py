@@ -10,7 +10,7 @@ from pathlib import Path
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.cost.device import DEFAULT, WARP, Device
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.runtime.cubins import LoadablePhase, machine_code_of
+from fuser_lab.runtime.gpu.cubins import LoadablePhase, machine_code_of
 
 _WARPS = 64  # per multiprocessor, for the compute capabilities of `DEVICES`
 _BLOCKS = 32  # per multiprocessor

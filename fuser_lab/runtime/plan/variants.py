@@ -13,19 +13,19 @@ from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, warn
+from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, MissingCompilerError, warn
 from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion, OpKind, TensorView
-from fuser_lab.runtime.ahead import compile_ahead
-from fuser_lab.runtime.aliased_buffers import InputView, input_views
 from fuser_lab.runtime.arrays import shared_with_torch
-from fuser_lab.runtime.by_hand import in_lock_step
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import evaluate_segment
-from fuser_lab.runtime.memory import Call, Memory
-from fuser_lab.runtime.parts import PlanParts
-from fuser_lab.runtime.steps import Step
-from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
+from fuser_lab.runtime.plan.ahead import compile_ahead
+from fuser_lab.runtime.plan.aliased_buffers import InputView, input_views
+from fuser_lab.runtime.plan.by_hand import in_lock_step
+from fuser_lab.runtime.plan.memory import Call, Memory
+from fuser_lab.runtime.plan.parts import PlanParts
+from fuser_lab.runtime.plan.steps import Step
+from fuser_lab.runtime.plan.storage import Lifetime, StoragePlan, plan_storage
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.targets import target_of, with_blocks
@@ -63,8 +63,8 @@ class Variant:
 class Variants:
     """The variants of a plan, compiled when first used; the least recently used is evicted.
 
-    ``nested`` prepares a segment as a separate plan on the same device; `fuser_lab.runtime.executor.prepare` describes
-    the other options.
+    ``nested`` prepares a segment as a separate plan on the same device; `fuser_lab.runtime.plan.executor.prepare`
+    describes the other options.
     """
 
     def __init__(
@@ -216,7 +216,8 @@ class Variants:
                     ready.append((step, tuple(self._memory.calls(step.generated))))
                     continue
                 except CompilationError as error:
-                    if not self._evaluate_refused and step.scheduler is not SchedulerType.NO_OP:
+                    may_evaluate = self._evaluate_refused or step.scheduler is SchedulerType.NO_OP
+                    if not may_evaluate and not (self._allow_fallback and isinstance(error, MissingCompilerError)):
                         raise
                     warn(f"{error} The array library evaluates the segment.", EvaluationWarning)
                     step = replace(step, generated=None, evaluated_because=str(error))  # noqa: PLW2901

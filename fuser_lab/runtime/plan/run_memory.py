@@ -27,10 +27,10 @@ from fuser_lab.runtime.binding import (
 )
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Origin, seen
-from fuser_lab.runtime.generator import with_seeds
-from fuser_lab.runtime.memory import Memory
-from fuser_lab.runtime.parts import PlanParts
-from fuser_lab.runtime.variants import InputLayouts, ResultLayouts, Variant
+from fuser_lab.runtime.plan.generator import with_seeds
+from fuser_lab.runtime.plan.memory import Memory
+from fuser_lab.runtime.plan.parts import PlanParts
+from fuser_lab.runtime.plan.variants import InputLayouts, ResultLayouts, Variant
 from fuser_lab.targets import target_of
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "OUT_OF_MEMORY", "ALLOC_FAILED")

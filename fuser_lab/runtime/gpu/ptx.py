@@ -11,8 +11,8 @@ from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.numba_cuda import pointed_name
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import CompilationError, FuserLabError
-from fuser_lab.runtime.compile import content_key, functions_of, source_path
+from fuser_lab.errors import FuserLabError
+from fuser_lab.runtime.compile import content_key, functions_of, refused
 from fuser_lab.runtime.cuda_compilers import compiler_named
 from fuser_lab.runtime.interrupts import interrupts_deferred
 
@@ -88,14 +88,6 @@ def compile_phases(
             raise
         except Exception as error:
             raise refused(generated, f"cc {cc[0]}.{cc[1]}", error) from error
-
-
-def refused(generated: GeneratedKernel, target: str, error: Exception) -> CompilationError:
-    """Return the error to raise if a compiler refuses a kernel; the message names the file of its source."""
-    said = str(error).strip().partition("\n")[0] or type(error).__name__
-    place = source_path(generated.source)
-    location = f" (its source is in {place})" if place is not None else ""
-    return CompilationError(f"the kernel {generated.kernel_ir.name} does not compile for {target}: {said}{location}.")
 
 
 def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool) -> tuple[CompiledPhase, ...]:

@@ -2,8 +2,8 @@
 
 Released builds of llvmlite are compiled with LLVM's assertions, and one that fails ends the process. A known case is
 the loop vectorizer of LLVM 22, whose two cost models may choose different widths for constant trip counts.
-`LlvmProcess` passes modules to `fuser_lab.runtime.llvm_worker`, and if the worker ends, passes the module to a new one
-with less optimization.
+`LlvmProcess` passes modules to `fuser_lab.runtime.cpu.llvm_worker`, and if the worker ends, passes the module to a new
+one with less optimization.
 """
 
 import atexit
@@ -18,7 +18,7 @@ from typing import Any
 
 from fuser_lab.errors import warn
 from fuser_lab.forks import after_fork, fork_waits_for, new_lock
-from fuser_lab.runtime import llvm_worker
+from fuser_lab.runtime.cpu import llvm_worker
 
 _MOST_MODULES = 100  # per worker, before a new one replaces it: LLVM's passes leak up to 1 MB per module
 _STARTS = 3  # attempts, because an idle worker may end itself just as a request arrives

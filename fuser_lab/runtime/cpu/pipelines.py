@@ -22,7 +22,7 @@ from numba.core.untyped_passes import InlineClosureLikes
 from numba.np.ufunc import parallel
 
 from fuser_lab.forks import fork_waits_for
-from fuser_lab.runtime.llvm_process import LLVM, Pipeline, Request
+from fuser_lab.runtime.cpu.llvm_process import LLVM, Pipeline, Request
 
 # While another thread holds one of these, Numba's tables or its threads are incomplete, or LLVM holds locks of its own.
 for _lock in (global_compiler_lock._lock, parallel._backend_init_thread_lock, ffi.lib._lock._lock):  # noqa: SLF001

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,17 @@ from fuser_lab.host_memory import check_fits, free_bytes
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
 from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy, torch_module
-from fuser_lab.runtime.copies import transposed
+from fuser_lab.runtime.compile import refused
+from fuser_lab.runtime.cpu.copies import transposed
+from fuser_lab.runtime.cpu.host_ready import HostRuns, can_repoint
+from fuser_lab.runtime.cpu.launcher import HostCall, host_calls
 from fuser_lab.runtime.environment import Environment
-from fuser_lab.runtime.host_ready import HostRuns, can_repoint
 from fuser_lab.runtime.interrupts import interrupts_deferred
-from fuser_lab.runtime.launcher import HostCall, host_calls
-from fuser_lab.runtime.ptx import refused
-from fuser_lab.runtime.storage import ALIGNMENT
+from fuser_lab.runtime.processors import threads_here
 from fuser_lab.targets import CPU
 
 _MANY = 1 << 14  # elements, for which calling torch is worthwhile
+ALIGNMENT = 64  # bytes of a cache line, and more than the widest access
 _SAME_SIZE: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
@@ -156,9 +158,9 @@ class HostMemory:
 
     def label(self) -> str:
         """Return the device's name for tables."""
-        from fuser_lab.runtime.numba_compat import cpu_threads
-
-        count = cpu_threads()
+        if find_spec("numba") is None:
+            return f"{CPU.label} (NumPy)"
+        count = threads_here()
         return f"{CPU.label} ({count} thread{'s' if count != 1 else ''})"
 
 

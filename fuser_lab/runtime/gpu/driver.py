@@ -14,7 +14,7 @@ from typing import Any
 
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.cost.device import PORTABLE_CLUSTER
-from fuser_lab.runtime.launch_loop import Record, Row, loop
+from fuser_lab.runtime.gpu.launch_loop import Record, Row, loop
 
 _INVALID_CONTEXT = 201  # no context is current in this thread
 _INVALID_HANDLE = 400  # the context of another device is current

@@ -9,16 +9,16 @@ from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import OutOfMemoryError, UnsupportedError
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.binding import check_outs
-from fuser_lab.runtime.capture import CapturedPlan, captured
 from fuser_lab.runtime.environment import Environment
+from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.runtime.interrupts import import_whole
-from fuser_lab.runtime.memory import Call, Memory
-from fuser_lab.runtime.parts import parts_of
-from fuser_lab.runtime.ready import DirectRun
-from fuser_lab.runtime.repeats import ready_runs_of, repeated
-from fuser_lab.runtime.run_memory import RunMemory, is_exhausted
-from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Step
-from fuser_lab.runtime.variants import NestedRun, Variant, Variants
+from fuser_lab.runtime.plan.capture import CapturedPlan, captured
+from fuser_lab.runtime.plan.memory import Call, Memory
+from fuser_lab.runtime.plan.parts import parts_of
+from fuser_lab.runtime.plan.repeats import ready_runs_of, repeated
+from fuser_lab.runtime.plan.run_memory import RunMemory, is_exhausted
+from fuser_lab.runtime.plan.steps import BoundRun, CancelFlag, Cancelled, Step
+from fuser_lab.runtime.plan.variants import NestedRun, Variant, Variants
 from fuser_lab.targets import CPU, Later, find, names
 
 

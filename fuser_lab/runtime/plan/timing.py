@@ -27,10 +27,10 @@ from fuser_lab.passes import offsets_drawn
 from fuser_lab.runtime.arrays import describe, inputs_to_numpy, is_torch, to_numpy
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.clocks import DeviceClock, HostClock, Sample, Turns
-from fuser_lab.runtime.executor import PreparedPlan
-from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import progress_bar
-from fuser_lab.runtime.steps import BoundRun
+from fuser_lab.runtime.plan.executor import PreparedPlan
+from fuser_lab.runtime.plan.generator import with_seeds
+from fuser_lab.runtime.plan.steps import BoundRun
 from fuser_lab.targets import CPU, target_of
 
 Progress = Callable[[int, int, Timings], None]

@@ -21,8 +21,9 @@ from typing import Any
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.forks import new_lock
 from fuser_lab.runtime import store
-from fuser_lab.runtime.cubins import is_cached, machine_code_of
+from fuser_lab.runtime.gpu.cubins import is_cached, machine_code_of
 from fuser_lab.runtime.interrupts import interrupts_deferred, progress_bar
+from fuser_lab.runtime.processors import processors
 from fuser_lab.runtime.waiting import WAITING
 
 SHARED_FROM = 4  # kernels; for fewer, starting a process that imports Numba costs more than it saves
@@ -52,7 +53,10 @@ def compile_ahead(
     if not store.is_usable():
         return
     if cc is None:
-        from fuser_lab.runtime.cpu_kernels import is_compiled
+        try:
+            from fuser_lab.runtime.cpu_kernels import is_compiled
+        except ModuleNotFoundError:  # the kernels' memory says that Numba is missing
+            return
     distinct = {kernel.source: kernel for kernel in kernels if kernel.kernel_ir.phases}.values()
     pending = deque(
         k for k in distinct
@@ -71,11 +75,6 @@ def compile_ahead(
 
     with contextlib.closing(bar):
         _shared(pending, cc, workers, show)
-
-
-def processors() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progress: CompileProgress) -> None:
@@ -105,9 +104,9 @@ def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progr
 @contextmanager
 def processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Return a context with as many compiler processes as can be started; they end when it ends."""
-    places = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    places = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-    command = [sys.executable, "-m", "fuser_lab.runtime.ahead"]
+    command = [sys.executable, "-m", "fuser_lab.runtime.plan.ahead"]
     started: list[subprocess.Popen[bytes]] = []
     try:
         # If no other process can start, this one compiles everything.

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-ALIGNMENT = 64  # bytes of a cache line, and more than the widest access
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from fuser_lab.ir import Fusion, Scalar, TensorView
 from fuser_lab.passes import offsets_of
-from fuser_lab.runtime.aliased_buffers import ResultAlias, intermediate_aliases, result_aliases
 from fuser_lab.runtime.binding import Places, Slot, places_of, slot_of
 from fuser_lab.runtime.evaluate import Origin, origins_of
-from fuser_lab.runtime.steps import Segment
+from fuser_lab.runtime.plan.aliased_buffers import ResultAlias, intermediate_aliases, result_aliases
+from fuser_lab.runtime.plan.steps import Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

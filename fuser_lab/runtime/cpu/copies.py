@@ -16,8 +16,8 @@ from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType
 from fuser_lab.ops.registry import Array
 from fuser_lab.runtime.arrays import flat_view
+from fuser_lab.runtime.cpu.launcher import HostCall, host_calls
 from fuser_lab.runtime.interrupts import interrupts_deferred
-from fuser_lab.runtime.launcher import HostCall, host_calls
 
 LEAST_TRANSPOSED = 1 << 16  # bytes; for fewer, a kernel saves less than 50 us, and compiling it takes 150 ms
 _KEPT = 64  # the kernels of the most recent copies

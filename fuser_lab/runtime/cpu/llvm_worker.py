@@ -2,7 +2,7 @@
 
 It is a program because a failed assertion in LLVM ends its process, which Python code cannot prevent. It imports only
 llvmlite and the standard library, so that it starts in a tenth of a second, and ends by itself after a minute without
-requests. `fuser_lab.runtime.llvm_process` is the other end.
+requests. `fuser_lab.runtime.cpu.llvm_process` is the other end.
 
 A message is a line of JSON followed by bytes, whose counts are in that line.
 """

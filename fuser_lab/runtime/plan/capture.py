@@ -8,8 +8,8 @@ from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import offsets_drawn
 from fuser_lab.runtime.arrays import is_torch
-from fuser_lab.runtime.memory import Memory
-from fuser_lab.runtime.steps import BoundRun, Step
+from fuser_lab.runtime.plan.memory import Memory
+from fuser_lab.runtime.plan.steps import BoundRun, Step
 from fuser_lab.targets import target_of
 
 

@@ -1,0 +1,1 @@
+"""Kernels of the CPU: compiled by Numba and LLVM, launched on threads, with arrays in host memory."""

@@ -1,0 +1,1 @@
+"""Kernels of a GPU: PTX and machine code, launches by the driver, and arrays in device memory."""
