@@ -39,13 +39,16 @@ from fuser_lab.contracts.partition import (
 )
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.definition.builder import FusionBuilder
+from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.events import Attempt, Kind
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import device_of
+from fuser_lab.report.units import dtype_label
 from fuser_lab.segmentation.why import Why
 from fuser_lab.subject import Subject, subject_of
+from fuser_lab.targets import has_own_memory
 from fuser_lab.version import __version__
 
 STRATEGIES = {"nvfuser": "bottom_up", "fuser_lab": "saving"}  # of `segment`, by the compiler's name in contracts
@@ -168,9 +171,10 @@ def _torch_device(torch: Any, call: Call) -> str:
     tensors = [x for x in tree((call.inputs, dict(call.keywords))) if isinstance(x, torch.Tensor)]
     tensors += list(getattr(call.function, "parameters", tuple)())
     kinds = dict.fromkeys(x.device.type for x in tensors)
-    if "cuda" in kinds:
-        return str(torch.cuda.get_device_name())
-    return next(iter(kinds), "cpu")
+    accelerator = next(filter(has_own_memory, kinds), None)
+    if accelerator is not None:
+        return str(getattr(torch, accelerator).get_device_name())
+    return next(iter(kinds), str(torch.get_default_device()))
 
 
 def _inductor_options() -> tuple[str, ...]:
@@ -235,10 +239,10 @@ def _groups(plan: CompiledPlan) -> list[tuple[Sequence[str], str, int]]:
     A library's call computes what no kernel of the compiler does: its record may also have the calls that its operands
     come from.
     """
-    own = {name for kernel in plan.segments if not kernel.opaque for name in kernel.nodes}
+    generated = {name for kernel in plan.segments if not kernel.opaque for name in kernel.nodes}
     groups: list[tuple[Sequence[str], str, int]] = []
     for kernel in plan.segments:
-        alone = [name for name in kernel.nodes if name not in own]
+        alone = [name for name in kernel.nodes if name not in generated]
         nodes = alone if kernel.opaque and alone else kernel.nodes
         groups.append((nodes, kernel.function if kernel.opaque else "", kernel.bytes))
     return groups
@@ -340,6 +344,7 @@ def _by_segmenter(call: Call) -> Compiled:
     versions: dict[str, str] = {}
     if subject.captured is None:
         plans = subject.plans
+        call = replace(call, inputs=plans[0].inputs)
         graphs = tuple(_plan_graph(plan) for plan in plans)
     else:
         plans = tuple(region.plan for region in subject.captured.regions)
@@ -645,12 +650,20 @@ def _described(tensor: Any) -> str:
     """Return ``f32[64,512]``, with strides where the tensor is not dense in the order of its axes."""
     sizes = [str(size) for size in tensor.shape]
     text = f"{_dtype(tensor.dtype)}[{','.join(sizes)}]"
-    if callable(getattr(tensor, "stride", None)) and not tensor.is_contiguous():
-        text += f" strides {','.join(map(str, tensor.stride()))}"
+    strides = tensor.stride() if callable(getattr(tensor, "stride", None)) else getattr(tensor, "strides", None)
+    if strides is None or hasattr(tensor, "__array_interface__"):  # NumPy's strides are bytes, and JAX has none
+        return text
+    dense = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(strides), strict=True):
+        if size > 1 and stride != dense:
+            return f"{text} strides {','.join(map(str, strides))}"
+        dense *= size
     return text
 
 
 def _dtype(dtype: Any) -> str:
+    if isinstance(dtype, DataType):
+        return dtype_label(dtype)
     name = str(getattr(dtype, "name", dtype)).rpartition(".")[2].lower()
     match = re.fullmatch(r"([a-z]+?)(\d+)", name)
     return f"{_SHORT[match[1]]}{match[2]}" if match is not None and match[1] in _SHORT else name

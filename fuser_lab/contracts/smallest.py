@@ -86,7 +86,7 @@ def _of_inductor(plan: CompiledPlan, seconds: float, options: Any) -> Smallest |
 
 
 def _apart(plan: CompiledPlan) -> list[CompiledWhy]:
-    """Return why kernels are apart, a library's kernels last: a function of two such kernels explains little."""
+    """Return why kernels are separate, a library's kernels last: a function of two such kernels explains little."""
     return sorted((*plan.boundaries(), *plan.siblings()), key=lambda why: why.code == "opaque")
 
 
