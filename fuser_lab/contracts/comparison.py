@@ -19,8 +19,8 @@ class Change:
     """One change: its kind, a sentence, the ops that it is about, the decisions of both sides, and what it costs.
 
     ``kind`` is ``"break"``, ``"gradient"``, ``"option"``, ``"new op"``, ``"op gone"``, ``"input"``, ``"parted"``,
-    ``"joined"``, ``"argument"``, ``"library"`` or ``"bytes"``. ``moved`` are the bytes of the cost, and
-    ``worse`` says that the change makes a regression alone.
+    ``"joined"``, ``"argument"``, ``"split"``, ``"library"`` or ``"bytes"``. ``moved`` are the bytes of the cost,
+    ``graph`` is the kind of the graph, and ``worse`` says that the change makes a regression alone.
     """
 
     kind: str
@@ -30,6 +30,7 @@ class Change:
     after: Decision | None = None
     cost: str = ""
     moved: int = 0
+    graph: str = ""
     worse: bool = False
 
     def __str__(self) -> str:
@@ -89,21 +90,33 @@ def compared(before: Partition, after: Partition) -> Comparison:
         # A backward graph without an op of which the forward graph is as before lacks a gradient.
         if kind == "backward" and not any(change.kind == "op gone" for change in changes):
             made = [_of_gradient(change) if change.kind == "op gone" else change for change in made]
-        changes += made
-    same_sizes = _sizes(before.inputs) == _sizes(after.inputs)
-    grown = after.bytes - before.bytes if same_sizes and before.compiler == after.compiler else 0
+        changes += [replace(change, graph=kind) for change in made]
+    # Whether a reduction is split into two kernels depends on the sizes and on the device, as bytes do.
+    is_alike = _sizes(before.inputs) == _sizes(after.inputs) and before.device == after.device
+    more = after.kernels - before.kernels if is_alike else _whole_kernels(after) - _whole_kernels(before)
+    grown = after.bytes - before.bytes if is_alike and before.compiler == after.compiler else 0
     if abs(grown) <= TOLERANCE * before.bytes:
         grown = 0
-    verdict = _verdict(before, after, changes, grown)
+    verdict = _verdict(changes, grown, more)
     notes = list(_notes(before, after))
+    if verdict == UNCHANGED and before.kernels != after.kernels:
+        notes.append(f"{plural(after.kernels, 'kernel')}, were {before.kernels}: an op is split into several kernels")
     if verdict != UNCHANGED:
         changes += _circumstances(before, after)
         if not changes:
             text = f"the kernels move {bytes_label(after.bytes)}, and moved {bytes_label(before.bytes)}"
             changes.append(Change(kind="bytes", text=text, cost=_cost(grown)))
-    # New ops that move most are most likely the cause; other changes of a kind stay in the order of decisions.
-    changes.sort(key=lambda change: (_ORDER.index(change.kind), -change.moved if change.kind == "new op" else 0))
+    changes.sort(key=_likelihood)
     return Comparison(before=before, after=after, verdict=verdict, changes=tuple(changes), notes=tuple(notes))
+
+
+def _likelihood(change: Change) -> tuple[int, bool, int]:
+    """Return a key that sorts likely causes first; changes with equal keys stay in the order of decisions.
+
+    Of new ops, those of the forward graph and those that move most are likely causes of the others.
+    """
+    is_new = change.kind == "new op"
+    return _ORDER.index(change.kind), is_new and change.graph == "backward", -change.moved if is_new else 0
 
 
 def _of_gradient(change: Change) -> Change:
@@ -113,12 +126,25 @@ def _of_gradient(change: Change) -> Change:
 
 # What is most likely the cause comes first.
 _ORDER = (
-    "break", "gradient", "option", "new op", "argument", "input", "op gone", "parted", "library", "joined", "bytes",
+    "break", "gradient", "option", "new op", "argument", "input", "op gone", "parted", "library", "split", "joined",
+    "bytes",
 )
 
 
-def _verdict(before: Partition, after: Partition, changes: Sequence[Change], grown: int) -> str:
-    more = after.kernels - before.kernels
+def _whole_kernels(partition: Partition) -> int:
+    """Return the number of kernels without those that compute only what another one computes as well."""
+    count = 0
+    for graph in partition.graphs:
+        numbers = {op: graph.kernels_of(op) for op in graph.ops}
+        for number, kernel in enumerate(graph.kernels):
+            others = [set(numbers[op]) - {number} for op in kernel.ops]
+            common = set.intersection(*others) if others else set()
+            # Of several equal kernels, the first one counts.
+            count += not any(number > other or set(graph.kernels[other].ops) > set(kernel.ops) for other in common)
+    return count
+
+
+def _verdict(changes: Sequence[Change], grown: int, more: int) -> str:
     parted = any(change.kind == "parted" for change in changes)
     joined = any(change.kind == "joined" for change in changes)
     if any(change.worse for change in changes) or (parted and not joined) or more > 0 or (grown > 0 and more == 0):
@@ -224,7 +250,7 @@ class _Differences:
         return [
             *self._breaks(), *self._ops(), *self._arguments(),
             *self._parted(self.before, self.after, self.forward, "parted"),
-            *self._parted(self.after, self.before, self.backward, "joined"), *self._libraries(),
+            *self._parted(self.after, self.before, self.backward, "joined"), *self._libraries(), *self._splits(),
         ]
 
     @cached_property
@@ -256,7 +282,8 @@ class _Differences:
         for side, ops, kind in ((self.after, self.new, "new op"), (self.before, self.gone, "op gone")):
             groups: dict[tuple[str, str], list[Id]] = {}
             for op in ops:
-                head = unnumbered(op[1]).partition(".")[0]  # parts of one op of the user's
+                module, _, part = unnumbered(op[1]).rpartition("/")
+                head = f"{module}/{part.partition('.')[0]}"  # parts of one op of the user's
                 groups.setdefault((head, side.graphs[op[0]].ops[op[1]].place), []).append(op)
             for members in groups.values():
                 yield self._of_ops(side, members, kind)
@@ -343,6 +370,18 @@ class _Differences:
                 yield Change(
                     kind="library", text=f"{self.after.text(new)} is now computed {where}", ops=(new[1],),
                     worse=bool(now),
+                )
+
+
+    def _splits(self) -> Iterator[Change]:
+        """Yield ops that more kernels compute than before, if one of these computes nothing else."""
+        for old, new in self.forward.items():
+            was, now = len(self.before.homes[old]), self.after.homes[new]
+            alone = [number for number in now if len(self.after.kernels[number][0]) == 1]
+            if len(now) > was > 0 and alone:
+                text = f"{self.after.text(new)} is computed in {len(now)} kernels, and was in {was}"
+                yield Change(
+                    kind="split", text=text, ops=(new[1],), cost=_cost(self.after.bytes_of(alone), len(now) - was),
                 )
 
 

@@ -1,13 +1,16 @@
 """The commands lock, check and bisect on a file with a definition, which needs no torch."""
 
+import contextlib
+import io
 import subprocess
 
 import pytest
 
 import fuser_lab as fl
 from fuser_lab import cli
+from fuser_lab.contracts import commands
 from fuser_lab.contracts.compiled import Call, compiled
-from fuser_lab.contracts.locks import Lock, lock_text, printable, revision_of
+from fuser_lab.contracts.locks import Lock, lock_of, lock_text, printable, revision_of
 from fuser_lab.errors import InputError
 from fuser_lab.user_file import UserFunction, loaded
 
@@ -69,11 +72,23 @@ def test_a_file_without_the_function_is_refused_with_those_that_it_has(tmp_path)
         loaded(UserFunction(file=str(tmp_path / "model.py"), name="step", who="lock", library=""))
 
 
-def test_the_child_process_prints_the_lock_of_a_function(tmp_path, monkeypatch, capsys):
+def test_lock_writes_what_the_child_process_prints(tmp_path, monkeypatch, capsys):
+    run = subprocess.run
+
+    def run_here(command, *, input=None, **options):
+        if command[0] == "git":
+            return run(command, **options)
+        monkeypatch.setattr("sys.stdin", io.StringIO(input))
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            status = commands.main()
+        return subprocess.CompletedProcess(command, status, printed.getvalue(), "")
+
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands.subprocess, "run", run_here)
     (tmp_path / "model.py").write_text(STEP, encoding="utf-8")
     assert cli.main(["lock", "model.py:step", "--compiler", "nvfuser", "--target", "A100"]) == 0
     assert "nvfuser on A100: 1 kernel" in capsys.readouterr().out
-    lock = (tmp_path / "fusion.lock").read_text(encoding="utf-8")
-    assert '"function": "model.py:step"' in lock
-    assert fl.__version__ in lock
+    lock = lock_of("fusion.lock")
+    assert (lock.function, lock.partition.device) == ("model.py:step", "A100")
+    assert lock.partition.versions == {"fuser_lab": fl.__version__}

@@ -120,6 +120,15 @@ def test_recomputed_ops_part_nothing():
     assert not [change for change in comparison.changes if change.kind == "parted"]
 
 
+def test_a_split_reduction_counts_at_equal_sizes_on_one_device_alone():
+    before, after = partition("exp", "sum"), partition("exp", "sum", "sum")
+    comparison = compared(before, after)
+    assert (comparison.verdict, [change.kind for change in comparison.changes]) == ("regressed", ["split"])
+    for other in (replace(after, inputs=("f32[99]",)), replace(after, device="cuda")):
+        assert compared(before, other).verdict == "unchanged"
+        assert "3 kernels, were 2: an op is split into several kernels" in compared(before, other).notes
+
+
 # pytorch#195564: two very large reductions must not share a kernel. A test that counts kernels has the numbers 4 or 5
 # for right kernels on devices with few or many multiprocessors, and 3 or 4 for wrong ones.
 
