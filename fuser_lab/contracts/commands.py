@@ -108,7 +108,7 @@ def check_command(arguments: argparse.Namespace) -> int:
     except FuserLabError as error:
         sys.stderr.write(f"fuser_lab: {error}\n")
         return SKIP
-    print(comparison)  # noqa: T201 - a command prints
+    print(json_text(comparison.to_dict(), indent=1) if arguments.json else comparison)  # noqa: T201 - a command prints
     return int(comparison.verdict == REGRESSED)
 
 
@@ -249,6 +249,7 @@ def add_commands(commands: Any) -> None:
     check = commands.add_parser("check", help=text)
     check.add_argument("lock", metavar="LOCK", help="a file that lock wrote")
     check.add_argument("after", metavar="FILE:NAME|LOCK", help="the function now, or a later lock")
+    check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(call=check_command)
     text = "name the decision that differs first between two locks, and the commit that changed it"
     bisect = commands.add_parser("bisect", help=text)

@@ -2,8 +2,9 @@
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, ops_text, unnumbered
 from fuser_lab.report.units import bytes_label, plural
@@ -60,6 +61,15 @@ class Comparison:
     def decision(self) -> Change | None:
         """The change with the decision that differs first, or None if no decision differs."""
         return next((change for change in self.changes if change.before or change.after), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict, the changes and the notes, JSON-ready, with the version of their schema first."""
+        return {
+            "schema": "fuser_lab.fusion_comparison", "version": 1, "verdict": self.verdict,
+            "kernels": {"before": self.before.kernels, "after": self.after.kernels},
+            "bytes": {"before": self.before.bytes, "after": self.after.bytes},
+            "changes": [asdict(change) for change in self.changes], "notes": list(self.notes),
+        }
 
     def __bool__(self) -> bool:
         """Whether anything changed."""

@@ -329,23 +329,23 @@ def _inductor_costs(plan: CompiledPlan) -> Iterator[tuple[int, float, float]]:
 # Our own plans, as nvFuser cuts or with another strategy
 
 def _by_segmenter(call: Call) -> Compiled:
-    options = {"strategy": STRATEGIES[call.compiler], **call.options}
-    if call.device is not None:
-        options["target"] = call.device
+    asked = {**call.options, **({} if call.device is None else {"target": call.device})}
     of_function = {"keywords": call.keywords, "backward": call.backward}
-    options |= {name: value for name, value in of_function.items() if value}
     is_cut = isinstance(call.function, Plan | Captured)
+    options = asked if is_cut else {
+        "strategy": STRATEGIES[call.compiler], **asked, **{name: value for name, value in of_function.items() if value},
+    }
     is_fusion = isinstance(call.function, Fusion | FusionBuilder)
     option = next((name for name, value in of_function.items() if value), None)
     if option is not None and (is_cut or is_fusion):
         msg = f"{call.who}: {option} is an argument for functions and modules, given {shown(call.function)}; omit it."
         raise ArgumentTypeError(msg)
-    subject = subject_of(call.who, call.function, call.inputs, {} if is_cut else options)
+    subject = subject_of(call.who, call.function, call.inputs, options)
     versions: dict[str, str] = {}
     if subject.captured is None:
         plans = subject.plans
         call = replace(call, inputs=plans[0].inputs)
-        graphs = tuple(_plan_graph(plan) for plan in plans)
+        graphs = tuple(_plan_graph(plan, call.compiler) for plan in plans)
     else:
         plans = tuple(region.plan for region in subject.captured.regions)
         graphs = tuple(_captured_graphs(subject.captured, call.compiler))
@@ -353,7 +353,7 @@ def _by_segmenter(call: Call) -> Compiled:
         versions[library] = str(__import__(library).__version__)
     partition = Partition(
         compiler=call.compiler, device=_device(subject, plans), model=_device(subject, plans), graphs=graphs,
-        options=_options_text({**call.options, **({"strategy": None} if is_cut else {})}),
+        options=_options_text(call.options),
         **_costs(subject, plans), **_circumstances(call, versions),
     )
     return Compiled(call=call, partition=partition, plans=plans, captured=subject.captured)
@@ -543,7 +543,7 @@ def _computed(value: Node, home: Mapping[Node, int]) -> Node | None:
     return value if value in home else None
 
 
-def _plan_graph(plan: Plan) -> GraphPartition:
+def _plan_graph(plan: Plan, compiler: str) -> GraphPartition:
     """Return the partition of a plan of a definition."""
     fusion = plan.fusion
     modules, sources = dict(plan.modules), dict(plan.sources)
@@ -572,7 +572,7 @@ def _plan_graph(plan: Plan) -> GraphPartition:
     heads = dict(enumerate(heads_of(kernels)))
     return GraphPartition(
         kind="inference", ops={names[expr]: origins[expr].note for expr in names}, kernels=kernels,
-        decisions=tuple(_plan_decisions(plan, ops, position, heads, "nvfuser")),
+        decisions=tuple(_plan_decisions(plan, ops, position, heads, compiler)),
     )
 
 

@@ -69,7 +69,9 @@ def test_limits_are_kept_or_exceeded(apart):
 @pytest.mark.parametrize(("call", "error", "message"), [
     (lambda plan: fl.at_most(plan, compiler="nvfuser"), InputError, "give kernels, bytes_over_bound, or both"),
     (lambda plan: fl.one_kernel(plan, compiler="gcc"), InputError, "compiler must be one of 'inductor', 'nvfuser'"),
-    (lambda plan: fl.one_kernel(plan, compiler="xla", device="moon"), Exception, "."),
+    (lambda plan: fl.one_kernel(plan, compiler="nvfuser", device="A100"), ArgumentTypeError, "which is cut already"),
+    (lambda plan: fl.one_kernel(plan, compiler="nvfuser", backward=True), ArgumentTypeError, "backward is an argument"),
+    (lambda plan: fl.one_kernel(plan, compiler="inductor"), Exception, "must be a function or a module|needs torch"),
     (lambda plan: fl.same_kernel(plan, ops="sum", compiler="nvfuser"), ArgumentTypeError, "a list of ops"),
 ])
 def test_refusals(apart, call, error, message):

@@ -91,6 +91,10 @@ def test_check_compares_two_locks_with_the_exit_status_of_git_bisect(lock, tmp_p
     said = capsys.readouterr().out
     assert said.startswith("regressed: 3 kernels")
     assert "sum and broadcast were in one kernel, and are in 2" in said
+    assert cli.main(["check", str(first), str(second), "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert (data["schema"], data["verdict"]) == ("fuser_lab.fusion_comparison", "regressed")
+    assert data["kernels"] == {"before": 2, "after": 3}
     assert cli.main(["check", str(second), str(first)]) == 0
     assert capsys.readouterr().out.startswith("improved: 2 kernels")
     assert cli.main(["check", str(first), str(tmp_path / "missing.lock")]) == 125
