@@ -5,7 +5,8 @@ import os
 import sys
 import types
 
-import fuser_lab.forks as _forks  # noqa: F401 - before anything else, because a fork waits for imports in progress
+# Before anything else, because a fork waits for imports in progress.
+import fuser_lab.process.forks as _forks  # noqa: F401
 from fuser_lab.version import __version__ as __version__
 
 # GNU OpenMP spins between parallel regions and stalls when cores are shared; it reads this once, before Numba loads. If
@@ -21,11 +22,11 @@ if _THREADS.isdecimal() and 0 < int(_THREADS) <= (os.cpu_count() or 1) and "numb
 # Each public name and its module; modules load at first use, so that a low rank imports nothing higher.
 _PUBLIC = {
     "DataType": "fuser_lab.dtypes",
-    "DecisionLog": "fuser_lab.events",
+    "DecisionLog": "fuser_lab.segmentation.events",
     "Device": "fuser_lab.cost.device",
     "FuserLabError": "fuser_lab.errors",
     "FusionCache": "fuser_lab.definition.cache",
-    "FusionDefinition": "fuser_lab.fusion_definition",
+    "FusionDefinition": "fuser_lab.api.fusion_definition",
     "FusionContractError": "fuser_lab.errors",
     "Ledger": "fuser_lab.lab.ledger",
     "MemoryType": "fuser_lab.ir.transform",
@@ -39,31 +40,31 @@ _PUBLIC = {
     "SegmenterOptions": "fuser_lab.segmentation",
     "Timings": "fuser_lab.lab.timings",
     "at_most": "fuser_lab.contracts.checks",
-    "compare": "fuser_lab.api",
+    "compare": "fuser_lab.api.functions",
     "corpus": "fuser_lab.lab.corpus",
-    "diff": "fuser_lab.api",
-    "example": "fuser_lab.api",
-    "explain": "fuser_lab.explaining",
-    "explore": "fuser_lab.exploring",
+    "diff": "fuser_lab.api.functions",
+    "example": "fuser_lab.api.functions",
+    "explain": "fuser_lab.api.explaining",
+    "explore": "fuser_lab.api.exploring",
     "fastest": "fuser_lab.search.fastest",
     "from_inductor": "fuser_lab.compilers.inductor",
     "from_jax": "fuser_lab.bridge.jax_model",
     "from_torch": "fuser_lab.bridge.model",
     "from_xla": "fuser_lab.compilers.xla",
     "kept_results": "fuser_lab.plan.kept_results",
-    "load_dump": "fuser_lab.dumps",
+    "load_dump": "fuser_lab.compilers.nvfuser_dumps",
     "load_recorded": "fuser_lab.compilers.recorded",
-    "load_repro": "fuser_lab.api",
+    "load_repro": "fuser_lab.api.functions",
     "one_kernel": "fuser_lab.contracts.checks",
     "profile": "fuser_lab.lab.profiling",
     "price": "fuser_lab.pricing.prices",
-    "report": "fuser_lab.api",
+    "report": "fuser_lab.api.functions",
     "same_kernel": "fuser_lab.contracts.checks",
     "segment": "fuser_lab.plan.planning",
     "shrink": "fuser_lab.search.shrinking",
     "spec": "fuser_lab.definition.spec",
     "sweep": "fuser_lab.lab.sweeps",
-    "time": "fuser_lab.api",
+    "time": "fuser_lab.api.functions",
     "tune": "fuser_lab.search.tuning",
     "use_tuned": "fuser_lab.plan.kept_results",
     "with_rule": "fuser_lab.schedule.own",
@@ -88,8 +89,8 @@ class _Report(types.ModuleType):
     """The package of static views, which is called as the public function that has its name."""
 
     def __call__(self, *arguments: object, **options: object) -> object:
-        """Return the path of the report that was written; see `fuser_lab.api.report`."""
-        return importlib.import_module("fuser_lab.api").report(*arguments, **options)
+        """Return the path of the report that was written; see `fuser_lab.api.functions.report`."""
+        return importlib.import_module("fuser_lab.api.functions").report(*arguments, **options)
 
 
 class _Package(types.ModuleType):
@@ -121,7 +122,7 @@ def __getattr__(name: str) -> object:
 
 def load_ipython_extension(ipython: object) -> None:
     """Add ``%%fusion``, ``%fusion_time``, ``%fusion_diff`` and ``%fusion_history``: ``%load_ext fuser_lab``."""
-    from fuser_lab.magics import FusionMagics
+    from fuser_lab.cli.magics import FusionMagics
 
     ipython.register_magics(FusionMagics)  # type: ignore[attr-defined]
 

@@ -22,13 +22,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LONGEST = 60  # characters or entries of a value in a sentence
-_MOST_NAMED = 40
+_MOST_NAMED = 40  # names that an error lists
 _MOST_ENTRIES = 1 << 20  # limit of a list's length; an iterable may be infinite
 _WHOLE = object()
 _SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
 
 
-def shown(value: object) -> str:
+def short_text(value: object) -> str:
     """Return any value as text for a sentence: short, printable and on one line."""
     if isinstance(value, int) and value.bit_length() > 3 * _LONGEST:
         return f"an int of {value.bit_length()} bits"
@@ -47,7 +47,7 @@ def brief(text: str, most: int = 200) -> str:
     return line if len(line) <= most else f"{line[: most // 2]}...{line[-(most // 2) :]}"
 
 
-def named(names: Iterable[str]) -> str:
+def listing(names: Iterable[str]) -> str:
     """Return names as a list for a sentence; of many names, only the first."""
     listed_names = list(names)
     more = len(listed_names) - _MOST_NAMED
@@ -97,7 +97,10 @@ class Kind:
         except _Refused as refused:
             refusal = refused
         named = f"{argument}{refusal.place}"
-        msg = f"{f'{function}: ' if function else ''}{named} must be {refusal.accepted}, given {shown(refusal.value)}."
+        msg = (
+            f"{f'{function}: ' if function else ''}{named} must be {refusal.accepted}, given "
+            f"{short_text(refusal.value)}."
+        )
         raise (ArgumentTypeError if refusal.of_type else error)(msg)
 
     def __or__(self, other: "Kind") -> "Kind":
@@ -278,7 +281,7 @@ def one_of(*names: str) -> Kind:
     return Kind(accepted=said, take=take)
 
 
-def listed(kind: Kind, accepted: str, *, least: int = 0, most: int = _MOST_ENTRIES, lazy: bool = False) -> Kind:
+def list_of(kind: Kind, accepted: str, *, least: int = 0, most: int = _MOST_ENTRIES, lazy: bool = False) -> Kind:
     """Return the kind of lists and tuples of a kind, with ``least`` to ``most`` entries; the function gets a list.
 
     With ``lazy``, any other iterable is accepted and read to its end, except text and mappings.
@@ -316,7 +319,7 @@ def _part(kind: Kind, entry: object, index: object = _WHOLE) -> Any:
     try:
         return kind.take(entry)
     except _Refused as refused:
-        place = "" if index is _WHOLE else f"[{shown(index)}]"
+        place = "" if index is _WHOLE else f"[{short_text(index)}]"
         raise _Refused(
             refused.value, refused.accepted, f"{place}{refused.place}", of_type=refused.of_type,
         ) from None

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 
 
@@ -190,15 +190,15 @@ def _info(dtype: DataType) -> _Info:
     raise DefinitionError(msg)
 
 
-def narrowed(array: npt.NDArray[Any], dtype: DataType) -> npt.NDArray[Any]:
+def narrow(array: npt.NDArray[Any], dtype: DataType) -> npt.NDArray[Any]:
     """Return real numbers as ``dtype``, rounded to nearest even; reduced floats are rounded from float32.
 
     Numbers too large become infinite, except in Float8_e4m3fn, which has no infinity: they become its largest number,
     as on a GPU and in torch. Float8_e8m0fnu has neither sign nor zero: it keeps magnitudes, and its smallest for 0.
-    Floats become integers as by `truncated`, wider integers by dropping bits.
+    Floats become integers as by `truncate`, wider integers by dropping bits.
     """
     if dtype.is_integral and array.dtype.kind not in "biu":
-        return truncated(array, dtype, of_double=array.dtype == np.float64)
+        return truncate(array, dtype, of_double=array.dtype == np.float64)
     if array.dtype == dtype.numpy or not dtype.is_reduced_float:
         return array.astype(dtype.numpy, copy=False)
     wide = array.astype(np.float32)
@@ -220,14 +220,14 @@ def integer_of_nan(dtype: DataType, *, of_double: bool) -> int:
     return 2**63 if dtype is DataType.UInt64 else dtype.limits[0]
 
 
-def truncated(array: npt.NDArray[Any], dtype: DataType, *, of_double: bool) -> npt.NDArray[Any]:
+def truncate(array: npt.NDArray[Any], dtype: DataType, *, of_double: bool) -> npt.NDArray[Any]:
     """Return real numbers as integers by CUDA's rule: rounded toward zero and limited to the range of ``dtype``.
 
     NaN becomes `integer_of_nan`. ``of_double`` says whether the numbers count as Double; floats of 16 and 8 bits count
     as Float. Integers of 16 and 8 bits result from Int32 by dropping bits, as in torch.
     """
     if dtype.is_small_integer:
-        return truncated(array, DataType.Int32, of_double=of_double).astype(dtype.numpy)
+        return truncate(array, DataType.Int32, of_double=of_double).astype(dtype.numpy)
     low, high = dtype.limits
     wide = array.astype(np.float64)
     nan, above = np.isnan(wide), wide >= float(high + 1)  # the limits themselves are not all float64 numbers
@@ -240,7 +240,7 @@ def truncated(array: npt.NDArray[Any], dtype: DataType, *, of_double: bool) -> n
 def number_of(value: complex | np.generic, dtype: DataType) -> Any:
     """Return a number as a NumPy scalar of ``dtype``, whatever its type is."""
     with np.errstate(all="ignore"):
-        return narrowed(np.asarray(value), dtype)[()]
+        return narrow(np.asarray(value), dtype)[()]
 
 
 # The types in which narrow arrays are computed.
@@ -285,7 +285,7 @@ def parse_dtype(text: "str | DataType | npt.DTypeLike") -> DataType:
     except Exception:  # noqa: BLE001 - NumPy asks whatever it is given for its dtype, which may fail in any way
         resolved = None
     if resolved is None:
-        msg = f"{shown(text)} is not a dtype; use a DataType, a NumPy dtype or its name."
+        msg = f"{short_text(text)} is not a dtype; use a DataType, a NumPy dtype or its name."
         raise ArgumentTypeError(msg)
     return from_numpy(resolved)
 

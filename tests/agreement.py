@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.codegen.kernel_eval import Lanes, evaluate_kernel
 from fuser_lab.codegen.layout import dense_strides, layout_of
@@ -20,7 +20,7 @@ from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import ExplicitSeeds
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.arrays import describe, flat_view, storage_dtype
-from fuser_lab.runtime.evaluate import evaluate_segment, origins_of, seen
+from fuser_lab.runtime.evaluate import apply_views, evaluate_segment, origins_of
 from tests.kernels import generate
 
 TARGETS = ("cpu", "cuda")
@@ -261,7 +261,7 @@ def check_compiled(fd: FusionDefinition, inputs: Sequence[Any], wanted: Sequence
         sized = [i for i, n in enumerate(a.shape) if n > 1 and a.size]
         strides, origin = dense_strides(tv), origins.get(tv)
         if origin is not None and not origin.overwritten:
-            view = seen(given[origin.number], origin.exprs, scalars)
+            view = apply_views(given[origin.number], origin.exprs, scalars)
             strides = element_strides(view)
             if a.size and np.shares_memory(view, given[origin.number]) and view.ctypes.data != a.ctypes.data:
                 raise Disagreement(f"{tv.name} is a copy of data in input {origin.number}")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from fuser_lab.api import segment
+from fuser_lab.api.functions import segment
 from fuser_lab.codegen.kernel_eval import Lanes
 from fuser_lab.codegen.kernel_ir import Buffer, Load, Store, VectorLoad, VectorStore
 from fuser_lab.codegen.progressions import ACCESS_BYTES

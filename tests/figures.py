@@ -28,6 +28,7 @@ _LONG_FILE = 600  # lines
 _SIGNATURES = 10
 _DEEP = 4  # classes; a writer that is made of fewer is not listed
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
+_LINE_WITHOUT_COMMENT = re.compile(r"^(?!.*#)_?[A-Z][A-Z0-9_]*(?:: [^=\n]+)? = (?![a-z\"'])", re.MULTILINE)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 # Prints the modules of which a function is called for the second row sum of a process, so that imports and tables that
@@ -86,7 +87,7 @@ class Figures:
 
     def bare_constants(self) -> Counter[str]:
         """Return the constants of modules without a comment on or above their line."""
-        return self._count(lambda name: len(bare_constants(self._trees[name], self._sources[name])))
+        return self._count(lambda name: len(bare_constants(self._sources[name])))
 
     def late_attributes(self) -> Counter[str]:
         """Return the attributes that are set outside of a constructor, each once per class."""
@@ -148,16 +149,17 @@ def classes(tree: ast.AST) -> list[ast.ClassDef]:
     return [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
 
 
-def bare_constants(tree: ast.Module, source: str) -> list[str]:
-    """Return the names of numbers that a module defines without a comment on or above their line."""
-    lines = source.splitlines()
-    bare = []
-    for node in tree.body:
+def bare_constants(source: str) -> list[str]:
+    """Return the names of numbers that a module defines without a comment on their lines or on the line above."""
+    if not _LINE_WITHOUT_COMMENT.search(source):  # most files are not parsed, which takes most of the time
+        return []
+    lines, bare = source.splitlines(), []
+    for node in ast.parse(source).body:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None or not _is_number(node.value):
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        near = lines[max(node.lineno - 2, 0) : node.end_lineno]
-        if not any("#" in line for line in near):
+        above = lines[node.lineno - 2] if node.lineno > 1 else ""
+        if not above.startswith("#") and not any("#" in line for line in lines[node.lineno - 1 : node.end_lineno]):
             names = (target.id for target in targets if isinstance(target, ast.Name))
             bare += filter(_CONSTANT.fullmatch, names)
     return bare

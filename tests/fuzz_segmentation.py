@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, SegmentSetMeaning, replay, segment
+from fuser_lab.segmentation.events import DecisionLog
 from tests.agreement import Disagreement
 from tests.campaign import Campaign, Trial
 from tests.unit.builders import record

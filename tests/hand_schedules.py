@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.api import FusionDefinition
+from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.codegen import kernel_eval
 from fuser_lab.codegen.generate import GeneratedKernel, generate_scheduled
 from fuser_lab.codegen.kernel_ir import Barrier, Kernel, Load, Loop, Reduce, Role, Scope, Statement, Store

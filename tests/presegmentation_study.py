@@ -16,7 +16,7 @@ from random import Random
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.errors import FuserLabError
-from fuser_lab.presegmentation import CUTS, alternatives
+from fuser_lab.search.presegmentation import CUTS, alternatives
 
 GALLERY = Path(__file__).parent / "data" / "gallery.json"
 SHAPES = ([1024, 1024], [512, 2048], [2048, 512])

@@ -17,7 +17,7 @@ class Numbered:
     names: Mapping[str, str]
 
 
-def numbered(fusion: Fusion) -> Numbered:
+def number_values(fusion: Fusion) -> Numbered:
     """Return a fusion with values named in order of appearance."""
     naming = _Naming()
     inputs = tuple(map(naming.value, fusion.inputs))

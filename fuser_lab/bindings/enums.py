@@ -2,7 +2,7 @@
 
 import enum
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.cost import verdict
 from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.ir.transform import MemoryType, ParallelType
@@ -45,7 +45,7 @@ def own_scheduler(scheduler: object) -> verdict.SchedulerType | None:
         return scheduler
     if isinstance(scheduler, SchedulerType):
         return scheduler.scheduler
-    msg = f"scheduler_type must be a SchedulerType, given {shown(scheduler)}."
+    msg = f"scheduler_type must be a SchedulerType, given {short_text(scheduler)}."
     raise ArgumentTypeError(msg)
 
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from fuser_lab.arguments import FUNCTION, shown, takes
+from fuser_lab.arguments import FUNCTION, short_text, takes
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import ArgumentTypeError, UnsupportedDtypeError, UnsupportedError
 from fuser_lab.runtime.arrays import TORCH_OF
@@ -31,13 +31,13 @@ def torch_dtype_to_nvfuser_dtype(dtype: Any) -> DataType:
     """
     if isinstance(dtype, type) and dtype in _NUMBERS:
         return _NUMBERS[dtype]
-    named = dtype if isinstance(dtype, str) else shown(dtype)
+    named = dtype if isinstance(dtype, str) else short_text(dtype)
     name = named.removeprefix("torch.")
     for own_dtype, torch_name in TORCH_OF.items():
         if torch_name == name and own_dtype is not DataType.Index:
             return own_dtype
     accepted = ", ".join(sorted(set(TORCH_OF.values())))
-    msg = f"dtype {shown(dtype)} is not a tensor type of a fusion; accepted are {accepted}."
+    msg = f"dtype {short_text(dtype)} is not a tensor type of a fusion; accepted are {accepted}."
     raise UnsupportedDtypeError(msg)
 
 

@@ -12,7 +12,7 @@ from fuser_lab.definition.schedulable import Transforms
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PRESEGMENTATION
-from fuser_lab.plan.planning import definition_of, described_input, flattened
+from fuser_lab.plan.planning import definition_of, described_input, flatten
 from fuser_lab.schedule.by_hand import HandParams, apply_schedule, params_for
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation.oracle import candidate
@@ -50,7 +50,7 @@ def can_schedule(fusion: object, scheduler_type: object, inputs: Iterable[Any]) 
     scheduler = own_scheduler(scheduler_type)
     if scheduler is None:
         return False, "SchedulerType.none does not accept any fusion."
-    described = [described_input(value) for value in flattened(inputs)]
+    described = [described_input(value) for value in flatten(inputs)]
     whole = PRESEGMENTATION.run(bind(definition_of(fusion), described).fusion)
     others = frozenset(verdict.SchedulerType) - {scheduler}
     answer = SchedulerRegistry(disabled=others).ask(candidate(whole, whole.exprs))
@@ -60,7 +60,7 @@ def can_schedule(fusion: object, scheduler_type: object, inputs: Iterable[Any]) 
 
 def find_compatible_schedulers(fusion: object, inputs: Iterable[Any]) -> list[SchedulerType]:
     """Return the schedulers that accept the whole fusion for these inputs."""
-    flat = flattened(inputs)
+    flat = flatten(inputs)
     return [s for s in SchedulerType if s is not SchedulerType.none and can_schedule(fusion, s, flat)[0]]
 
 
@@ -72,7 +72,7 @@ def compute_heuristics(fusion: object, scheduler_type: object, inputs: Iterable[
     DefinitionError
         If it does not accept it; the message says why.
     """
-    flat = flattened(inputs)
+    flat = flatten(inputs)
     scheduler = own_scheduler(scheduler_type)
     taken, why = can_schedule(fusion, scheduler_type, flat)
     if scheduler is None or not taken:

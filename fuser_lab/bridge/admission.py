@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.bridge.example_inputs import example_inputs, required_names
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 
@@ -26,8 +26,8 @@ def callable_of(torch: Any, function: Any, inputs: Sequence[Any], keywords: Mapp
         return function.module()
     if not callable(function):
         msg = (
-            f"from_torch: function must be a function, a module or an exported program, given {shown(function)}; for "
-            "example fl.from_torch(torch.nn.functional.gelu, torch.randn(64, 512))."
+            f"from_torch: function must be a function, a module or an exported program, given {short_text(function)}; "
+            "for example fl.from_torch(torch.nn.functional.gelu, torch.randn(64, 512))."
         )
         raise ArgumentTypeError(msg)
     if isinstance(function, type):

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import Node, modules_of
 from fuser_lab.errors import ArgumentTypeError, InputError, RegionWarning
 
 Home = tuple[str, str]  # the pattern, and the module or call that it names
 
-_MOST_CLOSE = 3
+_MOST_CLOSE = 3  # paths that an error suggests
 _NUMBER = re.compile(r"_\d+$")
 _ACCEPTED = "a module's path with * and **, a module class, a torch function or an ATen op, such as 'aten.silu'"
 
@@ -54,7 +54,7 @@ def patterns_of(caller: str, entries: Any) -> tuple[Pattern, ...]:
         If it is not a list, or an entry names neither modules nor calls.
     """
     if isinstance(entries, str) or not isinstance(entries, Iterable):
-        msg = f"{caller}: annotate must be a list, each entry {_ACCEPTED}; given {shown(entries)}."
+        msg = f"{caller}: annotate must be a list, each entry {_ACCEPTED}; given {short_text(entries)}."
         raise ArgumentTypeError(msg)
     return tuple(_pattern(caller, entry) for entry in entries)
 
@@ -72,7 +72,7 @@ def _pattern(caller: str, entry: Any) -> Pattern:
     name = getattr(entry, "__name__", "")
     if callable(entry) and not inspect.isclass(entry) and name.isidentifier():
         return Pattern(text=name, call=_plain_name(name))
-    msg = f"{caller}: annotate has {shown(entry)}; each entry must be {_ACCEPTED}."
+    msg = f"{caller}: annotate has {short_text(entry)}; each entry must be {_ACCEPTED}."
     raise ArgumentTypeError(msg)
 
 

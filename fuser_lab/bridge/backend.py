@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.bridge.annotations import patterns_of
-from fuser_lab.bridge.capture import Capture, CaptureOptions, compiled
+from fuser_lab.bridge.capture import Capture, CaptureOptions, compile_graph
 from fuser_lab.bridge.options import COMMON, chosen_of, cutting_of
 from fuser_lab.bridge.partition import Wishes
 from fuser_lab.bridge.requirement import torch_for
@@ -48,7 +48,7 @@ def options_of(options: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOpt
     """
     chosen = chosen_of(who, TORCH_OPTIONS, options)
     if chosen["matmuls"] not in _MATMULS:
-        msg = f"{who}: matmuls must be 'torch' or 'record', given {shown(chosen['matmuls'])}."
+        msg = f"{who}: matmuls must be 'torch' or 'record', given {short_text(chosen['matmuls'])}."
         raise InputError(msg)
     return CaptureOptions(
         wishes=Wishes(
@@ -62,7 +62,7 @@ def options_of(options: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOpt
 
 def _op_names(who: str, ops: Any) -> frozenset[str]:
     if isinstance(ops, str) or not isinstance(ops, Iterable):
-        msg = f"{who}: left_to_torch must be a list of ops or their names, given {shown(ops)}."
+        msg = f"{who}: left_to_torch must be a list of ops or their names, given {short_text(ops)}."
         raise ArgumentTypeError(msg)
     torch = torch_for("the fuser_lab backend")
     return frozenset(_op_name(who, torch, op) for op in ops)
@@ -75,7 +75,7 @@ def _op_name(who: str, torch: Any, op: Any) -> str:
     space, *rest = name.split(".") if "." in name else ("aten", name)
     bare = rest[0]
     if not bare.isidentifier() or not any(hasattr(getattr(torch.ops, space, None), n) for n in (bare, f"_{bare}")):
-        msg = f"{who}: left_to_torch has {shown(op)}, which is not a torch op, such as 'aten.gelu'."
+        msg = f"{who}: left_to_torch has {short_text(op)}, which is not a torch op, such as 'aten.gelu'."
         raise InputError(msg)
     return name
 
@@ -122,7 +122,7 @@ def backend(
     assert capture is not None
     is_broken = capture.note_break(gm)
     _LAST.capture, _LAST.root, _LAST.is_broken = capture, root, is_broken
-    made = compiled(gm, example_inputs, capture)
+    made = compile_graph(gm, example_inputs, capture)
     if not is_broken:
         capture.names.check(_WHO, chosen.annotate)
     return made

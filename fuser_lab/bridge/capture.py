@@ -13,23 +13,23 @@ from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
 from fuser_lab.bridge.lowerings.matmul import MATMULS
-from fuser_lab.bridge.partition import Left, Partition, Wishes, partitioned, prepare
+from fuser_lab.bridge.partition import Left, Partition, Wishes, partition_graph, prepare
 from fuser_lab.bridge.region import Region
-from fuser_lab.bridge.repeats import merged
+from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, origin_of, target_of
-from fuser_lab.collector import collecting_rarely
-from fuser_lab.forks import new_lock
+from fuser_lab.process.collector import collecting_rarely
+from fuser_lab.process.forks import new_lock
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
 
 R = TypeVar("R", bound=Region)
 
-_KEPT_SIZES = 64
+_KEPT_SIZES = 64  # combinations of sizes whose code is cached
 _OP = re.compile(r"\baten\.\w+(?:\.\w+)?")
 _KINDS_OF_BREAKS = ("Failed to trace builtin operator", "Dynamic shape operator")
 
@@ -132,7 +132,7 @@ def _clause(reason: str) -> str:
     return explained[1].strip().rstrip(".") if explained and first in _KINDS_OF_BREAKS else first
 
 
-def compiled(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callable[..., Any]:
+def compile_graph(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callable[..., Any]:
     """Return a callable for a graph that Dynamo captured; AOTAutograd creates its forward and backward graphs."""
     common = importlib.import_module("torch._dynamo.backends.common")
 
@@ -158,7 +158,7 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
     policies = importlib.import_module("torch.utils.checkpoint").CheckpointPolicy
     partitioners = importlib.import_module("torch._functorch.partitioners")
     # The partitioner would merge equal calls and lose the metadata of one of them.
-    if not merged(joint_module.graph):
+    if not merge_calls(joint_module.graph):
         joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
     for node in joint_module.graph.nodes:
         if target_of(node) == "aten.eq.Tensor":
@@ -182,7 +182,7 @@ def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
     if is_symbolic(gm):
         return make_boxed_func(_Sizes(gm, kind, capture))
     with collecting_rarely():  # possibly of a backward graph, which torch may trace at its first run
-        graph = captured(gm, kind, capture)
+        graph = capture_graph(gm, kind, capture)
     capture.add(graph)
     return _boxed(graph.run)
 
@@ -196,7 +196,7 @@ def _boxed(graph: Any) -> Callable[[list[Any]], Any]:
     return run
 
 
-def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
+def capture_graph(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
     _, regions, left = _with_kernels(gm, prepare(gm), capture)
     return _with_regions(gm, kind, regions, left, capture.options.wishes.max_region_ops)
@@ -212,7 +212,7 @@ def _with_kernels(
     """
     evaluated: set[Node] = set()
     while True:
-        partition = partitioned(gm, capture.options.wishes, begins, evaluated)
+        partition = partition_graph(gm, capture.options.wishes, begins, evaluated)
         regions, left = _regions_of(gm, partition, capture)
         more = {node for region in regions for node in region.evaluated if target_of(node) not in MATMULS} - evaluated
         if not more:
@@ -262,7 +262,7 @@ def _with_regions(
 ) -> CapturedGraph:
     _compile_in_background(regions)
     count = sum(node.op == "call_function" and target_of(node) != "getitem" for node in gm.graph.nodes)
-    run = assembled(gm, regions)
+    run = assemble(gm, regions)
     return CapturedGraph(
         kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, traced=gm.graph, run=run, most=most,
     )
@@ -275,13 +275,13 @@ def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
         importlib.import_module("fuser_lab.runtime.plan.background").IN_BACKGROUND.add(kernels)
 
 
-def assembled(gm: Any, regions: Sequence[Region]) -> Any:
+def assemble(gm: Any, regions: Sequence[Region]) -> Any:
     """Return a function of the graph's inputs that calls regions in place of their nodes."""
     torch = torch_for("fuser_lab.bridge")
     of: dict[Node, Region] = {node: region for region in regions for node in region.nodes}
     graph = torch.fx.Graph()
     env: dict[Node, Any] = {}
-    units = list(ordered(tuple(gm.graph.nodes), of))
+    units = list(order_nodes(tuple(gm.graph.nodes), of))
     for unit in units:
         if not isinstance(unit, Region):
             env[unit] = graph.node_copy(unit, env.__getitem__)
@@ -310,7 +310,7 @@ def _function(region: Region) -> Callable[..., Any]:
     return call
 
 
-def ordered(nodes: Sequence[Node], of: Mapping[Node, Region]) -> Iterable[Node | Region]:
+def order_nodes(nodes: Sequence[Node], of: Mapping[Node, Region]) -> Iterable[Node | Region]:
     """Yield nodes and regions, each after its operands, otherwise in the order of their first nodes.
 
     The first node of a section comes after all earlier sections, since no region spans two; random draws without

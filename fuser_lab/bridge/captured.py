@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import FLAG, PATH, TEXT, number, optional, takes, whole
 from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
 from fuser_lab.bridge.costs import ModelCosts, model_costs
@@ -19,7 +20,6 @@ from fuser_lab.bridge.step_costs import PLAN_OF, StepCosts, step_costs
 from fuser_lab.bridge.step_timing import MeasuredStep
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan import Plan
 from fuser_lab.report.save import save
 

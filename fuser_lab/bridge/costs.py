@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from fuser_lab.arguments import PATH, takes
 from fuser_lab.bridge.model_view import region_rows
 from fuser_lab.cost.verdict import Answer
-from fuser_lab.events import DecisionLog
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report.html import document, fragment
 from fuser_lab.report.markup import element
 from fuser_lab.report.records import Records, records_csv, words
 from fuser_lab.report.save import save
 from fuser_lab.report.tables import Table, table_element
 from fuser_lab.report.units import bytes_label
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.hints import BY_HINT
 from fuser_lab.segmentation.why import Relation
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fuser_lab.bridge.model_view import RegionRow
     from fuser_lab.segmentation import Why
 
-MOST_BOUNDARIES = 10
+MOST_BOUNDARIES = 10  # boundaries that a page and a text list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fuser_lab.bridge.graph_walk import Around, walked
+from fuser_lab.bridge.graph_walk import Around, unit_results
 from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.torch_region import TorchRegion, copied, laid
+from fuser_lab.bridge.torch_region import TorchRegion, copy_with_strides, with_strides
 from fuser_lab.bridge.traced import Node, target_of, traced_tensor, writes
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import OutOfMemoryError
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.runtime.guards import GUARDS, guard_of
@@ -72,7 +72,7 @@ class FlatGraph:
     def boxed(self, args: list[Any]) -> Any:
         """Return the results of the graph; the list of arguments is emptied, so that they can be freed in between."""
         if self.around is not None:
-            return walked(self._units, self._module, args, self.around)
+            return unit_results(self._units, self._module, args, self.around)
         if self._frames:
             tensors = args if len(self._tensors) == len(args) else [args[place] for place in self._tensors]
             for guard in self._guards:
@@ -231,7 +231,7 @@ class _Writer:
         self._inputs, self._units, self._runs = inputs, units, runs
         self._given = dict(zip(inputs, arguments, strict=True))
         self.names: dict[str, Any] = {
-            "view": guards._reinterpret_tensor, "laid": laid, "copied": copied,  # noqa: SLF001
+            "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
         }
         self._by_torch = {
             "aten.mm.default": torch.mm, "aten.addmm.default": torch.addmm, "aten.bmm.default": torch.bmm,
@@ -403,13 +403,13 @@ class _Writer:
             if any(self._form.get(user, (user,))[0] is node for user in node.users) or self._is_read_by_region(node):
                 # For some ops, torch's kernel returns strides other than the traced ones.
                 self._emit(
-                    f"if {base.name}.stride() != {base.strides}: {base.name} = laid({base.name}, {base.strides})",
+                    f"if {base.name}.stride() != {base.strides}: {base.name} = strided({base.name}, {base.strides})",
                     {base.name},
                 )
             if any(run.alignments for run in self._runs.values()) and self._is_read_by_region(node):
                 # Most ops return new memory, which is aligned, but this is not guaranteed.
                 self._emit(
-                    f"if {base.name}.data_ptr() & {ALIGNED - 1}: {base.name} = copied({base.name}, {base.strides})",
+                    f"if {base.name}.data_ptr() & {ALIGNED - 1}: {base.name} = copy({base.name}, {base.strides})",
                     {base.name},
                 )
 

@@ -13,7 +13,7 @@ Unit = Region | Node
 Around = Callable[[Unit], AbstractContextManager[object]]
 
 
-def walked(units: Sequence[Unit], root: Any, arguments: Sequence[Any], around: Around) -> Any:
+def unit_results(units: Sequence[Unit], root: Any, arguments: Sequence[Any], around: Around) -> Any:
     """Return the results of a graph's units in run order; ``root`` has its constants.
 
     Views of a region's results are made outside the context, and each value is dropped after its last reader.

@@ -132,7 +132,7 @@ class _Reader:
         for equation in jaxpr.eqns:
             operands = [self.operand(atom, env) for atom in equation.invars]
             origin = origin_of(equation, scope, line)
-            inner = inlined(equation)
+            inner = inner_jaxpr(equation)
             if inner is not None:
                 inside = self.constants(inner.jaxpr, inner.consts)
                 inside.update(zip(inner.jaxpr.invars, operands, strict=True))
@@ -215,7 +215,7 @@ class _Closed:
     consts: tuple[Any, ...]
 
 
-def inlined(equation: Any) -> _Closed | None:
+def inner_jaxpr(equation: Any) -> _Closed | None:
     """Return the jaxpr of an equation that only calls it."""
     if equation.primitive.name not in _CALLS:
         return None

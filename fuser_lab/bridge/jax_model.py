@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, ClassVar
 
-from fuser_lab.arguments import shown
-from fuser_lab.bridge.capture import CapturedGraph, ordered, recordable
+from fuser_lab.arguments import short_text
+from fuser_lab.bridge.capture import CapturedGraph, order_nodes, recordable
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.graph_walk import Around
@@ -21,8 +21,8 @@ from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import jax_for
 from fuser_lab.bridge.step_timing import MeasuredStep, measured_on_host
 from fuser_lab.bridge.traced import origin_of, target_of
-from fuser_lab.collector import collecting_rarely
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.runtime.processors import threads_here
 
 JAX_OPTIONS: Mapping[str, Any] = {**COMMON, "left_to_jax": ()}  # with defaults
@@ -145,7 +145,7 @@ def _capture(
 ) -> CapturedFunction:
     jax = jax_for("from_jax")
     if not callable(function):
-        msg = f"from_jax: function must be a function of arrays, given {shown(function)}."
+        msg = f"from_jax: function must be a function of arrays, given {short_text(function)}."
         raise ArgumentTypeError(msg)
     chosen = chosen_of("from_jax", JAX_OPTIONS, options)
     wishes = Wishes(
@@ -161,7 +161,7 @@ def _capture(
         )
         raise InputError(msg) from None
     graph = graph_of(traced)
-    partition = partitioned(graph, wishes)
+    partition = partition_graph(graph, wishes)
     regions, left = recordable(
         partition, lambda index, number: JaxRegion(
             index, partition.regions[number], cutting_of(chosen), checked=chosen["check"],
@@ -181,7 +181,7 @@ def _capture(
 
 def _primitive_names(jax: Any, primitives: Any) -> frozenset[str]:
     if isinstance(primitives, str) or not isinstance(primitives, Iterable):
-        msg = f"from_jax: left_to_jax must be a list of primitives or their names, given {shown(primitives)}."
+        msg = f"from_jax: left_to_jax must be a list of primitives or their names, given {short_text(primitives)}."
         raise ArgumentTypeError(msg)
     names = set()
     for primitive in primitives:
@@ -189,7 +189,7 @@ def _primitive_names(jax: Any, primitives: Any) -> frozenset[str]:
             primitive if isinstance(primitive, str) else str(getattr(primitive, "__name__", ""))
         ).removeprefix("lax.")
         if f"lax.{name}" not in LOWERINGS and not hasattr(jax.lax, f"{name}_p"):
-            msg = f"from_jax: left_to_jax has {shown(primitive)}, which is not a JAX primitive, such as 'tanh'."
+            msg = f"from_jax: left_to_jax has {short_text(primitive)}, which is not a JAX primitive, such as 'tanh'."
             raise InputError(msg)
         names.add(name)
     return frozenset(names)
@@ -224,7 +224,7 @@ def reason_for(node: Step, wishes: Wishes) -> str | None:
     return refusal(node.meta["call"])
 
 
-def partitioned(graph: Graph, wishes: Wishes) -> Partition:
+def partition_graph(graph: Graph, wishes: Wishes) -> Partition:
     """Return the regions of a graph, which are convex and acyclic, and the nodes left to JAX."""
     reasons = {node: reason_for(node, wishes) for node in graph.nodes if node.op == "call_function"}
     position = {node: place for place, node in enumerate(graph.nodes)}
@@ -248,7 +248,7 @@ class _Run:
     def __init__(self, graph: Graph, regions: Sequence[Region]) -> None:
         self._graph = graph
         of: dict[Step, Region] = {node: region for region in regions for node in region.nodes}
-        self._units: tuple[Step | Region, ...] = tuple(ordered(graph.nodes, of))
+        self._units: tuple[Step | Region, ...] = tuple(order_nodes(graph.nodes, of))
         self.around: Around | None = None  # what is entered around each unit of a run, if it is timed
 
     def __call__(self, *inputs: Any) -> list[Any]:

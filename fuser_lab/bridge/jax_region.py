@@ -27,7 +27,7 @@ class JaxRegion(Region):
     def _run(self, inputs: Sequence[Any]) -> list[Any]:
         jnp = jax_for("fuser_lab.bridge").numpy
         if self._prepared is None:
-            self._prepared = self.recorded.plan.prepared(CPU.name, evaluate_refused=True)
+            self._prepared = self.recorded.plan.prepare(CPU.name, evaluate_refused=True)
         outputs = self._prepared.run([np.asarray(x) for x in inputs])
         # JAX may adopt memory without a copy, and the plan may return memory of an input or its own.
         return [jnp.array(y, copy=True) for y in outputs]

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn
 from fuser_lab.arguments import FLAG, takes
 from fuser_lab.bridge.admission import callable_of, check_devices, check_gradients, check_layouts
 from fuser_lab.bridge.backend import options_of
-from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compiled
+from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compile_graph
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.example_inputs import example_inputs
 from fuser_lab.bridge.model_step import Source, accumulators, copies, leaves, state_kept, step_arguments, step_of
@@ -21,8 +21,8 @@ from fuser_lab.bridge.on_meta import traced_on_meta
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep, measured_on_gpu, measured_on_host
 from fuser_lab.bridge.traced import OF_TORCH
-from fuser_lab.collector import collecting_rarely
 from fuser_lab.errors import InputError, UnsupportedError
+from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.targets import has_own_memory
 
 
@@ -177,7 +177,7 @@ def _recurrent(torch: Any, called: Any) -> str:
 def _compile(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Callable[..., Any]:
     def keep(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         capture.note_break(gm)
-        return compiled(gm, example_inputs, capture)
+        return compile_graph(gm, example_inputs, capture)
 
     def entered(*args: Any, **kwargs: Any) -> Any:
         return called(*args, **kwargs)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fuser_lab.bridge.region import Region
     from fuser_lab.bridge.signature import Signature
 
-MOST_LINES = 40
+MOST_LINES = 40  # rows of each list of a text
 # Ops that no fusion of memory-bound ops contains.
 _OWN_KERNELS = (
     "mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "linear", "convolution", "convolution_backward",

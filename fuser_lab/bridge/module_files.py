@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 from fuser_lab.bridge.module_map import ModuleMap
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report.html import document
 from fuser_lab.report.module_map import ModuleBox, depth_for, module_boxes
 from fuser_lab.report.module_picture import map_svg
@@ -25,7 +25,7 @@ class Mapped(Protocol):
         """Return the regions, and the ops left to the library, as HTML tables."""
 
 
-def drawn(maps: Sequence[ModuleMap], depth: int | None = None) -> list[ModuleBox]:
+def boxes_of(maps: Sequence[ModuleMap], depth: int | None = None) -> list[ModuleBox]:
     """Return the boxes of maps, open to a depth, or as far as they are readable."""
     return [
         module_boxes(module_map.graph, depth=depth or depth_for(module_map.graph, _READABLE)) for module_map in maps
@@ -34,16 +34,16 @@ def drawn(maps: Sequence[ModuleMap], depth: int | None = None) -> list[ModuleBox
 
 def map_html(maps: Sequence[ModuleMap], depth: int | None = None) -> str:
     """Return the picture of maps as HTML."""
-    return f'<div style="overflow:auto;max-height:70vh">{map_svg(drawn(maps, depth))}</div>'
+    return f'<div style="overflow:auto;max-height:70vh">{map_svg(boxes_of(maps, depth))}</div>'
 
 
 def map_writers(model: Mapped, depth: int | None) -> Writers:
     """Return writers of a model's map: pictures, a page, the boxes as data and as a table, and the model as text."""
     maps = model.maps()
-    return picture_writers(lambda: map_svg(drawn(maps, depth))) | {
-        ".html": lambda: document("model", map_svg(drawn(maps, depth)) + model.tables_html()),
-        ".json": lambda: json_text([asdict(box) for box in drawn(maps, depth)], indent=1),
-        ".csv": lambda: records_csv(box_records(maps, drawn(maps, depth))),
+    return picture_writers(lambda: map_svg(boxes_of(maps, depth))) | {
+        ".html": lambda: document("model", map_svg(boxes_of(maps, depth)) + model.tables_html()),
+        ".json": lambda: json_text([asdict(box) for box in boxes_of(maps, depth)], indent=1),
+        ".csv": lambda: records_csv(box_records(maps, boxes_of(maps, depth))),
         ".txt": lambda: f"{model}\n",
     }
 

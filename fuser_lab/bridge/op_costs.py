@@ -9,7 +9,7 @@ from math import prod
 from fuser_lab.bridge.lowerings import Call, TracedTensor, can_lower
 from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.region import Region
-from fuser_lab.bridge.signature import Cutting, Ref, recorded, signature_of
+from fuser_lab.bridge.signature import Cutting, Ref, record_definition, signature_of
 from fuser_lab.bridge.traced import Node, call_of, results_of, target_of, traced_tensor
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.predicted_times import TimeModel
@@ -78,7 +78,7 @@ def _fusion_bytes(node: Node, call: Call) -> int:
     """Return the bytes that a call moves as a fusion in one kernel."""
     signature = signature_of([node], node.all_input_nodes, [node], Cutting(), {})
     results = tuple(Ref(0, place) for place, result in enumerate(call.results) if result is not None)
-    recording = recorded(replace(signature, outputs=results))
+    recording = record_definition(replace(signature, outputs=results))
     return one_kernel_traffic(bind(recording.definition.fusion, recording.specs).fusion).total
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.api.fusion_definition import FusionDefinition
+from fuser_lab.arguments import short_text
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan.planning import segment
 
 COMMON: Mapping[str, Any] = {
@@ -34,7 +34,7 @@ def chosen_of(who: str, defaults: Mapping[str, Any], options: Mapping[str, Any] 
     chosen = {**defaults, **(options or {})}
     for name in ("min_region_ops", "max_region_ops"):
         if type(chosen[name]) is not int or chosen[name] < 1:
-            msg = f"{who}: {name} must be an int of 1 or more, given {shown(chosen[name])}."
+            msg = f"{who}: {name} must be an int of 1 or more, given {short_text(chosen[name])}."
             raise ArgumentTypeError(msg)
     if chosen["min_region_ops"] > chosen["max_region_ops"]:
         msg = (
@@ -43,7 +43,7 @@ def chosen_of(who: str, defaults: Mapping[str, Any], options: Mapping[str, Any] 
         )
         raise InputError(msg)
     if type(chosen["check"]) is not bool:
-        msg = f"{who}: check must be True or False, given {shown(chosen['check'])}."
+        msg = f"{who}: check must be True or False, given {short_text(chosen['check'])}."
         raise ArgumentTypeError(msg)
     _check_cutting(cutting_of(chosen))
     return chosen

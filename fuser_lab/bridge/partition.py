@@ -177,7 +177,7 @@ def reason_for(node: Node, wishes: Wishes) -> str | None:
     return "a size is a symbol" if call is None else refusal(call)
 
 
-def partitioned(
+def partition_graph(
     gm: Any, wishes: Wishes, begins: Sequence[Node], evaluated: Collection[Node] = (),
 ) -> Partition:
     """Return the regions of a graph after `prepare`, and the nodes left to torch.

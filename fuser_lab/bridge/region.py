@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.views import ALIASES
-from fuser_lab.bridge.signature import Cutting, Recorded, recorded, signature_of
-from fuser_lab.bridge.traced import Node, Origin, assigned, origin_of, target_of
+from fuser_lab.bridge.signature import Cutting, Recorded, record_definition, signature_of
+from fuser_lab.bridge.traced import Node, Origin, origin_of, target_of, variable_of
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, OutOfMemoryError, RegionWarning, ValidationError, warn
 from fuser_lab.execution.validation import check_outputs
-from fuser_lab.forks import new_lock
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import TensorView
 from fuser_lab.plan import Plan
+from fuser_lab.process.forks import new_lock
 from fuser_lab.segmentation.origins import source_lines
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Region(ABC):
     @functools.cached_property
     def recorded(self) -> Recorded:
         """The definition, shared with equal regions."""
-        return recorded(self.signature)
+        return record_definition(self.signature)
 
     @property
     def definition(self) -> FusionDefinition:
@@ -147,7 +147,7 @@ class Region(ABC):
         for node, op in zip(self.call_nodes, self.ops, strict=True):
             if op.tensors:
                 pairs.append((node.name, op.tensors[-1]))
-                lines |= {(name, op.origin.place): op.tensors[-1] for name in assigned(op.origin.code)}
+                lines |= {(name, op.origin.place): op.tensors[-1] for name in variable_of(op.origin.code)}
         pairs += [(name, tensor) for (name, _), tensor in lines.items()]
         return tuple(dict.fromkeys((name, tensor) for name, tensor in pairs if name))
 

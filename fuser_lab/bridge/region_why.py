@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import product, takewhile
 from typing import TYPE_CHECKING
 
-from fuser_lab.arguments import named
+from fuser_lab.arguments import listing
 from fuser_lab.bridge.model_view import is_free
 from fuser_lab.bridge.partition import base_of, is_most_of, section_starts
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.remedies import remedy_option
-from fuser_lab.bridge.selection import Selection, left_of, selected
+from fuser_lab.bridge.selection import Selection, left_of, select_ops
 from fuser_lab.bridge.traced import Node, origin_of, target_of
 from fuser_lab.segmentation import Why
 
@@ -114,7 +114,7 @@ def region_why(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
     answer_between = next((answer for answer in outside if answer is not None), None)
     if answer_between is not None:
         return RegionWhy(answers=(answer_between,))
-    first, second = selected(graphs, a, breaks), selected(graphs, b, breaks)
+    first, second = select_ops(graphs, a, breaks), select_ops(graphs, b, breaks)
     common = [number for number in first.by_graph if number in second.by_graph]
     if not common:
         return RegionWhy(answers=(_across(graphs, breaks, first, second),))
@@ -166,7 +166,7 @@ def _home_of(graph: "CapturedGraph", nodes: Iterable[Node]) -> str:
 
 
 def _number_list(numbers: Sequence[str]) -> str:
-    return f"region{'s' if len(numbers) > 1 else ''} {named(numbers)}"
+    return f"region{'s' if len(numbers) > 1 else ''} {listing(numbers)}"
 
 
 class _Comparison:
@@ -234,7 +234,7 @@ class _Comparison:
             if place:
                 clauses.append(f"{selection.text} is {_home_of(self._graph, nodes)}")
             else:
-                ops = named(dict.fromkeys(f"{target_of(n)}: {self._left.get(n, 'it unpacks a list')}" for n in nodes))
+                ops = listing(dict.fromkeys(f"{target_of(n)}: {self._left.get(n, 'it unpacks a list')}" for n in nodes))
                 clauses.append(f"{self._graph.library} runs {selection.text} ({ops})")
         missing = [node for nodes, place in zip(self._nodes, regions, strict=True) if not place for node in nodes]
         return self._answer(
@@ -318,7 +318,7 @@ class _Comparison:
         if through:
             between = tuple(Between(region=u.index) if isinstance(u, Region) else self._op(u) for u in through)
             ops = tuple(unit for unit in through if not isinstance(unit, Region))
-            reasons = named(dict.fromkeys(f"{unit.op}: {unit.reason}" for unit in between if unit.op))
+            reasons = listing(dict.fromkeys(f"{unit.op}: {unit.reason}" for unit in between if unit.op))
             because = f", of which {library} runs {reasons}" if len(between) > 1 and ops else ""
             if len(between) == 1 and ops:
                 because = f", which {library} runs: {between[0].reason}"

@@ -15,7 +15,7 @@ class _UnknownError(Exception):
     """An argument that cannot be compared with another one."""
 
 
-def merged(graph: Any) -> bool:
+def merge_calls(graph: Any) -> bool:
     """Merge equal calls of a graph, and return whether that was done; graphs with writes are unchanged.
 
     Calls that draw numbers or return uninitialized memory stay, and so do those that share memory with a result,

@@ -6,8 +6,8 @@ from typing import Any
 
 from fuser_lab.errors import UnsupportedError
 
-OLDEST = (2, 6)
-OLDEST_JAX = (0, 10)
+OLDEST = (2, 6)  # version of torch that `make test-torch-oldest` tests
+OLDEST_JAX = (0, 10)  # version of JAX
 
 
 def torch_for(caller: str) -> Any:

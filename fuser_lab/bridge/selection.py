@@ -7,10 +7,10 @@ from difflib import get_close_matches
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from fuser_lab.arguments import named
+from fuser_lab.arguments import listing
 from fuser_lab.bridge.annotations import ends_with, names_of_calls
 from fuser_lab.bridge.decompositions import is_named
-from fuser_lab.bridge.traced import Node, assigned, modules_of, origin_of, target_of
+from fuser_lab.bridge.traced import Node, modules_of, origin_of, target_of, variable_of
 from fuser_lab.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Selection:
         return nodes
 
 
-def selected(graphs: Sequence["CapturedGraph"], text: str, breaks: Sequence["GraphBreak"] = ()) -> Selection:
+def select_ops(graphs: Sequence["CapturedGraph"], text: str, breaks: Sequence["GraphBreak"] = ()) -> Selection:
     """Return the ops that all words of a text select.
 
     Raises
@@ -60,7 +60,7 @@ def selected(graphs: Sequence["CapturedGraph"], text: str, breaks: Sequence["Gra
     each = [index.of_word(word) for word in words]
     chosen = set(each[0]).intersection(*each[1:])
     if not chosen:
-        counts = named(f"{word!r} selects {len(ops)}" for word, ops in zip(words, each, strict=True))
+        counts = listing(f"{word!r} selects {len(ops)}" for word, ops in zip(words, each, strict=True))
         msg = f"why: no op is selected by all words of {text!r}: {counts}."
         raise InputError(msg)
     return Selection(text, tuple(op for op in index.ops if op in chosen))
@@ -71,7 +71,7 @@ class _Index:
 
     def __init__(self, graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> None:
         self._graphs = graphs
-        ends = named(dict.fromkeys(graph_break.place for graph_break in breaks if graph_break.place))
+        ends = listing(dict.fromkeys(graph_break.place for graph_break in breaks if graph_break.place))
         # What runs between two graphs has lines that no graph knows.
         self._ends = f"; graphs end at {ends}, and no graph has what runs after an end, before the next" if ends else ""
         self.ops: tuple[Op, ...] = tuple(
@@ -122,7 +122,7 @@ class _Index:
             if (place == line if colon else place.rpartition(":")[2] == number and place)
         )
         if len(lines) > 1:
-            msg = f"why: {line} is a line of several files; choose from {named(map(repr, lines))}."
+            msg = f"why: {line} is a line of several files; choose from {listing(map(repr, lines))}."
             raise InputError(msg)
         if not lines:
             near = f"lines with ops are {self._near(line)}{self._ends}"
@@ -136,15 +136,15 @@ class _Index:
         lines = [place.rpartition(":") for place in dict.fromkeys(self.places.values()) if place]
         same = [entry for entry in lines if entry[0] == file] or lines
         same.sort(key=lambda entry: abs(int(entry[2]) - int(number)))
-        return named(
+        return listing(
             "".join(piece) for piece in sorted(same[:_MOST_CLOSE], key=lambda entry: (entry[0], int(entry[2])))
         )
 
     def _of_variable(self, name: str) -> Sequence[Op]:
-        ops = [op for op in self.ops if name in assigned(origin_of(op[1]).code)]
+        ops = [op for op in self.ops if name in variable_of(origin_of(op[1]).code)]
         lines = dict.fromkeys(self.places[op] for op in ops)
         if len(lines) > 1:
-            msg = f"why: {name} is assigned in several lines; choose from {named(lines)}."
+            msg = f"why: {name} is assigned in several lines; choose from {listing(lines)}."
             raise InputError(msg)
         if not ops:
             msg = f"why: no op of the captured graphs is called {name!r}; {self._choices(name)}{self._ends}."
@@ -155,7 +155,7 @@ class _Index:
         names: dict[str, None] = {}
         for _, node in self.ops:
             names.update(dict.fromkeys(module for module, _ in modules_of(node) if module))
-            names.update(dict.fromkeys(assigned(origin_of(node).code)))
+            names.update(dict.fromkeys(variable_of(origin_of(node).code)))
             names[target_of(node)] = None
             names.update(dict.fromkeys(names_of_calls(node)))
         close = get_close_matches(name, names, _MOST_CLOSE, 0.5)

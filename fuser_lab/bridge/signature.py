@@ -11,22 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor, record
-from fuser_lab.bridge.traced import Node, call_of, held, is_node, plain, target_of
+from fuser_lab.bridge.traced import Node, call_of, is_node, plain, target_of, tensor_of
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.strides import describe_strides
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import new_lock
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import OpKind
 from fuser_lab.passes import AllocationDomain
 from fuser_lab.plan import Plan
 from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import segment
+from fuser_lab.process.forks import new_lock
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fuser_lab.cost.device import Device
     from fuser_lab.runtime.plan.executor import PreparedPlan
 
-_KEPT = 1024
+_KEPT = 1024  # recorded definitions that a process caches
 _NEVER_IN_KERNELS = frozenset({OpKind.SCATTER, OpKind.SORT, OpKind.MATMUL, OpKind.ATTENTION})
 # Whether reads at positions and scans are in a kernel depends on their neighbours.
 _ALWAYS_IN_KERNELS = frozenset(OpKind) - _NEVER_IN_KERNELS - {OpKind.INDEXING, OpKind.SCAN}
@@ -129,16 +129,16 @@ class Recorded:
             names.update(tensor.name for expr in alone for tensor in expr.tensor_outputs)
         return frozenset(names)
 
-    def prepared(self, target: str) -> "PreparedPlan":
+    def prepare(self, target: str) -> "PreparedPlan":
         """Return the plan compiled for a target; the array library evaluates what a compiler refuses."""
-        return self.plan.prepared(target, evaluate_refused=True)
+        return self.plan.prepare(target, evaluate_refused=True)
 
 
 _RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also by the kept parameters in use
 _LOCK = new_lock()
 
 
-def recorded(signature: Signature) -> Recorded:
+def record_definition(signature: Signature) -> Recorded:
     """Return the definition of a signature; the last 1,024 are cached.
 
     Raises
@@ -279,7 +279,7 @@ def signature_of(
         ))
         refs[node] = Ref(len(calls), 0)
         calls.append(call)
-    traced = tuple(held(node) for node in inputs)
+    traced = tuple(tensor_of(node) for node in inputs)
     return Signature(
         inputs=traced, calls=tuple(calls), operands=tuple(operands), outputs=tuple(refs[node] for node in outputs),
         cutting=cutting, shared=shared,

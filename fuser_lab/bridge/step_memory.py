@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.bridge.capture import ordered
+from fuser_lab.bridge.capture import order_nodes
 from fuser_lab.bridge.graph_walk import Unit
 from fuser_lab.bridge.op_costs import stored_bytes, tensors_of
 from fuser_lab.bridge.region import Region
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def units_of(graph: "CapturedGraph") -> tuple[Unit, ...]:
     """Return the regions of a graph and its other nodes, in run order."""
     of: dict[Node, Region] = {node: region for region in graph.regions for node in region.nodes}
-    return tuple(ordered(tuple(graph.traced.nodes), of))
+    return tuple(order_nodes(tuple(graph.traced.nodes), of))
 
 
 def unit_label(unit: Unit) -> str:

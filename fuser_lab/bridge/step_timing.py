@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _WARM_UPS = 2  # runs that compile kernels, and let caches and clocks settle
 _FEWEST = 3  # measured steps
-_MOST = 50
+_MOST = 50  # timed steps, however short they are
 _CYCLES = 2e9  # per second: the clock of a current GPU, for the wait that lets the host run ahead
 _LONGEST_WAIT = 0.5  # seconds
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.bridge.model import CapturedModel
 from fuser_lab.bridge.model_step import copies, leaves, state_kept, step_arguments, step_of
 from fuser_lab.bridge.model_view import RegionRow, region_rows
@@ -67,7 +67,7 @@ def _check_peers(torch: Any, peers: Sequence[str]) -> None:
     backends.pop(OURS, None)
     for name in peers:
         if name not in backends:
-            msg = f"time: unknown peer {shown(name)}; choose from {', '.join(backends)}."
+            msg = f"time: unknown peer {short_text(name)}; choose from {', '.join(backends)}."
             raise InputError(msg)
 
 

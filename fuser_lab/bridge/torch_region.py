@@ -89,7 +89,7 @@ class TorchRegion(Region):
         if self.idle or not all(is_on_host(tensor.device) for tensor in (*self.signature.inputs, *self.traced)):
             return ()
         try:
-            prepared = self.recorded.prepared(CPU.name)
+            prepared = self.recorded.prepare(CPU.name)
             return prepared.generated(self.input_strides)
         except Exception:  # noqa: BLE001 - it is raised again, and reported, where the region runs
             return ()
@@ -138,11 +138,12 @@ class TorchRegion(Region):
             if "meta" in devices:
                 return self._on_meta()
             target = next(filter(has_own_memory, sorted(devices)), CPU.name)
-            prepared = self.recorded.prepared(target)
+            prepared = self.recorded.prepare(target)
         if not inputs:
             return self._made(prepared)
         # A tensor from autograd or another compiler may have a layout other than the traced one.
-        laid_inputs = [x if x.stride() == s else laid(x, s) for x, s in zip(inputs, self.input_strides, strict=True)]
+        strided = zip(inputs, self.input_strides, strict=True)
+        laid_inputs = [x if x.stride() == s else with_strides(x, s) for x, s in strided]
         laid_inputs = self._on_gpu(laid_inputs) if self._moved else laid_inputs
         outputs = prepared.run(laid_inputs)
         if self._prepared is None:
@@ -156,7 +157,7 @@ class TorchRegion(Region):
             self._again, self._prepared = prepared.repeat, prepared
             self._choose()
         return [
-            copied(x, strides) if place in self._apart else laid(x, strides)
+            copy_with_strides(x, strides) if place in self._apart else with_strides(x, strides)
             for place, (x, strides) in enumerate(zip(outputs, self._out_strides, strict=True))
         ]
 
@@ -174,7 +175,7 @@ class TorchRegion(Region):
         empty = [torch.empty(out.shape, dtype=getattr(torch, out.dtype), device=out.device) for out in self.traced]
         made = prepared.run((), empty)
         self._prepared = prepared
-        return [laid(x, strides) for x, strides in zip(made, self._out_strides, strict=True)]
+        return [with_strides(x, strides) for x, strides in zip(made, self._out_strides, strict=True)]
 
     def _shared(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
         """Return the outputs that share memory with an input or an earlier output; a region's outputs are not views."""
@@ -192,18 +193,18 @@ def _memory(tensor: Any) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
-def laid(tensor: Any, strides: tuple[int, ...]) -> Any:
+def with_strides(tensor: Any, strides: tuple[int, ...]) -> Any:
     """Return a tensor with these strides: itself, a view if only axes of size 1 differ, otherwise a copy."""
     return tensor if tensor.stride() == strides else layer(tensor, strides)(tensor)
 
 
-def copied(tensor: Any, strides: tuple[int, ...]) -> Any:
+def copy_with_strides(tensor: Any, strides: tuple[int, ...]) -> Any:
     """Return a copy of a tensor with these strides."""
     return copier(tensor, strides)(tensor)
 
 
 def layer(like: Any, strides: tuple[int, ...]) -> Callable[[Any], Any]:
-    """Return `laid` for tensors like this one, with its strides."""
+    """Return `with_strides` for tensors like this one, with its strides."""
     shape, current = tuple(like.shape), like.stride()
     if current == strides:
         return lambda tensor: tensor
@@ -214,7 +215,7 @@ def layer(like: Any, strides: tuple[int, ...]) -> Callable[[Any], Any]:
 
 
 def copier(like: Any, strides: tuple[int, ...]) -> Callable[[Any], Any]:
-    """Return `copied` for tensors of the shape, dtype and device of this one."""
+    """Return `copy_with_strides` for tensors of the shape, dtype and device of this one."""
     shape, dtype, new = tuple(like.shape), like.dtype, empty_strided(str(like.device))
     if 0 not in strides:
         return lambda tensor: new(shape, strides, dtype).copy_(tensor)

@@ -42,7 +42,7 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]*)?(?:[-+*/@%]|\*\*|//)?=(?!=)
 OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
 
 
-def assigned(code: str) -> tuple[str, ...]:
+def variable_of(code: str) -> tuple[str, ...]:
     """Return the variable that a line of code assigns its value to, if it is one."""
     assignment = _ASSIGNED.match(code)
     return () if assignment is None else (assignment[1],)
@@ -131,7 +131,7 @@ def is_node(value: Any) -> bool:
     return hasattr(value, "all_input_nodes")
 
 
-def held(node: Node) -> TracedTensor:
+def tensor_of(node: Node) -> TracedTensor:
     """Return the tensor of a node."""
     value = node.meta.get("val")
     tensor = value if isinstance(value, TracedTensor) else plain(node)

@@ -38,19 +38,6 @@ def accurate(fusion: Fusion) -> Fusion:
     return writer.fusion_of()
 
 
-def corrections(fusion: Fusion) -> dict[str, str]:
-    """Return, for each expression that `accurate` adds, the name of the expression that it serves."""
-    recorded = {expr.name for expr in fusion.exprs}
-    served: dict[str, str] = {}
-    name = ""
-    for expr in reversed(accurate(fusion).exprs):  # additions directly precede the expression that they serve
-        if expr.name in recorded:
-            name = expr.name
-        else:
-            served[expr.name] = name
-    return served
-
-
 def _needs_correction(fusion: Fusion, expr: Expr) -> bool:
     """Whether an expression adds up squared deviations from a mean of elements that have as many bits as the mean."""
     if expr.op.name != "sum" or not (expr.out in fusion.centered or squared_deviations(fusion, expr)):

@@ -14,6 +14,7 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Role, Store, Transpose
 from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, Walking
 from fuser_lab.codegen.vectorize import SMALL
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Const, Term, Var, index
@@ -21,8 +22,8 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import CPU_FEW_UNITS, CPU_PARALLEL_FROM, CPU_SUMS_BYTES
 
 _BAND = 16  # rows: a cache line of Float
-_WIDEST = 64  # rows of a band of which only parts are kept
-_PART = 64  # columns that are transposed together, in the L1 cache
+_WIDEST = crossover("cpu.bands.widest")
+_PART = crossover("cpu.bands.part")
 _PADDING = 4  # padding elements between the rows of a band, so that a column does not map to one set of the cache
 
 

@@ -6,12 +6,13 @@ from functools import cached_property
 from fuser_lab.codegen.nest_facts import NestFacts, extent_of
 from fuser_lab.codegen.persistence import inputs_needed, is_scalar
 from fuser_lab.codegen.transposed import TiledAxes, tiles_of
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.schedule.loops import PARTIAL_ADDITIONS
 from fuser_lab.schedule.state import Space
 
 LANES = 8  # results that a vector of Float has in AVX2, 32 bytes: fewer would leave lanes idle
-NARROW = 4  # elements of a window along memory, up to which vectors of neighbouring windows share cache lines
-UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
+NARROW = crossover("cpu.windows.narrow")
+UNROLLED = crossover("cpu.windows.unrolled")
 
 
 class CpuFacts(NestFacts):

@@ -1,6 +1,7 @@
 """The mathematical functions that CPU kernels compute for vectors of Float, and whether a kernel calls them."""
 
 from fuser_lab.codegen.kernel_ir import Statement, terms_of, walk
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Term
 
@@ -10,7 +11,7 @@ VECTORIZED = {
 }
 """Their names in kernels."""
 
-MOST_WRITTEN = 24  # of a phase, that are written into its loops; LLVM would compile those of more for seconds
+MOST_WRITTEN = crossover("cpu.functions.written")
 
 
 def is_vectorized(term: Term) -> bool:

@@ -13,6 +13,7 @@ from fuser_lab.codegen.nest_facts import extent_of
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nests import axis_indices
 from fuser_lab.codegen.persistence import CALLED, calls_functions, constant_along, shared_along
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, apply, cast, index
@@ -20,16 +21,16 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import PARTIAL_ELEMENTS, PARTIAL_ROWS
 from fuser_lab.schedule.state import Style
 
-CHUNK = 16384  # elements of a long row that one parallel iteration computes
-FEW_ROWS = 16
-FEW_RUNS = 8  # of a row, from which running values of its elements are worth combining once
-MOST_SECTIONS = 6
-SHORTEST_RUN = 4  # elements of a loop over the last digit
-SHORT_RUN = 128  # elements, of which a vector's running values are combined as long as it takes to add them up
-SHORT_ROW = 64  # elements; shorter rows take no longer than a scalar function call
-SHORT_ROUNDED_ROW = 512  # the same, if results are rounded to fewer bits than those of Float
+CHUNK = crossover("cpu.rows.chunk")
+FEW_ROWS = crossover("cpu.rows.few")
+FEW_RUNS = crossover("cpu.rows.runs")
+MOST_SECTIONS = crossover("cpu.rows.sections")
+SHORTEST_RUN = crossover("cpu.rows.shortest_run")
+SHORT_RUN = crossover("cpu.rows.short_run")
+SHORT_ROW = crossover("cpu.rows.short")
+SHORT_ROUNDED_ROW = crossover("cpu.rows.short_rounded")
 VECTOR = 8  # elements from which the compiler makes vectors of a row's elements, and not of several rows
-STAGED_ROWS = 64
+STAGED_ROWS = crossover("cpu.rows.together")
 IN_ONE_INSTRUCTION = frozenset({"ceil", "floor", "round", "rsqrt", "sqrt", "trunc"})
 
 

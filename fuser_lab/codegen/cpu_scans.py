@@ -11,13 +11,14 @@ from fuser_lab.codegen.kernel_ir import Launch, Load, Scan, Scope, Store
 from fuser_lab.codegen.nest_facts import extent_of
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.scan_lowering import Running, ScanLowering
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.ir.term import Apply, Term, cast, index
 from fuser_lab.ir.transform import ParallelType
 
-PARTS = 8  # of a section, scanned together to hide the latency of dependent additions
+PARTS = crossover("cpu.scans.parts")
 VECTOR = 8  # the number of elements of a part is a multiple of this
-SHORT = 8  # elements of a row that is scanned element by element
-SECTION = 1024  # elements of a row, which stay in the L1 cache
+SHORT = crossover("cpu.scans.short")
+SECTION = crossover("cpu.scans.section")
 
 
 class CpuScans(ScanLowering):

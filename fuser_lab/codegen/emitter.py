@@ -32,7 +32,7 @@ from fuser_lab.codegen.kernel_ir import (
     VectorStore,
 )
 from fuser_lab.codegen.kernel_verifier import verify_kernel
-from fuser_lab.dtypes import DataType, narrowed
+from fuser_lab.dtypes import DataType, narrow
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import COMPARISONS, SLOW, Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
@@ -297,7 +297,7 @@ class Emitter:
         number = value.real
         if dtype.is_float:
             if dtype.is_reduced_float:
-                number = float(narrowed(np.asarray(number, np.float32), dtype))
+                number = float(narrow(np.asarray(number, np.float32), dtype))
             text = _float_text(float(number))
             return text if dtype is DataType.Double else f"float32({text})"
         text = str(int(number))

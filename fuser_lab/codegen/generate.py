@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fuser_lab.codegen.accurate import corrections
-from fuser_lab.codegen.decompose import decompose, welford_of
+from fuser_lab.codegen.decompose import welford_of
 from fuser_lab.codegen.emitter import Place
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.kernel_plan import EVALUATED, KernelPlan
@@ -84,11 +83,11 @@ def generate(request: KernelRequest, plan: KernelPlan | None = None) -> Generate
         If the segment has no kernel, with the reason.
     """
     _check(request)
-    kernel = lower(request, plan)
     if request.loops:
-        return _generate(kernel)
-    served, renamed = corrections(decompose(request.fusion)), welford_of(request.fusion)
-    return _generate(kernel, renamed | {name: renamed.get(expr, expr) for name, expr in served.items()})
+        return _generate(lower(request))
+    plan = plan or plan_kernel(request)
+    served, renamed = plan.ops.corrections(), welford_of(request.fusion)
+    return _generate(lower(request, plan), renamed | {name: renamed.get(expr, expr) for name, expr in served.items()})
 
 
 def schedules_of(request: KernelRequest) -> tuple[NestChoice, ...]:

@@ -16,16 +16,15 @@ from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Ph
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed, shared_along
-from fuser_lab.cost.device import WARP
+from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.device import SECTOR_BYTES, WARP, WORD_BYTES
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_loops import MEETING_BYTES
 
-TOTAL_THREADS = 256
-_SECTOR_BYTES = 32  # of memory that an access moves at least
-_PART_BYTES = 4  # of a partial result, at least
-_SHARED_WORDS = 16  # registers of a thread for values of its columns
+TOTAL_THREADS = crossover("gpu.columns.total_threads")
+_SHARED_WORDS = crossover("gpu.columns.shared_words")
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +330,7 @@ class ColumnNest(GpuReductions):
     def _lanes(self) -> Launch:
         values, split, count = self._values, self.schedule.split, self.space.rows
         # Each line of threads adds some of the parts. If columns occupy few multiprocessors, more lines add fewer each.
-        widest = WARP if 2 * count >= WARP * self.space.device.sms else _SECTOR_BYTES // _PART_BYTES
+        widest = WARP if 2 * count >= WARP * self.space.device.sms else SECTOR_BYTES // WORD_BYTES
         lanes = 1
         while lanes < widest and lanes < count:
             lanes *= 2

@@ -9,10 +9,6 @@ from fuser_lab.codegen.kernel_ir import Launch, Phase
 from fuser_lab.ir.term import Term, apply
 from fuser_lab.ir.transform import ParallelType
 
-MANY = 1 << 12  # elements
-MOST_REPEATS = 8  # chunks per thread that share inputs
-CACHED = 1 << 17  # bytes: about what the L1 cache holds besides streamed data
-
 
 class ElementNest(LookupNest):
     """Writes nests in which every element is computed separately."""

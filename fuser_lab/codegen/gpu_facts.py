@@ -17,26 +17,28 @@ from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
 from fuser_lab.codegen.transposed import LEAST, MOST_TILES, TiledAxes, tiles_of
 from fuser_lab.codegen.values import result_element
 from fuser_lab.codegen.vectorize import SMALL, accesses, best_width
+from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.device import WORD_BYTES
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.ops import OPS
-from fuser_lab.schedule.gpu_elements import LOOKUPS
+from fuser_lab.schedule.gpu_element_loops import LOOKUPS
 from fuser_lab.schedule.gpu_loops import MANY, SHORT, STAGED_BYTES, gains_from_copies
-from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
+from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
 from fuser_lab.schedule.state import Space
 
 Places = Mapping[str, Term]
 
-NARROW = 4  # width of a window up to which adjacent lanes still read the same sectors of memory
-MOST_NEIGHBOURS = 8  # elements that a thread processes at a time
-DEEPEST = 2  # look-ups at positions that are themselves looked up
-_MANY_ELEMENTS = 1 << 12
-_MOST_REPEATS = 8  # chunks per thread that share inputs
-_CACHED = 1 << 17  # bytes: about what the L1 cache holds besides streamed data
-_DIVIDED_FROM = 128  # elements of a row from which its first and last accesses may be partial
-_NARROW_BYTES = 4  # per element, up to which lanes would read distant parts of lines
+NARROW = crossover("gpu.windows.narrow")
+MOST_NEIGHBOURS = crossover("gpu.elements.neighbours")
+DEEPEST = crossover("gpu.lookups.depth")
+_MANY_ELEMENTS = crossover("gpu.elements.many")
+_MOST_REPEATS = crossover("gpu.elements.repeats")
+_CACHED = crossover("gpu.elements.l1_bytes")
+_DIVIDED_FROM = crossover("gpu.shifted_rows.divided_from")
+_NARROW_BYTES = WORD_BYTES  # bytes per element, above which lanes would read distant parts of lines
 _WIDE_ENOUGH = 8  # bytes of an access that begins with the row's first element
 
 

@@ -36,12 +36,12 @@ from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
 from fuser_lab.codegen.vectorize import SMALL
-from fuser_lab.cost.device import WARP
+from fuser_lab.cost.device import LINE_BYTES, WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView, Val
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.gpu_loops import LINE_BYTES, common_plain_steps
+from fuser_lab.schedule.gpu_loops import common_plain_steps
 
 _SHIFTED_BYTES = (2, 4)  # of elements that are combined from two accesses
 

@@ -19,7 +19,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.gpu_elements import tile_sides
+from fuser_lab.schedule.gpu_element_loops import tile_sides
 
 _BANKS = 8  # vectors of 16 bytes that the banks of shared memory hold at once
 

@@ -15,7 +15,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 Range = tuple[int, int]
 Ranges = Mapping[str, Range]
 
-_BIG = 1 << 62
+_BIG = 1 << 62  # beyond every index: a sum of two is still an integer of 64 bits
 UNBOUNDED: Range = (-_BIG, _BIG)
 _KEPT = 1 << 13  # terms whose forms are cached: a kernel has few, but needs each of them dozens of times
 _COMPARED = {"lt", "le", "gt", "ge", "eq", "ne"}

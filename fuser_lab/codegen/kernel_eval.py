@@ -38,8 +38,8 @@ from fuser_lab.codegen.kernel_ir import (
     VectorStore,
 )
 from fuser_lab.codegen.kernel_verifier import verify_kernel
-from fuser_lab.cost.device import WARP
-from fuser_lab.dtypes import DataType, narrowed
+from fuser_lab.cost.device import ACCESS_BYTES, WARP
+from fuser_lab.dtypes import DataType, narrow
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
@@ -47,7 +47,6 @@ from fuser_lab.ops import OPS
 from fuser_lab.ops.random import philox
 from fuser_lab.ops.registry import Array
 
-_VECTOR_BYTES = 16  # the widest access of a thread
 _PER_RUN = 4  # numbers per run of the random generator
 _SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}
 
@@ -301,7 +300,7 @@ class Lanes:
         value = self._spread_out(self._eval(statement.value))
         if buffer.role.is_allocated:
             index = self._position(buffer, statement.position, buffer.size)
-            stored = value if buffer.role is Role.SCRATCH else narrowed(value, buffer.dtype)
+            stored = value if buffer.role is Role.SCRATCH else narrow(value, buffer.dtype)
             where = self._owners(buffer)[mask], index[mask]
             self._scratch[buffer.name][where] = stored[mask]
             if buffer.role is Role.SHARED:
@@ -311,7 +310,7 @@ class Lanes:
         stored = self._memory[buffer.name]
         index = self._position(buffer, statement.position, len(stored))[mask]
         if buffer.dtype.is_reduced_float and stored.dtype.kind == "u":
-            stored[index] = narrowed(value[mask], buffer.dtype).view(stored.dtype)
+            stored[index] = narrow(value[mask], buffer.dtype).view(stored.dtype)
         else:
             stored[index] = value[mask]
         if buffer.name in self._trace.writes:
@@ -324,7 +323,7 @@ class Lanes:
         if ((rank < 0) | (rank >= cluster))[mask].any():
             msg = f"{self._phase.name} sends {buffer.name} to block {rank[mask].max()} of a cluster of {cluster}."
             raise IndexError(msg)
-        value = narrowed(self._spread_out(self._eval(statement.value)), buffer.dtype)
+        value = narrow(self._spread_out(self._eval(statement.value)), buffer.dtype)
         index = self._position(buffer, statement.position, buffer.size)
         where = (self._blocks // cluster * cluster + rank)[mask], index[mask]
         self._scratch[buffer.name][where] = value[mask]
@@ -391,10 +390,10 @@ class Lanes:
         within = start % access.width
         if isinstance(access, VectorLoad) and access.shifted:
             beyond = start - within + access.width * (1 + (within > 0)) > access.buffer.size
-            wrong, parts = self._mask & beyond, access.count == access.width and nbytes == _VECTOR_BYTES
+            wrong, parts = self._mask & beyond, access.count == access.width and nbytes == ACCESS_BYTES
         else:
             wrong = self._mask & (within != 0)
-            parts = access.count % access.width == 0 and nbytes <= _VECTOR_BYTES
+            parts = access.count % access.width == 0 and nbytes <= ACCESS_BYTES
         if wrong.any() or access.buffer.alignment % nbytes or not parts:
             msg = (
                 f"{self._phase.name} makes accesses of {nbytes} bytes to {access.buffer.name}, which is aligned to "
@@ -429,7 +428,7 @@ class Lanes:
         entry = self._constants.get(id(term))
         if entry is None:
             dtype = term.dtype
-            number = narrowed(np.asarray([term.value]).astype(dtype.compute.numpy), dtype).astype(dtype.compute.numpy)
+            number = narrow(np.asarray([term.value]).astype(dtype.compute.numpy), dtype).astype(dtype.compute.numpy)
             number.flags.writeable = False
             entry = self._constants[id(term)] = (term, number)
         return entry[1]
@@ -449,7 +448,7 @@ class Lanes:
 def _convert(value: Array, dtype: DataType) -> Array:
     if np.iscomplexobj(value) and not dtype.is_complex and dtype is not DataType.Bool:
         value = value.real
-    return narrowed(value, dtype).astype(dtype.compute.numpy)
+    return narrow(value, dtype).astype(dtype.compute.numpy)
 
 
 def _not(x: Array) -> Array:

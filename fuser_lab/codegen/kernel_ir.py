@@ -10,6 +10,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from fuser_lab.cost.device import ACCESS_BYTES, STATIC_BUFFER
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
@@ -18,9 +19,9 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.parameters import NestChoice
 from fuser_lab.schedule.state import Evict, LoopSchedule
 
-ALIGNED = 16  # default alignment of memory in bytes: the size of the widest access
+ALIGNED = ACCESS_BYTES  # default alignment of memory in bytes
 TRANSPOSED = 8  # rows and columns of the blocks that a `Transpose` moves through registers
-LARGEST_STATIC = 16 << 10  # bytes of a statically sized buffer in shared memory; all of them together have 48 KiB
+LARGEST_STATIC = STATIC_BUFFER  # bytes of a statically sized buffer in shared memory
 
 
 class Role(enum.Enum):

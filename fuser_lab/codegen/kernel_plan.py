@@ -77,6 +77,34 @@ class NestPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelOps:
+    """The fusion after each rewrite: each Welford decomposed, rounding errors corrected, sums of rows shared."""
+
+    decomposed: Fusion
+    corrected: Fusion
+    fusion: Fusion
+
+    @classmethod
+    def of(cls, fusion: Fusion) -> "KernelOps":
+        """Return the ops of a segment's kernels."""
+        decomposed = decompose(fusion)
+        corrected = accurate(decomposed)
+        return cls(decomposed=decomposed, corrected=corrected, fusion=with_sums_of_rows(corrected))
+
+    def corrections(self) -> dict[str, str]:
+        """Return, for each expression that corrects a rounding error, the name of the expression that it serves."""
+        recorded = {expr.name for expr in self.decomposed.exprs}
+        served: dict[str, str] = {}
+        name = ""
+        for expr in reversed(self.corrected.exprs):  # additions directly precede the expression that they serve
+            if expr.name in recorded:
+                name = expr.name
+            else:
+                served[expr.name] = name
+        return served
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPlan:
     """The nests of a kernel in the order in which they run, and the memory of its inputs and outputs.
 
@@ -84,6 +112,7 @@ class KernelPlan:
     """
 
     request: KernelRequest
+    ops: KernelOps
     exprs: tuple[Expr, ...]
     scalars: tuple[Scalar, ...]
     inputs: tuple[Buffer, ...]
@@ -96,12 +125,12 @@ class KernelPlan:
         return tuple(nest.choice for nest in self.nests)
 
 
-def plan_of(fusion: Fusion, request: KernelRequest, chooser: Chooser, *, counts: bool = False) -> KernelPlan:
+def plan_of(ops: KernelOps, request: KernelRequest, chooser: Chooser, *, counts: bool = False) -> KernelPlan:
     """Return the nests of a segment's kernel with their schedules.
 
     Parameters
     ----------
-    fusion
+    ops
         The segment's ops as kernels compute them.
     request
         The request for the kernel.
@@ -124,6 +153,7 @@ def plan_of(fusion: Fusion, request: KernelRequest, chooser: Chooser, *, counts:
     if scheduler in EVALUATED:
         msg = f"a segment of {scheduler.value} has no kernel, because the array library evaluates it."
         raise CodegenError(msg)
+    fusion = ops.fusion
     inputs = fusion.tensor_inputs
     computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in inputs)
     layouts = {tv: layout_of(tv, request.strides.get(tv.name)) for tv in (*inputs, *computed)}
@@ -144,7 +174,7 @@ def plan_of(fusion: Fusion, request: KernelRequest, chooser: Chooser, *, counts:
         # For other than dense inputs, parameters set by hand that are illegal are ignored.
         chooser.check([nest.choice for nest in nests])
     return KernelPlan(
-        request=request, exprs=(*part.fusion.exprs, *fusion.exprs, *request.fusion.exprs),
+        request=request, ops=ops, exprs=(*part.fusion.exprs, *fusion.exprs, *request.fusion.exprs),
         scalars=tuple(value for value in fusion.inputs if isinstance(value, Scalar)),
         inputs=tuple(buffers[tv.name] for tv in inputs),
         outputs=tuple(buffers[tv.name] for tv in computed), nests=nests,
@@ -153,7 +183,7 @@ def plan_of(fusion: Fusion, request: KernelRequest, chooser: Chooser, *, counts:
 
 def may_join_rows_and_columns(fusion: Fusion) -> bool:
     """Whether the kernel of a segment for InnerOuterPersistent may be different from that for Reduction."""
-    segment = with_sums_of_rows(accurate(decompose(fusion)))
+    segment = KernelOps.of(fusion).fusion
     return backward_of(segment) is not None or bool(with_transposed_reads(segment)[1])
 
 

@@ -36,14 +36,12 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.samples import GLOBAL, Known, Samples, Value, Whole, from_memory
-from fuser_lab.cost.device import WARP
+from fuser_lab.cost.device import LINE_BYTES, SECTOR_BYTES, WARP
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term
 from fuser_lab.ir.transform import ParallelType
 
-SECTOR = 32  # bytes of the smallest memory transaction of a GPU
-LINE = 128  # bytes of a line of a multiprocessor's cache, which serves one line at a time
 SMALL = 128 << 10  # bytes of a buffer that stays in that cache
 _BLOCKS = 4  # sampled blocks per phase
 _WARPS = 7  # sampled warps per block
@@ -65,7 +63,7 @@ _LONG = {
 _ROUND = 12  # instructions per number of the random generator, which makes four at a time
 _SHIFTED = 8  # instructions per word of a shifted access, which combines two accesses
 _SHUFFLES = 5  # per reduction over a warp
-_GOLDEN = (5**0.5 - 1) / 2
+_GOLDEN = (5**0.5 - 1) / 2  # fraction, whose multiples modulo 1 are spread evenly
 _STEPS = (_GOLDEN, 0.7548776662466927, 0.5698402909980532)  # for nested loops; no ratio is near a simple fraction
 _UNROLLED = 64  # iterations up to which a compiler unrolls a loop
 _PARTLY = 4  # unroll factor of a longer loop
@@ -188,7 +186,7 @@ class _Walk(Samples):
         """Walk the phase."""
         self._block(self._phase.body)
         for (name, buffer), touches in self._sectors.items():
-            moved = SECTOR * sum(times * self._average(access) for times, access in _distinct(touches))
+            moved = SECTOR_BYTES * sum(times * self._average(access) for times, access in _distinct(touches))
             size = buffer.size * buffer.dtype.itemsize
             self._count(name, moved)
             self.touched[name] += min(moved * self._all_warps, size)
@@ -365,14 +363,14 @@ class _Walk(Samples):
             return place
         size, times = buffer.dtype.itemsize, self._times / self._neighbours
         # Without a known position, each lane accesses a different sector.
-        first = np.arange(WARP).reshape(1, -1, 1) * LINE if place.numbers is None else place.numbers
+        first = np.arange(WARP).reshape(1, -1, 1) * LINE_BYTES if place.numbers is None else place.numbers
         starts = np.broadcast_to(first * size, np.broadcast_shapes(first.shape, self._mask.shape))
         mask = np.broadcast_to(self._mask, starts.shape)
         nbytes = count * size
-        steps = np.arange(0, nbytes, min(SECTOR, nbytes)).reshape(1, 1, 1, -1)
-        touched_sectors = np.where(mask[..., None], (starts[..., None] + steps) // SECTOR, -1)
+        steps = np.arange(0, nbytes, min(SECTOR_BYTES, nbytes)).reshape(1, 1, 1, -1)
+        touched_sectors = np.where(mask[..., None], (starts[..., None] + steps) // SECTOR_BYTES, -1)
         sectors = np.sort(touched_sectors.reshape(len(starts), -1), axis=1)
-        lines = np.diff(sectors // (LINE // SECTOR), axis=1, prepend=-1) != 0
+        lines = np.diff(sectors // (LINE_BYTES // SECTOR_BYTES), axis=1, prepend=-1) != 0
         self._count("lines", self._average(lines.sum(axis=1)) * times)
         used = self._average(mask.sum(axis=(1, 2))) * nbytes * times
         touch = _Touch(sectors=sectors, times=times, used=used, gathered=place.gathered or place.numbers is None)

@@ -39,7 +39,7 @@ from fuser_lab.ops.registry import Array
 from fuser_lab.targets import target_of
 
 MOST_ELEMENTS: Final = 256  # per tensor
-MOST_STEPS: Final = 1500
+MOST_STEPS: Final = 1500  # steps of an evaluation that are recorded
 _MOST_PRINTED, _MOST_NAMED = 24, 8
 _AXES: Final = {
     ParallelType.grid_x: "block", ParallelType.block_x: "thread x", ParallelType.block_y: "thread y",

@@ -44,16 +44,15 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.progressions import access_of
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
 
-LONG = 1000  # instructions of a body up to which it is not split
-PART = 400  # maximum average number of instructions per part
-# Number of parts up to which they stay in the kernel's function, where they are easier to read. With 7 parts, functions
-# save a tenth of the processor time of compiling; with 22, two thirds (python -m tests.benchmarks.chains).
-MANY = 8
-ROUNDS = 256  # iterations per block, so that a 4-byte value takes 1 KiB
+LONG = crossover("cpu.long_loops.from")
+PART = crossover("cpu.long_loops.part")
+MANY = crossover("cpu.long_loops.parts")
+ROUNDS = crossover("cpu.long_loops.rounds")
 
 _UNEVEN = 1.15  # maximum length of a part, as a multiple of the average
 _REPEATED = 6  # instructions of an index or a load up to which it is repeated
@@ -61,7 +60,7 @@ _PRODUCT = 3  # cost of a cut between a product and a sum that would be one inst
 # Of a function of a Float, written into the code or called, of other functions, and of a random number.
 _FUNCTION, _CALL, _OTHER, _RANDOM = 40, 15, 5, 100
 _LOADED, _STORED = {DataType.Half: 1, DataType.BFloat16: 2}, {DataType.Half: 1, DataType.BFloat16: 8}
-_EIGHT_BITS = 40
+_EIGHT_BITS = 40  # instructions of a conversion to or from eight bits, which LLVM writes out
 
 Block = tuple[Statement, ...]
 Names = frozenset[str]
@@ -387,8 +386,6 @@ class _Divider:
             return (loop,)
         body = Body(tuple(units_of(loop.body, self._weights)), loop.var)
         cuts = body.cuts()
-        if len(cuts) == 2:
-            return (loop,)
         rounds = _most_rounds(loop)
         shared = loop.parallel is ParallelType.grid_x
         if rounds is not None and rounds <= ROUNDS and not shared:

@@ -10,7 +10,6 @@ counts as several, one in the other, one for each digit.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -33,7 +32,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
 
 VECTOR: Final = 16  # elements that a vector loop takes together
-_SAMPLES: Final = 16
+_SAMPLES: Final = 16  # iterations of each loop that are sampled
 _SPREAD: Final = (0.6180339887498949, 0.7548776662466927, 0.5698402909980532, 0.3819660112501051)  # of loops in loops
 _ALL_LOOPS: Final = "*"  # in place of the name of one
 # Time of a function of float32 in a vector loop over that of the exponential, measured on an AMD EPYC.
@@ -48,7 +47,7 @@ _DIVISION: Final = 5.0  # divisions by a constant that take as long as one by an
 _COMPLEX: Final = 4.0  # operations of a complex one
 
 Steps = tuple[tuple[int, int], ...]  # for each digit of a loop, fast ones first: elements apart, and turns
-STILL: Final[Steps] = ((0, 1),)
+STILL: Final[Steps] = ((0, 1),)  # of an access that a loop does not move
 
 
 class Operation(NamedTuple):
@@ -319,20 +318,15 @@ class _Walk(Samples):
         starts = {loop: turning.start for loop, turning in self._loops.items()}
         for term in _walk_definitions(position, {**starts, **self._lets}):
             if isinstance(term, Apply) and term.fn in {"floordiv", "mod"}:
-                step = self._step_of(term.args[0], name)
-                period = Fraction(self._divisor(term)) / step if step else Fraction(0)
-                if period > 1 and period.denominator == 1:
-                    periods.add(int(period))
+                divisor, step = self._divisor(term), self._step_of(term.args[0], name)
+                if step and divisor % step == 0 and divisor > step:
+                    periods.add(divisor // step)
         return periods
 
-    def _step_of(self, term: Term, name: str) -> Fraction:
-        """Return by how much an index grows with a turn of a loop; a quotient grows by a fraction."""
-        if isinstance(term, Var) and term.name in self._lets:
-            return self._step_of(self._lets[term.name], name)
-        if isinstance(term, Apply) and term.fn == "floordiv":
-            return self._step_of(term.args[0], name) / max(self._divisor(term), 1)
+    def _step_of(self, term: Term, name: str) -> int:
+        """Return by how much an index grows with a turn of a loop."""
         moved = self._at(term, name, 1) - self._at(term, name, 0)
-        return Fraction(abs(int(np.median(moved))))
+        return abs(int(np.median(moved)))
 
     def _divisor(self, term: Apply) -> int:
         """Return by what a quotient or remainder divides: a constant, or a size that the kernel takes."""

@@ -14,10 +14,11 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, Store, terms_of, walk
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
-MANY = 100  # constants of a phase up to which they have no names
+MANY = crossover("cpu.named_constants")
 
 Block = tuple[Statement, ...]
 _Key = tuple[DataType, str]  # the value as text: 0.0 and -0.0 are equal

@@ -4,18 +4,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from fuser_lab.arguments import TEXT, shown, takes
+from fuser_lab.arguments import TEXT, short_text, takes
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.kernel_plan import may_join_rows_and_columns
 from fuser_lab.codegen.lower import MovesMore
 from fuser_lab.codegen.pipeline import lower, lower_within
 from fuser_lab.codegen.request import KernelRequest
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, SchedulerType, reason
 from fuser_lab.errors import CodegenError, InputError
 from fuser_lab.schedule.base import Scheduler
-from fuser_lab.schedule.open import LIFTABLE, opened
+from fuser_lab.schedule.open import LIFTABLE, open_versions
 from fuser_lab.schedule.parameters import NestChoice
 from fuser_lab.schedule.registry import SCHEDULERS
 from fuser_lab.schedule.sets import SchedulerSet, register
@@ -23,7 +24,7 @@ from fuser_lab.schedule.state import Style
 from fuser_lab.segmentation.oracle import Candidate
 from fuser_lab.targets import names, target_of
 
-MORE_BYTES = 8  # a kernel may move 1 / this more bytes than its inputs and outputs, for data between its phases
+MORE_BYTES = crossover("open.more_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def _read_again(nest: NestChoice) -> int:
 
 def with_lifted(*rules: ReasonCode) -> tuple[Scheduler, ...]:
     """Return nvFuser's schedulers, followed by open ones without some of nvFuser's rules."""
-    return opened(SCHEDULERS, rules, OneKernel())
+    return open_versions(SCHEDULERS, rules, OneKernel())
 
 
 @takes(rules=TEXT.worded("the code of a rule"))
@@ -115,7 +116,7 @@ def without_rules(*rules: str) -> tuple[Scheduler, ...]:
     codes = {code.value: code for code in LIFTABLE}
     wrong = next((rule for rule in rules if rule not in codes), None)
     if wrong is not None or not rules:
-        said = "no rule is given" if wrong is None else f"the rule {shown(wrong)} cannot be lifted"
+        said = "no rule is given" if wrong is None else f"the rule {short_text(wrong)} cannot be lifted"
         msg = f"without_rules: {said}; choose from {', '.join(sorted(codes))}."
         raise InputError(msg)
     return with_lifted(*(code for code in LIFTABLE if code.value in rules))

@@ -5,18 +5,16 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TypeVar
 
-from fuser_lab.analysis.numbering import numbered
-from fuser_lab.codegen.accurate import accurate
+from fuser_lab.analysis.numbering import number_values
 from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.emitter import Source
 from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.kernel_plan import KernelPlan, plan_of
+from fuser_lab.codegen.kernel_plan import KernelOps, KernelPlan, plan_of
 from fuser_lab.codegen.lower import MovesMore, kernel_of, run_passes, write, written_within
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
 from fuser_lab.codegen.sizes import with_sizes
-from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
 from fuser_lab.definition.scheduling import RULES
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.replay import replay
@@ -47,16 +45,16 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
 
     A schedule that is lowered loop by loop (`KernelRequest.loops`) has the first and the last two steps.
     """
-    fusion = decompose(request.fusion)
-    yield "decompose", fusion
     if request.loops:
+        fusion = decompose(request.fusion)
+        yield "decompose", fusion
         kernel = _lower_loop_by_loop(fusion, request)
     else:
-        fusion = accurate(fusion)
-        yield "accurate", fusion
-        fusion = with_sums_of_rows(fusion)
-        yield "sums_of_rows", fusion
-        plan = plan or plan_of(fusion, request, _chooser(request))
+        ops = KernelOps.of(request.fusion) if plan is None else plan.ops
+        yield "decompose", ops.decomposed
+        yield "accurate", ops.corrected
+        yield "sums_of_rows", ops.fusion
+        plan = plan or plan_of(ops, request, _chooser(request))
         yield "nests", tuple(nest.facts.nest for nest in plan.nests)
         yield "space", tuple(nest.facts.space for nest in plan.nests)
         yield "schedule", plan.choices
@@ -80,7 +78,7 @@ def text_of(made: Made) -> str:
 
 def plan_kernel(request: KernelRequest) -> KernelPlan:
     """Return the nests of a segment's kernel with their schedules, which is not written."""
-    return plan_of(with_sums_of_rows(accurate(decompose(request.fusion))), request, _chooser(request))
+    return plan_of(KernelOps.of(request.fusion), request, _chooser(request))
 
 
 def _chooser(request: KernelRequest) -> Chooser:
@@ -119,8 +117,7 @@ def lower_within(request: KernelRequest, most: int) -> Kernel | MovesMore:
 
     Bytes count each buffer once per phase. Lowering ends as soon as they are known to exceed the limit.
     """
-    fusion = with_sums_of_rows(accurate(decompose(request.fusion)))
-    plan = plan_of(fusion, request, _chooser(request), counts=True)
+    plan = plan_of(KernelOps.of(request.fusion), request, _chooser(request), counts=True)
     nests = written_within(plan, most)
     return nests if isinstance(nests, MovesMore) else kernel_of(plan, nests)
 
@@ -130,7 +127,7 @@ def kernel_digest(request: KernelRequest) -> str:
 
     It is equal for sizes that share compiled code, which are one class of sizes.
     """
-    canonical = numbered(request.fusion)
+    canonical = number_values(request.fusion)
     plain = replace(
         request, fusion=canonical.fusion, name="kernel", strides=_rename(request.strides, canonical.names),
         alignment=_rename(request.alignment, canonical.names), changes=(), loops=(), kept=None, shared=None,

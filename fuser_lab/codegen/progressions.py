@@ -6,9 +6,10 @@ from math import gcd
 
 from fuser_lab.codegen.index_math import Linear, linear, simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import Buffer
+from fuser_lab.cost import device
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
-ACCESS_BYTES = 16  # of the widest memory access of a thread
+ACCESS_BYTES = device.ACCESS_BYTES  # bytes of the widest memory access of a thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,12 @@ from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, terms_of, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
-_LARGEST_E4M3 = 448.0
+_LARGEST_E4M3 = 448.0  # largest number of Float8_e4m3fn (OCP 8-bit floating point, E4M3)
 
 Block = tuple[Statement, ...]
 
 
-def rewritten(body: Block) -> Block:
+def rewrite(body: Block) -> Block:
     """Return statements with cheaper values, and without values that are no longer used."""
     replaced = _block(body, {})
     if replaced == body:

@@ -36,16 +36,17 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.kernel_passes import with_passes
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.scheduled_loops import Loops, index_of, operand_of
-from fuser_lab.codegen.scheduled_memory import Memory, written
+from fuser_lab.codegen.scheduled_memory import Memory, assignment
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.thread_reductions import Direction, over_threads
 from fuser_lab.codegen.values import call_text, result_element
+from fuser_lab.cost.device import BLOCK_THREADS, MOST_BLOCKS, STATIC_SHARED
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, OpKind, Scalar, TensorView
 from fuser_lab.ir.kernel_transforms import is_template
-from fuser_lab.ir.loop_order import Item, grouped
+from fuser_lab.ir.loop_order import Item, group_items
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
 from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType, Rules, ScheduledFusion
 from fuser_lab.ir.transform_arguments import int_of
@@ -53,9 +54,6 @@ from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Combine
 from fuser_lab.targets import target_of, with_blocks
 
-MOST_THREADS = 1024  # per block
-MOST_BLOCKS = (1 << 31) - 1
-MOST_SHARED = 48 << 10  # bytes per block without an opt-in
 _BLOCKS = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
 _THREADS = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 _NAMES = dict(zip((*_BLOCKS, *_THREADS), ("bidx", "bidy", "bidz", "tidx", "tidy", "tidz"), strict=True))
@@ -198,9 +196,9 @@ class _Lowering:
 
     def _check_hardware(self) -> None:
         threads = prod(self._sizes.get(kind, 1) for kind in _THREADS)
-        if threads > MOST_THREADS:
+        if threads > BLOCK_THREADS:
             parts = " x ".join(str(self._sizes.get(kind, 1)) for kind in _THREADS)
-            msg = f"the schedule needs {parts} = {threads} threads per block; at most {MOST_THREADS} are allowed."
+            msg = f"the schedule needs {parts} = {threads} threads per block; at most {BLOCK_THREADS} are allowed."
             raise ScheduleError(msg)
         blocks = prod(self._sizes.get(kind, 1) for kind in _BLOCKS)
         if blocks > MOST_BLOCKS:
@@ -253,7 +251,7 @@ class _Lowering:
         """Return the statements of items inside the same ``depth`` loops, with barriers around shared memory."""
         statements: list[Statement] = []
         shared_written = False
-        ordered = grouped(items, depth)
+        ordered = group_items(items, depth)
         for place, (key, members) in enumerate(ordered):
             if depth < len(members[0].path):
                 statements.append(self._loop(key, members, depth))
@@ -349,20 +347,20 @@ class _Lowering:
             place = self._memory.place(name, at)
             dtype = expr.out.dtype.compute
             total = Apply(dtype, combine.fn, (place, cast(value, dtype)))
-            return [self._guard(conditions, written(place, total, expr, note, update=True))]
+            return [self._guard(conditions, assignment(place, total, expr, note, update=True))]
         value = self._value(expr, indices, at)
         if self._scheduled.tensors[name].memory is GLOBAL:
             index_ = [indices[axis.id] for axis in expr.out.domain.axes]
-            conditions += [*self._alone(name), *self._first(name)]
+            conditions += self._alone(name)
             return [self._guard(conditions, self._store(expr, index_, value, note))]
         if self._scheduled.tensors[name].memory is MemoryType.shared:
             conditions += self._alone(name)
-        return [self._guard(conditions, written(self._memory.place(name, at), value, expr, note))]
+        return [self._guard(conditions, assignment(self._memory.place(name, at), value, expr, note))]
 
     def _begin(self, expr: Expr, at: Sequence[Term]) -> list[Statement]:
         dtype = expr.out.dtype.compute
         identity = Const(dtype, _combine(expr).identity(expr.out.dtype))
-        return [written(self._memory.running(expr.out.name, at), identity, expr, call_text(expr))]
+        return [assignment(self._memory.running(expr.out.name, at), identity, expr, call_text(expr))]
 
     def _end(self, expr: Expr, at: Sequence[Term]) -> list[Statement]:
         name = expr.out.name
@@ -378,7 +376,7 @@ class _Lowering:
         result = cast(total, expr.out.dtype)
         if tensor.memory is MemoryType.local:
             if result != total:
-                statements.append(written(total, result, expr, "", update=True))
+                statements.append(assignment(total, result, expr, "", update=True))
             return statements
         ranges = self._ranges
         indices = self._loops.logical(name, at, ranges)
@@ -435,16 +433,6 @@ class _Lowering:
             apply("eq", index_of(_NAMES[kind]), 0)
             for kind in kinds if self._sizes.get(kind, 1) > 1 and kind not in tensor_kinds
         ]
-
-    def _first(self, name: str) -> list[Term]:
-        """Return the condition that this is the first of the iterations in which a thread has an equal element."""
-        conditions = []
-        for position in sorted(self._loops.single(name)):
-            kind = self._loops.kind((name, position))
-            term = self._vars.get(self._loops.class_of((name, position)), ZERO)
-            if term != ZERO and not (kind.is_block or kind.is_thread):
-                conditions.append(apply("eq", term, 0))
-        return conditions
 
     def _guard(self, conditions: Sequence[Term], statement: Statement) -> Statement:
         condition: Term = _TRUE
@@ -571,9 +559,10 @@ class _Lowering:
         body = self._body(self._items(), 0)
         shared = [b for b in self._memory.arrays.values() if b.role is Role.SHARED]
         nbytes = sum(b.size * b.dtype.itemsize for b in shared)
-        if nbytes > MOST_SHARED:
+        if nbytes > STATIC_SHARED:
             parts = ", ".join(f"{b.name} {b.size * b.dtype.itemsize}" for b in shared)
-            msg = f"the schedule needs {nbytes} bytes of shared memory per block ({parts}); at most {MOST_SHARED} fit."
+            room = f"at most {STATIC_SHARED} fit"
+            msg = f"the schedule needs {nbytes} bytes of shared memory per block ({parts}); {room}."
             raise ScheduleError(msg)
         body = with_passes(body, self._target)
         begun = _begun(body)
@@ -665,9 +654,7 @@ def _read_outside(statements: Sequence[Statement], visible: frozenset[str]) -> I
         names = {t.name for root in terms_of(statement) for t in root.walk() if isinstance(t, Var)}
         yield from names - visible
         match statement:
-            case Let(name=name, update=update):
-                if update and name not in visible:
-                    yield name
+            case Let(name=name):
                 visible |= {name}
             case Loop(body=inner):
                 yield from _read_outside(inner, visible)

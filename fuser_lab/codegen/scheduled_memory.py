@@ -102,7 +102,7 @@ class Memory:
         return simplify(position, self._ranges)
 
 
-def written(place: Term, value: Term, expr: Expr, note: str, *, update: bool = False) -> Statement:
+def assignment(place: Term, value: Term, expr: Expr, note: str, *, update: bool = False) -> Statement:
     """Return the statement that sets a location to a value of an expression."""
     if isinstance(place, Load):
         return Store(buffer=place.buffer, position=place.position, value=value, origin=expr.name, note=note)

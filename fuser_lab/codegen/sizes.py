@@ -33,6 +33,7 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
@@ -40,9 +41,9 @@ from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
 
 LEAST = 2  # index arithmetic with 0 and 1 is simpler, so these extents have separate kernels
-FAR = 64  # elements from which the offset of a position may depend on the outermost extent, as where inputs are joined
-MOST_PARTS = 8  # of a tensor, equal ones whose elements at the same place are processed together
-SHORT = 64  # trip count of an inner loop up to which it stays constant, for LLVM to unroll or vectorize the whole loop
+FAR = crossover("sizes.far")
+MOST_PARTS = crossover("sizes.parts")
+SHORT = crossover("sizes.short")
 _COMPARED = frozenset({"lt", "le", "gt", "ge"})
 _SAME = frozenset({"eq", "ne"})
 _LINEAR = frozenset({"add", "sub", "mul"})

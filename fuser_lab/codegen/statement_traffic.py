@@ -19,7 +19,7 @@ from fuser_lab.codegen.kernel_ir import Buffer, If, Kernel, Let, Load, Loop, Pha
 from fuser_lab.codegen.samples import GLOBAL, Samples, Value
 from fuser_lab.ir.term import Term
 
-_SAMPLES: Final = 2048
+_SAMPLES: Final = 2048  # sampled iterations of a phase
 _PRIMES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)  # one per loop depth
 
 

@@ -11,7 +11,7 @@ from math import prod
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Barrier, Buffer, If, Load, Reduce, Role, Scope, Statement, Store
 from fuser_lab.codegen.scheduled_loops import Ranges
-from fuser_lab.codegen.scheduled_memory import Memory, written
+from fuser_lab.codegen.scheduled_memory import Memory, assignment
 from fuser_lab.cost.device import WARP
 from fuser_lab.ir import Expr
 from fuser_lab.ir.term import Apply, Term, Var, apply, index
@@ -50,7 +50,7 @@ def over_threads(
                 origin=expr.name, note=f"{expr.name} over the {direction.threads} threads of {direction.kind.value}",
             ),
         )
-        statements.append(written(total, Var(dtype, name), expr, "", update=True))
+        statements.append(assignment(total, Var(dtype, name), expr, "", update=True))
         if scope is Scope.BLOCK and repeated:
             # The next iteration writes to the memory through which the warps exchange their results.
             statements.append(Barrier(origin=expr.name))
@@ -100,6 +100,6 @@ def _tree(
     return [
         *statements,
         Barrier(origin=expr.name),
-        written(total, Load(dtype, tree, first), expr, "", update=True),
+        assignment(total, Load(dtype, tree, first), expr, "", update=True),
         Barrier(origin=expr.name),
     ]

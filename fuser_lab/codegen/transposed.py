@@ -9,12 +9,13 @@ from fuser_lab.codegen.kernel_ir import Load, Store, terms_of, walk
 from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.vectorize import SMALL
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Term, Var, apply
 
-MOST_TILES = 4  # kept at once by a block or core
-LEAST = 16  # elements along both axes; with fewer, adjacent rows share cache lines anyway
+MOST_TILES = crossover("tiles.together")
+LEAST = crossover("tiles.least")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,12 @@ twice.
 
 from dataclasses import replace
 
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.passes.rewriter import Axes
 from fuser_lab.segmentation.privatization import again, reading
 
-MOST_REPEATED = 8  # expressions before a permutation
+MOST_REPEATED = crossover("tiles.repeated_exprs")
 _REPEATED = frozenset({OpKind.POINTWISE, OpKind.COPY})
 
 

@@ -18,10 +18,11 @@ from dataclasses import replace
 
 from fuser_lab.codegen.index_math import negate
 from fuser_lab.codegen.kernel_ir import If, Let, Load, Loop, Role, Statement, walk
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
 
-MOST_VALUES = 8  # maximum number of values computed and possibly discarded
+MOST_VALUES = crossover("branches.values")
 _REGISTERS = frozenset({Role.SCRATCH, Role.WORDS})
 _CHEAP = frozenset({"add", "sub", "mul", "neg", "cast", "select", "and", "or", "not"}) | COMPARISONS
 

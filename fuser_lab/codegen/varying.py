@@ -15,8 +15,8 @@ from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Kernel, Role, Size, terms
 from fuser_lab.codegen.rewriter import Rewriter
 from fuser_lab.codegen.sizes import names_in, with_sizes
 from fuser_lab.dtypes import DataType
-from fuser_lab.forks import new_lock
 from fuser_lab.ir.term import Const, Term, Var
+from fuser_lab.process.forks import new_lock
 from fuser_lab.targets import target_of
 
 _PASSED = frozenset({DataType.Index, DataType.Int, DataType.Float, DataType.Double})

@@ -48,11 +48,12 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.progressions import ACCESS_BYTES, Access, access_of, divisor, resolve
 from fuser_lab.codegen.unconditional import depends_on, made_of_data
 from fuser_lab.codegen.windows import Key, Loops, Window, holds_for, place_of, window_of, windows_of
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
 
-SMALL = 16  # buffers this many times smaller than the largest do not affect the width
+SMALL = crossover("vectors.small")
 _OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
 
 Block = tuple[Statement, ...]

@@ -29,11 +29,12 @@ from fuser_lab.codegen.index_math import (
 from fuser_lab.codegen.inequalities import Conjunction, any_of, conjunction
 from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Role, Statement, terms_of
 from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of, divisor, resolve
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, index
 
 _OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
-_SPARSEST = 3  # elements of a window for each one that is read
+_SPARSEST = crossover("windows.sparsest")
 
 Block = tuple[Statement, ...]
 Key = tuple[Buffer, Term]

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-from fuser_lab.arguments import FLAG, PATH, optional, shown, takes, whole
+from fuser_lab.arguments import FLAG, PATH, optional, short_text, takes, whole
 from fuser_lab.bridge.backend import options_of
-from fuser_lab.bridge.capture import Capture, CapturedGraph, captured
+from fuser_lab.bridge.capture import Capture, CapturedGraph, capture_graph
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep
-from fuser_lab.collector import collecting_rarely
 from fuser_lab.compilers.inductor_names import InductorNames, names_for
 from fuser_lab.compilers.inductor_reader import FusedNode, GraphRecord, Reader, sources_of
 from fuser_lab.compilers.inductor_writer import code_of, handler_of
@@ -22,6 +21,7 @@ from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
 from fuser_lab.compilers.reasons import INDUCTOR, loops_text
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, RecordedPlan, Recording, text_of_recording
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
+from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.report.save import save
 
 _TIMED = 20  # calls of each of two plans, in turns; the least time of each counts
@@ -196,7 +196,7 @@ def from_inductor(
     """
     names = names_for("from_inductor")
     if not callable(function) or isinstance(function, type):
-        msg = f"from_inductor: function must be a function or a module, given {shown(function)}."
+        msg = f"from_inductor: function must be a function or a module, given {short_text(function)}."
         raise ArgumentTypeError(msg)
     accepted = ("mode", "dynamic", "fullgraph", "options")
     unknown_names = [name for name in options if name not in accepted]
@@ -223,7 +223,7 @@ def _graphs(compiled: _Compiled) -> tuple[CapturedGraph, ...]:
     capture = Capture(options_of({}, "from_inductor"))
     capture.idle = True
     with collecting_rarely():
-        return tuple(captured(record.module, record.kind, capture) for record in compiled.records)
+        return tuple(capture_graph(record.module, record.kind, capture) for record in compiled.records)
 
 
 def _record(number: int, record: GraphRecord) -> PlanRecord:

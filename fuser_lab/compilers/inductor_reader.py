@@ -12,8 +12,8 @@ from fuser_lab.bridge.traced import origin_of, target_of
 from fuser_lab.compilers.inductor_names import InductorNames
 from fuser_lab.compilers.reasons import INDUCTOR, OURS, Unsaid
 from fuser_lab.compilers.record import TracedCall
-from fuser_lab.events import Attempt, Kind, Outcome, VerdictRecord
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
+from fuser_lab.segmentation.events import Attempt, Kind, Outcome, VerdictRecord
 from fuser_lab.targets import is_on_host
 
 CANDIDATE = "candidate"  # the phase in which Inductor collects pairs that may be fused

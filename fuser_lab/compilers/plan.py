@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
-from fuser_lab.arguments import TEXT, named, shown, takes, whole
+from fuser_lab.arguments import TEXT, listing, short_text, takes, whole
 from fuser_lab.compilers.reasons import OURS, Unsaid
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, RegionCost
 from fuser_lab.errors import IllegalEdit, InputError, UnsupportedError
-from fuser_lab.events import Attempt, DecisionLog
 from fuser_lab.plan.accepted import PLACE
+from fuser_lab.segmentation.events import Attempt, DecisionLog
 
 if TYPE_CHECKING:
     from fuser_lab.bridge.capture import CapturedGraph
@@ -256,7 +256,7 @@ class CompiledPlan:
         if isinstance(name, int):
             if name < len(self.segments):
                 return [name]
-            msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {shown(name)}."
+            msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {short_text(name)}."
             raise InputError(msg)
         calls = self.record.calls.items()
         op = {node for node, call in calls if _is_op(call.target, name) or _is_op(call.original, name)}
@@ -272,7 +272,10 @@ class CompiledPlan:
         buffers = [buffer for kernel in self.segments for buffer in kernel.writes]
         lines = dict.fromkeys(line for kernel in self.segments for line in kernel.lines)
         last = len(self.segments) - 1
-        msg = f"{who}: no kernel has {shown(name)}; choose from kernels 0 to {last}, {named((*buffers, *lines))}."
+        msg = (
+            f"{who}: no kernel has {short_text(name)}; choose from kernels 0 to {last}, "
+            f"{listing((*buffers, *lines))}."
+        )
         raise InputError(msg)
 
     # Our own fusion
@@ -324,7 +327,7 @@ class CompiledPlan:
 
         regions = self._captured("compared").regions
         if region >= len(regions):
-            msg = f"compared: region must be below {len(regions)}, given {shown(region)}."
+            msg = f"compared: region must be below {len(regions)}, given {short_text(region)}."
             raise InputError(msg)
         chosen = regions[region]
         others = [
@@ -451,7 +454,7 @@ class CompiledPlan:
         name = self._operation(buffer)
         position = next((n for n, group in enumerate(self.groups) if name in group), None)
         if position is None:
-            msg = f"{who}: no kernel computes {shown(buffer)}; choose from {named(self.record.writers)}."
+            msg = f"{who}: no kernel computes {short_text(buffer)}; choose from {listing(self.record.writers)}."
             raise IllegalEdit(msg)
         return position
 

@@ -6,11 +6,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.errors import InputError
-from fuser_lab.events import Attempt
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import UnreadableError, json_of, record_of
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import UnreadableError, json_of, record_of
+from fuser_lab.segmentation.events import Attempt
 
 FORMAT = "fuser_lab.compiled_plans"
 VERSION = 1  # of the format; a file of another version is refused
@@ -123,7 +123,7 @@ def recording_of(path: Path) -> Recording:
     try:
         recording = _recording(json_of(path, MOST_FILE_BYTES))
     except UnreadableError as error:
-        msg = f"load_recorded: {shown(str(path))} is not a file of recorded plans: {error}."
+        msg = f"load_recorded: {short_text(str(path))} is not a file of recorded plans: {error}."
         raise InputError(msg) from None
     return recording
 

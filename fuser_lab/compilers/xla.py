@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.bridge.requirement import jax_for
 from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.compilers.reasons import loops_text
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, TracedCall
 from fuser_lab.compilers.recorded import RecordedModel
 from fuser_lab.errors import ArgumentTypeError, UnsupportedError
-from fuser_lab.events import Attempt, Kind, Outcome, VerdictRecord
+from fuser_lab.segmentation.events import Attempt, Kind, Outcome, VerdictRecord
 
 XLA = "xla"  # who states a reason
 
@@ -95,7 +95,7 @@ def from_xla(function: Callable[..., Any], *inputs: Any, keywords: Mapping[str, 
     """
     jax = jax_for("from_xla")
     if not callable(function) or isinstance(function, type):
-        msg = f"from_xla: function must be a function, given {shown(function)}."
+        msg = f"from_xla: function must be a function, given {short_text(function)}."
         raise ArgumentTypeError(msg)
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     with tempfile.TemporaryDirectory() as folder:

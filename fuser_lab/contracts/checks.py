@@ -4,7 +4,19 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fuser_lab.arguments import ANYTHING, FLAG, TEXT, listed, mapping, named, number, optional, shown, takes, whole
+from fuser_lab.arguments import (
+    ANYTHING,
+    FLAG,
+    TEXT,
+    list_of,
+    listing,
+    mapping,
+    number,
+    optional,
+    short_text,
+    takes,
+    whole,
+)
 from fuser_lab.contracts.compiled import Call, Compiled, compiled
 from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, ops_text, unnumbered
 from fuser_lab.contracts.smallest import smallest
@@ -86,7 +98,7 @@ def one_kernel(
     return made.partition
 
 
-@takes(ops=listed(TEXT, "a list of ops, modules or lines", least=1), **_COMMON)
+@takes(ops=list_of(TEXT, "a list of ops, modules or lines", least=1), **_COMMON)
 def same_kernel(
     function: Any, *inputs: Any, ops: Sequence[str], compiler: str = "inductor", device: str | None = None,
     backward: bool = False, keywords: Mapping[str, Any] | None = None, shrink_seconds: float = SHRINKING,
@@ -180,7 +192,7 @@ def _selected(partition: Partition, text: str) -> set[tuple[int, str]]:
         if chosen:
             return chosen
     names = dict.fromkeys(unnumbered(op) for _, op, _ in listed_ops)
-    msg = f"same_kernel: ops has {shown(text)}, which selects no op of the function; it has {named(names)}."
+    msg = f"same_kernel: ops has {short_text(text)}, which selects no op of the function; it has {listing(names)}."
     raise InputError(msg)
 
 

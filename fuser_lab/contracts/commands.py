@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from fuser_lab.arguments import brief, shown
+from fuser_lab.arguments import brief, short_text
+from fuser_lab.cli.user_file import INPUTS_HELP, UserFunction, loaded, place_of
 from fuser_lab.contracts.comparison import REGRESSED, Comparison, compared
 from fuser_lab.contracts.compiled import COMPILERS, STRATEGIES, Call, compiled
 from fuser_lab.contracts.locks import Lock, git, lock_of, lock_text, printable, revision_of
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import UnreadableError, parsed, record_of
-from fuser_lab.report.save import written
-from fuser_lab.user_file import INPUTS_HELP, UserFunction, loaded, place_of
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import UnreadableError, parse_json, record_of
+from fuser_lab.report.save import write_file
 
 SKIP: Final = 125  # the exit status that tells `git bisect run` that a commit cannot be tested
 _LIBRARIES: Final = {"inductor": "torch", "xla": "jax"}  # whose tensors compilers take; others take several
@@ -59,7 +59,7 @@ def locked(function: UserFunction, compiler: str, options: dict[str, Any]) -> Lo
         msg = f"{function.who}: {why.removeprefix(f'{function.who}: ')}"
         raise InputError(msg)
     try:
-        return record_of(Lock, parsed(child.stdout))
+        return record_of(Lock, parse_json(child.stdout))
     except UnreadableError as error:
         msg = f"{function.who}: the process that imported {function.file} printed no lock: {error}."
         raise InputError(msg) from None
@@ -93,7 +93,7 @@ def main() -> int:
 def lock_command(arguments: argparse.Namespace) -> int:
     """Write the lock of a function of a file."""
     lock = locked(_function(arguments, "lock", arguments.place), arguments.compiler, _options(arguments))
-    path = written("a lock", Path(arguments.output), lock_text(lock))
+    path = write_file("a lock", Path(arguments.output), lock_text(lock))
     print(f"{lock.partition}\nlock: {path}")  # noqa: T201 - a command prints
     return 0
 
@@ -207,7 +207,7 @@ def _commit(function: UserFunction, old: Lock, new: Lock, lock: Path, arguments:
 def _function(arguments: argparse.Namespace, who: str, text: str) -> UserFunction:
     place = place_of(text)
     if place is None:
-        msg = f"{who}: the function must be FILE:NAME, as model.py:step, given {shown(text)}."
+        msg = f"{who}: the function must be FILE:NAME, as model.py:step, given {short_text(text)}."
         raise InputError(msg)
     compiler = getattr(arguments, "compiler", "inductor")
     return UserFunction(
@@ -226,7 +226,7 @@ def _values(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip().isidentifier():
-            msg = f"--option must be NAME=VALUE, as mode='max-autotune', given {shown(text)}."
+            msg = f"--option must be NAME=VALUE, as mode='max-autotune', given {short_text(text)}."
             raise InputError(msg)
         try:
             options[name.strip()] = ast.literal_eval(value.strip())

@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fuser_lab.arguments import brief, shown
+from fuser_lab.api.subject import Subject, subject_of
+from fuser_lab.arguments import brief, short_text
 from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.jax_model import from_jax
@@ -41,13 +42,12 @@ from fuser_lab.cost.verdict import Answer
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
-from fuser_lab.events import Attempt, Kind
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import device_of
 from fuser_lab.report.units import dtype_label
+from fuser_lab.segmentation.events import Attempt, Kind
 from fuser_lab.segmentation.why import Why
-from fuser_lab.subject import Subject, subject_of
 from fuser_lab.targets import has_own_memory
 from fuser_lab.version import __version__
 
@@ -96,7 +96,7 @@ def compiled(call: Call) -> Compiled:
     made = COMPILERS.get(call.compiler)
     if made is None:
         names = ", ".join(map(repr, COMPILERS))
-        msg = f"{call.who}: compiler must be one of {names}, given {shown(call.compiler)}."
+        msg = f"{call.who}: compiler must be one of {names}, given {short_text(call.compiler)}."
         raise InputError(msg)
     return made(call)
 
@@ -134,7 +134,7 @@ def _check_function(call: Call) -> None:
     if not callable(call.function) or isinstance(call.function, type):
         msg = (
             f"{call.who}: with compiler={call.compiler!r} the subject must be a function or a module, given "
-            f"{shown(call.function)}."
+            f"{short_text(call.function)}."
         )
         raise ArgumentTypeError(msg)
 
@@ -156,7 +156,7 @@ def _moved(torch: Any, call: Call) -> Call:
         )
     except RuntimeError as error:
         first = str(error).partition("\n")[0]
-        msg = f"{call.who}: device {shown(call.device)} cannot hold the arguments: {brief(first)}"
+        msg = f"{call.who}: device {short_text(call.device)} cannot hold the arguments: {brief(first)}"
         raise InputError(msg) from None
 
 
@@ -338,7 +338,8 @@ def _by_segmenter(call: Call) -> Compiled:
     is_fusion = isinstance(call.function, Fusion | FusionBuilder)
     option = next((name for name, value in of_function.items() if value), None)
     if option is not None and (is_cut or is_fusion):
-        msg = f"{call.who}: {option} is an argument for functions and modules, given {shown(call.function)}; omit it."
+        what = short_text(call.function)
+        msg = f"{call.who}: {option} is an argument for functions and modules, given {what}; omit it."
         raise ArgumentTypeError(msg)
     subject = subject_of(call.who, call.function, call.inputs, options)
     versions: dict[str, str] = {}
@@ -616,7 +617,7 @@ def _jax_device(jax: Any, call: Call) -> AbstractContextManager[Any]:
     try:
         made: AbstractContextManager[Any] = jax.default_device(jax.devices(call.device)[0])
     except RuntimeError as error:
-        msg = f"{call.who}: JAX has no device {shown(call.device)}: {brief(str(error).partition(chr(10))[0])}"
+        msg = f"{call.who}: JAX has no device {short_text(call.device)}: {brief(str(error).partition(chr(10))[0])}"
         raise InputError(msg) from None
     return made
 

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.contracts.partition import GraphPartition, Partition
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import UnreadableError, json_of, record_of
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import UnreadableError, json_of, record_of
 
 FORMAT: Final = "fuser_lab.fusion_lock"
 VERSION: Final = 1  # of the format; a file of another version is refused
@@ -72,7 +72,7 @@ def lock_of(path: str | Path, who: str = "check") -> Lock:
     try:
         return _lock(json_of(Path(path), MOST_FILE_BYTES))
     except UnreadableError as error:
-        msg = f"{who}: {shown(str(path))} is not a fusion lock: {error}."
+        msg = f"{who}: {short_text(str(path))} is not a fusion lock: {error}."
         raise InputError(msg) from None
 
 

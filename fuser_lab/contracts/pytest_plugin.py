@@ -105,7 +105,7 @@ class Fusion:
         from fuser_lab.contracts.compiled import Call, compiled
         from fuser_lab.contracts.locks import Lock, lock_of, lock_text, printable
         from fuser_lab.errors import FusionContractError
-        from fuser_lab.report.save import written
+        from fuser_lab.report.save import write_file
 
         with _without_traces():
             made = compiled(Call(
@@ -118,7 +118,7 @@ class Fusion:
         if self.update:
             path.parent.mkdir(parents=True, exist_ok=True)
             label = getattr(function, "__qualname__", type(function).__name__)
-            written("a lock", path, lock_text(Lock(function=label, partition=now)))
+            write_file("a lock", path, lock_text(Lock(function=label, partition=now)))
             return compared(now, now)
         if not path.exists():
             msg = f"fusion.lock: there is no lock {path}; pytest --fusion-update writes it."

@@ -7,9 +7,17 @@ from fuser_lab.cost.host_time import HostRates
 
 KIB = 1024  # bytes
 WARP = 32  # threads that execute one instruction together, on every NVIDIA GPU
+WORD_BYTES = 4  # bytes of a register
+ACCESS_BYTES = 16  # bytes of the widest memory access of a thread (CUDA C++ Programming Guide, device memory accesses)
+SECTOR_BYTES = 32  # bytes of the smallest transaction with memory (CUDA C++ Best Practices Guide, coalesced access)
+LINE_BYTES = 128  # bytes of a line of a multiprocessor's cache, of four sectors
+BLOCK_THREADS = 1024  # threads per block at most (CUDA C++ Programming Guide, technical specifications)
+MOST_BLOCKS = (1 << 31) - 1  # blocks per launch at most along x (ibid.)
+STATIC_SHARED = 48 * KIB  # bytes of shared memory that a block has without a request for more (ibid.)
+STATIC_BUFFER = STATIC_SHARED // 3  # bytes of the largest buffer of a static size: a block may have three
 SHARED_ALIGNMENT = 128  # bytes between buffers in shared memory (nvFuser: csrc/base.h:63, kSharedMemoryAlignmentBytes)
 PORTABLE_CLUSTER = 8  # blocks, supported by every GPU with clusters
-_MOST = 10**12
+_MOST = 10**12  # largest count or number of bytes of a device, which no device reaches
 _PAIR = "two whole numbers such as (9, 0)"
 CAPABILITY = instance(tuple, accepted=_PAIR).but(
     lambda cc: len(cc) == 2 and all(is_whole(part) and 0 <= part < 1000 for part in cc), _PAIR,
@@ -60,7 +68,7 @@ class Device:
     fp32: float
     bf16: float
     registers: int = 65536  # of 4 bytes, per SM
-    max_threads_per_block: int = 1024
+    max_threads_per_block: int = BLOCK_THREADS
     host: HostRates | None = None
 
     def __post_init__(self) -> None:

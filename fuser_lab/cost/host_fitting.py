@@ -36,7 +36,7 @@ _STEPS: Final = 40  # of the search
 _FEW: Final = 6  # after which the sizes of caches are compared
 _COVERED: Final = 0.8  # share of the measurements in an interval
 _PARTS_OF_SECOND: Final = (0.5, 1.0)  # of a cache that may hold what kernels before have touched
-_PARTS_OF_LAST: Final = (0.125, 0.25, 0.5, 1.0)
+_PARTS_OF_LAST: Final = (0.125, 0.25, 0.5, 1.0)  # of the last cache, which cores share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,22 +19,20 @@ import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.cost.amounts import seconds_label
-from fuser_lab.cost.device import DEFAULT, DEVICES, Device
+from fuser_lab.cost.device import DEFAULT, DEVICES, WARP, WORD_BYTES, Device
 
 Numbers = npt.NDArray[np.float64]
 Columns = Mapping[str, npt.NDArray[Any]]
 DATA_SHEET: Final = "its data sheet"
 STYLES: Final = ("elements", "rows", "columns", "tiles")
-_LANE_WORD: Final = 128  # bytes that a warp moves if each lane moves one word
+_LANE_WORD: Final = WARP * WORD_BYTES  # bytes that a warp moves if each lane moves one word
 _MOST_BLOCKS: Final = 32  # per multiprocessor
-_RESIDENT_THREADS: Final = 2048  # per multiprocessor
 _REGISTERS: Final = 255  # per thread at most
 _IN_REGISTERS: Final = 1.5  # words of a thread's arrays per register up to which they fit in registers
-_WORD: Final = 4
 # Assumptions for a device that was not measured: seconds, and fractions of a multiprocessor's cycle.
 _CLOCK: Final = 1.7e9
 _ISSUED: Final = 4  # instructions per cycle of a multiprocessor
-_SPECIAL: Final = 0.5
+_SPECIAL: Final = 0.5  # functions of a warp per cycle: 16 units for 32 lanes
 _SHARPNESS: Final = 1.3  # exponent with which the times of resources add up: 1 is their sum, infinity their maximum
 
 
@@ -314,14 +312,14 @@ def _busy_times(kernels: Columns, rates: Rates, device: Device) -> dict[str, Num
 def _outside_registers(k: Columns) -> Numbers:
     """Return the bytes that warps move to and from per-thread arrays that do not fit in registers."""
     registers = np.where(k["registers"] > 0, k["registers"], _REGISTERS)
-    in_memory = k["scratch"] > _IN_REGISTERS * _WORD * registers
-    spilled: Numbers = _LANE_WORD * (np.where(in_memory, k["moves"], 0.0) + k["spilled"] / _WORD * k["warps"])
+    in_memory = k["scratch"] > _IN_REGISTERS * WORD_BYTES * registers
+    spilled: Numbers = _LANE_WORD * (np.where(in_memory, k["moves"], 0.0) + k["spilled"] / WORD_BYTES * k["warps"])
     return spilled
 
 
 def _resident_blocks(k: Columns, device: Device) -> Numbers:
     """Return how many blocks fit on a multiprocessor: as compiled, or as threads and shared memory allow."""
-    of_threads = _RESIDENT_THREADS // np.maximum(k["threads"], 1)
+    of_threads = device.threads_per_sm // np.maximum(k["threads"], 1)
     of_shared = np.where(k["shared"] > 0, device.shared_per_sm // np.maximum(k["shared"], 1), _MOST_BLOCKS)
     allowed = np.clip(np.minimum(of_threads, of_shared), 1, _MOST_BLOCKS)
     blocks: Numbers = np.where(k["resident"] > 0, k["resident"], allowed)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from fuser_lab.json_text import plain
+from fuser_lab.files.json_text import plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fuser_lab.cost.reasons import OTHER_KIND, TEXTS, ReasonCode
-from fuser_lab.scheduler_type import SchedulerType
+from fuser_lab.cost.scheduler_type import SchedulerType
 
 __all__ = ["Answer", "Param", "Reason", "SchedulerType", "Verdict", "accept", "reason", "refuse"]
 

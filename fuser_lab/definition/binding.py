@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.definition.concretize import concretize
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.dtypes import DataType, number_of, of_python
@@ -12,7 +12,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Fusion, Number, Scalar, TensorView, Val
 
 Described = TensorSpec | Number
-_EXAMPLE_SIZE = 64
+_EXAMPLE_SIZE = 64  # elements of an axis whose size is not given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,10 @@ def check_tensor(position: int, value: TensorView, argument: Described) -> Tenso
     expected = f"Expected input {position}, {value},"
     if not isinstance(argument, TensorSpec):
         example = "array" if value.ndim == 0 else f"array with {value.ndim} {'axis' if value.ndim == 1 else 'axes'}"
-        msg = f"{expected} to be an at::Tensor but got scalar {shown(argument)}. Pass an {example}, or an fl.spec(...)."
+        msg = (
+            f"{expected} to be an at::Tensor but got scalar {short_text(argument)}. Pass an {example}, or an "
+            "fl.spec(...)."
+        )
         raise InputError(msg)
     if argument.dtype is not value.dtype and {argument.dtype, value.dtype} != {DataType.Int, DataType.Index}:
         msg = (
@@ -133,7 +136,7 @@ def check_scalar(position: int, value: Scalar, number: Described) -> Number:
         low, high = value.dtype.limits
         if not low <= int(number.real) <= high:
             msg = (
-                f"Expected input {position}, {value}: scalar value {shown(number)} is outside the range of "
+                f"Expected input {position}, {value}: scalar value {short_text(number)} is outside the range of "
                 f"{value.dtype.ir_name}, {low} to {high}."
             )
             raise InputError(msg)
@@ -144,7 +147,7 @@ def check_scalar(position: int, value: Scalar, number: Described) -> Number:
         return complex(number) if value.dtype.is_complex else float(number.real) if value.dtype.is_float else number
     except OverflowError:
         msg = (
-            f"Expected input {position}, {value}: scalar value {shown(number)} is outside the range of "
+            f"Expected input {position}, {value}: scalar value {short_text(number)} is outside the range of "
             f"{value.dtype.ir_name}."
         )
         raise InputError(msg) from None
@@ -152,7 +155,7 @@ def check_scalar(position: int, value: Scalar, number: Described) -> Number:
 
 def _as_cpp(number: Number) -> str:
     """Return a number as nvFuser's messages show it: complex ones as ``(2,1)``."""
-    return f"({number.real:g},{number.imag:g})" if isinstance(number, complex) else str(shown(number))
+    return f"({number.real:g},{number.imag:g})" if isinstance(number, complex) else str(short_text(number))
 
 
 def example_line(fusion: Fusion) -> str:

@@ -1,6 +1,6 @@
 """Recording a fusion with nvFuser's Python API.
 
-``FusionBuilder`` only records. The public ``FusionDefinition`` (`fuser_lab.api`) adds execution.
+``FusionBuilder`` only records. The public ``FusionDefinition`` (`fuser_lab.api.functions`) adds execution.
 """
 
 import functools
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, overload
 import numpy as np
 
 from fuser_lab import arguments
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.definition.axis_numbers import AxisNumbers
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.known import KnownDefinitions
@@ -48,7 +48,7 @@ from fuser_lab.ir import (
 )
 from fuser_lab.ir.transform import Transform
 from fuser_lab.ops import OpDef
-from fuser_lab.ops.arguments import check_range, element_type, flag, flags, listed, wholes
+from fuser_lab.ops.arguments import as_list, check_range, element_type, flag, flags, wholes
 from fuser_lab.ops.promotion import convert_number
 from fuser_lab.ops.registry import Result
 
@@ -59,7 +59,7 @@ _VECTOR_SIZE = arguments.whole(0, 1 << 16)
 
 def _axes(entries: object, argument: str) -> list[int]:
     """Return one int per axis of an input, or raise DefinitionError if no array can have so many."""
-    _check_axes("define_tensor", argument, len(listed(entries, "define_tensor", argument)))
+    _check_axes("define_tensor", argument, len(as_list(entries, "define_tensor", argument)))
     return wholes(entries, "define_tensor", argument)
 
 
@@ -344,7 +344,7 @@ class FusionBuilder(Recording):
             If it is not a TensorSpec.
         """
         if not isinstance(described, TensorSpec):
-            msg = f"define_from_spec: described must be a TensorSpec, given {shown(described)}."
+            msg = f"define_from_spec: described must be a TensorSpec, given {short_text(described)}."
             raise ArgumentTypeError(msg)
         static = flag(static_sizes, "define_from_spec", "static_sizes")
         contiguity, ranks = describe_strides(described.shape, [abs(s) for s in described.strides])
@@ -431,7 +431,7 @@ class FusionBuilder(Recording):
             self._add_input(scalar)
             return Handle(scalar, self)
         if not isinstance(value, bool | int | float | complex):
-            msg = f"define_scalar: value must be a number, given {shown(value)}."
+            msg = f"define_scalar: value must be a number, given {short_text(value)}."
             raise ArgumentTypeError(msg)
         scalar_type = of_python(value) if dtype is None else element_type(dtype, "define_scalar")
         return Handle(
@@ -447,14 +447,17 @@ class FusionBuilder(Recording):
         """
         self.require_open("define_vector")
         if dtype is not DataType.Int:
-            msg = f"define_vector: dtype must be DataType.Int, given {shown(dtype)}."
+            msg = f"define_vector: dtype must be DataType.Int, given {short_text(dtype)}."
             raise ArgumentTypeError(msg)
         elements: list[Handle] = self.recorded("define_vector", self._vector, (size,), {})
         return elements
 
     def _vector(self, size: int | Sequence[Handle | int]) -> list[Handle]:
         if not is_whole(size) and not isinstance(size, list | tuple):
-            msg = f"define_vector: size must be an int, or a list of ints and integer scalars, given {shown(size)}."
+            msg = (
+                "define_vector: size must be an int, or a list of ints and integer scalars, given "
+                f"{short_text(size)}."
+            )
             raise ArgumentTypeError(msg)
         if not is_whole(size):
             sizes = self.extents(size, "define_vector", "values")
@@ -630,7 +633,7 @@ class FusionBuilder(Recording):
     def extents(self, sizes: object, op: str, argument: str) -> tuple[Extent, ...]:
         """Return a shape argument: ints and integer scalars."""
         extents: list[Extent] = []
-        entries = listed(sizes, op, argument, "ints and integer scalars")
+        entries = as_list(sizes, op, argument, "ints and integer scalars")
         _check_axes(op, argument, len(entries), each=2)  # a pad has two widths for each axis
         for position, size in enumerate(entries):
             value = self.value(size, op, f"{argument}[{position}]")

@@ -16,12 +16,12 @@ from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.known import KnownDefinitions
 from fuser_lab.definition.record import Record, bare, from_json, named_in, to_json
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import UnreadableError, json_of
 from fuser_lab.ir import Val
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import UnreadableError, json_of
 
 FORMAT = "fuser_lab fusion cache"
-VERSION = 2
+VERSION = 2  # of the format of files
 
 Cache = TypeVar("Cache", bound=KnownDefinitions[Any])
 

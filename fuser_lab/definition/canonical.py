@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fuser_lab.arguments import is_whole
 from fuser_lab.definition.handles import Handle
-from fuser_lab.definition.record import EMIT, Record, bare, encoded, record_of
+from fuser_lab.definition.record import EMIT, Record, bare, encode, record_of
 from fuser_lab.definition.state import Called, arguments_of, number_operands
 from fuser_lab.ir import AttrValue, Expr, Scalar, TensorView, stride_order_of
 from fuser_lab.ops import COMPOSITES, OPS
@@ -59,8 +59,8 @@ def steps_of(call: Called, made: Sequence[Expr], owner: object) -> tuple[Step, .
             return (_constant(result) if result.value is not None else _scalar_input(result),)
         case "define_vector":
             vector = not is_whole(call.args[0])
-            record = Record("define_vector", (encoded(result if vector else int(call.args[0]), None),), ())
-            return (*constants, Step((call.name, vector, encoded(result, None)), record, result))
+            record = Record("define_vector", (encode(result if vector else int(call.args[0]), None),), ())
+            return (*constants, Step((call.name, vector, encode(result, None)), record, result))
         case "add_output" | "set_output_stride_order":
             args = tuple(list(value) if isinstance(value, list | tuple | range) else value for value in call.args)
             record = record_of(call.name, args, call.kwargs, owner)
@@ -71,11 +71,11 @@ def steps_of(call: Called, made: Sequence[Expr], owner: object) -> tuple[Step, .
         record = record_of(EMIT, (expr.op.name, list(expr.inputs), *expr.attrs), {}, owner)
     else:
         record = _call_record(call, made, named, owner)
-    return (*constants, Step(("", exprs, encoded(result, None)), record, result))
+    return (*constants, Step(("", exprs, encode(result, None)), record, result))
 
 
 def _constant(scalar: Scalar) -> Step:
-    value = encoded(scalar, None)
+    value = encode(scalar, None)
     assert isinstance(value, tuple)
     return Step(("", (), value), Record("define_scalar", (value[2],), (("dtype", scalar.dtype),)), scalar)
 
@@ -152,8 +152,8 @@ def _understood(axes: Any, attribute: AttrValue) -> Any:
 
 def _effect_of(expr: Expr) -> Effect:
     return (
-        expr.op.name, tuple(encoded(value, None) for value in expr.inputs),
-        tuple((name, encoded(value, None)) for name, value in expr.attrs), tuple(value.name for value in expr.outputs),
+        expr.op.name, tuple(encode(value, None) for value in expr.inputs),
+        tuple((name, encode(value, None)) for name, value in expr.attrs), tuple(value.name for value in expr.outputs),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.definition.axis_numbers import AxisNumbers
-from fuser_lab.dtypes import narrowed, number_of
+from fuser_lab.dtypes import narrow, number_of
 from fuser_lab.errors import DefinitionError, InputError, VerificationError
 from fuser_lab.ir import (
     AttrValue,
@@ -252,7 +252,7 @@ def _used(exprs: Sequence[Expr], outputs: Sequence[Val]) -> tuple[Expr, ...]:
 
 def _as_number(result: Any, out: Val) -> Number:
     with np.errstate(all="ignore"):
-        array = narrowed(np.asarray(result), out.dtype)
+        array = narrow(np.asarray(result), out.dtype)
     if out.dtype.is_complex:
         return complex(array)
     if out.dtype.is_float:

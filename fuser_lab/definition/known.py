@@ -17,21 +17,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from fuser_lab.arguments import shown, takes, whole
+from fuser_lab.arguments import short_text, takes, whole
 from fuser_lab.definition.cache_text import MOST_LINES, TreeLine, tree_html, tree_text
 from fuser_lab.definition.canonical import Step
 from fuser_lab.definition.record import Record, record_text
 from fuser_lab.definition.state import FusionState
-from fuser_lab.definition.trie import End, FusionSchedules, Node, Taken, counted
+from fuser_lab.definition.trie import End, FusionSchedules, Node, Taken, count_text
 from fuser_lab.errors import DefinitionError, FuserLabError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
+from fuser_lab.process.forks import new_lock
 
 Payload = TypeVar("Payload")
 
 MAX_FUSIONS = 16384  # nvFuser's
 _MOST_SPELLINGS = 64  # of the calls that may follow a record, as spelled
-_MOST_REFUSALS = 256
+_MOST_REFUSALS = 256  # refused calls whose messages are cached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class KnownDefinitions(Generic[Payload]):
     @takes("FusionCache", max_fusions=whole(accepted="an int"))
     def __init__(self, max_fusions: int = MAX_FUSIONS) -> None:
         if max_fusions < 1:
-            msg = f"FusionCache: max_fusions is {shown(max_fusions)}; it must be at least 1."
+            msg = f"FusionCache: max_fusions is {short_text(max_fusions)}; it must be at least 1."
             raise DefinitionError(msg)
         self._max = max_fusions
         self._lock = new_lock()
@@ -103,7 +103,7 @@ class KnownDefinitions(Generic[Payload]):
             nodes = self._ends.get(fusion_id, [])
         ends = [node.end for node in nodes if node.end is not None]
         if not ends:
-            msg = f"FusionCache: no fusion has the number {shown(fusion_id)}; there are {self.num_fusions()}."
+            msg = f"FusionCache: no fusion has the number {short_text(fusion_id)}; there are {self.num_fusions()}."
             raise DefinitionError(msg)
         return ends[0]
 
@@ -250,7 +250,7 @@ class KnownDefinitions(Generic[Payload]):
                 parts = len(node.children) + len(node.refused) + (node.end is not None) > 1
                 if node.end is not None:
                     schedules = node.end.schedules
-                    note = f"fusion {schedules.fusion_id}: {counted(schedules.hits, 'hit')}, "
+                    note = f"fusion {schedules.fusion_id}: {count_text(schedules.hits, 'hit')}, "
                     note += "has not run" if schedules.payload is None else "has run"
                     lines.append(TreeLine(depth=depth + parts, text=note, begins=parts, is_end=True))
                 lines += [
@@ -277,8 +277,8 @@ class KnownDefinitions(Generic[Payload]):
     def _headline(self) -> str:
         stats = self.stats()
         return (
-            f"FusionCache: {counted(stats.fusions, 'fusion')} in {counted(stats.records, 'record')}, "
-            f"{counted(stats.lookups, 'lookup')}, {counted(stats.hits, 'hit')}"
+            f"FusionCache: {count_text(stats.fusions, 'fusion')} in {count_text(stats.records, 'record')}, "
+            f"{count_text(stats.lookups, 'lookup')}, {count_text(stats.hits, 'hit')}"
         )
 
     def paths(self) -> Iterator[End]:

@@ -12,15 +12,15 @@ import numpy as np
 from fuser_lab.definition.handles import Handle
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
+from fuser_lab.files.json_text import json_text
 from fuser_lab.ir import Scalar, TensorView, Val
-from fuser_lab.json_text import json_text
 
 # None, ints, strings and dtypes represent themselves; all others are tuples that begin with their kind.
 Encoded = int | str | DataType | tuple[Any, ...] | None
 
 # No call needs deeper or longer lists: these contain themselves, or are ranges without an end.
 _DEEPEST = 8
-_LONGEST = 1 << 20
+_LONGEST = 1 << 20  # entries of a list
 EMIT = "emit"  # an expression that was appended directly, without a user's call
 
 
@@ -46,12 +46,12 @@ def record_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], owner
     """
     return Record(
         name,
-        tuple([encoded(value, owner) for value in args]),
-        tuple([(key, encoded(value, owner)) for key, value in kwargs.items()]) if kwargs else (),
+        tuple([encode(value, owner) for value in args]),
+        tuple([(key, encode(value, owner)) for key, value in kwargs.items()]) if kwargs else (),
     )
 
 
-def encoded(value: Any, owner: object, depth: int = 0) -> Encoded:
+def encode(value: Any, owner: object, depth: int = 0) -> Encoded:
     """Return one argument as data; ``depth`` counts the lists around it."""
     kind = type(value)
     if kind is int or kind is str or kind is DataType or value is None:
@@ -63,7 +63,7 @@ def encoded(value: Any, owner: object, depth: int = 0) -> Encoded:
     elif kind is list or kind is tuple or kind is range or isinstance(value, list):
         if depth > _DEEPEST or len(value) > _LONGEST:
             raise Unrecordable
-        return ("tuple" if kind is tuple else "list", *[encoded(entry, owner, depth + 1) for entry in value])
+        return ("tuple" if kind is tuple else "list", *[encode(entry, owner, depth + 1) for entry in value])
     if isinstance(value, TensorView):
         return ("value", value.name)
     if isinstance(value, Scalar):
@@ -93,7 +93,7 @@ def arguments(
     Raises
     ------
     InputError
-        If a value is unknown, or an argument is not a result of `encoded`.
+        If a value is unknown, or an argument is not a result of `encode`.
     """
     args = tuple(_decoded(entry, values, wrap) for entry in record.args)
     return args, {key: _decoded(entry, values, wrap) for key, entry in record.kwargs}
@@ -116,7 +116,7 @@ def _decoded(entry: Encoded, values: Mapping[str, Val], wrap: Callable[[Any], An
 
 
 def decoded_number(entry: Encoded) -> Any:
-    """Return the number from the data of `encoded`; InputError if it is not a number."""
+    """Return the number from the data of `encode`; InputError if it is not a number."""
     try:
         match entry:
             case int():

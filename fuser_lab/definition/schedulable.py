@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.definition import schedule_arguments
 from fuser_lab.definition.loop_axis import LoopAxis
 from fuser_lab.definition.owner import Owner
@@ -248,11 +248,11 @@ class Transforms:
     def tensor(self, name: str) -> Any:
         """Return a tensor of the scheduled fusion by its name in IR text; ScheduleError if there is none."""
         if not isinstance(name, str):
-            msg = f"tensor: name must be text such as 'T1', given {shown(name)}."
+            msg = f"tensor: name must be text such as 'T1', given {short_text(name)}."
             raise ArgumentTypeError(msg)
         tensors = self._hand.scheduled.tensors
         if name not in tensors:
-            msg = f"tensor: {shown(name)} is not a tensor of the scheduled fusion; there are {', '.join(tensors)}."
+            msg = f"tensor: {short_text(name)} is not a tensor of the scheduled fusion; there are {', '.join(tensors)}."
             raise ScheduleError(msg)
         return self._builder.wrap(tensors[name].tensor)
 

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from fuser_lab import arguments
-from fuser_lab.arguments import ANYTHING, is_whole, listed, shown
+from fuser_lab.arguments import ANYTHING, is_whole, list_of, short_text
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, ScheduleError, UnsupportedError
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.transform import Argument, MemoryType, ParallelType
@@ -17,9 +17,9 @@ _COPY_KINDS = {"op_type": "LoadStoreOpType", "cache_op": "CacheOp"}
 _MOST = 1 << 16  # limit of tensors and axes; an iterable may be infinite
 _WHOLE = arguments.whole()
 _TEXT = arguments.TEXT
-_WHOLES = listed(_WHOLE, "a list of whole numbers", most=_MOST, lazy=True)
-_TENSORS = listed(ANYTHING, "a list of tensors", most=_MOST, lazy=True)
-_PARALLEL_TYPES = listed(ANYTHING, "a list of ParallelTypes", most=_MOST, lazy=True)
+_WHOLES = list_of(_WHOLE, "a list of whole numbers", most=_MOST, lazy=True)
+_TENSORS = list_of(ANYTHING, "a list of tensors", most=_MOST, lazy=True)
+_PARALLEL_TYPES = list_of(ANYTHING, "a list of ParallelTypes", most=_MOST, lazy=True)
 
 
 def order_of(order: object) -> tuple[tuple[int, int], ...]:
@@ -37,7 +37,7 @@ def order_of(order: object) -> tuple[tuple[int, int], ...]:
     else:
         pairs = [(None, None)]
     if not all(is_whole(a) and is_whole(b) for a, b in pairs):
-        msg = f"reorder: order must be a mapping of old positions to new ones, given {shown(order)}."
+        msg = f"reorder: order must be a mapping of old positions to new ones, given {short_text(order)}."
         raise ArgumentTypeError(msg)
     return tuple((int(a), int(b)) for a, b in pairs)
 
@@ -48,7 +48,7 @@ def check_copy(call: str, op_type: object, cache_op: object = None) -> None:
         if mode is None:
             continue
         if not isinstance(mode, Enum) or type(mode).__name__ != _COPY_KINDS[name]:
-            msg = f"{call}: {name} must be a {_COPY_KINDS[name]}, given {shown(mode)}."
+            msg = f"{call}: {name} must be a {_COPY_KINDS[name]}, given {short_text(mode)}."
             raise ArgumentTypeError(msg)
         if mode.name in {"tma", "load_matrix", "cp_async"}:
             msg = f"{call}: {name}={mode} is not supported: Numba has no such instruction; a plain copy does the same."
@@ -58,7 +58,7 @@ def check_copy(call: str, op_type: object, cache_op: object = None) -> None:
 def tensor(method: str, name: str, handle: Any, builder: object) -> Any:
     """Return a tensor of a definition, or raise ArgumentTypeError, or DefinitionError if it is another definition's."""
     if not isinstance(getattr(handle, "val", None), TensorView):
-        msg = f"{method}: {name} must be a tensor, given {shown(handle)}."
+        msg = f"{method}: {name} must be a tensor, given {short_text(handle)}."
         raise ArgumentTypeError(msg)
     if handle.builder is not builder:
         msg = f"{method}: {name} ({handle}) belongs to another definition."
@@ -72,7 +72,7 @@ def names(method: str, handles: Any, builder: object) -> tuple[str, ...]:
     entries: list[Any] = _TENSORS.of(handles, method, "tensors") if several else [handles]
     for entry in entries:
         if not isinstance(getattr(entry, "val", None), TensorView):
-            msg = f"{method}: a list of tensors is needed, given {shown(entry)}."
+            msg = f"{method}: a list of tensors is needed, given {short_text(entry)}."
             raise ArgumentTypeError(msg)
     return tuple(tensor(method, "a tensor", entry, builder).val.name for entry in entries)
 
@@ -91,7 +91,7 @@ def wholes(method: str, name: str, values: Any) -> tuple[int, ...]:
 def parallel_type(method: str, value: Any) -> ParallelType:
     """Return a ParallelType, or raise ArgumentTypeError."""
     if not isinstance(value, ParallelType):
-        msg = f"{method}: a ParallelType is needed, given {shown(value)}."
+        msg = f"{method}: a ParallelType is needed, given {short_text(value)}."
         raise ArgumentTypeError(msg)
     return value
 
@@ -105,7 +105,7 @@ def parallel_types(method: str, values: Any) -> tuple[ParallelType, ...]:
 def memory(method: str, value: Any) -> MemoryType:
     """Return a MemoryType, or raise ArgumentTypeError."""
     if not isinstance(value, MemoryType):
-        msg = f"{method}: a MemoryType is needed, given {shown(value)}."
+        msg = f"{method}: a MemoryType is needed, given {short_text(value)}."
         raise ArgumentTypeError(msg)
     return value
 
@@ -114,7 +114,7 @@ def sharing(method: str, mode: Any) -> str:
     """Return how loops are shared, ``"standard"`` or ``"best_effort"``, or raise ArgumentTypeError, ScheduleError."""
     if isinstance(mode, str) and mode in {"standard", "best_effort"}:
         return mode
-    msg = f"{method}: mode must be 'standard' or 'best_effort', given {shown(mode)}."
+    msg = f"{method}: mode must be 'standard' or 'best_effort', given {short_text(mode)}."
     raise ScheduleError(msg) if isinstance(mode, str) else ArgumentTypeError(msg)
 
 

@@ -7,17 +7,17 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fuser_lab.arguments import instance, listed, number, one_of, shown, take_fields, takes, whole
+from fuser_lab.arguments import instance, list_of, number, one_of, short_text, take_fields, takes, whole
 from fuser_lab.dtypes import DataType, parse_dtype
 from fuser_lab.errors import ArgumentTypeError, InputError, OutOfMemoryError
-from fuser_lab.host_memory import check_fits
 from fuser_lab.ops.arguments import wholes
 from fuser_lab.ops.registry import Array
+from fuser_lab.process.host_memory import check_fits
 from fuser_lab.targets import CPU
 
 _FILLS = ("normal", "uniform", "integers", "range", "values")
 _BOUND = (number() | instance(bool)).but(lambda bound: abs(bound) < 2.0**1023, "a finite number")
-_VALUES = listed(instance(bool, int, float, complex, accepted="a number"), "a tuple of numbers")
+_VALUES = list_of(instance(bool, int, float, complex, accepted="a number"), "a tuple of numbers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ def spec(
         msg = f"spec: {len(steps)} strides for {len(sizes)} sizes."
         raise InputError(msg)
     if fill is not None and not isinstance(fill, Fill):
-        msg = f"spec: fill must be a Fill, given {shown(fill)}."
+        msg = f"spec: fill must be a Fill, given {short_text(fill)}."
         raise ArgumentTypeError(msg)
     return TensorSpec(shape=tuple(sizes), dtype=parsed, strides=tuple(steps), fill=fill)
 

@@ -10,8 +10,8 @@ from fuser_lab.definition.canonical import Effect, Step
 from fuser_lab.definition.record import Record
 from fuser_lab.definition.state import FusionState
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
+from fuser_lab.process.forks import new_lock
 
 Payload = TypeVar("Payload")
 
@@ -36,7 +36,7 @@ class FusionSchedules(Generic[Payload]):
         numbers = f"{len(state.states)} states, inputs {list(state.inputs)}, outputs {list(state.outputs)}"
         numbers += f", extents {list(state.extent_fids)}"
         run = "has not run" if self.payload is None else "has run"
-        return f"<FusionSchedules {self.fusion_id}: {numbers}, {counted(self.hits, 'hit')}, {run}>"
+        return f"<FusionSchedules {self.fusion_id}: {numbers}, {count_text(self.hits, 'hit')}, {run}>"
 
     def made(self, make: Callable[[Fusion], Payload]) -> Payload:
         """Return the payload, created if there is none; thread-safe."""
@@ -89,9 +89,9 @@ class Node:
 Taken = tuple[Record | None, tuple[Step, ...]]
 
 
-def counted(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     """Return a number with its noun."""
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-__all__ = ["End", "FusionSchedules", "Node", "Step", "Taken", "counted"]
+__all__ = ["End", "FusionSchedules", "Node", "Step", "Taken", "count_text"]

@@ -1,6 +1,6 @@
 """Real fusions with real and small sizes, each with an independent float64 evaluation."""
 
-from fuser_lab.arguments import TEXT, shown, takes
+from fuser_lab.arguments import TEXT, short_text, takes
 from fuser_lab.errors import InputError
 from fuser_lab.examples import normalization, pointwise, reshapes, rope
 from fuser_lab.examples.example import Example
@@ -38,7 +38,7 @@ def get(name: str) -> Example:
     for example in ALL:
         if example.name == name:
             return example
-    msg = f"unknown example {shown(name)}; choose from {', '.join(names())}."
+    msg = f"unknown example {short_text(name)}; choose from {', '.join(names())}."
     raise InputError(msg)
 
 

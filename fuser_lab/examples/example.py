@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.arguments import TEXT, instance, listed, number, shown, takes, whole
+from fuser_lab.arguments import TEXT, instance, list_of, number, short_text, takes, whole
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import InputError
@@ -48,7 +48,7 @@ class Example:
     def sizes(self, size: str) -> Sizes:
         """Return the sizes called ``"full"`` or ``"small"``."""
         if size not in {"full", "small"}:
-            msg = f"example {self.name} has the sizes 'full' and 'small', not {shown(size)}."
+            msg = f"example {self.name} has the sizes 'full' and 'small', not {short_text(size)}."
             raise InputError(msg)
         return self.full if size == "full" else self.small
 
@@ -85,8 +85,8 @@ class Example:
         return tensor.shape
 
     @takes(
-        "example.max_error", inputs=listed(_INPUT, "a list of NumPy arrays and numbers"),
-        outputs=listed(_ARRAY, "a list of NumPy arrays"),
+        "example.max_error", inputs=list_of(_INPUT, "a list of NumPy arrays and numbers"),
+        outputs=list_of(_ARRAY, "a list of NumPy arrays"),
     )
     def max_error(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> float:
         """Return the largest ``|got - reference| / (atol + rtol |reference|)`` over all outputs; below 1 is correct.

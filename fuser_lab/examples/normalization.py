@@ -10,7 +10,7 @@ from fuser_lab.examples.example import Example, Inputs, Sizes
 from fuser_lab.examples.pointwise import BF16, normal, wide
 from fuser_lab.ops.registry import Array
 
-_EPS = 1e-5
+_EPS = 1e-5  # added to a variance, the default of torch's norms
 _LARGE = {"rows": 16384, "columns": 8192}
 _SMALL = {"rows": 48, "columns": 320}
 
@@ -253,7 +253,7 @@ RMS_NORM_BACKWARD = Example(
     atol=3e-2,
 )
 
-_KEEP = 0.9
+_KEEP = 0.9  # share of the elements that a dropout keeps
 
 
 def _dropout_add_layer_norm(fd: Any, sizes: Sizes) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fuser_lab.arguments import FLAG, TEXT, brief, listed, shown, takes, whole
+from fuser_lab.arguments import FLAG, TEXT, brief, list_of, short_text, takes, whole
 from fuser_lab.codegen.generate import generate_scheduled
 from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.verdict import SchedulerType
@@ -20,14 +20,14 @@ from fuser_lab.errors import (
     UnsupportedError,
 )
 from fuser_lab.execution.profiling import as_user, measured_kernel, measured_run, receiver
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.printer import math_text
 from fuser_lab.ir.replay import replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.kept_results import tuned_state
-from fuser_lab.plan.planning import definition_of, described_input, flattened, segment
+from fuser_lab.plan.planning import definition_of, described_input, flatten, segment
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.cuda_compilers import function_sources
@@ -36,7 +36,7 @@ from fuser_lab.runtime.plan.generator import with_seeds
 from fuser_lab.segmentation import SegmenterOptions
 from fuser_lab.targets import CUDA, has_own_memory, target_of
 
-_KEPT_PLANS = 64
+_KEPT_PLANS = 64  # plans that are cached, by descriptions of inputs
 
 ENABLE_OPTIONS = frozenset(
     {
@@ -63,7 +63,7 @@ _DISABLES = {
     "greedy_scheduler": SchedulerType.GREEDY,
 }
 
-_NAMES = listed(TEXT, "a list of names", lazy=True)
+_NAMES = list_of(TEXT, "a list of names", lazy=True)
 _DEVICE = (whole() | TEXT).worded("a number, a name or a torch.device")
 
 
@@ -90,7 +90,7 @@ def _options(argument: str, options: object, names: frozenset[str]) -> tuple[str
     for name in chosen:
         if name not in names:
             choices = ", ".join(sorted(names))
-            msg = f"execute: {argument} names {shown(name)}, which is not an option; choose from {choices}."
+            msg = f"execute: {argument} names {short_text(name)}, which is not an option; choose from {choices}."
             raise DefinitionError(msg)
     return chosen
 
@@ -153,7 +153,7 @@ class FusionExecutorCache:
         _disable_options: Iterable[str] = (),
     ) -> list[Any]:
         """Return the outputs; see `fuser_lab.FusionDefinition.execute`."""
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         options = options_of(_enable_options, _disable_options)
         described = tuple(describe(value) for value in flat)
         name = device_name(device)
@@ -176,7 +176,7 @@ class FusionExecutorCache:
 
     def plan_for(self, inputs: Iterable[Any]) -> Plan:
         """Return the plan that `execute` runs for these inputs."""
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         return self._plan(flat, tuple(described_input(value) for value in flat), SegmenterOptions())
 
     def _plan(self, flat: Sequence[Any], described: Sequence[Described], options: SegmenterOptions) -> Plan:
@@ -205,7 +205,7 @@ class FusionExecutorCache:
 
     def is_compiled(self, inputs: Iterable[Any], device: object = 0) -> bool:
         """Whether inputs with these shapes, dtypes, strides and device have run."""
-        described = tuple(describe(value) for value in flattened(inputs))
+        described = tuple(describe(value) for value in flatten(inputs))
         with self._lock:
             return self._key(described) in self._ran
 
@@ -276,7 +276,7 @@ def run_plan(
     flat = with_seeds(plan.fusion, flat, like=like)
     receive = receiver()
     if receive is None:
-        return plan.prepared(target).run(flat)
+        return plan.prepare(target).run(flat)
     outputs, profile = measured_run(plan, target, flat, fusion_id=fusion_id)
     receive(profile)
     return outputs
@@ -365,7 +365,7 @@ class KernelExecutor:
         """
         self._own_launches("compile", launch_constraints, compile_params)
         definition = definition_of(fusion)
-        flat = flattened(args)
+        flat = flatten(args)
         hand = getattr(fusion, "hand", None)
         if isinstance(hand, HandSchedule) and hand.transforms:
             self._compile_scheduled(definition, hand, flat)
@@ -435,7 +435,7 @@ class KernelExecutor:
             If nothing was compiled.
         """
         self._own_launches("run", launch_constraints, compile_params)
-        flat = flattened(args)
+        flat = flatten(args)
         if self._scheduled is not None:
             kernel, receive = self._kernel(flat), receiver()
             if receive is None:

@@ -151,7 +151,7 @@ def measured_run(
 ) -> tuple[list[Any], FusionProfile]:
     """Return a plan's outputs and the profile of the run; the plan is compiled first if necessary."""
     begin = time.perf_counter()
-    prepared = plan.prepared(target)
+    prepared = plan.prepare(target)
     steps = prepared.steps(inputs)
     compiled = time.perf_counter() - begin
     begin = time.perf_counter()
@@ -177,7 +177,9 @@ def measured_run(
     return bound.outputs, profile
 
 
-def joined(profiles: Sequence[FusionProfile], fusion_id: int, input_bytes: int, output_bytes: int) -> FusionProfile:
+def join_profiles(
+    profiles: Sequence[FusionProfile], fusion_id: int, input_bytes: int, output_bytes: int,
+) -> FusionProfile:
     """Return the profiles of a definition's segments, which run one after another, as one profile."""
     kernels = [kernel for profile in profiles for kernel in profile.kernel_profiles]
     milliseconds = sum(profile.kernel_time_ms for profile in profiles)

@@ -12,9 +12,9 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.state import FusionState
 from fuser_lab.execution.executors import run_plan
 from fuser_lab.execution.profiling import receiver
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.plan.definitions import Definition
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import describe, is_torch, kind_of
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.plan.argument_manager import ArgumentManager, Run, SegmentArguments
@@ -162,7 +162,7 @@ def _run_and_store(segment: Definition, inputs: Sequence[Any], runs: list[Run], 
     specs = [d for d in map(describe, values) if isinstance(d, TensorSpec)]
     if specs:
         target = target_of(device_of(specs)).name
-        run: Run = segment.plan_for(values).prepared(target).run
+        run: Run = segment.plan_for(values).prepare(target).run
     else:
         run = partial(_alone, segment, next((x for x in inputs if kind_of(x) != "number"), None))
     runs.append(run)

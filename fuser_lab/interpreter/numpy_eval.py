@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.dtypes import COMPUTE_NUMPY, DataType, narrowed, number_of, truncated
+from fuser_lab.dtypes import COMPUTE_NUMPY, DataType, narrow, number_of, truncate
 from fuser_lab.errors import OutOfMemoryError
-from fuser_lab.host_memory import check_fits
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Array
+from fuser_lab.process.host_memory import check_fits
 
 
 def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tuple[Array, ...]:
@@ -103,7 +103,7 @@ def _cast(expr: Expr, x: Any, *, exact: bool) -> Array:
         if dtype.is_float:
             return np.asarray(x)
         if dtype.is_integral:  # float64, whatever its dtype is
-            return truncated(np.asarray(x), dtype, of_double=source.real is DataType.Double)
+            return truncate(np.asarray(x), dtype, of_double=source.real is DataType.Double)
     with np.errstate(all="ignore"):
         return np.asarray(OPS["cast"].reference(_to_compute(x), dtype=dtype))
 
@@ -127,7 +127,7 @@ def _typed(array: Any, value: Val, *, exact: bool) -> Array:
         raise AssertionError(msg)
     dtype = value.dtype.numpy
     if exact and value.dtype.is_reduced_float:
-        return np.asarray(narrowed(result, value.dtype))
+        return np.asarray(narrow(result, value.dtype))
     if not exact and value.dtype.is_float:
         dtype = np.dtype(np.float64)
     elif not exact and value.dtype.is_complex:

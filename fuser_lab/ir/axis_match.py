@@ -35,7 +35,7 @@ def keys_of(transforms: Iterable[DomainTransform], leaves: Mapping[int, Hashable
     return keys
 
 
-def paired(expr: Expr, operand: TensorView, rules: Rules) -> dict[int, int]:
+def pair_axes(expr: Expr, operand: TensorView, rules: Rules) -> dict[int, int]:
     """Return which axis of an operand, by number, is which axis of the result's root."""
     places = {number for number, tensor in enumerate(expr.tensor_inputs) if tensor == operand}
     return {producer.id: consumer.id for number, producer, consumer in rules.pairs(expr) if number in places}
@@ -66,7 +66,7 @@ class Match:
 
 def match(producer: ScheduledTensor, consumer: ScheduledTensor, expr: Expr, rules: Rules) -> Match:
     """Return which loops of a producer and of the result of an expression that reads it are one."""
-    joined = paired(expr, producer.tensor, rules)
+    joined = pair_axes(expr, producer.tensor, rules)
     sources: Keys = {}
     for axis in producer.tensor.domain.logical:
         if axis.id in joined and not axis.is_reduction:
@@ -101,7 +101,7 @@ def replayed_from_consumer(
     steps: Iterable[Split | Merge] | None = None,
 ) -> ScheduledTensor:
     """Return a producer with the loops of a consumer; ``steps`` limits what is replayed."""
-    joined = {b: a for a, b in paired(expr, producer.tensor, rules).items()}
+    joined = {b: a for a, b in pair_axes(expr, producer.tensor, rules).items()}
     logical = {axis.id: axis for axis in producer.tensor.domain.logical}
     counterparts = {
         axis.id: logical.get(joined.get(axis.id, -1)) for axis in consumer.tensor.domain.root_or_logical
@@ -114,7 +114,7 @@ def replayed_from_producer(
     producer: ScheduledTensor, consumer: ScheduledTensor, expr: Expr, rules: Rules, axes: AxisMaker,
 ) -> ScheduledTensor:
     """Return a consumer with the loops of a producer, as far as these run over axes that the consumer has."""
-    joined = paired(expr, producer.tensor, rules)
+    joined = pair_axes(expr, producer.tensor, rules)
     root = {axis.id: axis for axis in consumer.tensor.domain.root_or_logical}
     counterparts = {axis.id: root.get(joined.get(axis.id, -1)) for axis in producer.tensor.domain.logical}
     return _replayed(producer, consumer, counterparts, producer.steps, axes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 
-from fuser_lab.arguments import named, shown
+from fuser_lab.arguments import listing, short_text
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir.domain import IterDomain, OrderHint, allocation_of, stride_order_of
 from fuser_lab.ir.expr import AttrValue, Expr, scalars_in
@@ -144,7 +144,7 @@ class Fusion:
         """
         tensor = self._output(output, "set_output_stride_order")
         if not isinstance(stride_order, list | tuple) or not all(type(rank) is int for rank in stride_order):
-            msg = f"set_output_stride_order: stride_order must be a list of ints, given {shown(stride_order)}."
+            msg = f"set_output_stride_order: stride_order must be a list of ints, given {short_text(stride_order)}."
             raise ArgumentTypeError(msg)
         ranks = tuple(stride_order)
         if sorted(ranks) != list(range(tensor.ndim)):
@@ -209,7 +209,10 @@ class Fusion:
             return tensor
         match = self.tensors.get(tensor) if isinstance(tensor, str) else None
         if match is None:
-            msg = f"{method}: {shown(tensor)} is not a tensor of the fusion; its tensors are {named(self.tensors)}."
+            msg = (
+                f"{method}: {short_text(tensor)} is not a tensor of the fusion; its tensors are "
+                f"{listing(self.tensors)}."
+            )
             raise InputError(msg)
         return match
 

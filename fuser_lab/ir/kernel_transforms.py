@@ -1,6 +1,6 @@
 """Transforms of the kernel as a whole: what loops alone do not say, and templates with their parameters."""
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.errors import ScheduleError
 from fuser_lab.ir.transform import Rules, ScheduledFusion, Transform
 from fuser_lab.ir.transform_arguments import int_of
@@ -9,7 +9,7 @@ HINTS = ("launch_bounds", "grid", "cluster", "read_again", "specialize")
 """Choices of a kernel that no loop expresses."""
 TEMPLATES = ("on_blocks", "on_cores")
 """Kinds that name a form of loops with its parameters: a grid of blocks of threads, and loops over cores."""
-_MOST_BITS = 31
+_MOST_BITS = 31  # bits of a number of blocks, the limit of CUDA along x
 
 
 def is_hint(transform: Transform) -> bool:
@@ -50,7 +50,7 @@ def specialize(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -
     """Return a schedule whose kernel has all sizes as constants, or those of its outermost loops as arguments."""
     _check_once(scheduled, transform)
     if not isinstance(transform.arg("sizes"), bool):
-        msg = f"specialize: sizes must be a bool, given {shown(transform.arg('sizes'))}."
+        msg = f"specialize: sizes must be a bool, given {short_text(transform.arg('sizes'))}."
         raise ScheduleError(msg)
     return scheduled
 
@@ -78,6 +78,6 @@ def _check_once(scheduled: ScheduledFusion, transform: Transform) -> None:
 def _counted(scheduled: ScheduledFusion, transform: Transform, least: int) -> ScheduledFusion:
     blocks = int_of(transform, "blocks")
     if not least <= blocks < 1 << _MOST_BITS:
-        msg = f"{transform.kind}: blocks must be from {least} to {(1 << _MOST_BITS) - 1}, given {shown(blocks)}."
+        msg = f"{transform.kind}: blocks must be from {least} to {(1 << _MOST_BITS) - 1}, given {short_text(blocks)}."
         raise ScheduleError(msg)
     return scheduled

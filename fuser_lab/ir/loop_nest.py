@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fuser_lab.errors import ScheduleError
 from fuser_lab.ir.expr import OpKind
-from fuser_lab.ir.loop_order import Item, LoopClasses, Slot, grouped, items_of
+from fuser_lab.ir.loop_order import Item, LoopClasses, Slot, group_items, items_of
 from fuser_lab.ir.transform import GLOBAL, ParallelType, Rules, ScheduledFusion
 
 _INDENT = "  "
@@ -57,7 +57,7 @@ def _complete_in(scheduled: ScheduledFusion, name: str) -> int:
 def _write(
     scheduled: ScheduledFusion, kinds: dict[Slot, ParallelType], items: Sequence[Item], depth: int, lines: list[str],
 ) -> None:
-    for key, members in grouped(items, depth):
+    for key, members in group_items(items, depth):
         indent = _INDENT * depth
         if depth >= len(members[0].path):
             lines += [f"{indent}{_statement(scheduled, item)}" for item in members]

@@ -97,7 +97,7 @@ class Item:
                 yield tensor.name, "end"
 
 
-def grouped(items: Sequence[Item], depth: int) -> list[tuple[Hashable, list[Item]]]:
+def group_items(items: Sequence[Item], depth: int) -> list[tuple[Hashable, list[Item]]]:
     """Return items inside the same ``depth`` loops as groups by the next loop, in an order of execution.
 
     Raises
@@ -170,7 +170,7 @@ def items_of(scheduled: ScheduledFusion, classes: LoopClasses) -> list[Item]:
 
 
 def _descend(items: Sequence[Item], depth: int) -> None:
-    for _, members in grouped(items, depth):
+    for _, members in group_items(items, depth):
         inside = [item for item in members if depth < len(item.path)]
         if inside:
             _descend(inside, depth + 1)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir.domain import IterType, Split
 from fuser_lab.ir.expr import OpKind
@@ -29,7 +29,7 @@ from fuser_lab.ir.transform_arguments import (
 )
 
 WIDEST_ACCESS = 16  # bytes
-_WIDTHS = (1, 2, 4, 8, 16)
+_WIDTHS = (1, 2, 4, 8, 16)  # elements of a vectorized axis
 
 
 def split(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
@@ -100,7 +100,7 @@ def parallelize(scheduled: ScheduledFusion, transform: Transform, rules: Rules) 
     position = loop_position(tensor, transform, "axis")
     parallel = transform.arg("ptype")
     if not isinstance(parallel, ParallelType):
-        msg = f"parallelize: a ParallelType is needed, given {shown(parallel)}."
+        msg = f"parallelize: a ParallelType is needed, given {short_text(parallel)}."
         raise ScheduleError(msg)
     return with_tensors(scheduled, with_parallel_type(scheduled, tensor, position, parallel))
 
@@ -188,7 +188,7 @@ def set_memory_type(scheduled: ScheduledFusion, transform: Transform, rules: Rul
     """Return a schedule in which a tensor is stored in another memory."""
     tensor, memory = scheduled.tensors[transform.tensor], transform.arg("memory_type")
     if not isinstance(memory, MemoryType):
-        msg = f"set_memory_type: a MemoryType is needed, given {shown(memory)}."
+        msg = f"set_memory_type: a MemoryType is needed, given {short_text(memory)}."
         raise ScheduleError(msg)
     if memory in {MemoryType.tensor, MemoryType.symmetric}:
         reason = "Numba has no tensor memory" if memory is MemoryType.tensor else "fuser_lab runs on one device"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir.axis_match import match
 from fuser_lab.ir.expr import Expr
@@ -105,7 +105,7 @@ def int_of(transform: Transform, name: str) -> int:
     value = transform.arg(name)
     if isinstance(value, int):
         return value
-    msg = f"{transform.kind}: {name} must be a whole number, given {shown(value)}."
+    msg = f"{transform.kind}: {name} must be a whole number, given {short_text(value)}."
     raise ScheduleError(msg)
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fuser_lab.arguments import brief, named
+from fuser_lab.arguments import brief, listing
 from fuser_lab.errors import InputError, SweepWarning, UnsupportedError, warn
-from fuser_lab.lab.performing import Peers, capability, compiled_ahead, failed, performed
+from fuser_lab.lab.performing import Peers, capability, compiled_ahead, failure_rows, perform
 from fuser_lab.lab.schema import Row
 from fuser_lab.lab.tasks import Task, Work
 from fuser_lab.targets import is_on_host
@@ -40,7 +40,7 @@ class Workers:
 
 
 @contextlib.contextmanager
-def connected(client: Any) -> Iterator[Any]:
+def connect(client: Any) -> Iterator[Any]:
     """Return a context with a client: the one given, or one for an address, closed at the end.
 
     Raises
@@ -92,7 +92,7 @@ def rows_from(
     works_alone = tasks[0].work is Work.TIME
     resource = (_ON_HOST if is_on_host(tasks[0].device) else _ELSEWHERE) if works_alone else ""
     workers = workers_of(client, resource)
-    options: dict[str, Any] = {"pure": False, "perform": performed, "run": run, "version": __version__}
+    options: dict[str, Any] = {"pure": False, "perform": perform, "run": run, "version": __version__}
     if works_alone:
         options["resources"] = {resource: 1}
         if workers.left_out:
@@ -131,7 +131,7 @@ def rows_from(
                     left |= again
                     completed.update([entry for _, entry in again.values()])
                 elif future.status == "error":
-                    yield part[0], failed(part[0], _sentence(result))
+                    yield part[0], failure_rows(part[0], _sentence(result))
                 else:
                     count = sum(len(waiting) for waiting, _ in left.values()) + len(part)
                     count += 0 if several else len(tasks[alone:])
@@ -206,7 +206,7 @@ def _check_measuring(workers: dict[str, Any], measuring: Sequence[str], resource
     if wide:
         msg = (
             f"Sweep.run: workers that measure need one thread, so that nothing else runs during a measurement; start "
-            f"{named(wide)} with --nthreads 1."
+            f"{listing(wide)} with --nthreads 1."
         )
         raise InputError(msg)
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
-from fuser_lab.reading import UnreadableError, parsed
+from fuser_lab.files.reading import UnreadableError, parse_json
 from fuser_lab.report import records
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import seconds_label, three_digits
 from fuser_lab.report.view import View
 
-_RESAMPLES: Final = 2000
-_SEED: Final = 20260101
+_RESAMPLES: Final = 2000  # drawings of the bootstrap
+_SEED: Final = 20260101  # of the bootstrap, so that a comparison repeats
 _BLOCKS: Final = 10  # as many as a measurement has rounds
 _NOT_COMPARED: Final = frozenset({"measured_at"})
 
@@ -115,7 +115,7 @@ class Comparison(View):
         }
 
 
-def compared(before: Timings, after: Timings, *, confidence: float = 0.95) -> Comparison:
+def compare_rows(before: Timings, after: Timings, *, confidence: float = 0.95) -> Comparison:
     """Return two measurements row by row: rows are matched by subject, plan name and segment number.
 
     The interval is that of the percentile bootstrap (Efron 1979) of the ratio of medians, over blocks of samples
@@ -153,7 +153,7 @@ def _names(timings: Timings) -> str:
 def compared_rows(
     a: TimingRow, b: TimingRow, confidence: float = 0.95, generator: np.random.Generator | None = None,
 ) -> ComparedRow:
-    """Return two rows as one, with the first row's names; see `compared`."""
+    """Return two rows as one, with the first row's names; see `compare_rows`."""
     generator = np.random.default_rng(_SEED) if generator is None else generator
     plan, segment, subject = a.plan, a.segment, a.group
     if not (a.median > 0 and b.median > 0):
@@ -217,7 +217,7 @@ def _flat(timings: Timings) -> dict[str, str]:
 
 def _packages(value: Any) -> dict[str, str]:
     try:
-        packages = parsed(value)
+        packages = parse_json(value)
     except (AttributeError, UnreadableError):  # AttributeError: the value is not a text
         return {}
     return {str(k): str(v) for k, v in packages.items()} if isinstance(packages, Mapping) else {}

@@ -9,11 +9,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, overload
 
+from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import FLAG, TEXT, brief, optional, takes
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
 from fuser_lab.report.html import table_html
 from fuser_lab.report.tables import Table, table_text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 KINDS: Final = ("example", "gallery", "forward", "backward")
 _FILE: Final = "corpus.txt.gz"
 _MARK, _SMALL = "%% ", "%% small"
-_MOST_SHOWN: Final = 60
+_MOST_SHOWN: Final = 60  # entries of a table
 _PATTERN: Final = optional(TEXT)
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.runtime.processors import processor_name
 
 _PACKAGES: Final = ("fuser_lab", "numba", "llvmlite", "numba-cuda", "numba-cuda-mlir", "numpy", "torch", "jax")

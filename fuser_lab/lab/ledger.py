@@ -16,19 +16,18 @@ from fuser_lab.arguments import (
     TEXT,
     brief,
     instance,
-    listed,
+    list_of,
     mapping,
     number,
     optional,
-    shown,
+    short_text,
     takes,
 )
 from fuser_lab.cost import measured_times as measured
 from fuser_lab.errors import InputError, LedgerWarning, warn
-from fuser_lab.forks import after_fork, new_lock
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.lab.environment import now
-from fuser_lab.lab.query import answered, duckdb_module, engine, readable, written_as_parquet
+from fuser_lab.lab.query import ask_again, duckdb_module, engine, readable, written_as_parquet
 from fuser_lab.lab.records import timings_of
 from fuser_lab.lab.rows import timing_rows
 from fuser_lab.lab.schema import BY_NAME, Row
@@ -36,24 +35,24 @@ from fuser_lab.lab.store import (
     Damage,
     Files,
     Journal,
-    abandoned,
+    abandoned_journals,
     files_of,
-    opened,
+    open_folder,
     packing,
     replace_by_parquet,
     tidy,
 )
-from fuser_lab.lab.timings import Timings
-from fuser_lab.lab.timings import shown as with_views
+from fuser_lab.lab.timings import Timings, with_views
 from fuser_lab.plan import Plan
+from fuser_lab.process.forks import after_fork, new_lock
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LARGEST_JOURNAL: Final = 1 << 26  # bytes after which a writer begins another one
 _MANY_JOURNALS: Final = 64  # above this number or size, readers pack them first
-_MUCH_IN_JOURNALS: Final = 1 << 24
-_MANY_PARQUET: Final = 64
+_MUCH_IN_JOURNALS: Final = 1 << 24  # bytes of journals from which they are compacted
+_MANY_PARQUET: Final = 64  # Parquet files from which they are merged
 
 
 _VALUE: Final = (TEXT | FLAG | number() | NONE).worded("text, a number, True, False or None")
@@ -82,7 +81,7 @@ class Ledger:
     @takes(folder=PATH)
     def __init__(self, folder: str | Path) -> None:
         """Open the ledger of a folder, which is created if it does not exist."""
-        self.folder = opened(Path(folder))
+        self.folder = open_folder(Path(folder))
         self.damaged: tuple[Damage, ...] = ()
         self._journal: Journal | None = None
         self._lock = new_lock()
@@ -126,7 +125,7 @@ class Ledger:
                 msg = f"Ledger.append: unknown column {brief(name)}; choose from {', '.join(sorted(BY_NAME))}."
                 raise InputError(msg)
             if not BY_NAME[name].kind.holds(value):
-                msg = f"Ledger.append: the column {name!r} is {BY_NAME[name].kind.duckdb}, given {shown(value)}."
+                msg = f"Ledger.append: the column {name!r} is {BY_NAME[name].kind.duckdb}, given {short_text(value)}."
                 raise InputError(msg)
         identifier = uuid.uuid4().hex
         whole: Row = {"id": identifier, "measurement": identifier, "measured_at": now(), **row}
@@ -139,7 +138,7 @@ class Ledger:
 
     @takes(
         timings=instance(measured.Timings, accepted="what fl.time returns"),
-        plans=listed(instance(Plan), "a list of plans"),
+        plans=list_of(instance(Plan), "a list of plans"),
         tags=optional(mapping(TEXT, TEXT, "a mapping of names to text")),
     )
     def add(
@@ -162,7 +161,7 @@ class Ledger:
             self.append({**row, **shared})
         return measurement
 
-    @takes(query=TEXT, parameters=listed(_VALUE, "a list of text and numbers"))
+    @takes(query=TEXT, parameters=list_of(_VALUE, "a list of text and numbers"))
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> "pd.DataFrame":
         """Return the answer to a query of the table ``rows``, in DuckDB's SQL (SQLite's without DuckDB).
 
@@ -224,7 +223,7 @@ class Ledger:
                 return 0
             tidy(self.folder)
             files = files_of(self.folder)
-            journals = abandoned(files.journals)
+            journals = abandoned_journals(files.journals)
             parquet = list(files.parquet) if len(files.parquet) > _MANY_PARQUET else []
             if not journals and not parquet:
                 return 0
@@ -251,7 +250,7 @@ class Ledger:
         if len(journals) > _MANY_JOURNALS or size > _MUCH_IN_JOURNALS:
             self.pack()
         asks = engine()
-        answer, damage = answered(lambda: asks.ask(files_of(self.folder), query, parameters))
+        answer, damage = ask_again(lambda: asks.ask(files_of(self.folder), query, parameters))
         self.damaged = tuple(damage)
         if damage:
             warn("; ".join(

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fuser_lab.api import time as time_plans
+from fuser_lab.api.functions import time as time_plans
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.repro import read_script
@@ -28,7 +28,7 @@ from fuser_lab.version import __version__
 Peers = Mapping[str, Callable[..., Any]]
 
 
-def performed(task: Task, peers: Peers | None = None, *, run: str = "", version: str = __version__) -> list[Row]:
+def perform(task: Task, peers: Peers | None = None, *, run: str = "", version: str = __version__) -> list[Row]:
     """Return the rows of a task; an error becomes a row with the reason in ``failure``.
 
     The last row has ``elapsed``. The environment is looked up once in each process for each ``run``.
@@ -49,7 +49,7 @@ def performed(task: Task, peers: Peers | None = None, *, run: str = "", version:
     return full_rows
 
 
-def failed(task: Task, sentence: str) -> list[Row]:
+def failure_rows(task: Task, sentence: str) -> list[Row]:
     """Return the rows of a task that no worker could finish."""
     row = {"measurement": uuid.uuid4().hex, "measured_at": now(), "failure": sentence, "elapsed": 0.0}
     return [{**_task_columns(task), **row}]

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fuser_lab.arguments import brief
 from fuser_lab.errors import InputError, UnsupportedError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.lab.schema import COLUMNS, Kind, Row
 from fuser_lab.lab.store import Damage, Files, rows_of
 
@@ -171,7 +171,7 @@ class _Sqlite(Engine):
             connection.close()
 
 
-def answered(asked: Any) -> Any:
+def ask_again(asked: Any) -> Any:
     """Return the result of a function, which is called again if files were packed while it read them."""
     for left in reversed(range(_TRIES)):
         try:

@@ -10,11 +10,11 @@ from typing import Any, Final
 from fuser_lab.arguments import brief
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
+from fuser_lab.files.reading import UnreadableError, json_of, parse_json, record_of
 from fuser_lab.lab.schema import Row
-from fuser_lab.reading import UnreadableError, json_of, parsed, record_of
 
 FORMAT: Final = "fuser_lab timings"
-VERSION: Final = 1
+VERSION: Final = 1  # of the format of records
 _TEXTS: Final = ("plan", "scheduler", "plan_hash", "timer", "clocks", "note", "device")
 _NUMBERS: Final = ("median", "low", "high", "warm", "kernels", "error")
 _COUNTS: Final = ("ops", "bytes_in", "bytes_out", "bytes_crossing")
@@ -41,7 +41,7 @@ def samples_of(row: Mapping[str, Any]) -> tuple[float, ...]:
     """Return the samples of a row in seconds, none if they are not numbers; SQLite gives them as JSON."""
     samples: Any = row.get("samples")
     try:
-        samples = parsed(samples) if isinstance(samples, str) else samples
+        samples = parse_json(samples) if isinstance(samples, str) else samples
         return tuple(map(_real, samples)) if hasattr(samples, "__len__") else ()
     except (OverflowError, TypeError, ValueError):
         return ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fuser_lab.api import load_repro, segment, time
+from fuser_lab.api.functions import load_repro, segment, time
 from fuser_lab.arguments import brief
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError, UnsupportedError
@@ -15,7 +15,7 @@ from fuser_lab.plan import Plan
 from fuser_lab.report.units import seconds_label
 from fuser_lab.runtime.arrays import from_numpy_as
 from fuser_lab.segmentation import STRATEGIES
-from fuser_lab.targets import CPU, Target, labelled
+from fuser_lab.targets import CPU, Target, target_of_label
 
 _STRATEGY: Final = re.compile(r"^plan = fl\.segment\(fd, inputs(?:, strategy='(\w+)')?\)$", re.MULTILINE)
 _EDIT: Final = re.compile(r"^plan = plan\.(\w+)", re.MULTILINE)
@@ -67,7 +67,7 @@ def retime(ledger: str | Path, row: str) -> Retimed:
     script, name = str(records[0]["plan_python"] or ""), str(records[0]["plan"])
     strategy = _strategy(script, name)
     fd, inputs = load_repro(script)
-    target = labelled(str(records[0]["device"] or CPU.label))
+    target = target_of_label(str(records[0]["device"] or CPU.label))
     arrays: list[Any] = [
         _array(described, target) if isinstance(described, TensorSpec) else described for described in inputs
     ]

@@ -12,12 +12,12 @@ from fuser_lab.definition.python_text import definition_text
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
+from fuser_lab.files.json_text import json_text
 from fuser_lab.ir import Fusion
-from fuser_lab.json_text import json_text
 from fuser_lab.lab.environment import environment, now
 from fuser_lab.lab.schema import Row
 from fuser_lab.plan import Plan, Segment
-from fuser_lab.targets import labelled
+from fuser_lab.targets import target_of_label
 
 
 def timing_rows(timings: measured.Timings, plans: Sequence[Plan]) -> Iterator[Row]:
@@ -78,7 +78,7 @@ def _measured_columns(row: TimingRow) -> Row:
 def _kernel(plan: Plan | None, row: TimingRow) -> Row:
     if plan is None or row.segment is None:
         return {}
-    target = labelled(row.device).name
+    target = target_of_label(row.device).name
     try:
         segment = plan.segments[row.segment]
     except FuserLabError:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fuser_lab.arguments import brief, shown
+from fuser_lab.arguments import brief, short_text
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import MissingFileError, UnreadableError, content_of, json_of, parse_json
 from fuser_lab.lab.schema import COLUMNS, VERSION, Row
-from fuser_lab.reading import MissingFileError, UnreadableError, content_of, json_of, parsed
 
 try:
     import fcntl
@@ -48,7 +48,7 @@ class Files:
     damage: tuple[Damage, ...] = ()
 
 
-def opened(folder: Path) -> Path:
+def open_folder(folder: Path) -> Path:
     """Return the folder of a ledger, created if it does not exist.
 
     Raises
@@ -70,7 +70,10 @@ def opened(folder: Path) -> Path:
         raise InputError(msg) from None
     version = content.get("version") if isinstance(content, dict) else None
     if version != VERSION:
-        msg = f"Ledger: {name} has version {shown(version)}, and this version of fuser_lab reads version {VERSION}."
+        msg = (
+            f"Ledger: {name} has version {short_text(version)}, and this version of fuser_lab reads version "
+            f"{VERSION}."
+        )
         raise InputError(msg)
     return folder
 
@@ -147,7 +150,7 @@ def rows_of(journal: Path) -> tuple[list[Row], Damage | None]:
     damaged = 0
     for line in whole.split(b"\n") if whole else ():
         try:
-            row = parsed(line)
+            row = parse_json(line)
         except UnreadableError:
             damaged += 1
             continue
@@ -182,7 +185,7 @@ def packing(folder: Path) -> Iterator[bool]:
         os.close(lock)
 
 
-def abandoned(journals: Iterable[Path]) -> list[Path]:
+def abandoned_journals(journals: Iterable[Path]) -> list[Path]:
     """Return the journals that no writer holds."""
     free = []
     for journal in journals:

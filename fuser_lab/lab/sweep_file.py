@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fuser_lab.api import load_repro
-from fuser_lab.arguments import brief, shown
+from fuser_lab.api.functions import load_repro
+from fuser_lab.arguments import brief, short_text
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.files.reading import UnreadableError, text_of
 from fuser_lab.lab.sweeps import Sweep, sweep
-from fuser_lab.reading import UnreadableError, text_of
 from fuser_lab.segmentation import SegmenterOptions
 
 _KEYS: Final = (
@@ -63,7 +63,7 @@ def _sweep_of(data: Mapping[str, Any], folder: Path) -> SweepFile:
     for entry in entries:
         name, fusion = _fusion(entry, folder)
         if name in fusions:
-            msg = f"sweep: two fusions are called {shown(name)}; give one of them another name."
+            msg = f"sweep: two fusions are called {short_text(name)}; give one of them another name."
             raise InputError(msg)
         fusions[name] = fusion
         if "sizes" in entry or "sizes" in data:
@@ -75,7 +75,7 @@ def _sweep_of(data: Mapping[str, Any], folder: Path) -> SweepFile:
         arguments["schedules"] = [schedule or None for schedule in arguments["schedules"]]  # TOML has no null
     ledger = data.get("ledger")
     if ledger is not None and not isinstance(ledger, str):
-        msg = f"sweep: ledger must be the path of a folder, given {shown(ledger)}."
+        msg = f"sweep: ledger must be the path of a folder, given {short_text(ledger)}."
         raise InputError(msg)
     return SweepFile(sweep=sweep(fusions, sizes or None, **arguments), ledger=ledger)
 
@@ -84,7 +84,7 @@ def _fusion(entry: Mapping[str, Any], folder: Path) -> tuple[str, Any]:
     _check_keys(entry, _FUSION_KEYS, " of a fusion")
     sources = [key for key in ("example", "file") if key in entry]
     if len(sources) != 1 or not all(isinstance(entry[key], str) for key in entry if key != "sizes"):
-        msg = f"sweep: a fusion needs either example or file, as text, given {shown(dict(entry))}."
+        msg = f"sweep: a fusion needs either example or file, as text, given {short_text(dict(entry))}."
         raise InputError(msg)
     if sources == ["example"]:
         return str(entry.get("name", entry["example"])), entry["example"]
@@ -100,7 +100,7 @@ def _fusion(entry: Mapping[str, Any], folder: Path) -> tuple[str, Any]:
 
 def _options(entry: Any) -> SegmenterOptions:
     if not isinstance(entry, dict):
-        msg = f"sweep: options must be tables, such as [[options]], given {shown(entry)}."
+        msg = f"sweep: options must be tables, such as [[options]], given {short_text(entry)}."
         raise InputError(msg)
     _check_keys(entry, tuple(SegmenterOptions.__dataclass_fields__), " of the segmenter's options")
     default = SegmenterOptions()
@@ -115,5 +115,5 @@ def _options(entry: Any) -> SegmenterOptions:
 def _check_keys(entry: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
     unknown = [key for key in entry if key not in keys]
     if unknown:
-        msg = f"sweep: unknown key {shown(unknown[0])}{where}; choose from {', '.join(keys)}."
+        msg = f"sweep: unknown key {short_text(unknown[0])}{where}; choose from {', '.join(keys)}."
         raise InputError(msg)

@@ -17,21 +17,21 @@ from fuser_lab.arguments import (
     TEXT,
     having,
     instance,
-    listed,
+    list_of,
     mapping,
     number,
     one_of,
     optional,
-    shown,
+    short_text,
     takes,
 )
 from fuser_lab.cost.device import Device
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Fusion
-from fuser_lab.lab.cluster import connected, rows_from
+from fuser_lab.lab.cluster import connect, rows_from
 from fuser_lab.lab.ledger import Ledger
-from fuser_lab.lab.performing import Peers, performed
+from fuser_lab.lab.performing import Peers, perform
 from fuser_lab.lab.schema import Row
 from fuser_lab.lab.tasks import Case, Task, Work, case_of, schedule_of, tasks_of
 from fuser_lab.plan import Plan
@@ -197,13 +197,13 @@ class Sweep:
         run = uuid.uuid4().hex
         if client is None or not tasks:
             for task in tasks:
-                yield task, performed(task, self.peers.get(task.subject, {}), run=run)
+                yield task, perform(task, self.peers.get(task.subject, {}), run=run)
             return
-        with connected(client) as open_client:
+        with connect(client) as open_client:
             yield from rows_from(open_client, tasks, dict(self.peers), run)
 
 
-_SIZES = (NONE | listed(ANYTHING, "a list of sizes", lazy=True)).worded(
+_SIZES = (NONE | list_of(ANYTHING, "a list of sizes", lazy=True)).worded(
     "a list of sizes, or a dict of such lists by the names of fusions",
 )
 _FUNCTIONS = mapping(TEXT, FUNCTION.worded("a function of the inputs"), "a dict of functions by name")
@@ -211,13 +211,13 @@ _PARAMETERS = mapping(TEXT, ANYTHING, "a dict of parameters by name")
 
 
 @takes(
-    sizes=mapping(TEXT, listed(ANYTHING, "a list of sizes", lazy=True), "a dict of lists of sizes") | _SIZES,
-    strategies=listed(one_of(*STRATEGIES), "a list of strategies", least=1),
-    targets=listed(optional(TEXT.worded("a device's name") | instance(Device)), "a list of devices", least=1),
-    options=listed(instance(SegmenterOptions), "a list of SegmenterOptions", least=1),
+    sizes=mapping(TEXT, list_of(ANYTHING, "a list of sizes", lazy=True), "a dict of lists of sizes") | _SIZES,
+    strategies=list_of(one_of(*STRATEGIES), "a list of strategies", least=1),
+    targets=list_of(optional(TEXT.worded("a device's name") | instance(Device)), "a list of devices", least=1),
+    options=list_of(instance(SegmenterOptions), "a list of SegmenterOptions", least=1),
     schedules=(
         one_of("candidates")
-        | listed(
+        | list_of(
             NONE | mapping(ANYTHING, _PARAMETERS, "a dict of parameters by segment"), "a list of schedules", least=1,
         )
     ).worded("'candidates' or a list of dicts of parameters by segment"),
@@ -335,7 +335,7 @@ def _sizes_of(
     if isinstance(sizes, Mapping):
         unknown = [label for label in sizes if label not in fusions]
         if unknown:
-            msg = f"sweep: sizes names the fusion {shown(unknown[0])}; the fusions are {', '.join(fusions)}."
+            msg = f"sweep: sizes names the fusion {short_text(unknown[0])}; the fusions are {', '.join(fusions)}."
             raise InputError(msg)
         return {label: list(map(_size, sizes[label])) if label in sizes else [None] for label in fusions}
     return dict.fromkeys(fusions, [None] if sizes is None else list(map(_size, sizes)))
@@ -343,7 +343,7 @@ def _sizes_of(
 
 def _size(size: object) -> Sequence[Any]:
     if not isinstance(size, list | tuple):
-        msg = f"sweep: a size must be a shape or a list with an entry per input, given {shown(size)}."
+        msg = f"sweep: a size must be a shape or a list with an entry per input, given {short_text(size)}."
         raise ArgumentTypeError(msg)
     return size
 
@@ -353,7 +353,7 @@ def _peers_of(fusions: Mapping[str, Any], peers: Mapping[str, Any]) -> dict[str,
     shared = {peer: peer_function for peer, peer_function in peers.items() if not isinstance(peer_function, Mapping)}
     unknown = [label for label, each in peers.items() if isinstance(each, Mapping) and label not in fusions]
     if unknown:
-        msg = f"sweep: peers names the fusion {shown(unknown[0])}; the fusions are {', '.join(fusions)}."
+        msg = f"sweep: peers names the fusion {short_text(unknown[0])}; the fusions are {', '.join(fusions)}."
         raise InputError(msg)
     by_fusion = {label: functions for label, functions in peers.items() if isinstance(functions, Mapping)}
     combined = {label: {**shared, **by_fusion.get(label, {})} for label in fusions}

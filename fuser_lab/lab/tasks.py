@@ -6,18 +6,18 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
 
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.cost.device import Device
 from fuser_lab.definition.binding import Described, check_count, default_inputs, described_as_defined
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.files.json_text import json_text
 from fuser_lab.ir import Fusion, TensorView
-from fuser_lab.json_text import json_text
 from fuser_lab.lab.rows import canonical_text, text_hash
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import described_input, segment
 from fuser_lab.report.units import plural
-from fuser_lab.schedule.parameters import Value, checked, suggestions
+from fuser_lab.schedule.parameters import Value, check_values, suggestions
 from fuser_lab.segmentation import SegmenterOptions
 from fuser_lab.targets import CPU
 
@@ -153,7 +153,7 @@ def inputs_of(fusion: Fusion, size: Sequence[Any]) -> tuple[Described, ...]:
         return tuple(_aligned(value, tuple(map(int, size))) for value in fusion.inputs)
     if len(size) != len(fusion.inputs):
         expected = f"{plural(len(fusion.inputs), 'input')} ({', '.join(value.name for value in fusion.inputs)})"
-        msg = f"the fusion takes {expected}, but the size {shown(size)} describes {len(size)}."
+        msg = f"the fusion takes {expected}, but the size {short_text(size)} describes {len(size)}."
         raise InputError(msg)
     return tuple(_entry(value, entry) for value, entry in zip(fusion.inputs, size, strict=True))
 
@@ -192,10 +192,10 @@ def schedule_of(parameters: Mapping[Any, Mapping[str, Value]]) -> Schedule:
     for segment_number, values in parameters.items():
         text = str(segment_number)
         if not text.isdecimal():
-            msg = f"sweep: schedules have numbers of segments as keys, given {shown(segment_number)}."
+            msg = f"sweep: schedules have numbers of segments as keys, given {short_text(segment_number)}."
             raise InputError(msg)
         plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        changes.append((int(text), 0, checked(plain)))
+        changes.append((int(text), 0, check_values(plain)))
     return tuple(sorted(changes))
 
 
@@ -244,7 +244,10 @@ def _entry(value: Any, entry: Any) -> Described:
             raise InputError(msg)
         return described_as_defined(value, shape)
     if isinstance(entry, list | tuple):
-        msg = f"the entry {shown(entry)} does not describe the input {value.name}; give a shape, fl.spec or a number."
+        msg = (
+            f"the entry {short_text(entry)} does not describe the input {value.name}; give a shape, fl.spec or a "
+            "number."
+        )
         raise InputError(msg)
     return _plain_input(entry)
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuser_lab.arguments import FLAG, PATH, instance, optional, takes
-from fuser_lab.calibration import model_that_ran
 from fuser_lab.cost import measured_times as measured
 from fuser_lab.errors import InputError
+from fuser_lab.lab.calibration import model_that_ran
 from fuser_lab.lab.records import loaded_timings, timings_data
 from fuser_lab.plan import Plan
 from fuser_lab.report import html, plots, records, save, timing_table
@@ -57,7 +57,7 @@ class Timings(Shown, measured.Timings):
         InputError
             If the file cannot be read, or does not contain timings.
         """
-        return shown(loaded_timings(Path(path)))
+        return with_views(loaded_timings(Path(path)))
 
     @takes(style=FLAG)
     def bars(self, *, style: bool = True) -> str:
@@ -120,7 +120,7 @@ class Timings(Shown, measured.Timings):
         return self.bars()
 
 
-def shown(timings: measured.Timings) -> Timings:
+def with_views(timings: measured.Timings) -> Timings:
     """Return timings as an object with views."""
     return Timings(
         rows=timings.rows, preallocated=timings.preallocated, system_load=timings.system_load, cores=timings.cores,

@@ -11,10 +11,10 @@ from fuser_lab.definition.cache import FusionCache as Known
 from fuser_lab.definition.trie import FusionSchedules
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.execution.executors import FusionExecutorCache, KernelExecutor
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
 
-MAX_FUSIONS = 8192
+MAX_FUSIONS = 8192  # fusions per cache, the default of nvFuser's FusionCache.get
 
 UserSchedules = dict[tuple[object, ...], KernelExecutor]
 
@@ -125,7 +125,10 @@ def serialize() -> None:
     """
     workspace = default_workspace()
     if workspace is None:
-        msg = f"serialize: the directory {store.configured()} cannot be used; set FUSER_LAB_CACHE to another one."
+        msg = (
+            f"serialize: the directory {store.configured_folder()} cannot be used; set FUSER_LAB_CACHE to another "
+            "one."
+        )
         raise InputError(msg)
     FusionCache.get().serialize(workspace)
 

@@ -1,6 +1,6 @@
 """FusionDefinition of the removed frontend: one cache per process, definitions by number and by subclassing.
 
-`fuser_lab.fusion_definition.FusionDefinition` records and runs.
+`fuser_lab.api.fusion_definition.FusionDefinition` records and runs.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab import executable, fusion_definition
+from fuser_lab.api import executable, fusion_definition
 from fuser_lab.arguments import FLAG, instance, optional, takes, whole
 from fuser_lab.bindings.schedule import HeuristicParams
 from fuser_lab.definition.binding import Described
@@ -23,20 +23,20 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, FuserLabError, StateError
 from fuser_lab.execution.executors import KernelExecutor
-from fuser_lab.execution.profiling import FusionProfile, joined, receiving
+from fuser_lab.execution.profiling import FusionProfile, join_profiles, receiving
 from fuser_lab.execution.validation import get_val_tolerances
 from fuser_lab.ir import Number, Scalar, TensorView, Val
 from fuser_lab.ir.printer import math_text
 from fuser_lab.nvfuser import values
 from fuser_lab.nvfuser.cache import FusionCache
 from fuser_lab.nvfuser.sched import Params, Sched
-from fuser_lab.nvfuser.text import printed, takes_sizes
+from fuser_lab.nvfuser.text import function_text, takes_sizes
 from fuser_lab.ops import COMPOSITES, OPS
-from fuser_lab.plan.planning import described_input, flattened
+from fuser_lab.plan.planning import described_input, flatten
 from fuser_lab.runtime.arrays import describe
 
 LOGGER = logging.getLogger("nvfuser")
-MAX_LENGTH = 9999
+MAX_LENGTH = 9999  # records per definition, the default of nvFuser's FusionDefinition
 _HELD = (values.Tensor, values.Scalar, values.Vector)
 
 
@@ -234,7 +234,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         NotImplementedError
             If there is no definition.
         """
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         self._define()
         if print_repro:
             print(self.repro_script_for(flat))  # noqa: T201
@@ -256,7 +256,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         self._last = tuple(describe(value) for value in flat)
         if profiles:
             sizes = [_bytes_of(part) for part in (flat, outputs)]
-            self._measured = profiles[0] if len(profiles) == 1 else joined(profiles, self.fusion_id or 0, *sizes)
+            self._measured = profiles[0] if len(profiles) == 1 else join_profiles(profiles, self.fusion_id or 0, *sizes)
         return outputs
 
     def _define(self) -> None:
@@ -357,11 +357,11 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         """Return Python that records the fusion again, a blank line first."""
         number = self.fusion_id
         if number is not None:
-            return printed(self.steps, f"nvfuser_fusion_id{number}", self.fusion)
+            return function_text(self.steps, f"nvfuser_fusion_id{number}", self.fusion)
         complete = not (self.is_open or self.is_new) and self._left_by is None and bool(self._outputs)
         # A definition that the cache could not keep has no number.
         name = "nvfuser_fusion" if complete else "nvfuser_incomplete_fusion"
-        return printed(self.steps, name, self.fusion if complete else None)
+        return function_text(self.steps, name, self.fusion if complete else None)
 
     def fusion_ir(self) -> str:
         """Return the fusion as IR text, before any schedule."""
@@ -377,7 +377,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         self, inputs: Iterable[Any], intrinsic_code: bool = False, override_user_schedule: bool = False,
     ) -> str:
         """Return the kernels for inputs like these; needs no GPU."""
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         by_hand = self._kernel_by_hand(flat, override_user_schedule)
         return by_hand.get_cuda_kernel() if by_hand else self._executor_cache().get_cuda_kernel(flat, intrinsic_code)
 
@@ -392,7 +392,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         self, inputs: Iterable[Any], tensor_transforms: bool = False, override_user_schedule: bool = False,
     ) -> str:
         """Return the segments for inputs like these as IR text, each with its scheduler."""
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         by_hand = self._kernel_by_hand(flat, override_user_schedule)
         if by_hand:
             return by_hand.get_scheduled_ir(tensor_transforms)

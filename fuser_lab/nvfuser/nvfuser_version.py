@@ -4,7 +4,7 @@ import re
 from typing import Self
 
 from fuser_lab import __version__
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.errors import InputError
 
 _FORM = re.compile(
@@ -69,7 +69,7 @@ class Version(str):
 def _key(text: str) -> tuple[tuple[int, ...], int, int, str]:
     match = _FORM.fullmatch(str.strip(text)) if isinstance(text, str) else None
     if match is None:
-        msg = f"Version: {shown(text)} is not a version; one looks like 0.2.31, 0.2.31rc1 or 0.2.31+git1a2b3c."
+        msg = f"Version: {short_text(text)} is not a version; one looks like 0.2.31, 0.2.31rc1 or 0.2.31+git1a2b3c."
         raise InputError(msg)
     release = [int(part) for part in match["release"].split(".")]
     while len(release) > 1 and not release[-1]:

@@ -18,7 +18,7 @@ def takes_sizes(op: str, parameter: str) -> bool:
     return parameter in SIZES or (op == STRIDED and parameter == "strides")
 
 
-def printed(steps: Sequence[Step], name: str, fusion: Fusion | None) -> str:
+def function_text(steps: Sequence[Step], name: str, fusion: Fusion | None) -> str:
     """Return a function that records a definition again: a blank line, then one line per record.
 
     Parameters

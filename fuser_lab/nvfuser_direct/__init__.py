@@ -51,7 +51,7 @@ from fuser_lab.nvfuser_direct.values import (
     TensorView,
     Val,
 )
-from fuser_lab.plan.planning import definition_of, flattened
+from fuser_lab.plan.planning import definition_of, flatten
 
 if "fuser_lab.nvfuser" in sys.modules:
     warnings.warn(
@@ -97,7 +97,7 @@ def translate_fusion(fusion: Fusion) -> str:
 
 def validate_with_auto_inferred_outputs(fusion: Fusion, fusion_outputs: list[Any], args: list[Any]) -> None:
     """Raise ValidationError unless outputs agree with the reference evaluation of these inputs."""
-    check_outputs(definition_of(fusion), flattened(args), fusion_outputs)
+    check_outputs(definition_of(fusion), flatten(args), fusion_outputs)
 
 
 def version() -> str:

@@ -1,6 +1,6 @@
 """FusionDefinition with nvFuser's members: ops act on the innermost open definition, `fusion` is a separate object.
 
-Everything that runs is `fuser_lab.executable.Executable`.
+Everything that runs is `fuser_lab.api.executable.Executable`.
 """
 
 import sys
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
+from fuser_lab.api.executable import Executable
+from fuser_lab.api.fusion_definition import defined_like, described_array
 from fuser_lab.bindings.enums import SchedulerType, own_scheduler
 from fuser_lab.cost.verdict import SchedulerType as OwnScheduler
 from fuser_lab.definition.scheduling import HandSchedule
 from fuser_lab.errors import EmptyDefinitionError, StateError
-from fuser_lab.executable import Executable
-from fuser_lab.fusion_definition import defined_like, described_array
 from fuser_lab.ir import Fusion
 from fuser_lab.nvfuser_direct import ops, schedule
 from fuser_lab.nvfuser_direct.executors import FusionExecutorCache, torch_like

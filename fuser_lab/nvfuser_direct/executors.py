@@ -9,7 +9,7 @@ from typing import Any, overload
 from fuser_lab.bindings.enums import SchedulerType, own_scheduler
 from fuser_lab.execution import executors
 from fuser_lab.nvfuser_direct.recording import RecordedFusion
-from fuser_lab.plan.planning import flattened, has_arrays
+from fuser_lab.plan.planning import flatten, has_arrays
 from fuser_lab.runtime.arrays import from_numpy_as
 from fuser_lab.runtime.plan.executor_cache import LruCache
 from fuser_lab.targets import CPU, CUDA
@@ -23,7 +23,7 @@ class FusionExecutorCache(executors.FusionExecutorCache):
         _disable_options: Iterable[str] = (),
     ) -> list[Any]:
         """Return the outputs."""
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         like = self.like(flat, executors.device_name(device))
         if like and device is None:
             device = str(like[0].device)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fuser_lab.analysis.domain_map import axis_pairs
-from fuser_lab.arguments import instance, shown, takes
+from fuser_lab.arguments import instance, short_text, takes
 from fuser_lab.bindings.enums import IdMappingMode
 from fuser_lab.errors import ArgumentTypeError, UnsupportedError
 from fuser_lab.ir import Expr, IterDomain
@@ -39,7 +39,7 @@ class DisjointSets:
         """Raise ArgumentTypeError if the argument is not an axis of the fusion."""
         for axis in axes:
             if not isinstance(axis, values.IterDomain) or axis.axis.id not in self._parent:
-                msg = f"{caller}: {shown(axis)} is not an axis of this fusion."
+                msg = f"{caller}: {short_text(axis)} is not an axis of this fusion."
                 raise ArgumentTypeError(msg)
 
     def strict_are_mapped(self, a: values.IterDomain, b: values.IterDomain) -> bool:

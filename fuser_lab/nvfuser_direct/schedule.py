@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fuser_lab.arguments import instance, listed, takes
+from fuser_lab.arguments import instance, list_of, takes
 from fuser_lab.bindings.schedule import (
     HeuristicParams,
     Sched,
@@ -16,7 +16,7 @@ from fuser_lab.definition.schedulable import Schedulable, Transforms
 from fuser_lab.nvfuser_direct.recording import active
 
 _TENSOR = instance(Schedulable, accepted="a tensor of a definition")
-_TENSORS = listed(_TENSOR, "a list of tensors", lazy=True)
+_TENSORS = list_of(_TENSOR, "a list of tensors", lazy=True)
 
 
 @takes(from_tv=_TENSOR)

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from fuser_lab import arguments as kinds
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 
@@ -15,7 +15,7 @@ _WHOLE = kinds.whole(accepted="an int")
 
 @cache
 def _list(of: str) -> kinds.Kind:
-    return kinds.listed(kinds.ANYTHING, f"a list of {of}")
+    return kinds.list_of(kinds.ANYTHING, f"a list of {of}")
 
 
 def whole(value: object, op: str, argument: str) -> int:
@@ -24,7 +24,7 @@ def whole(value: object, op: str, argument: str) -> int:
     return number
 
 
-def listed(value: object, op: str, argument: str, of: str = "ints") -> list[object]:
+def as_list(value: object, op: str, argument: str, of: str = "ints") -> list[object]:
     """Return a list argument, or raise ArgumentTypeError."""
     entries: list[object] = _list(of).of(value, op, argument, DefinitionError)
     return entries
@@ -32,20 +32,20 @@ def listed(value: object, op: str, argument: str, of: str = "ints") -> list[obje
 
 def wholes(value: object, op: str, argument: str) -> list[int]:
     """Return a list of ints, or raise ArgumentTypeError."""
-    return [whole(entry, op, f"{argument}[{i}]") for i, entry in enumerate(listed(value, op, argument))]
+    return [whole(entry, op, f"{argument}[{i}]") for i, entry in enumerate(as_list(value, op, argument))]
 
 
 def flags(value: object, op: str, argument: str, *, none: bool = False) -> list[bool | None]:
     """Return a list of bools (None among them if allowed), or raise ArgumentTypeError."""
     of = "True, False and None" if none else "True and False"
     booleans: list[bool | None] = []
-    for position, entry in enumerate(listed(value, op, argument, of)):
+    for position, entry in enumerate(as_list(value, op, argument, of)):
         if none and entry is None:
             booleans.append(None)
         elif isinstance(entry, bool | np.bool_) or (is_whole(entry) and entry in (0, 1)):
             booleans.append(bool(entry))
         else:
-            msg = f"{op}: {argument}[{position}] must be one of {of}, given {shown(entry)}."
+            msg = f"{op}: {argument}[{position}] must be one of {of}, given {short_text(entry)}."
             raise ArgumentTypeError(msg)
     return booleans
 
@@ -54,14 +54,14 @@ def flag(value: object, op: str, argument: str) -> bool:
     """Return a bool, or raise ArgumentTypeError."""
     if isinstance(value, bool | np.bool_) or (is_whole(value) and value in (0, 1)):
         return bool(value)
-    msg = f"{op}: {argument} must be True or False, given {shown(value)}."
+    msg = f"{op}: {argument} must be True or False, given {short_text(value)}."
     raise ArgumentTypeError(msg)
 
 
 def element_type(value: object, op: str, argument: str = "dtype") -> DataType:
     """Return a DataType that values can have, or raise ArgumentTypeError, DefinitionError or UnsupportedError."""
     if not isinstance(value, DataType):
-        msg = f"{op}: {argument} must be a DataType, given {shown(value)}."
+        msg = f"{op}: {argument} must be a DataType, given {short_text(value)}."
         raise ArgumentTypeError(msg)
     if value is DataType.Null:
         msg = f"{op}: {argument} is DataType.Null, which is not a dtype that values can have."
@@ -77,5 +77,5 @@ def check_range(value: object, dtype: DataType, op: str, argument: str) -> None:
     if isinstance(value, int) and not isinstance(value, bool) and dtype.is_integral:
         low, high = dtype.limits
         if not low <= value <= high:
-            msg = f"{op}: {argument} is {shown(value)}, outside {dtype!r}, which holds {low} to {high}."
+            msg = f"{op}: {argument} is {short_text(value)}, outside {dtype!r}, which holds {low} to {high}."
             raise DefinitionError(msg)

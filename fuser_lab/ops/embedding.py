@@ -9,9 +9,9 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir import AttrValue, Expr, OpKind, TensorDomain, Val
 from fuser_lab.ops.positions import (
+    apply_move,
     checked_positions,
     checked_positions_torch,
-    moved,
     new_axis,
     out_of_range,
     positions_operand,
@@ -92,7 +92,7 @@ def _library_embedding(torch: Any, index: Any, table: Any, *values: Any, options
     settings = _embedding_options(options, values, table.shape[0])
     places = checked_positions_torch(torch, "embedding_fwd", index, table.shape[0])
     if "max_norm" not in settings:
-        return moved(torch, table, lambda data: data[places])
+        return apply_move(torch, table, lambda data: data[places])
     if not table.is_floating_point():
         msg = f"rows of {table.dtype} are not scaled"
         raise NotImplementedError(msg)

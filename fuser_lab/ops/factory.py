@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Extent, OpKind, Scalar, TensorDomain, Val
@@ -140,7 +140,7 @@ def _term_of_range(rec: Recorder, operand: Operand, argument: str, dtype: DataTy
         msg = f"iota: {argument} has dtype {value.dtype!r}, which is of a different kind from dtype {dtype!r}."
         raise DefinitionError(msg)
     if isinstance(value.value, float) and not math.isfinite(value.value):
-        msg = f"iota: {argument} is {shown(value.value)}; it must be finite."
+        msg = f"iota: {argument} is {short_text(value.value)}; it must be finite."
         raise DefinitionError(msg)
     converted = convert(rec, value, dtype.compute, "iota", argument)
     return given_scalar(rec, converted, "iota", argument)

@@ -13,12 +13,12 @@ from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import whole
 from fuser_lab.ops.positions import (
+    apply_move,
     check_within,
     checked_positions,
     checked_positions_torch,
     dimension,
     indexed_axis,
-    moved,
     new_axis,
     out_of_range,
     positions_operand,
@@ -188,7 +188,7 @@ def _reference_index_select(x: Array, index: Array, *, dim: int) -> Array:
 
 def _library_index_select(torch: Any, x: Any, index: Any, *, dim: int) -> Any:
     places = checked_positions_torch(torch, "index_select", index, x.shape[dim]).reshape(-1)
-    return moved(torch, x, lambda data: torch.index_select(data, dim, places))
+    return apply_move(torch, x, lambda data: torch.index_select(data, dim, places))
 
 
 def _element_index_select(e: Element) -> Term:
@@ -266,7 +266,7 @@ def _reference_gather(x: Array, index: Array, *, dim: int) -> Array:
 
 def _library_gather(torch: Any, x: Any, index: Any, *, dim: int) -> Any:
     places = checked_positions_torch(torch, "gather", index, x.shape[dim])
-    return moved(torch, x, lambda data: torch.gather(data, dim, places))
+    return apply_move(torch, x, lambda data: torch.gather(data, dim, places))
 
 
 def _element_gather(e: Element) -> Term:
@@ -321,7 +321,7 @@ def _reference_take_along_axis(x: Array, index: Array, *, dim: int) -> Array:
 
 def _library_take_along_axis(torch: Any, x: Any, index: Any, *, dim: int) -> Any:
     places = checked_positions_torch(torch, "take_along_axis", index, x.shape[dim])
-    return moved(torch, x, lambda data: torch.take_along_dim(data, places, dim))
+    return apply_move(torch, x, lambda data: torch.take_along_dim(data, places, dim))
 
 
 def _axes_take_along_axis(expr: Expr, result: int) -> tuple[Positions, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 from fuser_lab.ir import OpKind, Scalar, Val
@@ -23,7 +23,7 @@ from fuser_lab.ops.promotion import (
     infer_pointwise,
     match_ranks,
     pointwise,
-    promoted,
+    promote_operands,
 )
 from fuser_lab.ops.registry import (
     Arg,
@@ -280,7 +280,7 @@ def _power(a: Array, b: Array) -> Array:
     return np.asarray(np.where(b < 0, small, np.power(a, np.maximum(b, 0))))
 
 
-_DIVISORS = ((-8.0, 8.0), (0.5, 4.0))
+_DIVISORS = ((-8.0, 8.0), (0.5, 4.0))  # ranges of a dividend and a divisor in samples: no divisor is near 0
 pointwise(
     "div", _binary("div"), _as_numbers(_c_quotient), "lhs / rhs; integers truncate toward zero, x / 0 is 0.", arity=2,
     domain=_DIVISORS,
@@ -378,7 +378,7 @@ def _complex(rec: Recorder, real: Operand, imag: Operand) -> Val:
     parts = []
     for part, name in ((real, "real"), (imag, "imag")):
         if isinstance(part, bool | int | float | complex):
-            msg = f"complex: {name} must be a tensor or a scalar of the definition, given {shown(part)}."
+            msg = f"complex: {name} must be a tensor or a scalar of the definition, given {short_text(part)}."
             raise ArgumentTypeError(msg)
         parts.append(rec.value(part, "complex", name))
     a, b = parts
@@ -639,7 +639,7 @@ THRESHOLD = register(
 
 def _lerp(rec: Recorder, start: Operand, end: Operand, weight: Operand, /) -> Val:
     operands = {"start": start, "end": end, "weight": weight}
-    return rec.emit(LERP, promoted(rec, "lerp", operands, Promotion.DEFAULT))[0]
+    return rec.emit(LERP, promote_operands(rec, "lerp", operands, Promotion.DEFAULT))[0]
 
 
 def _between(start: Term, end: Term, weight: Term) -> Term:

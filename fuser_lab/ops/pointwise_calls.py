@@ -8,7 +8,7 @@ from fuser_lab.ops.registry import Arg, Misuse, Sample
 
 Domain = Sequence[tuple[float, float]]
 Kinds = frozenset[Kind]
-_USUAL = (-3.0, 3.0)
+_USUAL = (-3.0, 3.0)  # range of an operand in samples, unless an op names another one
 
 D = DataType
 _UNARY: tuple[tuple[DataType, tuple[int, ...]], ...] = (

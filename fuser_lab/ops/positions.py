@@ -77,7 +77,7 @@ def checked_positions_torch(torch: Any, op: str, index: Any, size: int) -> Any:
     return positions
 
 
-def moved(torch: Any, x: Any, move: Callable[..., Any], *others: Any) -> Any:
+def apply_move(torch: Any, x: Any, move: Callable[..., Any], *others: Any) -> Any:
     """Return ``move(x, *others)``, all of one dtype; types that torch cannot index are passed as integers."""
     if x.dtype is torch.uint64 or "float8" in str(x.dtype):
         words = torch.int64 if x.dtype is torch.uint64 else torch.uint8
@@ -85,7 +85,7 @@ def moved(torch: Any, x: Any, move: Callable[..., Any], *others: Any) -> Any:
     return move(x, *others)
 
 
-def filled(torch: Any, value: Any, like: Any) -> Any:
+def fill_like(torch: Any, value: Any, like: Any) -> Any:
     """Return a tensor, or a number as a 0-d tensor of another one's dtype and device."""
     if torch.is_tensor(value):
         return value

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.arguments import shown
-from fuser_lab.dtypes import Category, DataType, Kind, narrowed, promote
+from fuser_lab.arguments import short_text
+from fuser_lab.dtypes import Category, DataType, Kind, narrow, promote
 from fuser_lab.errors import DefinitionError, warn
 from fuser_lab.ir import Expr, IterDomain, IterType, Number, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
@@ -159,7 +159,7 @@ def convert_number(value: Number, dtype: DataType, op: str, argument: str) -> Nu
     try:
         return _converted(value, dtype, op, argument)
     except OverflowError:
-        msg = f"{op}: {argument} is {shown(value)}, which is too large for dtype {dtype!r}."
+        msg = f"{op}: {argument} is {short_text(value)}, which is too large for dtype {dtype!r}."
         raise DefinitionError(msg) from None
 
 
@@ -169,13 +169,13 @@ def _converted(value: Number, dtype: DataType, op: str, argument: str) -> Number
     if isinstance(value, complex):
         value = value.real
     if dtype.is_reduced_float:
-        return float(narrowed(np.asarray(value, np.float32), dtype))
+        return float(narrow(np.asarray(value, np.float32), dtype))
     if dtype.is_float:
         return float(value)
     if dtype is DataType.Bool:
         return bool(value)
     if isinstance(value, float) and not math.isfinite(value):
-        msg = f"{op}: {argument} is {shown(value)}, which has no value of dtype {dtype!r}."
+        msg = f"{op}: {argument} is {short_text(value)}, which has no value of dtype {dtype!r}."
         raise DefinitionError(msg)
     check_range(int(value), dtype, op, argument)
     return int(value)
@@ -192,7 +192,7 @@ def _dtypes(operands: Sequence[Val]) -> str:
     return ", ".join(repr(v.dtype) for v in operands)
 
 
-def promoted(
+def promote_operands(
     rec: Recorder, op: str, values: Mapping[str, Operand], promotion: Promotion, *, takes_complex: bool = True,
 ) -> tuple[Val, ...]:
     """Return operands, given by the names of their arguments, in the dtype and rank that an op computes in.
@@ -267,14 +267,14 @@ def pointwise(
     if arity == 1:
 
         def unary(rec: Recorder, x: Operand, /) -> Val:
-            return rec.emit(entry, promoted(rec, name, {"x": x}, promotion, takes_complex=takes_complex))[0]
+            return rec.emit(entry, promote_operands(rec, name, {"x": x}, promotion, takes_complex=takes_complex))[0]
 
         frontend: Callable[..., Val] = unary
     else:
 
         def binary(rec: Recorder, lhs: Operand, rhs: Operand, /) -> Val:
             operands = {"lhs": lhs, "rhs": rhs}
-            return rec.emit(entry, promoted(rec, name, operands, promotion, takes_complex=takes_complex))[0]
+            return rec.emit(entry, promote_operands(rec, name, operands, promotion, takes_complex=takes_complex))[0]
 
         frontend = binary
     kinds = frozenset(_ACCEPTED.get(promotion, (set(Kind), ""))[0]) - ({Kind.COMPLEX} if not takes_complex else set())
@@ -322,7 +322,7 @@ def _built_cast(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
 def _reference_cast(x: Array, *, dtype: DataType) -> Array:
     if np.iscomplexobj(x) and not dtype.is_complex and dtype is not DataType.Bool:
         x = x.real
-    return narrowed(np.asarray(x), dtype)
+    return narrow(np.asarray(x), dtype)
 
 
 CAST = register(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import OpKind, Scalar, Val
@@ -32,8 +32,8 @@ from fuser_lab.ops.registry import (
 
 # Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; SC 2011).
 PHILOX_ROUNDS = 10
-PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-PHILOX_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)  # of Philox 4x32 (Salmon et al., Parallel random numbers, 2011)
+PHILOX_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)  # that each round adds to the key (ibid.)
 
 
 def philox(seed: int, offset: int, position: Array) -> Array:
@@ -108,14 +108,14 @@ _ENDS = {"uniform": ("minval", "maxval"), "normal": ("mean", "std")}
 def _end(rec: Recorder, op: str, operand: Operand, argument: str, dtype: DataType) -> Val:
     value = given_scalar(rec, operand, op, argument)
     if value.dtype.kind is Kind.COMPLEX:
-        msg = f"{op}: {argument} is {shown(operand)}; it must be a real number."
+        msg = f"{op}: {argument} is {short_text(operand)}; it must be a real number."
         raise DefinitionError(msg)
     return convert(rec, value, dtype.compute, op, argument)
 
 
 def _seed(rec: Recorder, op: str, operand: Operand, argument: str) -> Val:
     if isinstance(operand, bool | int | float | complex):
-        msg = f"{op}: {argument} must be a scalar of the definition (fd.define_scalar), given {shown(operand)}."
+        msg = f"{op}: {argument} must be a scalar of the definition (fd.define_scalar), given {short_text(operand)}."
         raise ArgumentTypeError(msg)
     value = given_scalar(rec, operand, op, argument)
     if not value.dtype.is_integral:

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.dtypes import DataType, Kind, from_numpy
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Extent, IterType, Number, OpKind, TensorDomain, TensorView, Val
-from fuser_lab.ops.arguments import flag, listed, whole
+from fuser_lab.ops.arguments import as_list, flag, whole
 from fuser_lab.ops.broadcast import broadcast
 from fuser_lab.ops.extremes import largest, smallest
 from fuser_lab.ops.promotion import convert
@@ -44,7 +44,7 @@ def reduced_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
     """
     if dims is None:
         return tuple(range(tensor.ndim))
-    entries = [dims] if is_whole(dims) else listed(dims, op, "dims")
+    entries = [dims] if is_whole(dims) else as_list(dims, op, "dims")
     if not entries:
         msg = f"{op}: dims is empty; name at least one axis, or omit dims to reduce all."
         raise DefinitionError(msg)
@@ -171,7 +171,7 @@ def _reduction(
 def _operand(rec: Recorder, tensor: TensorView, dtype: object, op: str, *, converts: bool) -> TensorView:
     """Return the reduced operand: the tensor, or its conversion."""
     if not isinstance(dtype, DataType):
-        msg = f"{op}: dtype must be a DataType, given {shown(dtype)}."
+        msg = f"{op}: dtype must be a DataType, given {short_text(dtype)}."
         raise ArgumentTypeError(msg)
     if dtype is not DataType.Null and not converts:
         msg = f"{op}: dtype must be omitted, because the result has the operand's dtype; given {dtype!r}."

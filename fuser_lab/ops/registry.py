@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import AttrValue, Expr, Extent, IterDomain, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir.term import Const, Term
-from fuser_lab.ops.arguments import listed, whole
+from fuser_lab.ops.arguments import as_list, whole
 
 Array = npt.NDArray[Any]
 Attrs = Mapping[str, AttrValue]
@@ -292,7 +292,7 @@ def defined_scalar(rec: Recorder, operand: Operand, op: str, argument: str) -> S
         If it is a Python number or a tensor.
     """
     if isinstance(operand, bool | int | float | complex):
-        msg = f"{op}: {argument} must be a scalar of the definition (fd.define_scalar), given {shown(operand)}."
+        msg = f"{op}: {argument} must be a scalar of the definition (fd.define_scalar), given {short_text(operand)}."
         raise ArgumentTypeError(msg)
     value = rec.value(operand, op, argument)
     if isinstance(value, Scalar):
@@ -311,7 +311,7 @@ def known_ints(attrs: Attrs, name: str) -> tuple[int, ...]:
     """
     value = attrs[name]
     if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
-        msg = f"{name} must be known here, given {shown(value)}."
+        msg = f"{name} must be known here, given {short_text(value)}."
         raise DefinitionError(msg)
     return tuple(v for v in value if isinstance(v, int))
 
@@ -335,10 +335,10 @@ def wrap_dim(dim: object, ndim: int, op: str, argument: str = "dim") -> int:
 
 def unique_dims(dims: object, ndim: int, op: str, argument: str = "dims") -> tuple[int, ...]:
     """Return wrapped axis numbers in the given order, each at most once."""
-    entries = listed(dims, op, argument)
+    entries = as_list(dims, op, argument)
     wrapped = tuple(wrap_dim(d, ndim, op, argument) for d in entries)
     if len(set(wrapped)) != len(wrapped):
-        msg = f"{op}: {argument}={shown(entries)} names an axis twice."
+        msg = f"{op}: {argument}={short_text(entries)} names an axis twice."
         raise DefinitionError(msg)
     return wrapped
 

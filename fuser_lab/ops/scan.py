@@ -10,7 +10,7 @@ from fuser_lab.dtypes import DataType, from_numpy
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import whole
-from fuser_lab.ops.positions import filled, moved
+from fuser_lab.ops.positions import apply_move, fill_like
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.reduction import MAX, MIN, PROD, SUM
 from fuser_lab.ops.registry import (
@@ -84,10 +84,10 @@ def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Re
 
 
 _SECTION = 8192  # elements, which are 64 KiB in Double
-_HIGH_BIT = -(1 << 63)
+_HIGH_BIT = -(1 << 63)  # which turns the order of unsigned integers into the order of signed ones
 
 
-def ordered(torch: Any, x: Any) -> Any:
+def to_ordered(torch: Any, x: Any) -> Any:
     """Return a torch tensor whose elements compare like those of ``x``, in a dtype that torch sorts and scans."""
     if x.dtype is torch.uint64:
         return x.view(torch.int64) ^ _HIGH_BIT
@@ -96,8 +96,8 @@ def ordered(torch: Any, x: Any) -> Any:
     return wide.nan_to_num(math.nan, math.inf, -math.inf) if wide.is_cuda and wide.is_floating_point() else wide
 
 
-def unordered(torch: Any, x: Any, dtype: Any) -> Any:
-    """Undo `ordered`."""
+def from_ordered(torch: Any, x: Any, dtype: Any) -> Any:
+    """Undo `to_ordered`."""
     return (x ^ _HIGH_BIT).view(torch.uint64) if dtype is torch.uint64 else x.to(dtype)
 
 
@@ -130,11 +130,11 @@ def _torch_into(fn: str) -> Callable[..., bool]:
 
 
 def _torch_largest(torch: Any, x: Any, dim: int) -> Any:
-    return unordered(torch, torch.cummax(ordered(torch, x), dim).values, x.dtype)
+    return from_ordered(torch, torch.cummax(to_ordered(torch, x), dim).values, x.dtype)
 
 
 def _torch_smallest(torch: Any, x: Any, dim: int) -> Any:
-    return unordered(torch, torch.cummin(ordered(torch, x), dim).values, x.dtype)
+    return from_ordered(torch, torch.cummin(to_ordered(torch, x), dim).values, x.dtype)
 
 
 def _running(ufunc: "np.ufunc", data: Array, init: Any, dim: int) -> Array:
@@ -189,7 +189,7 @@ def _scan(
         if init is None:
             return library(torch, x, dim)
         shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
-        both = moved(torch, x, lambda *parts: torch.cat(parts[::-1], dim), filled(torch, init, x).expand(shape))
+        both = apply_move(torch, x, lambda *parts: torch.cat(parts[::-1], dim), fill_like(torch, init, x).expand(shape))
         return library(torch, both, dim).narrow(dim, 1, x.shape[dim])
 
     misuses: tuple[Misuse, ...] = (

@@ -8,13 +8,13 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.positions import (
+    apply_move,
     check_within,
     checked_positions,
     checked_positions_torch,
     dimension,
-    filled,
+    fill_like,
     indexed_axis,
-    moved,
     new_axis,
     positions_operand,
     same_rank,
@@ -88,9 +88,9 @@ def _reference_scatter(x: Array, index: Array, source: Any, *, dim: int) -> Arra
 
 def _library_scatter(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -> Any:
     places = checked_positions_torch(torch, "scatter", index, x.shape[dim])
-    values = filled(torch, source, x)
+    values = fill_like(torch, source, x)
     values = values if values.ndim else values.expand(places.shape)
-    return moved(torch, x, lambda data, new: torch.scatter(data, dim, places, new), values)
+    return apply_move(torch, x, lambda data, new: torch.scatter(data, dim, places, new), values)
 
 
 def _reference_scatter_add(x: Array, index: Array, source: Any, *, dim: int) -> Array:
@@ -108,7 +108,7 @@ def _reference_scatter_add(x: Array, index: Array, source: Any, *, dim: int) -> 
 
 def _library_scatter_add(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -> Any:
     places = checked_positions_torch(torch, "scatter_add", index, x.shape[dim])
-    values = filled(torch, source, x)
+    values = fill_like(torch, source, x)
     values = values if values.ndim else values.expand(places.shape)
     return torch.scatter_add(x, dim, places, values)
 

@@ -23,7 +23,7 @@ from fuser_lab.ops.registry import (
     register,
     tensor_at,
 )
-from fuser_lab.ops.scan import axes_of_first, axis_in_bounds, check_ordered, ordered, scanned_domain, unordered
+from fuser_lab.ops.scan import axes_of_first, axis_in_bounds, check_ordered, from_ordered, scanned_domain, to_ordered
 
 
 def _order(x: Array, dim: int, *, descending: bool) -> Array:
@@ -71,7 +71,7 @@ def _reference_argsort(x: Array, *, dim: int, descending: bool, stable: bool) ->
 
 def _library_argsort(torch: Any, x: Any, *, dim: int, descending: bool, stable: bool) -> Any:
     del stable  # always: the order of equal elements must not depend on where they are sorted
-    return torch.argsort(ordered(torch, x), dim=dim, descending=descending, stable=True)
+    return torch.argsort(to_ordered(torch, x), dim=dim, descending=descending, stable=True)
 
 
 ARGSORT = register(
@@ -160,9 +160,9 @@ def _reference_topk(x: Array, *, k: int, dim: int, largest: bool, sorted: bool) 
 
 def _library_topk(torch: Any, x: Any, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Any, Any]:
     del sorted  # always: which equal elements are found, and in which order, must not depend on the device
-    ordering = torch.sort(ordered(torch, x), dim=dim, descending=largest, stable=True)
+    ordering = torch.sort(to_ordered(torch, x), dim=dim, descending=largest, stable=True)
     values, indices = (part.narrow(dim, 0, k).contiguous() if x.ndim else part for part in ordering)
-    return unordered(torch, values, x.dtype), indices
+    return from_ordered(torch, values, x.dtype), indices
 
 
 _THREE = "fd.define_scalar(3, DataType.Int)"

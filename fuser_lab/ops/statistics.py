@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import IterType, OpKind, TensorDomain, TensorView, Val
@@ -55,7 +55,7 @@ def _full(rec: Recorder, sizes: Sequence[Operand], value: Operand, dtype: DataTy
 def _named_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
     """Return the axes to reduce, which must be a list, unlike those of a sum."""
     if dims is None or is_whole(dims):
-        msg = f"{op}: dims must be a list of ints, given {shown(dims)}."
+        msg = f"{op}: dims must be a list of ints, given {short_text(dims)}."
         raise ArgumentTypeError(msg)
     return reduced_axes(tensor, dims, op)
 
@@ -167,7 +167,7 @@ def degrees(correction: object, op: str) -> float:
         If it is negative or not finite.
     """
     if not isinstance(correction, float | np.floating) and not is_whole(correction):
-        msg = f"{op}: correction must be a number of 0 or more, given {shown(correction)}."
+        msg = f"{op}: correction must be a number of 0 or more, given {short_text(correction)}."
         raise ArgumentTypeError(msg)
     less = float(correction) if isinstance(correction, float | np.floating) else whole(correction, op, "correction")
     if not 0 <= less < math.inf:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from fuser_lab.arguments import brief, named, shown
+from fuser_lab.arguments import brief, listing, short_text
 from fuser_lab.errors import IllegalEdit, VerificationError
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.ops import OPS
@@ -141,7 +141,7 @@ def _released(fusion: Fusion, hint: Expr, readers: set[str]) -> Fusion:
 def _tensor(fusion: Fusion, name: str) -> TensorView:
     match = fusion.tensors.get(name)
     if match is None:
-        msg = f"the fusion has no tensor called {shown(name)}; it has {named(fusion.tensors)}."
+        msg = f"the fusion has no tensor called {short_text(name)}; it has {listing(fusion.tensors)}."
         raise IllegalEdit(msg)
     return match
 
@@ -167,11 +167,11 @@ def _readers(fusion: Fusion, tensor: TensorView, readers: str | Sequence[str] | 
         if expr is None:
             is_hint = name in users
             why = "is a segment_set itself" if is_hint else f"does not read {tensor.name}"
-            msg = f"{brief(name)} {why}; readers of {tensor.name} are {named(plain) or 'none'}."
+            msg = f"{brief(name)} {why}; readers of {tensor.name} are {listing(plain) or 'none'}."
             raise IllegalEdit(msg)
         chosen.add(expr)
     if not chosen:
-        msg = f"readers of {tensor.name} must name at least one of {named(plain) or 'none'}."
+        msg = f"readers of {tensor.name} must name at least one of {listing(plain) or 'none'}."
         raise IllegalEdit(msg)
     return chosen
 

@@ -168,7 +168,7 @@ class Rewriter:
             hidden=frozenset(map(result, fusion.hidden)),
             stride_orders=tuple((result(tv), ranks) for tv, ranks in fusion.stride_orders),
         )
-        live = tuple(needed(new))
+        live = tuple(needed_exprs(new))
         if len(live) == len(new.exprs):
             return new
         return replace(new, exprs=live)
@@ -182,7 +182,7 @@ def in_memory_order(domain: TensorDomain, order: tuple[int, ...]) -> TensorDomai
     )
 
 
-def needed(fusion: Fusion) -> Iterable[Expr]:
+def needed_exprs(fusion: Fusion) -> Iterable[Expr]:
     """Return the expressions that some output needs, in order."""
     read_values: set[Val] = set(fusion.outputs)
     live: list[Expr] = []

@@ -14,11 +14,11 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import SegmentationError, VerificationError
-from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
 from fuser_lab.passes.annotations import HINT
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, SegmentSetMeaning, Why
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.rewritings import repeated_in
 
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Self
 from fuser_lab.arguments import TEXT, takes
 from fuser_lab.cost.traffic import one_kernel_traffic
 from fuser_lab.definition.binding import Described
-from fuser_lab.events import DecisionLog
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass
 from fuser_lab.plan.code import Edit
 from fuser_lab.plan.names import Names
 from fuser_lab.plan.segment import Segment
 from fuser_lab.plan.segment_edit import SegmentEdit
+from fuser_lab.process.forks import new_lock
 from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.schedule.templates import content
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, Strategy
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.layouts import Layouts
 
 if TYPE_CHECKING:

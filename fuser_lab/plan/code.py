@@ -12,7 +12,7 @@ from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass
 from fuser_lab.schedule.open import rules_lifted
-from fuser_lab.schedule.own import written
+from fuser_lab.schedule.own import schedulers_text
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.schedule.sets import known_set
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions
@@ -107,7 +107,7 @@ class PlanCode:
         if self.oracle.schedulers != SCHEDULERS and not self._schedulers:
             needed += [
                 "# User-defined schedulers cannot be written as code. The next line needs those of the plan:",
-                f"# schedulers = {written(self.oracle.schedulers)}",
+                f"# schedulers = {schedulers_text(self.oracle.schedulers)}",
             ]
         if self.passes != PASSES:
             added = [f"{type(p).__name__}()" for p in self.passes if p not in PASSES]

@@ -6,11 +6,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from fuser_lab.arguments import FLAG, FUNCTION, TEXT, instance, named, number, one_of, optional, takes, whole
+from fuser_lab.arguments import FLAG, FUNCTION, TEXT, instance, listing, number, one_of, optional, takes, whole
 from fuser_lab.cost.traffic import model_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, IllegalEdit, InputError, ScheduleError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.transform import Transform
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
@@ -20,8 +19,9 @@ from fuser_lab.plan.code import Edit
 from fuser_lab.plan.explained import ExplainedPlan
 from fuser_lab.plan.segment import expr_names
 from fuser_lab.plan.segment_edit import SegmentEdit
-from fuser_lab.schedule.parameters import LoopChange, Values, checked
-from fuser_lab.schedule.templates import needed
+from fuser_lab.process.forks import new_lock
+from fuser_lab.schedule.parameters import LoopChange, Values, check_values
+from fuser_lab.schedule.templates import needed_values
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, Strategy, edits, rewritings
 from fuser_lab.segmentation.layouts import negotiate
 from fuser_lab.segmentation.narrowing import narrow
@@ -200,7 +200,7 @@ class EditablePlan(ExplainedPlan):
             msg = (
                 f"{tensor} is created by {maker} and is not in the definition; annotations refer to the definition's "
                 "tensors: "
-                f"{named(self.definition.tensors)}."
+                f"{listing(self.definition.tensors)}."
             )
             raise IllegalEdit(msg)
 
@@ -347,7 +347,7 @@ class EditablePlan(ExplainedPlan):
                 f"with_schedule({segment}, None)."
             )
             raise ScheduleError(msg)
-        parameters = checked(values)
+        parameters = check_values(values)
         others = tuple(change for change in edited.changes if (change.target, change.nest) != (target, nest))
         shown = [f"target={target!r}", *((f"nest={nest}",) if nest else ()), *(f"{n}={v!r}" for n, v in parameters)]
         edit: Edit = ("with_params", (segment, ", ".join(shown)))
@@ -358,7 +358,7 @@ class EditablePlan(ExplainedPlan):
         plan = self._scheduled(segment, edit, changes=changes(parameters))
         nests = plan.segments[segment].params(target)  # raises if a value is illegal
         # Values that the heuristics also choose do not count as set by hand, so that equal schedules have equal hashes.
-        least = needed(nests[nest], parameters) if parameters else ()
+        least = needed_values(nests[nest], parameters) if parameters else ()
         return plan if least == parameters else self._scheduled(segment, edit, changes=changes(least))
 
     def _scheduled(

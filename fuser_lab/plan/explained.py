@@ -4,12 +4,11 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fuser_lab.arguments import named, number, one_of, optional, takes, whole
+from fuser_lab.arguments import listing, number, one_of, optional, takes, whole
 from fuser_lab.cost.kernel_time import Prediction
 from fuser_lab.cost.predicted_times import TimeBound, time_bound
 from fuser_lab.definition.binding import bind
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.events import Kind
 from fuser_lab.plan.accepted import TENSOR_OR_SEGMENT
 from fuser_lab.plan.base import PlanBase
 from fuser_lab.plan.code import FORMS, PlanCode
@@ -19,7 +18,8 @@ from fuser_lab.report import certificates
 from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
 from fuser_lab.report.shown import Shown
 from fuser_lab.segmentation import Certificate, Why, certify, why
-from fuser_lab.segmentation.fastest import predicted, time_model_of
+from fuser_lab.segmentation.events import Kind
+from fuser_lab.segmentation.fastest import predict_seconds, time_model_of
 from fuser_lab.segmentation.layouts import Layouts, layouts_of
 from fuser_lab.segmentation.lifting import Lifting
 from fuser_lab.segmentation.origins import origins
@@ -67,7 +67,7 @@ class ExplainedPlan(PlanBase):
         for name in names:
             if not isinstance(name, str) or name in self.fusion.tensors:
                 continue
-            there = named(self.fusion.tensors)
+            there = listing(self.fusion.tensors)
             if name in self.definition.tensors:
                 changed = ", ".join(p.name for p in self.decisions.passes if p.before != p.after)
                 msg = (
@@ -163,7 +163,7 @@ class ExplainedPlan(PlanBase):
         """
         model = time_model_of(self.oracle)
         once = without(self.fusion, self.segmented.replicas)
-        return time_bound(once, model, predicted(self.segmented, model))
+        return time_bound(once, model, predict_seconds(self.segmented, model))
 
     def predicted_time(self) -> Prediction:
         """Return the predicted time of the plan's kernels run one after another on its target, with an interval.

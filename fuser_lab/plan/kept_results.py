@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from fuser_lab.arguments import FLAG, listed, optional, takes, whole
+from fuser_lab.arguments import FLAG, list_of, optional, takes, whole
 from fuser_lab.errors import InputError
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.report import html
 from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
@@ -23,7 +23,7 @@ class KeptResults(Kept, Shown):
     It prints as a table. ``results`` are the entries; `forget` deletes some. ``fl.segment(..., tuned=...)`` accepts it.
     """
 
-    @takes(numbers=optional(listed(whole(accepted="the number of a result"), "a list of numbers of results")))
+    @takes(numbers=optional(list_of(whole(accepted="the number of a result"), "a list of numbers of results")))
     def forget(self, numbers: Sequence[int] | None = None) -> Self:
         """Delete results from disk, and return the others.
 

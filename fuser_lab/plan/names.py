@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from fuser_lab.arguments import named
+from fuser_lab.arguments import listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fuser_lab.errors import FuserLabError
 
 Names = tuple[tuple[str, str], ...]  # the user's names of tensors, each with the fusion's name
-_MOST_MATCHES: Final = 4
+_MOST_MATCHES: Final = 4  # names that an error suggests
 
 
 def tensor_called(called: str, tensors: Collection[str], names: Names, kind: type[FuserLabError]) -> str:
@@ -32,7 +32,7 @@ def tensor_called(called: str, tensors: Collection[str], names: Names, kind: typ
     if len(matches) == 1:
         return matches[0]
     if matches:
-        msg = f"{called} is the name of several tensors: {named(matches)}; choose from these."
+        msg = f"{called} is the name of several tensors: {listing(matches)}; choose from these."
         raise kind(msg)
     matches = close_matches(called, tensors, names)
     if matches:

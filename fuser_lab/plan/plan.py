@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab import targets
-from fuser_lab.arguments import ANYTHING, FLAG, PATH, listed, optional, takes
+from fuser_lab.arguments import ANYTHING, FLAG, PATH, list_of, optional, takes
 from fuser_lab.errors import SegmentationError
 from fuser_lab.plan.accepted import RUNS_ON
 from fuser_lab.plan.editable import EditablePlan
@@ -26,7 +26,7 @@ class Plan(Shown, EditablePlan):
     """
 
     @takes(
-        inputs=listed(ANYTHING, "a list of arrays and numbers"), out=optional(listed(ANYTHING, "a list of arrays")),
+        inputs=list_of(ANYTHING, "a list of arrays and numbers"), out=optional(list_of(ANYTHING, "a list of arrays")),
     )
     def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Return the outputs for inputs of the plan's sizes, as arrays of the inputs' library.
@@ -48,10 +48,10 @@ class Plan(Shown, EditablePlan):
         from fuser_lab.runtime.arrays import describe
         from fuser_lab.runtime.binding import device_of
 
-        return self.prepared(device_of([describe(value) for value in inputs])).run(inputs, out)
+        return self.prepare(device_of([describe(value) for value in inputs])).run(inputs, out)
 
     @takes(target=RUNS_ON, evaluate_refused=FLAG)
-    def prepared(self, target: str = targets.CPU.name, *, evaluate_refused: bool = False) -> "PreparedPlan":
+    def prepare(self, target: str = targets.CPU.name, *, evaluate_refused: bool = False) -> "PreparedPlan":
         """Return the plan compiled for a target; it is compiled once and cached.
 
         Parameters

@@ -4,14 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
-from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, instance, listed, optional, shown, takes
+from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, instance, list_of, optional, short_text, takes
 from fuser_lab.cost.device import DEFAULT, DEVICES, THIS_CPU, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind, default_inputs, example_line
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass, text_digest
 from fuser_lab.plan.clock import ScheduledClock, given_strides
@@ -27,16 +26,17 @@ from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.schedule.tuned_parameters import Kept
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
+from fuser_lab.segmentation.events import DecisionLog, PassApplied
 from fuser_lab.segmentation.layouts import layouts_of, negotiate
-from fuser_lab.segmentation.options import rewritten as run_passes
+from fuser_lab.segmentation.options import run_passes
 
-_ENTRIES = listed(ANYTHING, "a list of arrays and numbers", lazy=True)
+_ENTRIES = list_of(ANYTHING, "a list of arrays and numbers", lazy=True)
 TARGET = optional(TEXT.worded("a device's name") | instance(Device))
 STATES_PER_LOWERED = 2000  # search states per expression that may be lowered to predict the time of its kernel
 _END = object()
 
 
-def flattened(inputs: object) -> list[Any]:
+def flatten(inputs: object) -> list[Any]:
     """Return inputs as a flat list: any iterable of arrays and numbers, whose lists and tuples are flattened.
 
     Raises
@@ -47,7 +47,7 @@ def flattened(inputs: object) -> list[Any]:
         If a list contains itself, or the entries do not end.
     """
     if hasattr(inputs, "dtype"):
-        msg = f"inputs must be a list of arrays and numbers, given {shown(inputs)}."
+        msg = f"inputs must be a list of arrays and numbers, given {short_text(inputs)}."
         raise ArgumentTypeError(msg)
     values: list[Any] = []
     open_: list[tuple[object, Iterator[Any]]] = [(inputs, iter(_ENTRIES.of(inputs, "", "inputs")))]
@@ -58,7 +58,7 @@ def flattened(inputs: object) -> list[Any]:
             inside.discard(id(open_.pop()[0]))
         elif isinstance(value, list | tuple):
             if id(value) in inside:
-                msg = f"inputs must be a list of arrays and numbers; {shown(value)} contains itself."
+                msg = f"inputs must be a list of arrays and numbers; {short_text(value)} contains itself."
                 raise InputError(msg)
             inside.add(id(value))
             open_.append((value, iter(value)))
@@ -94,8 +94,8 @@ def has_arrays(inputs: Sequence[Any]) -> bool:
     strategy=TEXT.worded("a strategy's name") | FUNCTION.worded("a function of fusion and oracle"),
     target=TARGET,
     options=optional(instance(SegmenterOptions, accepted="SegmenterOptions")),
-    schedulers=optional(listed(ANYTHING, "a list of schedulers", lazy=True)),
-    passes=listed(instance(Pass), "a list of passes", lazy=True),
+    schedulers=optional(list_of(ANYTHING, "a list of schedulers", lazy=True)),
+    passes=list_of(instance(Pass), "a list of passes", lazy=True),
     log=optional(instance(DecisionLog)),
     name=optional(TEXT),
     tuned=(optional(FLAG) | instance(Kept)).worded("True, False, None, or what kept_results() returns"),
@@ -157,7 +157,7 @@ def segment(
         same inputs and outputs.
     """
     definition = definition_of(fd)
-    described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
+    described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flatten(inputs))
     if not described and definition.inputs:
         expected = f"{plural(len(definition.inputs), 'input')} ({', '.join(value.name for value in definition.inputs)})"
         msg = f"the fusion takes {expected}, given 0; {example_line(definition)}."
@@ -175,7 +175,7 @@ def segment(
     )
     decisions = ShownLog() if log is None else log
     ran = tuple(passes)
-    fusion = rewritten(bound.fusion, chosen, decisions, ran)
+    fusion = rewrite_fusion(bound.fusion, chosen, decisions, ran)
     clock = None
     if strategy == "fastest":
         clock = ScheduledClock(device, chosen.search_states // STATES_PER_LOWERED, given_strides(bound.inputs))
@@ -236,7 +236,7 @@ def registry(
     )
 
 
-def rewritten(
+def rewrite_fusion(
     fusion: Fusion, options: SegmenterOptions, log: DecisionLog, passes: Sequence[Pass] = PASSES,
 ) -> Fusion:
     """Return a concretized fusion after the presegmentation passes; the log records those that changed it."""
@@ -268,5 +268,8 @@ def device_of(target: str | Device | None) -> Device:
         if device.name == target:
             return device
     names = ", ".join(d.name for d in DEVICES)
-    msg = f"unknown target {shown(target)}; choose from {names}, {THIS_MACHINE!r} and {THIS_CPU!r}, or give a Device."
+    msg = (
+        f"unknown target {short_text(target)}; choose from {names}, {THIS_MACHINE!r} and {THIS_CPU!r}, or give a "
+        "Device."
+    )
     raise InputError(msg)

@@ -81,7 +81,7 @@ class Candidates(Shown):
         return f"Times are predicted by rates from {self.source}; fl.tune measures the candidates in this order."
 
 
-def ranked(
+def rank_candidates(
     request: KernelRequest, nest: int, candidates: Sequence[Values], tried: Iterable[Values] = (),
 ) -> Candidates:
     """Return the candidates of a nest that are different kernels, predicted fastest first; nothing is compiled.
@@ -151,4 +151,4 @@ def candidates_of(segment: ScheduledSegment, target: str, nest: int) -> Candidat
         raise InputError(msg)
     by_hand = next((change.values for change in segment.changes if (change.target, change.nest) == (target, nest)), ())
     values = [tuple(sorted({**dict(by_hand), **dict(other)}.items())) for other in suggestions(nests[nest])]
-    return ranked(request_of(segment, target), nest, values)
+    return rank_candidates(request_of(segment, target), nest, values)

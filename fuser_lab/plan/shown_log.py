@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from fuser_lab.events import DecisionLog
 from fuser_lab.report import html, save
 from fuser_lab.report.log_picture import decisions_svg
 from fuser_lab.report.shown import Shown
+from fuser_lab.segmentation.events import DecisionLog
 
 
 class ShownLog(Shown, DecisionLog):

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from fuser_lab.api import time
-from fuser_lab.arguments import FLAG, FUNCTION, TEXT, optional, shown, takes, whole
+from fuser_lab.api.functions import time
+from fuser_lab.api.subject import FusionPart, subject_of
+from fuser_lab.arguments import FLAG, FUNCTION, TEXT, optional, short_text, takes, whole
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS, with_lifted
 from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.cost.reasons import OTHER_KIND
 from fuser_lab.definition.repro import script_text
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError
-from fuser_lab.events import DecisionLog
 from fuser_lab.lab.corpus import CorpusEntry
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import segment
@@ -25,7 +25,7 @@ from fuser_lab.report.tables import Table
 from fuser_lab.report.units import plural
 from fuser_lab.report.view import View
 from fuser_lab.search.shrinking import shrink
-from fuser_lab.subject import FusionPart, subject_of
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.version import __version__
 
 ALL = "all together"
@@ -142,7 +142,7 @@ class Prices(View):
         if row is None:
             names = ", ".join(row.rule for row in self.rows)
             remedy = f"choose from {names}" if names else "no rule did"
-            msg = f"Prices: the rule {shown(rule)} refused no merge here; {remedy}."
+            msg = f"Prices: the rule {short_text(rule)} refused no merge here; {remedy}."
             raise InputError(msg)
         return row
 

@@ -12,9 +12,9 @@ from fuser_lab.report.units import seconds_label
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WIDTH: Final = 660.0
+_WIDTH: Final = 660.0  # pixels of the picture
 _HEIGHT, _GAP, _TOP, _RIGHT = 18.0, 7.0, 14.0, 150.0
-_WIDEST_LABEL: Final = 260.0
+_WIDEST_LABEL: Final = 260.0  # pixels of the column of labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def bars_svg(bars: Sequence[Bar], title: str, *, style: bool = True) -> str:
 def _drawn(bar: Bar, y: float, left: float, scale: float) -> str:
     words = _seconds(bar) + (f" · {bar.note}" if bar.note else "")
     name = chart.label(bar.label, (left - 8, y + 13), anchor="end", colour="ink")
-    parts = [f"<title>{chart.escaped(f'{bar.label}: {words}')}</title>", name]
+    parts = [f"<title>{chart.escape_text(f'{bar.label}: {words}')}</title>", name]
     x = left
     if not math.isnan(bar.seconds):
         x += bar.seconds * scale

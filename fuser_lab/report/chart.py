@@ -14,7 +14,7 @@ def document(title: str, text: str, body: str, size: tuple[float, float], *, sty
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="fl-svg fl-plot" viewBox="0 0 {size[0]:.0f} {size[1]:.0f}" '
         f'width="{size[0]:.0f}" height="{size[1]:.0f}" font-family="{escape(theme.SANS)}" role="img">'
-        f"<title>{escaped(title)}</title><desc>{escaped(text)}</desc>{sheet}"
+        f"<title>{escape_text(title)}</title><desc>{escape_text(text)}</desc>{sheet}"
         f'<rect class="fl-paper" width="100%" height="100%" fill="{theme.colour("paper")}"/>{body}</svg>'
     )
 
@@ -25,10 +25,10 @@ def label(words: str, at: tuple[float, float], css: str = "fl-detail", *, anchor
     end = f' text-anchor="{anchor}"' if anchor else ""
     return (
         f'<text class="{css}" x="{at[0]:.1f}" y="{at[1]:.1f}" font-size="{measure.LABEL_SIZE:.0f}" fill="{fill}"{end}>'
-        f"{escaped(words)}</text>"
+        f"{escape_text(words)}</text>"
     )
 
 
-def escaped(words: str) -> str:
+def escape_text(words: str) -> str:
     """Return text for markup, without characters that XML cannot hold."""
     return escape(clean(words))

@@ -23,7 +23,7 @@ def is_large(view: ViewModel) -> bool:
     return view.header.ops > COLLAPSE_FROM
 
 
-def collapsed(view: ViewModel, opened: Container[int] = (), blocks: Iterable[Block] = ()) -> ViewModel:
+def collapse(view: ViewModel, opened: Container[int] = (), blocks: Iterable[Block] = ()) -> ViewModel:
     """Return the view with one node for each of ``blocks``, and for each other segment not among the ``opened``.
 
     Node ids have the form ``segment:0`` or ``block:2-7``; an edge keeps the id of the first edge that it represents, so

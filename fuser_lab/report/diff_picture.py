@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuser_lab.report import chart, measure, theme
 from fuser_lab.report.markup import clean
-from fuser_lab.report.mermaid import quoted as mermaid_quoted
+from fuser_lab.report.mermaid import quote_text as mermaid_quoted
 from fuser_lab.report.units import bytes_label, plural
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _WIDTH, _BOX, _LEFT = 680.0, 250.0, 10.0
 _TOP, _HEIGHT, _GAP, _LINE = 46.0, 38.0, 10.0, 16.0
 _MARGIN: Final = 4.0  # pixels above and below the bands at a box
 _NAMED: Final = 2  # most expressions that a band names; otherwise it shows their number
-_MOST_TENSORS: Final = 12
+_MOST_TENSORS: Final = 12  # lines of a box
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ def _segment(side: Side, index: int, at: tuple[float, float], hue: int, *, chose
     mark = f' data-id="segment:{index}"' if chosen else ""
     words = _fitted(", ".join(names), _BOX - 20, measure.LABEL_SIZE)
     return (
-        f'<g class="fl-point {css}"{mark}><title>{chart.escaped(title)}</title>'
+        f'<g class="fl-point {css}"{mark}><title>{chart.escape_text(title)}</title>'
         f'<rect {box} width="{_BOX:.0f}" rx="5" fill="{theme.colour("paper")}" class="fl-paper"/>'
         f'<rect {box} width="{_BOX:.0f}" rx="5" fill="{colour}" fill-opacity="0.1" stroke="{colour}" class="fl-box"/>'
         f'<rect {box} width="5" rx="2" fill="{colour}" class="fl-tint"/>'
@@ -140,7 +140,7 @@ def _band(link: Link, bands: Sequence[Link], right: float) -> str:
     width = max(1.5, min(from_width, to_width))
     name = chart.label(link.label, (right - 8, end - width / 2 - 3), anchor="end") if link.moved else ""
     return (
-        f'<g class="fl-link{" fl-moved" if link.moved else ""}"><title>{chart.escaped(title)}</title>'
+        f'<g class="fl-link{" fl-moved" if link.moved else ""}"><title>{chart.escape_text(title)}</title>'
         f'<path class="{css}" d="{way}" fill="none" stroke="{colour}" stroke-opacity="{opacity}" '
         f'stroke-width="{width:.1f}"/>{name}</g>'
     )

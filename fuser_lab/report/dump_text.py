@@ -10,9 +10,9 @@ from fuser_lab.definition.dump.calls import Context, call_of
 from fuser_lab.definition.dump.terms import Axis, Domains, Value, listed_value, statement, with_listed
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
+from fuser_lab.files.json_text import json_text
 from fuser_lab.ir import Expr, Fusion, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir.printer import domain_lines, expression_texts, kernel_text, math_text
-from fuser_lab.json_text import json_text
 from fuser_lab.ops import OPS
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
 

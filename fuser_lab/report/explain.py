@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuser_lab.cost.verdict import Verdict
-    from fuser_lab.events import DecisionLog
     from fuser_lab.ir import Fusion
     from fuser_lab.segmentation import Certificate, SegmentedFusion, Why
+    from fuser_lab.segmentation.events import DecisionLog
 
     class ExplainedPlan(Protocol):
         """What is asked of a plan beyond what is drawn of it."""

@@ -54,7 +54,7 @@ def _cell(at: tuple[float, float], width: float, share: float, words: str, place
     opacity = _LEAST + share * (_MOST - _LEAST)
     css, colour = ("fl-chip-text", "paper") if opacity > _DARK else ("fl-name", "ink")
     return (
-        f'<g class="fl-point"><title>{chart.escaped(f"{place}: {words}")}</title>'
+        f'<g class="fl-point"><title>{chart.escape_text(f"{place}: {words}")}</title>'
         f'<rect class="fl-bar-between" x="{at[0]:.1f}" y="{at[1]:.1f}" width="{width - 2:.1f}" '
         f'height="{_HEIGHT - 2:.1f}" fill="{theme.colour("accent")}" fill-opacity="{opacity:.2f}"/>'
         + chart.label(words, (at[0] + (width - 2) / 2, at[1] + 16), css, anchor="middle", colour=colour) + "</g>"

@@ -17,11 +17,11 @@ from fuser_lab.report.view_model import view_decisions, view_plan
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fuser_lab.events import Attempt
     from fuser_lab.report.passes import PassView
     from fuser_lab.report.subject import PlanLike
     from fuser_lab.report.tables import Table
     from fuser_lab.report.view_model import DecisionView, VerdictView, ViewModel
+    from fuser_lab.segmentation.events import Attempt
 
 _MOST_DECISIONS: Final = 400  # in a notebook's output; the log itself holds all entries
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
-_MOST: Final = 1 << 14
+_MOST: Final = 1 << 14  # cached results
 
 
 def cached_by_identity(function: Callable[[Given], Result]) -> Callable[[Given], Result]:

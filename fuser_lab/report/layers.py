@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Frame", "Graph", "Item", "Net", "Placed", "Point", "Wire", "place"]
 
-_BEND_WIDTH = 4.0
+_BEND_WIDTH = 4.0  # pixels that a wire occupies in a layer that it passes
 # Bends, and pieces of wires between them, of a drawing: either takes about a second of processor time, as measured with
 # plans of 300 to 800 inputs.
 _MOST_BENDS, _MOST_PIECES = 20_000, 200_000
@@ -80,7 +80,7 @@ class Net:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         spans = self._spans()
-        self._ranked = ranks.ranked(graph, spans)
+        self._ranked = ranks.rank_items(graph, spans)
         self.rank = list(self._ranked.of)
         self._beside = self._ranked.beside
         self._width = [item.width for item in graph.items]
@@ -91,7 +91,7 @@ class Net:
         links = self._links()
         members = [n for n in range(len(self.rank)) if n not in self._beside]
         hints = [item.x for item in graph.items]
-        self.rows = order.ordered(members, self.rank, links, hints, self._ranked.count)
+        self.rows = order.order_ranks(members, self.rank, links, hints, self._ranked.count)
         self.is_torn = graph.pitch is not None and order.is_torn(self.rows, links)
         if not self.is_torn:
             self._at = {n: at for row in self.rows for at, n in enumerate(row)}

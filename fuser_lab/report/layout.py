@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from fuser_lab.report.layers import Placed, Point
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
-MARGIN = 11.0
-PADDING = 16.0
-GAP = 18.0
-RANK_GAP = 26.0
-OUTER_GAP = 26.0
-OUTER_RANK_GAP = 24.0
+MARGIN = 11.0  # pixels around the whole drawing
+PADDING = 16.0  # pixels between a segment's frame and its nodes
+GAP = 18.0  # pixels between neighbours of a row in a segment
+RANK_GAP = 26.0  # pixels between rows in a segment
+OUTER_GAP = 26.0  # pixels between neighbouring segments
+OUTER_RANK_GAP = 24.0  # pixels between rows of segments
 _PITCH = 44.0  # the height of a label and the gap below it
 _EXITS = 12.0  # between the tensors that leave one node
 _NEAR = 2  # ranks from the first reader of a tensor to those that it has wires to
-_ARROW = 7.0
+_ARROW = 7.0  # pixels of an arrow's head
 _DOOR = 2.0  # width of the place where a tensor enters or leaves a segment
 
 Size = tuple[float, float]

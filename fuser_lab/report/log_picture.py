@@ -12,13 +12,13 @@ from fuser_lab.report.view_model import view_decisions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fuser_lab.events import Attempt
     from fuser_lab.report.view_model import DecisionView
+    from fuser_lab.segmentation.events import Attempt
 
 _LEFT, _RIGHT, _ROW, _TOP = 190.0, 12.0, 15.0, 20.0
 _WIDEST, _NARROWEST = 34.0, 6.0
 _ROOM: Final = 480.0  # pixels for all columns, unless they become too narrow
-_MOST_ROWS: Final = 200
+_MOST_ROWS: Final = 200  # decisions of a picture
 
 
 def decisions_svg(log: Iterable[Attempt], *, style: bool = True) -> str:
@@ -60,7 +60,7 @@ def _row(decision: DecisionView, y: float, columns: dict[str, float], step: floa
     mark = "✓" if decision.accepted else "✗"
     at = sorted(columns[name] for name in decision.names)
     parts = [
-        f"<title>{chart.escaped(f'{decision.seq} {mark} {decision.of}: {decision_reason(decision)}')}</title>",
+        f"<title>{chart.escape_text(f'{decision.seq} {mark} {decision.of}: {decision_reason(decision)}')}</title>",
         chart.label(str(decision.seq), (28, middle + 4), anchor="end"),
         chart.label(f"{mark} {subject}", (36, middle + 4)),
     ]

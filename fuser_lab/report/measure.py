@@ -12,12 +12,12 @@ from fuser_lab.report.units import bytes_label, plural
 if TYPE_CHECKING:
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView
 
-NAME_SIZE = 13.0
+NAME_SIZE = 13.0  # pixels of the font of names
 DETAIL_SIZE = theme.DETAIL_SIZE
-LABEL_SIZE = 11.0
-HEADER_HEIGHT = 24.0
-_SHAPE_CHARS = 30
-_MONO_ADVANCE = 0.605
+LABEL_SIZE = 11.0  # pixels of the font of labels
+HEADER_HEIGHT = 24.0  # pixels of a segment's header
+_SHAPE_CHARS = 30  # characters of a shape
+_MONO_ADVANCE = 0.605  # width of a character of the monospaced font per pixel of its size
 _NARROW = frozenset("fijltrI.,:;'|![](){}/ ")
 _WIDE = frozenset("mwMW@%&—→")
 

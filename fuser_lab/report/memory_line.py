@@ -11,8 +11,8 @@ from fuser_lab.report.units import bytes_label
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WIDTH: Final = 900.0
-_HEIGHT: Final = 170.0
+_WIDTH: Final = 900.0  # pixels of the picture
+_HEIGHT: Final = 170.0  # pixels of the picture
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76.0, 14.0, 26.0, 24.0
 _MOST_TITLED: Final = 400  # units with a tooltip each
 
@@ -69,7 +69,7 @@ def memory_line_svg(line: Sequence[AliveBytes], *, style: bool = True) -> str:
         parts += [
             f'<rect x="{_LEFT + n * step:.1f}" y="{_TOP:.1f}" width="{step:.1f}" height="{floor - _TOP:.1f}" '
             'fill="transparent"><title>'
-            f'{chart.escaped(f"{each.graph} {each.unit}: {bytes_label(each.total)}")}</title></rect>'
+            f'{chart.escape_text(f"{each.graph} {each.unit}: {bytes_label(each.total)}")}</title></rect>'
             for n, each in enumerate(line)
         ]
     heading = f"Memory over the step: at most {bytes_label(peak.total)}, at {peak.graph} {peak.unit}"

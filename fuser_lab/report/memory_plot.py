@@ -11,7 +11,7 @@ from fuser_lab.report.units import bytes_label, tensor_bytes
 if TYPE_CHECKING:
     from fuser_lab.report.subject import PlanLike
 
-_WIDTH: Final = 660.0
+_WIDTH: Final = 660.0  # pixels of the picture
 _LEFT, _RIGHT, _TOP = 66.0, 150.0, 16.0
 _BAR_HEIGHT, _BAR_GAP = 20.0, 8.0
 _PARTS: Final = (
@@ -84,7 +84,7 @@ def memory_svg(plan: PlanLike, *, style: bool = True) -> str:
             x += width
         words = bytes_label(step.total) + (" (peak)" if step.total == peak else "")
         parts.append(
-            f'<g class="fl-point" data-id="segment:{step.segment}"><title>{chart.escaped(title)}</title>'
+            f'<g class="fl-point" data-id="segment:{step.segment}"><title>{chart.escape_text(title)}</title>'
             + chart.label(f"S{step.segment}", (_LEFT - 10, y + 14), "fl-name", anchor="end")
             + "".join(bars)
             + chart.label(words, (x + 8, y + 14), "fl-detail")

@@ -17,11 +17,11 @@ def view_mermaid(view: ViewModel) -> str:
     numbers = {node.id: f"n{n}" for n, node in enumerate(view.nodes)}
     lines = ["flowchart TB", *(f"  {_node(n, numbers[n.id])}" for n in view.nodes if n.segment is None)]
     for segment in view.segments:
-        lines.append(f'  subgraph s{segment.index}["{quoted(f"S{segment.index} {segment.scheduler}")}"]')
+        lines.append(f'  subgraph s{segment.index}["{quote_text(f"S{segment.index} {segment.scheduler}")}"]')
         lines += [f"    {_node(n, numbers[n.id])}" for n in view.nodes if n.segment == segment.index]
         lines.append("  end")
     for edge in view.edges:
-        arrow = f'== "{quoted(edge.tensor)} {bytes_label(edge.bytes)}" ==>' if edge.kind == "boundary" else "-->"
+        arrow = f'== "{quote_text(edge.tensor)} {bytes_label(edge.bytes)}" ==>' if edge.kind == "boundary" else "-->"
         lines.append(f"  {numbers[edge.source]} {arrow} {numbers[edge.target]}")
     return "\n".join(lines) + "\n"
 
@@ -29,9 +29,9 @@ def view_mermaid(view: ViewModel) -> str:
 def _node(node: NodeView, number: str) -> str:
     before, after = _SHAPES[node.kind]
     label = f"{node.label} {node.tensor}" if node.kind == "op" else node.label
-    return f"{number}{before}{quoted(label)}{after}"
+    return f"{number}{before}{quote_text(label)}{after}"
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return the text with the markup of Mermaid and HTML escaped as entities."""
     return "".join(c if c.isalnum() or c in " _.,:-+/()" else f"#{ord(c)};" for c in text)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from fuser_lab.report.layers import Placed, Point
     from fuser_lab.report.module_map import Link, ModuleBox
 
-_PADDING: Final = 14.0
-_HEAD: Final = 28.0
-_GAP: Final = 18.0
-_RANK_GAP: Final = 36.0
-_MARGIN: Final = 6.0
+_PADDING: Final = 14.0  # pixels between a frame and its boxes
+_HEAD: Final = 28.0  # pixels of a frame's title
+_GAP: Final = 18.0  # pixels between neighbouring boxes
+_RANK_GAP: Final = 36.0  # pixels between rows of boxes
+_MARGIN: Final = 6.0  # pixels around the picture and between its parts
 _BACK: Final = 26.0  # bulge of a backward link
-_PORT: Final = 34.0
-_WIDEST_NAME: Final = 44
+_PORT: Final = 34.0  # pixels between the ends of wires at a box
+_WIDEST_NAME: Final = 44  # characters of a name
 _MOST_OPS: Final = 3  # ops named in the box of a region
 
 

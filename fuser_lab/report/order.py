@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_SWEEPS = 12
+_SWEEPS = 12  # passes over all layers, down and up in turn
 _MOST_WORSE = 2  # sweeps without fewer crossings, after which there are hardly ever fewer
 _MOST_SWEPT_TWICE = 600  # items and bends
 _HEAVY = 8  # crossings that one of an item that takes several ranks counts as
@@ -34,7 +34,7 @@ class Links:
         self.above[lower].append((upper, enters, leaves, weight))
 
 
-def ordered(
+def order_ranks(
     members: Sequence[int], rank: Sequence[int], links: Links, hints: Sequence[float | None], count: int,
 ) -> list[list[int]]:
     """Return the members of each rank from left to right.

@@ -6,9 +6,9 @@ import base64
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report import theme
-from fuser_lab.report.collapse import collapsed
+from fuser_lab.report.collapse import collapse
 from fuser_lab.report.html import plan_parts
 from fuser_lab.report.markup import element, to_html
 
@@ -56,7 +56,7 @@ def report_page(
         Title of the document.
     """
     head = _head(title, theme.variables("body") + _FRAME, style, theme.page_style())
-    drawn = collapsed(view) if view.header.ops > _MOST_DRAWN else view
+    drawn = collapse(view) if view.header.ops > _MOST_DRAWN else view
     static = element("div", *plan_parts(drawn, style=False), id="fl-static", css="fl-report")
     body = element(
         "body",

@@ -167,12 +167,12 @@ def _outside(name: str, at: Point) -> str:
 
 
 def _op(op: OpMark, at: Point, node: str) -> str:
-    width, mark = _width(op), f' data-id="{chart.escaped(node)}"' if node else ""
+    width, mark = _width(op), f' data-id="{chart.escape_text(node)}"' if node else ""
     strong = op.mark is not Mark.UNCHANGED
     dashes = ' stroke-dasharray="5 3"' if op.mark is Mark.REMOVED else ""
     end = f'<path d="M{at[0] - width / 2 + 6:.1f},{at[1] + 8:.1f}h{width - 12:.1f}" stroke="{theme.colour("ink")}"/>'
     return (
-        f'<g class="fl-rewrite fl-{op.mark}"{mark}><title>{chart.escaped(f"{op.mark}: {op.text}")}</title>'
+        f'<g class="fl-rewrite fl-{op.mark}"{mark}><title>{chart.escape_text(f"{op.mark}: {op.text}")}</title>'
         f'<rect x="{at[0] - width / 2:.1f}" y="{at[1] - _HEIGHT / 2:.1f}" width="{width:.1f}" '
         f'height="{_HEIGHT:.1f}" rx="5" fill="{theme.colour("node")}" stroke="{theme.colour(_COLOURS[op.mark])}" '
         f'stroke-width="{2 if strong else 1}"{dashes}/>'

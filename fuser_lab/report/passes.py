@@ -10,7 +10,7 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.passes import PASSES
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.pass_diff import Rewrite, rewrite_of
-from fuser_lab.segmentation.options import rewritten
+from fuser_lab.segmentation.options import run_passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ def view_steps(plan: Any) -> tuple[PassView, ...]:
 
     passes = getattr(plan, "passes", PASSES)
     bound = bind(plan.definition, plan.inputs).fusion
-    prepared = rewritten(bound, plan.options, passes, note)
+    prepared = run_passes(bound, plan.options, passes, note)
     return (
         *_step(CONCRETIZE, "Sizes become numbers, and ops that only compute sizes go.", plan.definition, bound, _bare),
         *(_view(step, changed.get(step.name), plan.options) for step in passes),

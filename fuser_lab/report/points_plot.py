@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT = 660.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78.0, 130.0, 16.0, 46.0
-_TICKS: Final = 5
+_TICKS: Final = 5  # ticks of an axis, about
 _ROOM: Final = 0.06  # share of the range that stays free at both ends
 _NEAR: Final = 13.0  # pixels between labels
 
@@ -80,7 +80,7 @@ class _Place:
         hue = theme.hue(point.hue)
         fill = hue if point.full else theme.colour("paper")
         css = f"fl-h{point.hue % len(theme.HUES_LIGHT)} {'fl-full' if point.full else 'fl-hollow'}"
-        parts = [f"<title>{chart.escaped(point.title or point.label)}</title>"]
+        parts = [f"<title>{chart.escape_text(point.title or point.label)}</title>"]
         if math.isfinite(point.low + point.high):
             ends = [self.at(point.x, value)[1] for value in (point.low, point.high)]
             parts.append(

@@ -31,7 +31,7 @@ class Ranked:
     beside: Mapping[int, Literal["source", "target"]]
 
 
-def ranked(graph: Graph, spans: Sequence[int]) -> Ranked:
+def rank_items(graph: Graph, spans: Sequence[int]) -> Ranked:
     """Return the first rank of each item, given how many ranks each takes.
 
     Raises

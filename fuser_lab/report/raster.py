@@ -21,10 +21,10 @@ _PLACES: Final = (
 )
 _SCALE: Final = 2.0  # pixels per unit of the picture
 _MOST_DOTS: Final = 16_000.0  # largest side that browsers draw
-_SECONDS: Final = 120
+_SECONDS: Final = 120  # seconds after which a browser is stopped
 
 
-def rasterized(svg: str) -> bytes:
+def rasterize(svg: str) -> bytes:
     """Return the PNG of an SVG on white, with two pixels per unit if that is not too large.
 
     Raises

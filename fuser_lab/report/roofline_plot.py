@@ -28,7 +28,7 @@ _WIDTH, _HEIGHT = 660.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 150.0, 16.0, 44.0
 _MARK: Final = 7.0  # pixels from the middle of a mark to the tip of an arrow
 _NEAR: Final = 12.0  # pixels within which marks share a label
-_MOST_NAMES: Final = 4
+_MOST_NAMES: Final = 4  # segments that a label names
 _LINE: Final = 13.0  # pixels from one label to the next below it
 
 
@@ -231,7 +231,7 @@ def roofline_svg(
         if load.segment in names:
             words, at = names[load.segment]
             marked.append(chart.label(words, at, "fl-name"))
-        about = f"<title>{chart.escaped(title)}</title>"
+        about = f"<title>{chart.escape_text(title)}</title>"
         parts.append(f'<g class="fl-point" data-id="segment:{load.segment}">{about}{"".join(marked)}</g>')
     measured = "full marks were measured" if speeds else "nothing was measured yet"
     words = note or f"Hollow marks are what {_the(roof)} allows; {measured}."
@@ -258,7 +258,7 @@ def _before(load: Load, at: tuple[float, float]) -> str:
         title += f", measured {seconds_label(load.seconds)}"
     paint = f'fill="{theme.colour("paper")}" stroke="{theme.colour("wire")}" stroke-width="1.6"'
     return (
-        f'<g><title>{chart.escaped(title)}</title>'
+        f'<g><title>{chart.escape_text(title)}</title>'
         f'<rect class="fl-before" x="{at[0] - 4:.1f}" y="{at[1] - 4:.1f}" width="8" height="8" {paint}/></g>'
     )
 
@@ -278,7 +278,7 @@ def _arrow(start: tuple[float, float], end: tuple[float, float], title: str) -> 
     wings = " ".join(f"{foot[0] - s * along[1] * 4:.1f},{foot[1] + s * along[0] * 4:.1f}" for s in (1, -1))
     way = f"M{start[0]:.1f},{start[1]:.1f} Q{middle[0]:.1f},{middle[1]:.1f} {foot[0]:.1f},{foot[1]:.1f}"
     return (
-        f'<g class="fl-arrow"><title>{chart.escaped(title)}</title>'
+        f'<g class="fl-arrow"><title>{chart.escape_text(title)}</title>'
         f'<path class="fl-wire" d="{way}" fill="none" stroke="{theme.colour("wire")}" stroke-width="1.4"/>'
         f'<polygon class="fl-tip" points="{tip[0]:.1f},{tip[1]:.1f} {wings}" fill="{theme.colour("wire")}"/></g>'
     )

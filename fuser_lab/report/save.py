@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.arguments import PATH, brief
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report.dot_text import view_dot
 from fuser_lab.report.html import decisions_html, document, plan_page, table_html
 from fuser_lab.report.log_picture import decisions_svg
 from fuser_lab.report.mermaid import view_mermaid
-from fuser_lab.report.raster import rasterized
+from fuser_lab.report.raster import rasterize
 from fuser_lab.report.records import decision_records, op_records, records_csv, segment_records
 from fuser_lab.report.svg import view_svg
 from fuser_lab.report.tables import op_table, table_text
@@ -44,7 +44,7 @@ def save(caller: str, path: str | Path, writers: Mapping[str, Callable[[], str |
     if write is None:
         msg = f"{caller} cannot be saved as {brief(target.name)!r}; the extension must be one of {', '.join(writers)}."
         raise InputError(msg)
-    return written(caller, target, write())
+    return write_file(caller, target, write())
 
 
 def path_of(caller: str, path: object) -> Path:
@@ -52,7 +52,7 @@ def path_of(caller: str, path: object) -> Path:
     return Path(PATH.of(path, caller, "path"))
 
 
-def written(caller: str, target: Path, made: str | bytes) -> Path:
+def write_file(caller: str, target: Path, made: str | bytes) -> Path:
     """Write a file and return its path, or raise InputError if that fails."""
     try:
         target.write_bytes(made if isinstance(made, bytes) else made.encode())
@@ -104,7 +104,7 @@ def graph_writers(view: ViewModel) -> Writers:
 
 def picture_writers(draw: Callable[[], str]) -> Writers:
     """Return writers of a drawing: SVG and PNG."""
-    return {".svg": draw, ".png": lambda: rasterized(draw())}
+    return {".svg": draw, ".png": lambda: rasterize(draw())}
 
 
 def table_writers(

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from fuser_lab.report.order import Links
 
-_SWEEPS = 12
+_SWEEPS = 12  # passes over all layers, down and up in turn
 _STRAIGHT = 8.0  # how much more a way without branches wants to be straight than one with branches
-_FAR = 1e9
+_FAR = 1e9  # pixels, beyond every drawing
 
 
 def spread(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
 _XMLNS: Final = "http://www.w3.org/2000/svg"
-_SPINE: Final = 7.0
+_SPINE: Final = 7.0  # pixels of the coloured edge of a node
 _MARK_AT: Final = 9.0  # from the start of a wire
 _MOST_SAID: Final = 60  # segments in the description of a picture
 _TEXT_DROP: Final = 0.35  # of the font size: from the middle of a line to its baseline

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from fuser_lab.report.view_model import DecisionView, LayoutView, SegmentView, ViewModel
 
-_WIDEST = 46
+_WIDEST = 46  # characters of a cell in a text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -11,9 +11,9 @@ from fuser_lab.report.view_model import view_decisions, view_plan
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fuser_lab.events import Attempt
     from fuser_lab.report.subject import PlanLike
     from fuser_lab.report.view_model import DecisionView, Header, SegmentView, VerdictView, ViewModel
+    from fuser_lab.segmentation.events import Attempt
 
 
 def plan_text(plan: PlanLike, *, title: str | None = None) -> str:

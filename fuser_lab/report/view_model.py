@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.events import group_text
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.passes import annotations_of
 from fuser_lab.report.drawing import COMPACT_FROM, Drawing
 from fuser_lab.report.graph_views import (
@@ -24,12 +23,13 @@ from fuser_lab.report.graph_views import (
 from fuser_lab.report.parts import crossing, node_called, rough, select
 from fuser_lab.report.passes import PassView, view_passes
 from fuser_lab.report.units import tensor_bytes
+from fuser_lab.segmentation.events import group_text
 from fuser_lab.segmentation.layouts import order_text
 
 if TYPE_CHECKING:
-    from fuser_lab.events import Attempt
     from fuser_lab.report.drawing import Drawn
     from fuser_lab.report.subject import PlanLike
+    from fuser_lab.segmentation.events import Attempt
     from fuser_lab.segmentation.layouts import BoundaryLayout
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "view_verdicts", "word",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 1  # of the format of view models
 _MOST_GROUPS = 4  # expressions named individually in an attempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)

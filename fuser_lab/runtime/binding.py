@@ -13,9 +13,9 @@ from fuser_lab.codegen.layout import Layout, dense_strides, layout_of
 from fuser_lab.definition.binding import check_scalar, check_tensor
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.forks import after_fork
 from fuser_lab.ir import Expr, Fusion, Number, OpKind, Scalar, TensorView
 from fuser_lab.ops.positions import indexed_operands, out_of_range
+from fuser_lab.process.forks import after_fork
 from fuser_lab.runtime.arrays import (
     describe,
     is_torch,
@@ -103,7 +103,7 @@ def check_outs(slots: Sequence[Slot], out: object) -> None:
             check_out(slot, array)
 
 
-def unexpanded(tensor: TensorView, array: Any) -> Any:
+def without_expansion(tensor: TensorView, array: Any) -> Any:
     """Return an array for a tensor without repetitions along expanded axes, which may have the same memory."""
     axes = tensor.domain.axes
     if all(axis.expanded is None for axis in axes):

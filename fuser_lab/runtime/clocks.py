@@ -22,7 +22,7 @@ WARM_UP = 3  # calls before the first sample, which compile and fill caches
 LEAST_SAMPLES = 5  # samples even if the time limit has passed: fewer have no quartiles
 MOST_SAMPLES = 300  # samples at most, for calls that take little of the time limit
 SHORTEST = 50e-6  # seconds; faster calls run several times per sample
-_TURNS = 10
+_TURNS = 10  # rounds in which candidates are timed in turn
 _HEAD_START = 100_000  # cycles that the GPU waits, so that the host has launched everything before the clock starts
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2  # constants of NVML
 

@@ -15,7 +15,7 @@ from typing import Any
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.pipeline import without_comments
 from fuser_lab.errors import CompilationError
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
 from fuser_lab.runtime.recent import Recent
 
@@ -60,7 +60,7 @@ def source_path(source: str) -> Path | None:
     return None
 
 
-def refused(generated: GeneratedKernel, target: str, error: Exception) -> CompilationError:
+def refusal_error(generated: GeneratedKernel, target: str, error: Exception) -> CompilationError:
     """Return the error to raise if a compiler refuses a kernel; the message names the file of its source."""
     said = str(error).strip().partition("\n")[0] or type(error).__name__
     place = source_path(generated.source)

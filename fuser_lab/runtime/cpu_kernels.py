@@ -30,9 +30,9 @@ from numba.core.runtime.nrt import rtsys
 from numba.core.types import functions
 from numba.np.ufunc.parallel import _launch_threads
 
-from fuser_lab.collector import collecting_rarely
-from fuser_lab.forks import new_lock
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
+from fuser_lab.process.collector import collecting_rarely
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
 from fuser_lab.runtime.called_loops import CalledLoop, callable_in_block, called_by
 from fuser_lab.runtime.compile import content_key, defined_in
@@ -158,7 +158,7 @@ def _typed(definition: Definition | CalledLoop, options: dict[str, Any], pipelin
         ).fndesc
 
 
-def compiled(definition: Definition) -> MachineCode:
+def compile_kernel(definition: Definition) -> MachineCode:
     """Return a kernel as machine code for this processor; let exceptions of Numba and LLVM propagate."""
     library, described = compiled_library(definition)
     return MachineCode(
@@ -169,7 +169,7 @@ def compiled(definition: Definition) -> MachineCode:
     )
 
 
-def loaded(kernel: MachineCode) -> Callable[..., None]:
+def load_kernel(kernel: MachineCode) -> Callable[..., None]:
     """Return a kernel as a function that Python calls; its memory is freed with the function.
 
     Raises
@@ -239,10 +239,10 @@ def _made(source: str) -> Functions:
     else:
         with collecting_rarely():
             definitions = [value for value in defined_in(source).values() if isinstance(value, Definition)]
-            kernels = tuple(compiled(definition) for definition in definitions)
+            kernels = tuple(compile_kernel(definition) for definition in definitions)
         if all(kernel.relocatable for kernel in kernels):
             store.write(place, _pack(kernels))
-    return {kernel.name: loaded(kernel) for kernel in kernels}
+    return {kernel.name: load_kernel(kernel) for kernel in kernels}
 
 
 def is_compiled(source: str) -> bool:

@@ -106,7 +106,7 @@ def _is_view(source: TensorView, exprs: Sequence[Expr]) -> bool:
     return strides is not None
 
 
-def seen(array: Any, exprs: Sequence[Expr], scalars: Mapping[str, Any]) -> Any:
+def apply_views(array: Any, exprs: Sequence[Expr], scalars: Mapping[str, Any]) -> Any:
     """Apply views to an array of NumPy or torch; the result is a view unless a reshape has to move elements."""
     for expr in exprs:
         operands = [scalars[v.name] if v.name in scalars else constant(v) for v in expr.inputs[1:]]
@@ -119,16 +119,16 @@ def view_of(origin: Origin, inputs: Sequence[Any], output: Any) -> Seen:
     number, exprs, torch = origin.number, origin.exprs, torch_module()
     base = inputs[number]
     if torch is None or type(base) not in {torch.Tensor, torch.nn.Parameter} or base.dtype is not output.dtype:
-        return lambda inputs: seen(detached(inputs[number]), exprs, {})
+        return lambda inputs: apply_views(detach(inputs[number]), exprs, {})
     if base.untyped_storage().data_ptr() != output.untyped_storage().data_ptr() or not output.numel():
-        return lambda inputs: seen(detached(inputs[number]), exprs, {})
+        return lambda inputs: apply_views(detach(inputs[number]), exprs, {})
     shape, strides = output.shape, output.stride()
     shift = output.storage_offset() - base.storage_offset()
     if (shape, strides, shift) == (base.shape, base.stride(), 0):
-        return lambda inputs: detached(inputs[number])
+        return lambda inputs: detach(inputs[number])
 
     def strided(inputs: Sequence[Any]) -> Any:
-        source = detached(inputs[number])
+        source = detach(inputs[number])
         return source.as_strided(shape, strides, source.storage_offset() + shift)
 
     return strided
@@ -140,7 +140,7 @@ def needs_scalars(origin: Origin | None) -> bool:
     return any(isinstance(v, Scalar) and v.value is None for expr in exprs for v in expr.inputs[1:])
 
 
-def detached(value: Any) -> Any:
+def detach(value: Any) -> Any:
     """Return a tensor without its gradient; other values are unchanged."""
     return value.detach() if getattr(value, "requires_grad", False) else value
 

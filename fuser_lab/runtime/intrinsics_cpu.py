@@ -149,7 +149,7 @@ def fmod(context: Any, x: Any, y: Any) -> Any:
 
 
 def _truncation(dtype: DataType) -> Any:
-    """Return a function that converts floats to integers as `fuser_lab.dtypes.truncated` does, without a branch."""
+    """Return a function that converts floats to integers as `fuser_lab.dtypes.truncate` does, without a branch."""
     bits, (low, high) = ir.IntType(8 * dtype.itemsize), dtype.limits
 
     def rule(context: Any, x: Any) -> Any:

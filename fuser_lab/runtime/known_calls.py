@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from fuser_lab.runtime.replacing import replaced
+from fuser_lab.runtime.replacing import replace_attribute
 
 _MOST = 4096  # of each class: positions of constants and sizes are types of their own
 
@@ -23,7 +23,9 @@ def known_calls(functions: Any) -> AbstractContextManager[None]:
     ``functions`` is the class of types of functions, Numba's `BaseFunction` or a copy of it. A type is kept with the
     key that finds the implementation, because Numba stores the last of those that resolve to the same operands.
     """
-    return replaced(functions, "get_call_type", lambda resolve: _looking_up(resolve, _KNOWN.setdefault(functions, {})))
+    return replace_attribute(
+        functions, "get_call_type", lambda resolve: _looking_up(resolve, _KNOWN.setdefault(functions, {})),
+    )
 
 
 def _looking_up(resolve: Callable[..., Any], resolved: dict[Any, tuple[Any, Any]]) -> Callable[..., Any]:
@@ -51,7 +53,7 @@ def plain_messages(errors: Any) -> AbstractContextManager[None]:
     ``errors`` is the module `numba.core.errors` or a copy of it, which uses colours where colorama is installed.
     """
     colored = getattr(errors, "HighlightColorScheme", None)
-    return nullcontext() if colored is None else replaced(colored, "_markup", lambda _: _plain)
+    return nullcontext() if colored is None else replace_attribute(colored, "_markup", lambda _: _plain)
 
 
 def _plain(scheme: Any, message: str, *style: Any) -> str:
@@ -64,4 +66,4 @@ def known_parameters(base: Any) -> AbstractContextManager[None]:
 
     ``base`` is the module `numba.core.base`, in which ``_has_loc`` answers this.
     """
-    return replaced(base, "_has_loc", functools.cache) if hasattr(base, "_has_loc") else nullcontext()
+    return replace_attribute(base, "_has_loc", functools.cache) if hasattr(base, "_has_loc") else nullcontext()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numba
 
-from fuser_lab.forks import after_fork, new_lock, renewed
+from fuser_lab.process.forks import after_fork, new_lock, renew_in_forks
 
 # If unset, OpenMP may already have been loaded; if Numba loads its own copy, that reads this when threads start.
 _OPENMP_SPINS = "OMP_WAIT_POLICY" not in os.environ
@@ -72,13 +72,13 @@ def _let_threads_sleep() -> None:
     library = ctypes.CDLL(None)
     if not hasattr(library, "GOMP_parallel"):
         return  # a copy that Numba loads has read the environment
-    started = renewed(threading.Event())
+    started = renew_in_forks(threading.Event())
 
     def idle() -> None:
         # Any function will do.
         library.GOMP_parallel(ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p), None, 2, 0)
         started.set()
-        renewed(threading.Event()).wait()
+        renew_in_forks(threading.Event()).wait()
 
     threading.Thread(target=idle, name="OpenMP of fuser_lab, idle", daemon=True).start()
     started.wait()

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

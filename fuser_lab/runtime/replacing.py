@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 
 _LOCK = new_lock()
 _REPLACED: dict[tuple[int, str], list[Any]] = {}  # the owner, the former value and the number of blocks
 
 
 @contextmanager
-def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+def replace_attribute(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
     """Replace an attribute in a block by what ``make`` returns for its value.
 
     Blocks of several threads may overlap: the value of the first one to begin is used, and the former value is back

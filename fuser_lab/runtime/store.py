@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fuser_lab.errors import CacheWarning, warn
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.oldest import remove_oldest
 
 MOST_FILE_BYTES = 64 << 20  # bytes of the largest file that is read
@@ -154,7 +154,7 @@ def _seal(key: bytes, name: str, content: bytes) -> bytes:
 # Directories
 
 
-def configured() -> Path:
+def configured_folder() -> Path:
     """Return the directory that the user names, or the system's default; it need not exist."""
     return Path(os.environ.get("FUSER_LAB_CACHE") or _usual("cache")).expanduser()
 
@@ -185,7 +185,7 @@ def _opened(name: str) -> Iterator[tuple[_Folder | None, str]]:
     with contextlib.ExitStack() as stack:
         folder: _Folder | None = None
         try:
-            base = configured()
+            base = configured_folder()
             str(base).encode("utf-8")  # messages and compilers need a printable path
             folder = stack.enter_context(_walked(base, (_FOLDER, *folders)))
         except _UntrustedError as error:

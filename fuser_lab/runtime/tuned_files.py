@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from fuser_lab.errors import FuserLabError, TuningWarning, warn
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import MissingFileError, UnreadableError, content_of, parsed, record_of
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import MissingFileError, UnreadableError, content_of, parse_json, record_of
 from fuser_lab.runtime.processors import processor_name, processors
-from fuser_lab.runtime.store import configured
-from fuser_lab.schedule.parameters import checked
+from fuser_lab.runtime.store import configured_folder
+from fuser_lab.schedule.parameters import check_values
 from fuser_lab.schedule.tuned_parameters import KeptResult, Machine
 
 _SCHEMA: Final = "fuser_lab.tuned"
@@ -31,7 +31,7 @@ _WARNED: set[str] = set()
 
 def folder() -> Path:
     """Return where results are kept; it need not exist."""
-    return configured() / "tuned"
+    return configured_folder() / "tuned"
 
 
 def this_host(target: str = "", threads: int | None = None) -> Machine:
@@ -124,7 +124,7 @@ def _all_files() -> Iterator[tuple[Path, "KeptResult | str"]]:
 def _parse(content: bytes) -> "KeptResult | str":
     """Return the result that a file's content is, or why it is none."""
     try:
-        record = parsed(content)
+        record = parse_json(content)
         if not isinstance(record, dict) or record.get("schema") != _SCHEMA:
             return f"is not a record of the schema {_SCHEMA!r}"
         if record.get("version") != _VERSION:
@@ -139,4 +139,4 @@ def _result(record: Any) -> KeptResult:
     if not (result.before > 0 and result.after > 0):
         msg = "its times are not positive"
         raise UnreadableError(msg)
-    return replace(result, changes=tuple((nest, checked(dict(values))) for nest, values in result.changes))
+    return replace(result, changes=tuple((nest, check_values(dict(values))) for nest, values in result.changes))

@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass, field
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.forks import renewed
+from fuser_lab.process.forks import renew_in_forks
 
 _ALIVE_SECONDS = 0.5  # interval for checking that the thread that waits for a process is alive
 
@@ -14,7 +14,7 @@ class Running:
     """A kernel that a process is compiling."""
 
     thread: threading.Thread = field(default_factory=threading.current_thread)
-    done: threading.Event = field(default_factory=lambda: renewed(threading.Event()))
+    done: threading.Event = field(default_factory=lambda: renew_in_forks(threading.Event()))
 
 
 class Waiting:
@@ -23,7 +23,7 @@ class Waiting:
     def __init__(self) -> None:
         self.groups: list[dict[str, GeneratedKernel]] = []
         self.running: dict[str, Running] = {}
-        self.changed = renewed(threading.Condition())
+        self.changed = renew_in_forks(threading.Condition())
 
     def forget(self) -> None:
         """Drop everything, as the child of a fork must."""

@@ -63,7 +63,7 @@ class Scheduler(Protocol):
         """Return the acceptance, or the refusal with its reason."""
 
 
-def refused(scheduler: SchedulerType, refusal: Refusal) -> Verdict:
+def refusal_verdict(scheduler: SchedulerType, refusal: Refusal) -> Verdict:
     """Return the refusal as a verdict."""
     why, core = refusal
     return refuse(scheduler, why, *core, monotone=why.code in MONOTONE)

@@ -7,6 +7,7 @@ forms. `fuser_lab.schedule.templates` writes the kernels of plans in these forms
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fuser_lab.cost.device import ACCESS_BYTES
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.scheduling import RULES, HandSchedule
 from fuser_lab.errors import ScheduleError, UnsupportedError
@@ -17,7 +18,6 @@ from fuser_lab.schedule.state import Style
 
 THREADS = 128  # threads per block of a schedule by hand, as of the automatic kernels of elements
 TILE, ROWS = 32, 8  # elements per side of a tile, and rows of it that the threads move at a time
-ACCESS_BYTES = 16  # bytes of the widest access of one thread
 _GRID = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason, refuse
-from fuser_lab.rules import follows
 from fuser_lab.schedule.facts import CandidateFacts
 
 

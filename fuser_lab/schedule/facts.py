@@ -14,10 +14,10 @@ from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow, Reduc
 from fuser_lab.analysis.spanning_tree import Tree, lost_axis
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import Reason, reason
 from fuser_lab.ir import Expr, OpKind, TensorView
 from fuser_lab.ops.positions import indexed_axis
-from fuser_lab.rules import follows
 from fuser_lab.segmentation.oracle import Candidate
 
 Refusal = tuple[Reason, tuple[str, ...]]

@@ -6,10 +6,11 @@ stored. Inputs that are read once and reduced to a few numbers have the lower pr
 kernels wrote.
 """
 
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.schedule.state import Evict, Space
 
-STREAMED_BYTES = 384 << 20  # several times the L2 cache, which then keeps what other kernels wrote
-HINTS_FROM = (8, 0)  # compute capability
+STREAMED_BYTES = crossover("gpu.streamed")
+HINTS_FROM = (8, 0)  # compute capability from which loads have a cache hint (PTX ISA, ld)
 
 
 def eviction(space: Space) -> Evict:

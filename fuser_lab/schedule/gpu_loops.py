@@ -1,61 +1,64 @@
 """Choice of the loops of a nest with reductions on a GPU: threads, values kept on chip between passes, loads in flight.
 
-The thresholds were measured on an H200 (docs/benchmarks.md); the numbers of multiprocessors, registers and bytes of
-shared memory are those of the device. Every choice gives a correct kernel, as long as a block fits the device.
+The numbers of multiprocessors, threads, registers and bytes of shared memory are those of the device. Thresholds that
+no model derives are rows of `fuser_lab.cost.crossovers`. Every choice gives a correct kernel, as long as a block fits
+the device.
 """
 
 from dataclasses import replace
 
-from fuser_lab.cost.device import WARP, Device
+from fuser_lab.cost.crossovers import crossover, crossover_ratio
+from fuser_lab.cost.device import BLOCK_THREADS, LINE_BYTES, STATIC_BUFFER, WARP, WORD_BYTES, Device
 from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import Evict, LoopSchedule, Refused, Space, Style
 
-SHORT_THREADS = 1536  # threads per multiprocessor that registers are limited for, if each has one access in flight
-LEAST_THREADS = 64  # fewest threads per block
-MOST_THREADS = 512  # threads per block, so that other blocks load while one block stores
-ALL_THREADS = 1024  # threads per block at most, on every device of `DEVICES`
-WAVE = 4  # blocks of 256 threads per multiprocessor that read at the same time
-FEW_PARTS = 4  # parts of a row from which a second phase that combines them is worth its launch
-FEW_ROWS = 2  # rows per multiprocessor that count as few: blocks then share a row, if it is long
-LONG_ROW = 3 << 17  # bytes of a row from which each pass over few rows is a launch of all blocks
-WARP_ELEMENTS = 32  # elements of a row per lane if a warp has a row to itself
-ELEMENTS = 32  # elements of a row per thread, all in flight at once
-IN_FLIGHT = 8  # loads of a thread that are in flight at once
-KEPT_THREADS = 256  # threads per block that keeps columns on chip, if its share of the columns fits in their registers
-KEPT_WIDTH = 4  # elements per access of a block that keeps columns on chip
-COLUMN_WORDS = 40  # registers of a thread for loads of columns in flight and for running sums
+SHORT_THREADS = crossover("gpu.short_rows.threads")
+LEAST_THREADS = crossover("gpu.rows.least_threads")
+ALL_THREADS = BLOCK_THREADS  # threads per block at most
+MOST_THREADS = ALL_THREADS // 2  # threads per block, so that a second block loads while one block stores
+WAVE = crossover("gpu.concurrent_blocks")
+FEW_PARTS = crossover("gpu.rows.least_parts")
+FEW_ROWS = crossover("gpu.rows.few")
+LONG_ROW = crossover("gpu.rows.long")
+WARP_ELEMENTS = crossover("gpu.rows.warp_elements")
+ELEMENTS = crossover("gpu.rows.elements")
+IN_FLIGHT = crossover("gpu.loads_in_flight")
+KEPT_THREADS = crossover("gpu.kept_columns.threads")
+KEPT_WIDTH = crossover("gpu.kept_columns.width")
+COLUMN_WORDS = crossover("gpu.columns.words")
 # Fewest steps of a lane over a short row, by bytes of an access, if lanes are idle: a lane then has several loads in
-# flight. The second constant is for narrower accesses. Measured with rows of sixty lengths (2026-11-27).
-SHORT_STEPS = {16: 2.5, 8: 3.5}
-SHORT_STEPS_OF_NARROW = 4.0  # steps, twice as many if the row is read once
-SHIFTED_STEPS = 8  # steps of a thread over a shifted row, so that the two steps with conditions are a small part of all
-LEAST_ACCESS = 4  # bytes of the narrowest access for which accesses of shifted rows are made narrower
-NEAR_BYTES = 8  # bytes of the widest access with which one lane may read a whole row
+# flight. The second constant is for narrower accesses.
+SHORT_STEPS = {
+    16: crossover_ratio("gpu.short_rows.steps_of_16_bytes"), 8: crossover_ratio("gpu.short_rows.steps_of_8_bytes"),
+}
+SHORT_STEPS_OF_NARROW = crossover("gpu.short_rows.steps_of_narrow")
+SHIFTED_STEPS = crossover("gpu.shifted_rows.steps")
+LEAST_ACCESS = WORD_BYTES  # bytes up to which accesses of shifted rows are not made narrower
+NEAR_BYTES = crossover("gpu.short_rows.lane_bytes")
 # Numbers of steps over a row in registers whose length grows with the batch: few kernels serve all lengths.
 COMMON_STEPS = (1, 2, 4, 8, 16, 24, 32)
-LATER_BYTES = 16  # bytes per access of inputs of later passes, from the third pass on; twice as many in the second pass
-LATER_ELEMENTS = 24  # elements of these inputs that a thread has in flight: the L1 cache has most of them
-CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
+LATER_BYTES = crossover("gpu.rows.later_bytes")
+LATER_ELEMENTS = crossover("gpu.rows.later_elements")
+CONSTANT_WORDS = crossover("gpu.rows.constant_words")
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
-CLUSTER_RESIDENT = 2  # blocks per multiprocessor for which clusters share rows
-PART_BYTES = 32 << 10  # bytes of a softmax row per block, if a cluster shares the row
-PART_THREADS = 256  # threads per block of a cluster that shares a softmax row
-PART_RESIDENT = 4  # blocks of these clusters per multiprocessor: a thread then has registers for half of its part
-SMALL_PARTS = 4  # blocks per cluster from which these clusters are faster than blocks that keep larger parts
-BUSY = 0.9  # share of the multiprocessors that have a block if clusters share few rows
-CACHED = 32 << 10  # bytes that a single block leaves to the L1 cache
-BACKWARD_WORDS = 64  # registers of a thread for column sums and the row that adds to them
-MEETING_BYTES = 40 << 10  # bytes of shared memory through which the threads of a block combine results
-MEETING_BUFFER = 16 << 10  # bytes of that memory for one reduction, which is sized statically
-SHORT = 16  # elements of a column that one thread reduces by itself
-MANY = 256  # threads per multiprocessor from which no more threads per result are needed
-LINE_BYTES = 128  # bytes of a cache line, which adjacent threads read together
-BLOCK_BYTES = 4 << 10  # bytes that a block moves at least: a multiprocessor takes about 140 cycles to start a block
-STAGED_BYTES = 32 << 10  # bytes of shared memory for the rows of a block and their results
-# Elements of shifted rows that are copied to shared memory first. Rows of these lengths gained by it: sums of rows of 7
-# took 60 us instead of 103 us on an H200 (2026-11-27).
-STAGED_LENGTHS = (range(1, 33), range(128, 257))
-SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
+CLUSTER_RESIDENT = crossover("gpu.clusters.resident")
+PART_BYTES = crossover("gpu.clusters.part_bytes")
+PART_THREADS = crossover("gpu.clusters.part_threads")
+PART_RESIDENT = crossover("gpu.clusters.part_resident")
+SMALL_PARTS = crossover("gpu.clusters.small_parts")
+BUSY = crossover_ratio("gpu.clusters.busy")
+CACHED = crossover("gpu.rows.l1_bytes")
+BACKWARD_WORDS = crossover("gpu.backward_rows.words")
+MEETING_BYTES = crossover("gpu.shared_results")
+MEETING_BUFFER = STATIC_BUFFER  # bytes of that memory for one reduction, which is sized statically
+SHORT = crossover("gpu.columns.short")
+MANY = crossover("gpu.columns.many_threads")
+BLOCK_BYTES = crossover("gpu.short_rows.block_bytes")
+STAGED_BYTES = crossover("gpu.copied_rows.bytes")
+DIVIDED_FROM = crossover("gpu.shifted_rows.divided_from")
+COPIED_LANES = crossover("gpu.copied_rows.lanes")
+COPIED_STEPS = crossover("gpu.copied_rows.steps")
+SMALL = crossover("gpu.columns.small")
 
 
 def row_loops(space: Space) -> LoopSchedule:
@@ -154,11 +157,13 @@ def _short_rows(space: Space) -> LoopSchedule:
 def gains_from_copies(depth: int) -> bool:
     """Whether rows of a length that begin anywhere in an access are faster if they are copied through shared memory.
 
-    Norms and softmaxes of 7, 130 and 250 elements are 1.4, 1.2 and 1.5 times as fast. Those of 33 and 65 elements take
-    1.1 and 1.2 times as long, those of 333, 515 and 1,021 take 1.04, 1.1 and 1.2 times as long, a layer norm of 769
-    takes 1.6 times as long, and only a softmax of 777 is 7 % faster.
+    Without copies, a short row is read element by element: the fewer lanes share it, the more rows does an access of a
+    warp touch. A longer row is read in accesses of at least two elements, of which a lane's first and last have a
+    condition for each element: the fewer steps a lane takes, the larger is their part.
     """
-    return any(depth in lengths for lengths in STAGED_LENGTHS)
+    if depth < DIVIDED_FROM:
+        return depth < COPIED_LANES * SHORT_STEPS_OF_NARROW
+    return -(-depth // (2 * WARP)) <= COPIED_STEPS
 
 
 def fits_staged(space: Space, together: int) -> bool:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from math import prod
 
 from fuser_lab.analysis.domain_map import Link
-from fuser_lab.cost.device import KIB, SHARED_ALIGNMENT, Device
+from fuser_lab.cost.device import SHARED_ALIGNMENT, STATIC_SHARED, WORD_BYTES, Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.ir.domain import Resize
-from fuser_lab.rules import follows
-from fuser_lab.schedule.base import Heuristics, no, refused
+from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.radix_sort import sort_bytes
 
@@ -27,9 +27,6 @@ AROUND = frozenset(
     },
 )
 REGISTERS_BESIDES = 20  # registers per thread, for everything but the elements (nvFuser: greedy.cpp:785)
-REGISTER_BYTES = 4  # bytes of a register
-# Bytes that a block has without asking for more: sharedMemPerBlock of CUDA, equal on all devices so far.
-SHARED_MEMORY = 48 * KIB
 INDEX_BYTES = 8  # bytes of a position (Int)
 
 
@@ -45,7 +42,7 @@ class Greedy(Heuristics):
         """Return the acceptance, or the first rule that is broken."""
         refusal = facts.greedy_gate
         if refusal is not None:
-            return refused(self.type, refusal)
+            return refusal_verdict(self.type, refusal)
         along = [link for link in facts.links if link.kind in RUNS_ALONG]
         if not along:
             return no(self.type, ReasonCode.NO_GREEDY_OP)
@@ -60,7 +57,7 @@ class Greedy(Heuristics):
             or _too_much_storage(along, device)
         )
         if refusal is not None:
-            return refused(self.type, refusal)
+            return refusal_verdict(self.type, refusal)
         longest = max(along, key=_extent)
         threads, items = _shape(_extent(longest), device)
         why = reason(
@@ -127,7 +124,7 @@ def _too_long(held: list[Link], device: Device) -> Refusal | None:
             if link.op == "pad" and extent > threads:
                 why = reason(ReasonCode.GREEDY_LONG_PAD, tensor=link.name, extent=extent, limit=threads)
                 return why, (link.name,)
-            registers = -(-extent // threads) * size // REGISTER_BYTES + REGISTERS_BESIDES
+            registers = -(-extent // threads) * size // WORD_BYTES + REGISTERS_BESIDES
             if registers > limit:
                 why = reason(
                     ReasonCode.GREEDY_REGISTERS, tensor=link.name, op=link.op, extent=extent, registers=registers,
@@ -153,7 +150,7 @@ def _too_much_storage(along: list[Link], device: Device) -> Refusal | None:
     instances = {(link.op, -(-_extent(link) // most), link.tensors[0].dtype) for link in sorts}
     needed = sum(sort_bytes(threads, items, dtype.itemsize) for _, items, dtype in instances if threads)
     needed = -(-needed // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-    limit = min(SHARED_MEMORY, device.shared_per_block)
+    limit = min(STATIC_SHARED, device.shared_per_block)
     if needed <= limit:
         return None
     longest = max(sorts, key=_extent)

@@ -11,14 +11,14 @@ from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
 from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import Expr, OpKind
-from fuser_lab.rules import follows
-from fuser_lab.schedule.base import Heuristics, no, refused
+from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 from fuser_lab.schedule.persistent import (
-    aligned,
+    align,
     is_projected,
     needs_buffer,
     reduction_workspace,
@@ -49,13 +49,13 @@ class InnerOuterPersistent(Heuristics):
             return no(self.type, ReasonCode.NO_TENSOR_INPUT)
         refusal = facts.first_broken(_rules_of_any(facts))
         if refusal is not None:
-            return refused(self.type, refusal)
+            return refusal_verdict(self.type, refusal)
         inner = [p for p in facts.patterns if p.inner]
         outer = [p for p in facts.patterns if not p.inner]
         if not inner or not outer:
             return no(self.type, ReasonCode.ONE_KIND_OF_REDUCTION, kind="inner" if inner else "outer")
         refusal = facts.first_broken(_rules(facts, inner, outer))
-        return refused(self.type, refusal) if refusal is not None else self._fits(facts, device, inner, outer)
+        return refusal_verdict(self.type, refusal) if refusal is not None else self._fits(facts, device, inner, outer)
 
     @follows(
         "scheduler/normalization_inner_outer_utils", "getPersistentBufferStorageParams", 93, 292,
@@ -136,7 +136,7 @@ def _in_shared_memory(buffer: RowBuffer, vector: int) -> int:
     """
     accesses = buffer.bytes // buffer.itemsize // vector
     most = max(-(-accesses // threads) * threads for threads in range(LEAST_THREADS, MOST_THREADS + 1, WARP))
-    return aligned(most * vector * buffer.itemsize)
+    return align(most * vector * buffer.itemsize)
 
 
 def _rules_of_any(facts: CandidateFacts) -> Iterator[Refusal | None]:

@@ -4,15 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fuser_lab.analysis.buffer_sizes import RowBuffer, buffer_sizes
-from fuser_lab.cost.device import Device
+from fuser_lab.cost.device import ACCESS_BYTES, Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.persistent import (
-    ACCESS_BYTES,
-    aligned,
+    align,
     is_projected,
     keep_exp_up_to,
     reduction_workspace,
@@ -73,7 +72,7 @@ def _room(facts: CandidateFacts, device: Device, buffers: Iterable[RowBuffer]) -
     if facts.patterns[0].is_split or device.cc >= (9, 0):
         return device.persistent_bytes
     threads = device.max_threads_per_block
-    added = aligned(sum(_in_shared_memory(buffer, threads) - buffer.bytes for buffer in buffers))
+    added = align(sum(_in_shared_memory(buffer, threads) - buffer.bytes for buffer in buffers))
     return max(device.persistent_bytes, device.shared_per_block - reduction_workspace(facts, threads) - added)
 
 
@@ -82,7 +81,7 @@ def _in_shared_memory(buffer: RowBuffer, threads: int) -> int:
     elements = buffer.bytes // buffer.itemsize
     widths = [1 << place for place in range((ACCESS_BYTES // buffer.itemsize).bit_length())]
     rounds = (-(-elements // (width * threads)) * width for width in widths if elements % width == 0)
-    return aligned(max(rounds) * threads * buffer.itemsize)
+    return align(max(rounds) * threads * buffer.itemsize)
 
 
 @follows(

@@ -3,25 +3,26 @@
 from dataclasses import replace
 from math import prod
 
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.schedule.gpu_caches import why
-from fuser_lab.schedule.gpu_elements import element_loops
+from fuser_lab.schedule.gpu_element_loops import element_loops
 from fuser_lab.schedule.gpu_loops import backward_loops, column_loops, kept_column_loops, row_loops
-from fuser_lab.schedule.gpu_scans import scan_loops
-from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
+from fuser_lab.schedule.gpu_scan_loops import scan_loops
+from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
 from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
 from fuser_lab.targets import target_of
 
-CPU_PARALLEL_FROM = 1 << 17  # elements; below this number, waking the other cores costs more than it saves
-CPU_TILE = 256  # columns that are traversed several times over all rows: few enough for all of them to stay in caches
-CPU_WHOLE_ROW = 512  # columns up to which rows are not cut, so that a core reads contiguous memory
-CPU_COLUMNS_BYTES = 512 << 10  # bytes of inputs in the columns of a tile up to which they are read together
-CPU_LEAST_TILE = 32  # columns, if there are only a few
-CPU_WIDE_TILE = 4096  # columns that are traversed once: long contiguous ranges, and sums that fit in the L1 cache
-CPU_TRANSPOSED = 64  # elements along both sides of a tile that is transposed in the L1 cache
-CPU_SPLIT = 16  # parts of a reduction with too few results to keep the cores busy
-CPU_SUMS_BYTES = 256 << 10  # bytes of running column sums: half of a core's L2 cache
-CPU_FEW_UNITS = 8  # iterations of the parallel loop that count as few: cores would be idle
-CPU_UNITS = 16  # iterations that occupy 16 cores, for loops that are cut into more iterations at no cost
+CPU_PARALLEL_FROM = crossover("cpu.parallel_from")
+CPU_TILE = crossover("cpu.columns.tile")
+CPU_WHOLE_ROW = crossover("cpu.columns.whole_row")
+CPU_COLUMNS_BYTES = crossover("cpu.columns.bytes")
+CPU_LEAST_TILE = crossover("cpu.columns.least")
+CPU_WIDE_TILE = crossover("cpu.columns.wide")
+CPU_TRANSPOSED = crossover("cpu.tiles.side")
+CPU_SPLIT = crossover("cpu.rows.parts")
+CPU_SUMS_BYTES = crossover("cpu.columns.sums_bytes")
+CPU_FEW_UNITS = crossover("cpu.few_units")
+CPU_UNITS = crossover("cpu.units")
 PARTIAL_ROWS = 256  # rows that are added to one running column sum, which bounds the rounding error of Float sums
 PARTIAL_ELEMENTS = 4096  # elements of a row that are added to one running sum, for the same reason
 PARTIAL_ADDITIONS = 128  # additions to each of the 32 running values of a row's sum in vectors: as many elements in all

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from fuser_lab.analysis.domain_map import Link
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import OpKind
-from fuser_lab.rules import follows
-from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.base import no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
 OLDEST = (7, 5)  # compute capability of the oldest GPU for which nvFuser has matrix kernels
@@ -47,7 +47,7 @@ class Matmul:
         refusal = refusal or _around(facts, product, device) or _ends(facts, product)
         refusal = refusal or _too_long(facts, product, device)
         if refusal is not None:
-            return refused(self.type, refusal)
+            return refusal_verdict(self.type, refusal)
         why = reason(ReasonCode.MATMUL_FUSED, tensor=product.name, others=len(facts.candidate.exprs) - 1)
         return accept(self.type, why)
 

@@ -6,10 +6,10 @@ from math import prod
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import IterDomain, OpKind
-from fuser_lab.rules import follows
-from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.base import no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.gate import common_gate
 
@@ -41,7 +41,7 @@ class NoOp:
                 elements = prod(link.tensors[0].shape)
                 return no(self.type, ReasonCode.REDUCES_ELEMENTS, link.name, tensor=link.name, elements=elements)
         refusal = common_gate(facts) or (None if empty else facts.index_input)
-        return refused(self.type, refusal) if refusal is not None else accept(self.type, _NOTHING)
+        return refusal_verdict(self.type, refusal) if refusal is not None else accept(self.type, _NOTHING)
 
 
 def _is_empty(axes: Iterable[IterDomain]) -> bool:

@@ -79,7 +79,7 @@ class OpenScheduler(Heuristics):
         return accept(self.type, text, persistent=verdict.persistent, beyond=beyond)
 
 
-def opened(
+def open_versions(
     schedulers: tuple[Scheduler, ...], lifted: tuple[ReasonCode, ...], lowering: Lowering,
 ) -> tuple[Scheduler, ...]:
     """Return nvFuser's schedulers, followed by open versions of those with kernels, without the rules ``lifted``.
@@ -93,10 +93,10 @@ def opened(
 
 
 def rules_lifted(schedulers: Sequence[Scheduler], closed: tuple[Scheduler, ...]) -> tuple[ReasonCode, ...]:
-    """Return the rules that `opened` lifted to make these schedulers; empty for schedulers from elsewhere."""
+    """Return the rules that `open_versions` lifted to make these schedulers; empty for schedulers from elsewhere."""
     rest = [scheduler for scheduler in schedulers[len(closed) :] if isinstance(scheduler, OpenScheduler)]
     rules = tuple(code for code in LIFTABLE if any(code in scheduler.lifted for scheduler in rest))
-    return rules if rest and tuple(schedulers) == opened(closed, rules, rest[0].lowering) else ()
+    return rules if rest and tuple(schedulers) == open_versions(closed, rules, rest[0].lowering) else ()
 
 
 def _lifted_of(kind: SchedulerType, lifted: tuple[ReasonCode, ...]) -> tuple[ReasonCode, ...]:

@@ -6,7 +6,7 @@ from math import isqrt
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
-from fuser_lab.rules import follows
+from fuser_lab.cost.rules import follows
 
 LANES = 8  # fewest adjacent threads of a block along the kept axes (nvFuser: normalization_utils.h:42, kMinBdimx)
 MOST_LANES = 16  # (nvFuser: normalization_utils.h:44, kMaxBdimx)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from fuser_lab.arguments import FUNCTION, TEXT, instance, shown, takes
+from fuser_lab.arguments import FUNCTION, TEXT, instance, short_text, takes
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict
@@ -48,7 +48,7 @@ def with_rule(
     unknown = sorted(map(str, chosen - {scheduler.type.value for scheduler in base}))
     if unknown:
         names = ", ".join(scheduler.type.value for scheduler in base)
-        msg = f"with_rule: unknown scheduler {shown(unknown[0])}; choose from {names}."
+        msg = f"with_rule: unknown scheduler {short_text(unknown[0])}; choose from {names}."
         raise InputError(msg)
     return tuple(
         RuledScheduler(scheduler, rule) if not chosen or scheduler.type.value in chosen else scheduler
@@ -56,7 +56,7 @@ def with_rule(
     )
 
 
-def written(schedulers: Sequence[Scheduler]) -> str:
+def schedulers_text(schedulers: Sequence[Scheduler]) -> str:
     """Return schedulers as a Python expression that names rules and classes."""
     named_set = known_set(schedulers)
     if named_set is not None:

@@ -9,11 +9,12 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fuser_lab.arguments import shown
-from fuser_lab.cost.device import WARP
+from fuser_lab.arguments import short_text
+from fuser_lab.cost.device import MOST_BLOCKS, WARP
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.schedule.gpu_loops import (
     MEETING_BUFFER,
+    MEETING_BYTES,
     columns_in_cluster,
     fits_staged,
     in_cluster,
@@ -21,8 +22,8 @@ from fuser_lab.schedule.gpu_loops import (
     shared_room,
     steps_of_columns,
 )
-from fuser_lab.schedule.gpu_scans import illegal_scan
-from fuser_lab.schedule.gpu_tile_sums import tile_sums_meet
+from fuser_lab.schedule.gpu_scan_loops import illegal_scan
+from fuser_lab.schedule.gpu_tile_sum_loops import tile_sums_meet
 from fuser_lab.schedule.loops import choose_loops, describe
 from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
 from fuser_lab.targets import Form, target_of
@@ -30,12 +31,9 @@ from fuser_lab.targets import Form, target_of
 Value = int | bool | tuple[int, int]
 Values = tuple[tuple[str, Value], ...]
 
-_RESIDENT_THREADS = 2048  # threads per multiprocessor, for the compute capabilities of `DEVICES`
 _REGISTER_WORDS = 160  # registers per thread, for the part of a row that it keeps
-_MEETING = 40 << 10  # bytes of shared memory through which the rows of threads of a block combine results
 _UNROLLED = 64  # iterations of a loop that are written out at most, which limits the length of the code
 _ROWS_AHEAD = 2  # rows per block and step: the present row, and the next row, which is loaded in advance
-_MOST_BLOCKS = (1 << 31) - 1  # blocks per launch at most, the limit of CUDA in x
 _MOST_PARTS = 1 << 16  # parts of a reduction at most, about the limit of CUDA for blocks in y
 _SPLIT_FROM = 2  # elements reduced per result
 
@@ -178,7 +176,7 @@ class Chooser:
         chosen = replace(chosen, reasons=(*notes, *chosen.reasons)) if notes else chosen
         chosen, is_kept = self._with_kept(number, space, chosen, names)
         values = next((change.values for change in self.changes if change.nest == number), ())
-        schedule, problem = changed(space, target, chosen, values, names) if values else (chosen, "")
+        schedule, problem = with_values(space, target, chosen, values, names) if values else (chosen, "")
         return NestChoice(
             number=number, target=target, space=space, chosen=chosen, schedule=schedule, names=names, problem=problem,
             is_kept=is_kept,
@@ -190,7 +188,7 @@ class Chooser:
         """Return loops with the parameters kept for a nest, if they are legal, and whether they are used."""
         values, because = self.kept.values.get(number, ()), self.kept.refused if number == 0 else ""
         if values:
-            schedule, problem = changed(space, self.target, chosen, values, names)
+            schedule, problem = with_values(space, self.target, chosen, values, names)
             if not problem:
                 reason = f"parameters {self.kept.origin}: {_settings_text(dict(values))}; {self.kept.gain}"
                 return replace(schedule, reasons=(*chosen.reasons, reason)), True
@@ -227,7 +225,7 @@ def _proposal(
     values = tuple((name, getattr(proposal, name)) for name in sorted(names))
     differ = tuple((name, value) for name, value in values if value != getattr(chosen, name))
     # Values that follow from others are those of the heuristics if nothing differs.
-    schedule, problem = changed(space, target, chosen, differ, names) if differ else (chosen, "")
+    schedule, problem = with_values(space, target, chosen, differ, names) if differ else (chosen, "")
     if problem:
         msg = f"propose: {problem}."
         raise ScheduleError(msg)
@@ -246,7 +244,7 @@ def _names(space: Space, target: str, chosen: LoopSchedule) -> tuple[str, ...]:
     return by_style[target_of(target).form, chosen.style]
 
 
-def changed(
+def with_values(
     space: Space, target: str, chosen: LoopSchedule, values: Values, names: Sequence[str],
 ) -> tuple[LoopSchedule, str]:
     """Return loops with some values set and an empty text, or the loops unchanged and the reason as a sentence."""
@@ -267,7 +265,7 @@ def changed(
     return (_with_implied(space, chosen, schedule, settings), "") if has_blocks else (schedule, "")
 
 
-def checked(values: Mapping[str, object]) -> Values:
+def check_values(values: Mapping[str, object]) -> Values:
     """Return values set by hand, sorted by name.
 
     Raises
@@ -286,10 +284,10 @@ def checked(values: Mapping[str, object]) -> Values:
             pairs.append((name, value if isinstance(value, bool) else operator.index(value)))  # type: ignore[arg-type]
         else:
             if isinstance(value, int) and value.bit_length() > _BITS:
-                msg = f"with_params: {name} must fit in {_BITS} bits, given {shown(value)}."
+                msg = f"with_params: {name} must fit in {_BITS} bits, given {short_text(value)}."
                 raise ScheduleError(msg)
             kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(_FLAGS, "a bool")}
-            msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {shown(value)}."
+            msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {short_text(value)}."
             raise ArgumentTypeError(msg)
     return tuple(pairs)
 
@@ -318,9 +316,9 @@ def _illegal(space: Space, chosen: LoopSchedule, settings: Mapping[str, Value]) 
         return f"vector = {vector} must be a power of two that divides {space.vector}, which extents and strides allow"
     if not 1 <= schedule.unroll <= _UNROLLED:
         return f"unroll = {schedule.unroll} must be between 1 and {_UNROLLED}"
-    if "blocks" in settings and not 1 <= schedule.blocks <= _MOST_BLOCKS:
-        return f"blocks = {schedule.blocks} must be between 1 and {_MOST_BLOCKS}"
-    if "resident" in settings and not 0 <= schedule.resident * x * y <= _RESIDENT_THREADS:
+    if "blocks" in settings and not 1 <= schedule.blocks <= MOST_BLOCKS:
+        return f"blocks = {schedule.blocks} must be between 1 and {MOST_BLOCKS}"
+    if "resident" in settings and not 0 <= schedule.resident * x * y <= space.device.threads_per_sm:
         return f"resident = {schedule.resident} blocks of {x * y} threads exceed the capacity of a multiprocessor"
     if space.column_sums:
         return _illegal_backward(space, chosen, schedule)
@@ -346,8 +344,8 @@ def _illegal(space: Space, chosen: LoopSchedule, settings: Mapping[str, Value]) 
         nbytes = x * y * vector * max(space.met_bytes if schedule.persistent else space.sum_bytes, 1)
         if schedule.cluster > 1:
             nbytes += x * schedule.cluster * vector * space.sum_bytes
-        if y > 1 and nbytes > _MEETING:
-            return f"{x * y} threads combine results in {nbytes} bytes of shared memory, more than {_MEETING}"
+        if y > 1 and nbytes > MEETING_BYTES:
+            return f"{x * y} threads combine results in {nbytes} bytes of shared memory, more than {MEETING_BYTES}"
         if schedule.persistent and y > 1 and x * y * vector * space.widest_sum > MEETING_BUFFER:
             return f"{x * y} threads combine one reduction in more than {MEETING_BUFFER} bytes of shared memory"
         words = _kept_steps(space, schedule) * vector * space.input_bytes // 4
@@ -461,7 +459,7 @@ def _with_implied(
     x, _ = schedule.threads
     if schedule.style is Style.ELEMENTS and "blocks" not in settings:
         chunks = -(-space.rows // schedule.vector)
-        return replace(schedule, blocks=max(min(-(-chunks // (x * schedule.unroll)), _MOST_BLOCKS), 1))
+        return replace(schedule, blocks=max(min(-(-chunks // (x * schedule.unroll)), MOST_BLOCKS), 1))
     if schedule.keeps_columns:
         return replace(schedule, registers=_kept_steps(space, schedule))
     if schedule.style is not Style.ROWS:
@@ -513,7 +511,7 @@ def suggestions(choice: NestChoice) -> tuple[Values, ...]:
     changes: dict[Values, None] = {}
     for values in _grid(choice):
         change = tuple(sorted((name, v) for name, v in values.items() if v != getattr(schedule, name)))
-        _, problem = changed(choice.space, choice.target, choice.chosen, change, choice.names)
+        _, problem = with_values(choice.space, choice.target, choice.chosen, change, choice.names)
         if change and not problem:
             changes[change] = None
     return tuple(changes)

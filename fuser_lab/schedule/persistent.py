@@ -7,12 +7,12 @@ from fuser_lab.analysis.buffer_sizes import BufferSizes
 from fuser_lab.analysis.domain_map import ExactMap
 from fuser_lab.analysis.reductions import ReductionPattern
 from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
-from fuser_lab.cost.device import KIB, SHARED_ALIGNMENT, Device
+from fuser_lab.cost.device import ACCESS_BYTES, KIB, SHARED_ALIGNMENT, Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
 from fuser_lab.ir import TensorView
-from fuser_lab.rules import follows
-from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.base import no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 from fuser_lab.schedule.reduction import reshape_mixes
@@ -21,7 +21,6 @@ from fuser_lab.schedule.reduction import reshape_mixes
 # devices with much bandwidth per operation (nvFuser: is_high_bandwidth_flops_ratio).
 KEEP_EXP_BYTES = 24 * KIB
 KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB  # bytes
-ACCESS_BYTES = 16  # bytes of the widest access of one thread
 INDEX_BYTES = 8  # bytes of the number of elements, the third result of a Welford
 
 
@@ -39,7 +38,7 @@ def refusal_of_any_size(
     if not facts.inputs:
         return no(scheduler, ReasonCode.NO_TENSOR_INPUT)
     refusal = facts.first_broken(_rules(facts, kind))
-    return None if refusal is None else refused(scheduler, refusal)
+    return None if refusal is None else refusal_verdict(scheduler, refusal)
 
 
 def _rules(
@@ -84,10 +83,10 @@ def reduction_workspace(facts: CandidateFacts, threads: int) -> int:
     has_welford = any(link.op == "welford" for link in facts.reductions)
     widest = max(link.out.dtype.itemsize for link in facts.reductions)
     each = 3 * max(widest, INDEX_BYTES) if has_welford else widest
-    return aligned(threads * each) + SHARED_ALIGNMENT
+    return align(threads * each) + SHARED_ALIGNMENT
 
 
-def aligned(size: int) -> int:
+def align(size: int) -> int:
     """Return a size in bytes rounded up to the alignment of arrays in shared memory."""
     return -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
 

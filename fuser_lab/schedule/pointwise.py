@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept
 from fuser_lab.ir import TensorView
-from fuser_lab.rules import follows
-from fuser_lab.schedule.base import Heuristics, no, refused
+from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 
@@ -27,12 +27,12 @@ class PointWise(Heuristics):
             return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
         refusal = facts.first_broken(_rules(facts))
         if refusal is not None:
-            return refused(self.type, refusal)
+            return refusal_verdict(self.type, refusal)
         reference = facts.reference
         if not isinstance(reference, TensorView):
-            return refused(self.type, reference)
+            return refusal_verdict(self.type, reference)
         lost = facts.first_broken((facts.lost_axis,))
-        return accept(self.type) if lost is None else refused(self.type, lost)
+        return accept(self.type) if lost is None else refusal_verdict(self.type, lost)
 
 
 def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:

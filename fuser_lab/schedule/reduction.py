@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fuser_lab.analysis.reductions import ReductionPattern, mixing_reshape
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.rules import follows
-from fuser_lab.schedule.base import Heuristics, no, refused
+from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 
@@ -28,7 +28,7 @@ class Reduction(Heuristics):
         if not facts.inputs:
             return no(self.type, ReasonCode.NO_TENSOR_INPUT)
         refusal = facts.first_broken(_rules(facts))
-        return refused(self.type, refusal) if refusal is not None else accept(self.type)
+        return refusal_verdict(self.type, refusal) if refusal is not None else accept(self.type)
 
 
 def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:

@@ -7,13 +7,13 @@ from functools import cached_property, partial
 
 from fuser_lab.analysis.domain_map import FusionLinks
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
-from fuser_lab.arguments import instance, listed, shown
+from fuser_lab.arguments import instance, list_of, short_text
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict, accept, reason
 from fuser_lab.errors import ArgumentTypeError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
+from fuser_lab.process.forks import new_lock
 from fuser_lab.schedule.base import Heuristics, Propose, RuledScheduler, Scheduler, heuristics_of, no
 from fuser_lab.schedule.expr_eval import ExprEval
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
@@ -48,7 +48,7 @@ SCHEDULERS: tuple[Scheduler, ...] = (
 )
 
 _SCHEDULER = "a scheduler, which has a type and a method can_schedule(facts, device)"
-SCHEDULER_LIST = listed(
+SCHEDULER_LIST = list_of(
     instance(Scheduler, accepted=_SCHEDULER).but(lambda entry: not isinstance(entry, type), _SCHEDULER),
     "a list of schedulers", lazy=True,
 )
@@ -145,12 +145,15 @@ def _check(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
     chosen = tuple(SCHEDULER_LIST.of(schedulers, "", "schedulers"))
     for scheduler in chosen:
         if not isinstance(scheduler.type, SchedulerType):
-            msg = f"schedulers: the type of {scheduler!r} must be a SchedulerType, given {shown(scheduler.type)}."
+            msg = f"schedulers: the type of {scheduler!r} must be a SchedulerType, given {short_text(scheduler.type)}."
             raise ArgumentTypeError(msg)
         plain = _without_rules(scheduler)
         if plain not in SCHEDULERS:
             if not callable(plain.can_schedule):
-                msg = f"schedulers: can_schedule of {shown(plain)} must be a method, given {shown(plain.can_schedule)}."
+                msg = (
+                    f"schedulers: can_schedule of {short_text(plain)} must be a method, given "
+                    f"{short_text(plain.can_schedule)}."
+                )
                 raise ArgumentTypeError(msg)
             check_called(f"schedulers: can_schedule of {plain!r}", plain.can_schedule, "facts", "device")
     return chosen

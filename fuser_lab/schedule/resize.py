@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.ir.domain import Resize as ResizeStep
-from fuser_lab.rules import follows
-from fuser_lab.schedule.base import Heuristics, no, refused
+from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 
@@ -32,13 +32,13 @@ class Resize(Heuristics):
             return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
         refusal = facts.first_broken(_rules(facts))
         if refusal is not None:
-            return refused(self.type, refusal)
+            return refusal_verdict(self.type, refusal)
         reference = facts.reference
         if not isinstance(reference, TensorView):
-            return refused(self.type, reference)
+            return refusal_verdict(self.type, reference)
         between = facts.resize_between_outputs(reference)
         if between is not None:
-            return refused(self.type, between)
+            return refusal_verdict(self.type, between)
         groups = facts.inner_groups
         if len(groups) > 1:
             (first, *_), (second, *_) = groups[:2]

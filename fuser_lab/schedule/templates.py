@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.kernel_transforms import is_hint, is_template
 from fuser_lab.ir.transform import Argument, ParallelType, Transform
 from fuser_lab.schedule.by_hand import FORMS_OF_STYLES, HandParams, LoopForm, NumberedSchedule
-from fuser_lab.schedule.parameters import LoopChange, NestChoice, Value, Values, changed, checked
+from fuser_lab.schedule.parameters import LoopChange, NestChoice, Value, Values, check_values, with_values
 from fuser_lab.schedule.state import LoopSchedule, Style
 from fuser_lab.targets import Form, find, names, target_of, with_blocks
 
@@ -190,14 +190,15 @@ def set_by_hand(choice: NestChoice) -> dict[str, Value]:
 
 
 def _gives(choice: NestChoice, values: Mapping[str, Value], loops: LoopSchedule) -> bool:
-    got, problem = changed(choice.space, choice.target, choice.chosen, tuple(sorted(values.items())), choice.names)
+    got, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(values.items())), choice.names)
     return not problem and replace(got, reasons=()) == replace(loops, reasons=())
 
 
 def _fewest(choice: NestChoice, values: Mapping[str, Value]) -> dict[str, Value]:
     """Return values without the values that change nothing."""
     settings = dict(values)
-    loops, problem = changed(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())), choice.names)
+    in_order = tuple(sorted(settings.items()))
+    loops, problem = with_values(choice.space, choice.target, choice.chosen, in_order, choice.names)
     if problem:
         return settings
     # Values that follow from others are dropped first.
@@ -208,7 +209,7 @@ def _fewest(choice: NestChoice, values: Mapping[str, Value]) -> dict[str, Value]
     return settings
 
 
-def needed(choice: NestChoice, values: Values) -> Values:
+def needed_values(choice: NestChoice, values: Values) -> Values:
     """Return values set by hand that the heuristics do not choose and that do not follow from others."""
     pairs = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
     return tuple(sorted(_fewest(choice, pairs).items()))
@@ -267,7 +268,7 @@ def _target(line: Transform) -> str:
     registered = find(target)
     if registered is None or _KINDS[registered.form] != line.kind:
         fitting = ", ".join(name for name in names() if _KINDS[target_of(name).form] == line.kind)
-        msg = f"{line.kind}: target is {shown(target)}; choose from {fitting}."
+        msg = f"{line.kind}: target is {short_text(target)}; choose from {fitting}."
         raise ScheduleError(msg)
     return target
 
@@ -299,15 +300,15 @@ def _values(line: Transform, choice: NestChoice) -> Values:
     args = dict(line.args)
     style = choice.chosen.style.value
     if args["style"] != style:
-        msg = f"{line.kind}: nest {choice.number} is of style {style!r}, given {shown(args['style'])}."
+        msg = f"{line.kind}: nest {choice.number} is of style {style!r}, given {short_text(args['style'])}."
         raise ScheduleError(msg)
     arguments: dict[str, Any] = {name: value for name, value in args.items() if name not in _OF_LINES}
     try:
-        values = checked(arguments)
+        values = check_values(arguments)
     except ArgumentTypeError as error:
         raise ScheduleError(_with_name(str(error), line.kind)) from None
-    settings = dict(needed(choice, values))
-    _, problem = changed(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())), choice.names)
+    settings = dict(needed_values(choice, values))
+    _, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())), choice.names)
     if problem:
         msg = f"{line.kind}: {problem}."
         raise ScheduleError(msg)
@@ -340,7 +341,7 @@ def _of_loops(
         if value != getattr(choice.chosen, name) or name in _later_names(choice)
     }
     values = tuple(sorted(_fewest(choice, differ).items()))
-    _, problem = changed(choice.space, choice.target, choice.chosen, values, choice.names)
+    _, problem = with_values(choice.space, choice.target, choice.chosen, values, choice.names)
     if problem:
         return None, f"{problem}"
     return ((LoopChange(target=choice.target, nest=choice.number, values=values),) if values else ()), ""

@@ -7,10 +7,10 @@ from math import prod
 from fuser_lab.analysis.spanning_tree import Hop, Tree
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
-from fuser_lab.rules import follows
-from fuser_lab.schedule.base import Heuristics, no, refused
+from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal, Transposed
 from fuser_lab.schedule.gate import common_gate
 
@@ -32,9 +32,9 @@ class Transpose(Heuristics):
             return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
         refusal = facts.first_broken(_rules(facts))
         if refusal is not None:
-            return refused(self.type, refusal)
+            return refusal_verdict(self.type, refusal)
         if not isinstance(facts.reference, TensorView):
-            return refused(self.type, facts.reference)
+            return refusal_verdict(self.type, facts.reference)
         if facts.transposed is None:
             return no(self.type, ReasonCode.ONE_INNERMOST_AXIS)
         return self._large_enough(facts, device, facts.transposed)

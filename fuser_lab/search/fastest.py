@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.api import time
-from fuser_lab.arguments import ANYTHING, instance, listed, named, number, optional, takes, whole
+from fuser_lab.api.functions import time
+from fuser_lab.arguments import ANYTHING, instance, list_of, listing, number, optional, takes, whole
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.predicted_times import TimeBound
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError
 from fuser_lab.plan import Plan
-from fuser_lab.plan.planning import TARGET, flattened, segment
+from fuser_lab.plan.planning import TARGET, flatten, segment
 from fuser_lab.report.html import table_html
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label, seconds_label
@@ -110,9 +110,9 @@ class Fastest:
 
 
 @takes(
-    inputs=optional(listed(ANYTHING, "a list of arrays and numbers", lazy=True)), measure=whole(0), seconds=number(0),
+    inputs=optional(list_of(ANYTHING, "a list of arrays and numbers", lazy=True)), measure=whole(0), seconds=number(0),
     target=TARGET, options=optional(instance(SegmenterOptions, accepted="SegmenterOptions")),
-    schedulers=optional(listed(ANYTHING, "a list of schedulers", lazy=True)),
+    schedulers=optional(list_of(ANYTHING, "a list of schedulers", lazy=True)),
 )
 def fastest(
     fd: object,
@@ -151,7 +151,7 @@ def fastest(
     InputError
         If inputs do not fit, or the target is unknown.
     """
-    arrays = None if inputs is None else flattened(inputs)
+    arrays = None if inputs is None else flatten(inputs)
     plans: dict[str, Plan] = {}
     for asked in ((OPEN_SCHEDULERS, SCHEDULERS) if schedulers is None else (tuple(schedulers),)):
         for strategy in STRATEGIES:
@@ -173,7 +173,7 @@ def fastest(
 def plan_name(plan: Plan, others: Sequence[str]) -> str:
     """Return a name that says which of nvFuser's rules a plan breaks, and that no other plan has."""
     beyond = dict.fromkeys(rule for segment in plan.segments for rule in segment.beyond)
-    name = f"{plan.name}, beyond {named(beyond)}" if beyond else plan.name
+    name = f"{plan.name}, beyond {listing(beyond)}" if beyond else plan.name
     number = next(n for n in itertools.count(1) if (name if n == 1 else f"{name} ({n})") not in others)
     return name if number == 1 else f"{name} ({number})"
 

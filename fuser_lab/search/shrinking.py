@@ -8,16 +8,16 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.arguments import number, optional, shown, takes, whole
+from fuser_lab.api.fusion_definition import FusionDefinition
+from fuser_lab.arguments import number, optional, short_text, takes, whole
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.definition.binding import bind, default_inputs
 from fuser_lab.definition.repro import read_script, script_text
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Expr, Fusion, Scalar, TensorDomain, TensorView, Val
-from fuser_lab.plan.planning import definition_of, described_input, flattened, segment
+from fuser_lab.plan.planning import definition_of, described_input, flatten, segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -103,7 +103,7 @@ def shrink(
         If ``keep`` has another type.
     """
     definition = definition_of(fd)
-    described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
+    described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flatten(inputs))
     bound = bind(definition, described)
     by_name = dict(zip((v.name for v in bound.fusion.inputs), bound.inputs, strict=True))
     first = segment(bound.fusion, list(bound.inputs), **segment_options)
@@ -163,7 +163,7 @@ def _keeping(plan: Plan, keep: object) -> tuple[Keep, str]:
         return lambda plan: _cause(plan, a, b) == cause, f"{text} ({', '.join(cause)})"
     msg = (
         "shrink: keep must be two tensor names, a reason code, or a function of the plan; "
-        f"given {shown(keep)}."
+        f"given {short_text(keep)}."
     )
     raise ArgumentTypeError(msg)
 
@@ -190,7 +190,7 @@ def _known_reason(code: str) -> str:
     if code not in codes:
         close = difflib.get_close_matches(code, codes, n=1)
         hint = f"; did you mean {close[0]}?" if close else "; docs/reasons.md lists them."
-        msg = f"shrink: keep is {shown(code)}, which is not a reason code{hint}"
+        msg = f"shrink: keep is {short_text(code)}, which is not a reason code{hint}"
         raise InputError(msg)
     return code
 

@@ -15,14 +15,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fuser_lab import arguments
-from fuser_lab.arguments import FLAG, FUNCTION, instance, listed, optional, takes, whole
+from fuser_lab.arguments import FLAG, FUNCTION, instance, list_of, optional, takes, whole
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CompilationError, InputError, OutOfMemoryError, ScheduleError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.kept_results import KeptResults, keep
-from fuser_lab.plan.planning import flattened
-from fuser_lab.plan.ranking import ranked
+from fuser_lab.plan.planning import flatten
+from fuser_lab.plan.ranking import rank_candidates
 from fuser_lab.report import html
 from fuser_lab.report.bars import Bar, bars_svg
 from fuser_lab.report.shown import Shown
@@ -42,8 +42,8 @@ from fuser_lab.schedule.tuned_parameters import KeptResult
 from fuser_lab.search.trial_results import kept_result
 from fuser_lab.targets import target_of
 
-_FORMAT = 3
-_ROUNDS = 2
+_FORMAT = 3  # version of stored results
+_ROUNDS = 2  # passes over the parameters of the best candidate
 _AGAIN = 3  # maximum number of candidates per round that are measured again
 _SHOWN = 12  # bars of a segment
 _PREDICTED = "predicted ratio"
@@ -181,7 +181,7 @@ class Tuning(Shown):
 
 @takes(
     plan=instance(Plan),
-    segments=optional(listed(whole(accepted="the number of a segment"), "a list of numbers of segments", lazy=True)),
+    segments=optional(list_of(whole(accepted="the number of a segment"), "a list of numbers of segments", lazy=True)),
     seconds=arguments.number(0),
     candidates=optional(whole(1)),
     again=FLAG,
@@ -223,7 +223,7 @@ def tune(
     InputError
         If inputs do not fit or are abstract, or a segment does not exist.
     """
-    flat = flattened(inputs)
+    flat = flatten(inputs)
     if any(isinstance(value, TensorSpec) for value in flat):
         msg = "tune: abstract inputs cannot run; give arrays (spec.materialize() makes one)."
         raise InputError(msg)
@@ -258,7 +258,7 @@ class _Search:
         self._done = self._total = 0
 
     def run(self, segments: Sequence[int], *, again: bool, progress: TuneProgress) -> Tuning:
-        prepared = self._plan.prepared(self._target)
+        prepared = self._plan.prepare(self._target)
         expected = prepared.run(self._inputs)
         device = prepared.memory.label()
         self._clock = target_of(self._kind).clock()()
@@ -337,7 +337,7 @@ class _Search:
         for _ in range(_ROUNDS):
             around = current.segments[number].params(self._kind)[nest.number]
             candidates = [tuple(sorted({**start, **dict(best.values), **dict(v)}.items())) for v in suggestions(around)]
-            order = ranked(
+            order = rank_candidates(
                 replace(self._requests[number], changes=plan.segments[number].changes), nest.number,
                 [values for values in dict.fromkeys(candidates) if values not in tried], tried,
             ).ranked[:left]
@@ -384,7 +384,7 @@ class _Search:
     ) -> Callable[[], None] | None:
         """Return a function that runs a segment with these parameters, or None if its results are wrong."""
         changed = plan.with_params(number, target=self._kind, nest=nest, **dict(values)) if values else plan
-        prepared = changed.prepared(self._target)
+        prepared = changed.prepare(self._target)
         outputs = prepared.run(self._inputs)
         worst = max((distance(got, want) for got, want in zip(outputs, expected, strict=True)), default=0.0)
         if not worst < 1:

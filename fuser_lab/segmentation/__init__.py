@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from reprlib import repr as shortened
 
-from fuser_lab.arguments import shown
-from fuser_lab.collector import collector_paused
+from fuser_lab.arguments import short_text
 from fuser_lab.errors import InputError, SegmentationError, VerificationError
-from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.ir import Expr, Fusion
+from fuser_lab.process.collector import collector_paused
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.boundary_casts import Lowering, boundary_casts
 from fuser_lab.segmentation.certificate import Certificate
 from fuser_lab.segmentation.checker import Verification, verify
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.segmentation.fastest import Clock, fastest
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import ending_when
@@ -71,7 +71,10 @@ def segment(
     """
     chosen = options or SegmenterOptions()
     if not callable(strategy) and strategy not in STRATEGIES:
-        msg = f"unknown strategy {shown(strategy)}; choose from {', '.join(map(repr, STRATEGIES))}, or give a function."
+        msg = (
+            f"unknown strategy {short_text(strategy)}; choose from {', '.join(map(repr, STRATEGIES))}, or give a "
+            "function."
+        )
         raise InputError(msg)
     chosen.check_strategy(strategy)
     with nullcontext() if callable(strategy) else collector_paused():

@@ -14,11 +14,11 @@ from fuser_lab.analysis.aliasing import input_strides, view_strides
 from fuser_lab.analysis.coverage import Coverage, Neighbourhoods
 from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, exact_map
 from fuser_lab.analysis.layout import Order, is_row_major, with_order
+from fuser_lab.cost.device import SECTOR_BYTES
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.segmentation.graph import SegmentedGroup
 
-SECTOR = 32  # size of a memory sector in bytes, the smallest amount that a GPU reads
 Orders = Mapping[str, Order]
 _EVALUATED = frozenset(
     {SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL, SchedulerType.GREEDY},
@@ -102,7 +102,7 @@ class Accesses:
         return any(expr.kind is OpKind.REDUCTION for expr in self.group.exprs)
 
     def _factor(self, tensor: TensorView) -> int:
-        return max(SECTOR // tensor.dtype.itemsize - 1, 1) if self._reduces else 1
+        return max(SECTOR_BYTES // tensor.dtype.itemsize - 1, 1) if self._reduces else 1
 
     def _library_takes(self, tensor: TensorView, order: Order) -> bool:
         """Whether the array library reads or writes a tensor in this order without copying it."""

@@ -11,11 +11,11 @@ from heapq import heapify, heappop, heappush
 
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import Answer, reason
-from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion
-from fuser_lab.rules import follows
 from fuser_lab.segmentation.casts import is_narrowing, is_widening
+from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping
 from fuser_lab.segmentation.hints import has_hints
@@ -27,7 +27,7 @@ from fuser_lab.segmentation.privatization import (
     attempts,
     originals_of,
     read_together,
-    repeated,
+    repeated_exprs,
     replicas_of,
     with_replicas,
     without,
@@ -56,10 +56,10 @@ def bottom_up(
     elif options.whole_fusion and options.segment_set is SegmentSetMeaning.CUT:
         sides = pieces(fusion, replace(options, cut_reshape_inputs=False, cut_resize_inputs=False))
         fusion, committed = yield from whole_pieces(fusion, oracle, options, sides, "between cuts")
-    yield from grown(fusion, oracle, options, committed)
+    yield from grow_groups(fusion, oracle, options, committed)
 
 
-def grown(
+def grow_groups(
     fusion: Fusion,
     oracle: SchedulerOracle,
     options: SegmenterOptions,
@@ -381,7 +381,7 @@ class _Finder:
     def _revert_privatization(self) -> Iterator[Attempt]:
         """Replace replicas that ended in one group by one expression."""
         members = {group: self._members(group) for group in self._grouping.groups} if self._originals else {}
-        same_in = {group: repeated(exprs, self._originals) for group, exprs in members.items()}
+        same_in = {group: repeated_exprs(exprs, self._originals) for group, exprs in members.items()}
         # Groups that do not affect others are examined in one rewritten fusion, because each rewrite processes the
         # whole fusion.
         alone = {group: same for group, same in same_in.items() if same}

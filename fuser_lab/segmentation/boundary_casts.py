@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import Answer, SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import SegmentationError
-from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.positions import indexed_operands
 from fuser_lab.passes.rewriter import Axes, in_memory_order
-from fuser_lab.rules import follows
+from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.hints import is_hint
 from fuser_lab.segmentation.options import SegmenterOptions
@@ -96,7 +96,7 @@ def takes_a_cast(user: Expr, tensor: TensorView) -> bool:
     return user.kind not in _BY_LIBRARY and not (looked_up and user.inputs[0] is tensor)
 
 
-def lowered(fusion: Fusion, casts: Iterable[Cast]) -> Fusion:
+def with_casts(fusion: Fusion, casts: Iterable[Cast]) -> Fusion:
     """Return the fusion in which readers in other segments read ``cast(cast(tensor, half), float)``.
 
     A cast that the fusion already has is not added again.
@@ -243,7 +243,7 @@ def _answers(
     recomputed: frozenset[str], oracle: SchedulerOracle,
 ) -> Iterator[tuple[int, Answer]]:
     """Yield the positions of groups that get casts, with the schedulers' answers about them."""
-    new = lowered(fusion, casts)
+    new = with_casts(fusion, casts)
     names: dict[int, set[str]] = {}
     for cast in casts:
         for number, place in zip(count(-1), touched[cast.tensor]):

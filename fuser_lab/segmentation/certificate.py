@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.cost.traffic import CostModel
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.segmentation.missed import Missed
 from fuser_lab.segmentation.options import SegmentSetMeaning
 from fuser_lab.segmentation.origins import origins_text

@@ -228,7 +228,7 @@ def bound(blocks: Blocks, done: int = 0, chosen: int = 0, excluded: int = 0) -> 
     return total
 
 
-def contracted(conflicts: Conflicts, part: int, limit: int) -> Blocks:
+def contract(conflicts: Conflicts, part: int, limit: int) -> Blocks:
     """Return a part of the space as blocks such that every plan of it cheaper than ``limit`` keeps them whole."""
     space = conflicts.space
     blocks = blocks_of(space, conflicts, [1 << i for i in bits(part)])

@@ -9,18 +9,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from fuser_lab.arguments import named, shown
+from fuser_lab.arguments import listing, short_text
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, DecisionLog, Kind, LaterRecords, Outcome
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.components import components
-from fuser_lab.segmentation.graph import SegmentedFusion, assemble, assembled, run_order
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, LaterRecords, Outcome
+from fuser_lab.segmentation.graph import SegmentedFusion, assemble, assemble_groups, run_order
 from fuser_lab.segmentation.hints import refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
-from fuser_lab.segmentation.privatization import read_together, repeated, without
+from fuser_lab.segmentation.privatization import read_together, repeated_exprs, without
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.scheduler_attempts import decisive_code, records
 
@@ -232,7 +232,7 @@ def rebuilt(
     _log_copies(segmented, whole, recomputed, same, log)
     if not same:
         ordered = [candidates[i] for i in order]
-        return assembled(ordered, segmented.fusion, recomputed, oracle, segmented.replicas, segmented)
+        return assemble_groups(ordered, segmented.fusion, recomputed, oracle, segmented.replicas, segmented)
     fusion, left = _without(segmented.fusion, whole, same)
     replicas = {name: original for name, original in segmented.replicas.items() if name not in same}
     return assemble(fusion, left, recomputed, oracle, replicas)
@@ -245,7 +245,7 @@ def _with_groups(segmented: SegmentedFusion, regrouping: Regrouping, oracle: Sch
     order = run_order(candidates)
     if order is None:
         raise IllegalEdit(_CYCLE)
-    return assembled([candidates[i] for i in order], segmented.fusion, frozenset(), oracle, before=segmented)
+    return assemble_groups([candidates[i] for i in order], segmented.fusion, frozenset(), oracle, before=segmented)
 
 
 def _log_copies(
@@ -367,7 +367,7 @@ def _as_one(
 ) -> tuple[Answer, dict[str, str]]:
     """Return the schedulers' verdicts on expressions as a segment, and the replicas that are one expression in it."""
     group = with_recomputed(segmented.fusion, exprs, recomputed)
-    same = repeated(group.exprs, segmented.replicas)
+    same = repeated_exprs(group.exprs, segmented.replicas)
     if same:
         fusion = without(segmented.fusion, same)
         left = (fusion.exprs[fusion.positions[e.name]] for e in group.exprs if e.name not in same)
@@ -395,7 +395,7 @@ def _stored_chains(segmented: SegmentedFusion) -> set[str]:
 def _expr(fusion: Fusion, tensor: str) -> Expr | None:
     value = fusion.tensors.get(tensor)
     if value is None:
-        msg = f"the fusion has no tensor called {shown(tensor)}; it has {named(fusion.tensors)}."
+        msg = f"the fusion has no tensor called {short_text(tensor)}; it has {listing(fusion.tensors)}."
         raise IllegalEdit(msg)
     return fusion.producers.get(value)
 

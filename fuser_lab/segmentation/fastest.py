@@ -18,11 +18,11 @@ from fuser_lab.cost.traffic import CostModel
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.cost.work import Work, product_flops, work_of
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.bounds import Space, Sums
 from fuser_lab.segmentation.edits import glue, own_exprs
+from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import Budget
@@ -39,7 +39,7 @@ PHASE = "fastest"
 MOST_FOR_OPTIMAL = 60  # maximum number of expressions for which strategy "optimal" is a starting point
 STATES_FOR_OPTIMAL = 20  # divisor of the budget that it gets
 CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
-STATES_PER_CHANGE = 100
+STATES_PER_CHANGE = 100  # search states of the budget per change of a plan that is tried
 EXPRS_PER_STATE = 1000  # states per expression that an open scheduler lowers
 MOST_BESIDE = 32  # segments before and after one with which it is merged because they share a tensor
 LARGE, ALIKE = 40, 0.9  # size of a refused set, and the part of it that another set shares, which is then not lowered
@@ -96,7 +96,7 @@ def time_model_of(oracle: object) -> TimeModel:
     return TimeModel.of() if device is None else TimeModel.of(device)
 
 
-def predicted(segmented: SegmentedFusion, model: TimeModel) -> float:
+def predict_seconds(segmented: SegmentedFusion, model: TimeModel) -> float:
     """Return the predicted seconds of a plan by bytes and arithmetic."""
     return sum(_by_bytes(segmented, model))
 

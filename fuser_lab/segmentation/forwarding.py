@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from fuser_lab.cost.rules import follows
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
-from fuser_lab.rules import follows
 from fuser_lab.segmentation.options import SegmenterOptions
 
 

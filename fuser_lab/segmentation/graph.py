@@ -242,10 +242,10 @@ def assemble(
     if order is None:
         msg = "the segments form a cycle."
         raise VerificationError(msg)
-    return assembled([candidates[i] for i in order], fusion, recomputed, oracle, replicas)
+    return assemble_groups([candidates[i] for i in order], fusion, recomputed, oracle, replicas)
 
 
-def assembled(
+def assemble_groups(
     candidates: Iterable[Candidate],
     fusion: Fusion,
     recomputed: frozenset[str],

@@ -7,8 +7,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from fuser_lab.analysis.bit_masks import bits
-from fuser_lab.events import Names
 from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.segmentation.events import Names
 
 GroupId = int
 Edge = tuple[GroupId, TensorView, GroupId]

@@ -5,9 +5,9 @@ from functools import lru_cache, reduce
 from operator import or_
 
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import Answer, Reason, SchedulerType, reason, refuse
 from fuser_lab.ir import Expr, Fusion
-from fuser_lab.rules import follows
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate
 

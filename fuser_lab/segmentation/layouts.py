@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from fuser_lab.analysis.domain_map import FusionLinks
 from fuser_lab.analysis.layout import Order, Proposals, with_order
-from fuser_lab.events import LayoutChosen
 from fuser_lab.ir import Expr, Fusion, OrderHint, TensorView, Val
 from fuser_lab.segmentation.accesses import Accesses, Orders
+from fuser_lab.segmentation.events import LayoutChosen
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup
 from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
 

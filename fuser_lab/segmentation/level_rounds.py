@@ -5,10 +5,10 @@ The rule is theorem 4.2 of Herrmann et al., "Multilevel algorithms for acyclic p
 
 from collections.abc import Collection, Iterator
 
-from fuser_lab.events import Attempt
+from fuser_lab.cost.rules import follows
 from fuser_lab.ir import Expr, OpKind
 from fuser_lab.ops.positions import indexed_axis
-from fuser_lab.rules import follows
+from fuser_lab.segmentation.events import Attempt
 from fuser_lab.segmentation.grouping import GroupId, Grouping
 from fuser_lab.segmentation.scheduler_attempts import Asker
 

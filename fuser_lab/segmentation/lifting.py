@@ -10,12 +10,12 @@ from functools import cached_property
 
 from fuser_lab.definition.binding import Described, bind
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.events import Attempt
 from fuser_lab.ir import Expr, Extent, Fusion, Scalar, TensorView, Val
 from fuser_lab.ops.registry import MADE_BY_PASSES
 from fuser_lab.passes import Pass
+from fuser_lab.segmentation.events import Attempt
 from fuser_lab.segmentation.graph import SegmentedFusion
-from fuser_lab.segmentation.options import SegmenterOptions, rewritten
+from fuser_lab.segmentation.options import SegmenterOptions, run_passes
 from fuser_lab.segmentation.replay import Fold
 
 
@@ -81,7 +81,7 @@ class Lifting:
         return {name: sizes[name] for name in self.decided if name in sizes}
 
     def _check(self, bound: Fusion) -> None:
-        fold = Fold(rewritten(bound, self.options, self.passes))
+        fold = Fold(run_passes(bound, self.options, self.passes))
         try:
             for attempt in self.attempts:
                 fold.apply(attempt)

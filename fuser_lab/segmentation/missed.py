@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from fuser_lab.cost.traffic import CostModel
-from fuser_lab.events import DecisionLog
 from fuser_lab.ir import TensorView
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.options import SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle

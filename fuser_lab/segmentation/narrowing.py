@@ -10,18 +10,18 @@ from math import inf
 
 import numpy as np
 
-from fuser_lab.arguments import named
+from fuser_lab.arguments import listing
 from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.definition.binding import Described
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, Kind, Outcome
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.passes import offsets_of
-from fuser_lab.segmentation.boundary_casts import NO_KERNEL, Cast, is_computed, lowered, takes_a_cast
+from fuser_lab.segmentation.boundary_casts import NO_KERNEL, Cast, is_computed, takes_a_cast, with_casts
 from fuser_lab.segmentation.casts import is_widening
+from fuser_lab.segmentation.events import Attempt, Kind, Outcome
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.rewritings import Rewritten, check_accepted, crossing_tensor, moved_bytes
@@ -98,7 +98,7 @@ def narrow(
         for i in places
     )
     cast = Cast(tensor=tensor, dtype=chosen, readers=readers)
-    after = lowered(fusion, [cast])
+    after = with_casts(fusion, [cast])
     added = {writer: cast.lower} | {index: cast.back(place) for place, index in enumerate(places)}
     by_name = {expr.name: expr for expr in after.exprs}
     groups = [
@@ -146,11 +146,11 @@ def _check_dtype(fusion: Fusion, tensor: TensorView, dtype: DataType | None) -> 
     if dtype is None:
         msg = (
             f"{name} does not depend on a tensor that was widened from 16 bits; "
-            f"name a dtype to round it nevertheless: {named(choice.name for choice in legal)}."
+            f"name a dtype to round it nevertheless: {listing(choice.name for choice in legal)}."
         )
         raise IllegalEdit(msg)
     if dtype not in legal:
-        choices = named(choice.name for choice in legal)
+        choices = listing(choice.name for choice in legal)
         msg = f"{name} is {stored.name} and cannot be narrowed to {dtype.name}; choose from {choices}."
         raise IllegalEdit(msg)
     if tensor in fusion.outputs:

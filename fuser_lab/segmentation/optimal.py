@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.traffic import CostModel, model_of
-from fuser_lab.events import Attempt, DecisionLog
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, clique_bound, lifted_bound, with_paths
 from fuser_lab.segmentation.certificate import Certificate, Proof, SegmentCost, Term, TermKind
-from fuser_lab.segmentation.contraction import bound, contracted
+from fuser_lab.segmentation.contraction import bound, contract
+from fuser_lab.segmentation.events import Attempt, DecisionLog
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.hints import has_hints, is_hint, refused_by_hint
@@ -417,13 +417,13 @@ def _deepen(conflicts: Conflicts, part: int, limit: int, budget: Budget) -> Sear
 
     A low limit contracts more and leaves less to search; the last search takes much longer than the earlier ones.
     """
-    blocks = contracted(conflicts, part, limit)
+    blocks = contract(conflicts, part, limit)
     states, lowest = 0, min(bound(blocks), limit)
     if len(blocks.members) > MOST_BLOCKS:
         return search(blocks, limit, budget.share(10))
     while True:
         here = min(limit, lowest + max(lowest // STEPS, 1))
-        result = search(contracted(conflicts, part, here), here, budget)
+        result = search(contract(conflicts, part, here), here, budget)
         states += result.states
         if result.segments is not None or result.bound < here or here == limit:
             return SearchResult(bound=max(result.bound, lowest), segments=result.segments, states=states)

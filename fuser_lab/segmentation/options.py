@@ -11,7 +11,7 @@ from fuser_lab.arguments import (
     TEXT,
     Kind,
     instance,
-    listed,
+    list_of,
     mapping,
     number,
     one_of,
@@ -65,7 +65,8 @@ _PASSES = {f"{p.nvfuser}Pass": p.name for p in PRESEGMENTATION.passes if p.nvfus
 def _names(*names: str, also: Kind | None = None) -> Kind:
     """Return the kind of lists of some names."""
     name = one_of(*sorted(names))
-    return listed(name if also is None else name | also, f"a list of names among {', '.join(sorted(names))}", lazy=True)
+    accepted = f"a list of names among {', '.join(sorted(names))}"
+    return list_of(name if also is None else name | also, accepted, lazy=True)
 
 
 _SCHEDULERS = tuple(scheduler.value for scheduler in SchedulerType)
@@ -257,7 +258,7 @@ class SegmenterOptions:
         )
 
 
-def rewritten(
+def run_passes(
     fusion: Fusion, options: SegmenterOptions, passes: Sequence[Pass] = PASSES, callback: Callback | None = None,
 ) -> Fusion:
     """Return a concretized fusion after the passes that the options enable; see `PassPipeline.run`."""

@@ -118,7 +118,9 @@ def _is_constant(value: Val) -> bool:
     return isinstance(value, Scalar) and value.value is not None
 
 
-def grown(part: Candidate, exprs: Iterable[Expr], recomputed: frozenset[str] = frozenset()) -> Candidate | None:
+def grow_candidate(
+    part: Candidate, exprs: Iterable[Expr], recomputed: frozenset[str] = frozenset(),
+) -> Candidate | None:
     """Return a candidate with further expressions, which only read what it or they compute; None if there are others.
 
     The result is that of `candidate`, in a time that hardly depends on the size of the part.

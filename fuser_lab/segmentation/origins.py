@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass
+from fuser_lab.segmentation.events import DecisionLog, Kind
 from fuser_lab.segmentation.hints import is_hint
-from fuser_lab.segmentation.options import SegmenterOptions, rewritten
+from fuser_lab.segmentation.options import SegmenterOptions, run_passes
 from fuser_lab.segmentation.privatization import replicas_in
 from fuser_lab.segmentation.recomputation import copies_in
 
@@ -48,7 +48,7 @@ def origins(
         made = (e.name for e in after.exprs if e.name not in names or (is_hint(e) and e.name not in hints))
         makers.update(dict.fromkeys(made, f"the pass {step.name}"))
 
-    cut = rewritten(bound, options, passes, note) if log.passes else bound
+    cut = run_passes(bound, options, passes, note) if log.passes else bound
     names_before = {expr.name for expr in cut.exprs}
     added = [expr.name for expr in final.exprs if expr.name not in names_before]
     for attempt in log:

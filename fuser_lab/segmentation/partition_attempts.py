@@ -5,11 +5,11 @@ from collections.abc import Generator, Iterator, Sequence
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import reason
-from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import lone_welfords
 from fuser_lab.segmentation.bounds import Space
 from fuser_lab.segmentation.edits import with_recomputed
+from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import has_hints, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions

@@ -10,10 +10,10 @@ from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.cost.traffic import CostModel, traffic
 from fuser_lab.cost.verdict import Verdict
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.segmentation import edits
 from fuser_lab.segmentation.edits import Regrouping
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.options import SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
@@ -262,11 +262,11 @@ class Previews:
         answer = regrouping.answer
         return EditPreview(
             edit=edit, before=self.before, after=after, device=self._model.device, rule=_rule(edit, regrouping),
-            because=tuple(explained(log)), verdicts=() if answer is None else answer.verdicts, log=tuple(log),
+            because=tuple(explanations(log)), verdicts=() if answer is None else answer.verdicts, log=tuple(log),
         )
 
 
-def explained(log: Iterable[Attempt]) -> Iterator[str]:
+def explanations(log: Iterable[Attempt]) -> Iterator[str]:
     """Yield why an edit changed more than it names, from the log of the edit."""
     attempts = list(log)
     refused = [n for n, a in enumerate(attempts) if a.phase in {edits.BEFORE_CUT, edits.BEHIND_CUT} and not a.accepted]
@@ -333,4 +333,4 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-__all__ = ["Amount", "EditPreview", "Previews", "explained"]
+__all__ = ["Amount", "EditPreview", "Previews", "explanations"]

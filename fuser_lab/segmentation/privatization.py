@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
+from fuser_lab.cost.rules import follows
 from fuser_lab.errors import VerificationError
-from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion, OpKind, Val
 from fuser_lab.ops import OPS
 from fuser_lab.passes.rewriter import Axes
-from fuser_lab.rules import follows
 from fuser_lab.segmentation.casts import is_widening
+from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 
 MOST_SQUEEZE_READERS = 2  # squeezes with more readers are unchanged, as in nvFuser
 
@@ -167,7 +167,7 @@ def without(fusion: Fusion, dropped: Mapping[str, str]) -> Fusion:
     return replace(fusion, exprs=tuple(exprs))
 
 
-def repeated(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, str]:
+def repeated_exprs(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, str]:
     """Return the replicas that repeat another expression of their segment, each with that expression.
 
     Parameters

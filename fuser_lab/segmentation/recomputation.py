@@ -12,10 +12,10 @@ from math import prod
 
 from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.errors import IllegalEdit, SegmentationError
-from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.ops.positions import indexed_operands
 from fuser_lab.passes.rewriter import Axes
+from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import is_hint
 from fuser_lab.segmentation.privatization import again, reading

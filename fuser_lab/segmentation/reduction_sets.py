@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 
 from fuser_lab.analysis.bit_masks import bits, mask_of
+from fuser_lab.cost.rules import follows
 from fuser_lab.ir import Expr, Fusion, OpKind
-from fuser_lab.rules import follows
 from fuser_lab.segmentation.grouping import GroupId, Grouping, Reach
 
 Signature = tuple[int, tuple[int, ...]]

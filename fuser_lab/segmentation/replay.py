@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from fuser_lab.errors import SegmentationError
-from fuser_lab.events import Attempt, Kind, Names
 from fuser_lab.ir import Expr, Fusion
-from fuser_lab.segmentation.boundary_casts import cast_of, chosen_dtype, lowered
+from fuser_lab.segmentation.boundary_casts import cast_of, chosen_dtype, with_casts
+from fuser_lab.segmentation.events import Attempt, Kind, Names
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.privatization import Replica, replicas_in, with_replicas, without
@@ -80,7 +80,7 @@ class Fold:
     def _cast(self, attempt: Attempt) -> None:
         subjects = attempt.subjects
         cast = cast_of(self.fusion, subjects, chosen_dtype(attempt))
-        self._fusion = lowered(self.fusion, [cast])
+        self._fusion = with_casts(self.fusion, [cast])
         self._join(cast.lower, (self._fusion.producers[self._fusion.tensors[cast.tensor]].name,))
         for place, group in enumerate(subjects[1:]):
             self._join(cast.back(place), group)

@@ -6,12 +6,12 @@ Each returns a new SegmentedFusion and the attempts that describe the rewriting,
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fuser_lab.arguments import named, shown
+from fuser_lab.arguments import listing, short_text
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.ir import Expr, Fusion, TensorView
-from fuser_lab.segmentation.boundary_casts import cast_of, chosen_dtype, lowered
+from fuser_lab.segmentation.boundary_casts import cast_of, chosen_dtype, with_casts
 from fuser_lab.segmentation.edits import RefusedEdit, Regrouping, own_exprs, rebuilt, with_recomputed
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.recomputation import (
@@ -177,7 +177,7 @@ def crossing_tensor(segmented: SegmentedFusion, tensor: str, done: str) -> Tenso
     fusion = segmented.fusion
     value = fusion.tensors.get(tensor)
     if value is None:
-        msg = f"the fusion has no tensor called {shown(tensor)}; it has {named(fusion.tensors)}."
+        msg = f"the fusion has no tensor called {short_text(tensor)}; it has {listing(fusion.tensors)}."
         raise IllegalEdit(msg)
     maker = fusion.producers.get(value)
     if maker is None:
@@ -188,7 +188,7 @@ def crossing_tensor(segmented: SegmentedFusion, tensor: str, done: str) -> Tenso
         raise IllegalEdit(msg)
     if value not in segmented.crossing:
         others = [tv.name for tv in segmented.crossing]
-        said = f"choose from {named(others)}" if others else "no tensor does"
+        said = f"choose from {listing(others)}" if others else "no tensor does"
         msg = f"{tensor} does not pass between segments; {said}."
         raise IllegalEdit(msg)
     return value
@@ -231,7 +231,7 @@ def repeated_in(definition: Fusion, log: Iterable[Attempt], now: Fusion) -> Fusi
         elif attempt.accepted and attempt.kind is Kind.CAST and (dtype := chosen_dtype(attempt)) is not None:
             cast = cast_of(definition, attempt.subjects, dtype)
             if cast.lower in now.tensors:
-                definition = lowered(definition, [cast])
+                definition = with_casts(definition, [cast])
     return definition
 
 

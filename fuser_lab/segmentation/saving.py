@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.traffic import model_of
 from fuser_lab.cost.verdict import reason
-from fuser_lab.events import Attempt, Kind, Outcome
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bounds import Space
+from fuser_lab.segmentation.events import Attempt, Kind, Outcome
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.local_search import Partition, merges
 from fuser_lab.segmentation.options import SegmenterOptions

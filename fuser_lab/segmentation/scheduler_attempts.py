@@ -7,11 +7,11 @@ from itertools import chain
 from time import perf_counter
 
 from fuser_lab.cost.verdict import Answer
-from fuser_lab.events import Attempt, Kind, LaterRecords, Names, Outcome, VerdictRecord
 from fuser_lab.ir import Expr, Fusion
+from fuser_lab.segmentation.events import Attempt, Kind, LaterRecords, Names, Outcome, VerdictRecord
 from fuser_lab.segmentation.hints import refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
-from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate, grown
+from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate, grow_candidate
 from fuser_lab.segmentation.welford import PERSISTENT, keeps_rows, rewrite_answer, welfords, written_out
 
 
@@ -63,7 +63,7 @@ class Asker:
         union = None
         if part is not None and part.may_begin(sum(map(len, groups))):
             others = chain.from_iterable(group for group in groups if group is not largest)
-            union = grown(part, others, self._recomputed)
+            union = grow_candidate(part, others, self._recomputed)
         if union is None:
             union = candidate(self._fusion, chain.from_iterable(groups), self._recomputed)
         attempt, answer = self._attempt_of(phase, Kind.MERGE, subjects, union, start)

@@ -8,9 +8,9 @@ two accepted pieces are tried together.
 
 from collections.abc import Iterator
 
-from fuser_lab.events import Attempt
 from fuser_lab.ir import Fusion
-from fuser_lab.segmentation.bottom_up import grown, whole_pieces
+from fuser_lab.segmentation.bottom_up import grow_groups, whole_pieces
+from fuser_lab.segmentation.events import Attempt
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.pieces import has_cuts, pieces
@@ -39,4 +39,4 @@ def top_down(
             return
     fusion, accepted = yield from whole_pieces(fusion, oracle, options, parts, PHASE)
     if sum(map(len, accepted)) < len(fusion.tensor_exprs):
-        yield from grown(fusion, oracle, options, accepted, final=True)
+        yield from grow_groups(fusion, oracle, options, accepted, final=True)

@@ -14,13 +14,13 @@ from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.state import FusionState
 from fuser_lab.errors import ArgumentTypeError, InputError, SegmentationError, StateError
-from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Extent, Fusion, Scalar, TensorView, Val, stride_order_of
 from fuser_lab.passes import AllocationDomain
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup
 from fuser_lab.segmentation.layouts import laid_out, negotiate, placed_in
 from fuser_lab.segmentation.lifting import Lifting
-from fuser_lab.segmentation.options import SegmenterOptions, rewritten
+from fuser_lab.segmentation.options import SegmenterOptions, run_passes
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.translation import Translation
 
@@ -233,7 +233,7 @@ def _with_layouts(
     segmented: SegmentedFusion, bound: Fusion, options: SegmenterOptions, oracle: SchedulerOracle,
 ) -> SegmentedFusion:
     """Return segments with tensors laid out by ``layout_mode``; results are laid out as if the passes had run."""
-    results = zip(bound.outputs, rewritten(bound, options).outputs, strict=True)
+    results = zip(bound.outputs, run_passes(bound, options).outputs, strict=True)
     orders = {tv.name: after.domain.allocation_order for tv, after in results}
     if options.layout_mode == "propagate":
         everywhere = AllocationDomain(every_tensor=True).run(segmented.fusion)
@@ -251,7 +251,7 @@ def _orders(group: SegmentedGroup, lifting: Lifting) -> dict[str, tuple[int, ...
     asked = {tv.name: ranks for tv, ranks in fusion.stride_orders}
     free_outputs = {tv.name: tv for tv in group.outputs if fusion.required_order(tv) is None}
     alone = placed_in(group.candidate.narrowed, {})
-    results = zip(alone.outputs, rewritten(alone, SegmenterOptions()).outputs, strict=True)
+    results = zip(alone.outputs, run_passes(alone, SegmenterOptions()).outputs, strict=True)
     by_itself = {tv.name: after for tv, after in results}
     required = {
         name: stride_order_of(tv.domain.allocation_order)

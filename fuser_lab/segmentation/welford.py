@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import prod
 
+from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import Answer, SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import VerificationError
 from fuser_lab.ir import AttrValue, Expr, Fusion, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.passes.rewriter import Axes
-from fuser_lab.rules import follows
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 
 PERSISTENT = frozenset(

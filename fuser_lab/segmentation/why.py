@@ -4,11 +4,11 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fuser_lab.arguments import named, shown
+from fuser_lab.arguments import listing, short_text
 from fuser_lab.cost.verdict import Answer, Verdict
 from fuser_lab.errors import InputError
-from fuser_lab.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.segmentation.edits import with_recomputed
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import BY_HINT, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
@@ -215,7 +215,7 @@ def _homes(segmented: SegmentedFusion, which: str | int) -> tuple[int, ...]:
         return (which,)
     value = segmented.fusion.tensors.get(which)
     if value is None:
-        msg = f"the fusion has no tensor called {shown(which)}; it has {named(segmented.fusion.tensors)}."
+        msg = f"the fusion has no tensor called {short_text(which)}; it has {listing(segmented.fusion.tensors)}."
         raise InputError(msg)
     maker = segmented.fusion.producers.get(value)
     if maker is None:

@@ -11,11 +11,11 @@ from fuser_lab.targets.registry import (
     has_own_memory,
     holders,
     is_on_host,
-    labelled,
     names,
     on_this_cpu,
     register,
     target_of,
+    target_of_label,
     with_blocks,
 )
 
@@ -23,6 +23,20 @@ register(CPU)
 register(CUDA)
 
 __all__ = [
-    "CPU", "CUDA", "Assembly", "Form", "Later", "Target", "find", "has_own_memory", "holders", "is_on_host", "labelled",
-    "names", "on_this_cpu", "register", "target_of", "with_blocks",
+    "CPU",
+    "CUDA",
+    "Assembly",
+    "Form",
+    "Later",
+    "Target",
+    "find",
+    "has_own_memory",
+    "holders",
+    "is_on_host",
+    "names",
+    "on_this_cpu",
+    "register",
+    "target_of",
+    "target_of_label",
+    "with_blocks",
 ]

@@ -55,7 +55,7 @@ class Target:
     Parameters
     ----------
     name
-        Name in calls, as in ``plan.prepared("cuda")``. If its data is not in host memory, torch's type of device too.
+        Name in calls, as in ``plan.prepare("cuda")``. If its data is not in host memory, torch's type of device too.
     form
         How loops are distributed.
     on_host

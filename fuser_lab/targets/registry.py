@@ -82,7 +82,7 @@ def holders() -> tuple[str, ...]:
     return tuple(target.name for target in _TARGETS.values() if target is host or not target.on_host)
 
 
-def labelled(label: str) -> Target:
+def target_of_label(label: str) -> Target:
     """Return the target of a device as tables name it: ``"CPU (2 threads)"``, or the name of a GPU."""
     host = next(target for target in _TARGETS.values() if target.on_host)
     devices = (target for target in _TARGETS.values() if not target.on_host)

@@ -7,14 +7,24 @@ from fuser_lab.teaching.questions import (
     Played,
     Prediction,
     Score,
+    answer_text,
     on_gpu,
     play,
     predict,
     score,
-    shown,
 )
 
 __all__ = [
-    "Outcome", "Played", "Prediction", "QuestionBank", "Score", "on_gpu", "play", "predict", "read_answers",
-    "read_questions", "score", "shown",
+    "Outcome",
+    "Played",
+    "Prediction",
+    "QuestionBank",
+    "Score",
+    "answer_text",
+    "on_gpu",
+    "play",
+    "predict",
+    "read_answers",
+    "read_questions",
+    "score",
 ]

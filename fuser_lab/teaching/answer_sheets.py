@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fuser_lab.arguments import PATH, listed, shown, takes
+from fuser_lab.arguments import PATH, list_of, short_text, takes
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import UnreadableError, content_of, parsed
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import UnreadableError, content_of, parse_json
 from fuser_lab.report import save
 from fuser_lab.report.html import table_html
 from fuser_lab.report.records import Records
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SCHEMA: Final = "fuser_lab.answers"
-_VERSION: Final = 1
+_VERSION: Final = 1  # of the format of answer sheets
 _NUMERIC: Final = ("answered", "right", "wrong", "skipped", "open")
 
 
@@ -121,7 +121,7 @@ class ClassAnswers(Shown):
         return table_html(self._table, note=self._note)
 
 
-@takes(paths=(PATH | listed(PATH, "a list of paths")).worded("a file, a folder of .json files, or a list of files"))
+@takes(paths=(PATH | list_of(PATH, "a list of paths")).worded("a file, a folder of .json files, or a list of files"))
 def read_answers(paths: str | Path | Sequence[str | Path]) -> ClassAnswers:
     """Return the answers of a class, from the files that `Score.save` wrote.
 
@@ -148,16 +148,16 @@ def _sheet(path: Path) -> AnswerSheet:
     try:
         content = content_of(path)
     except UnreadableError as error:
-        msg = f"read_answers: {shown(path.name)} cannot be read ({error})."
+        msg = f"read_answers: {short_text(path.name)} cannot be read ({error})."
         raise InputError(msg) from None
     try:
-        data = parsed(content)
+        data = parse_json(content)
         is_ours = (data["schema"], data["version"]) == (_SCHEMA, _VERSION)
         answers = tuple(_answer(**answer) for answer in data["answers"]) if is_ours else None
     except (KeyError, TypeError, UnreadableError):
         answers = None
     if answers is None:
-        msg = f"read_answers: {shown(path.name)} contains no answers written by Score.save of fuser_lab.teaching."
+        msg = f"read_answers: {short_text(path.name)} contains no answers written by Score.save of fuser_lab.teaching."
         raise InputError(msg)
     return AnswerSheet(name=str(data.get("name", "")), answers=answers)
 

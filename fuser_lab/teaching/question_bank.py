@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fuser_lab.arguments import ANYTHING, PATH, TEXT, listed, optional, shown, takes
+from fuser_lab.arguments import ANYTHING, PATH, TEXT, list_of, optional, short_text, takes
 from fuser_lab.errors import InputError
-from fuser_lab.reading import UnreadableError, content_of, decoded
+from fuser_lab.files.reading import UnreadableError, content_of, decode
 from fuser_lab.teaching.questions import Explanation, Prediction
 
 _FORM: Final = (
@@ -35,7 +35,7 @@ class QuestionBank:
 
     @takes(
         "QuestionBank.predict", question=TEXT, predicted=ANYTHING,
-        choices=optional(listed(ANYTHING, "a list of choices", lazy=True)),
+        choices=optional(list_of(ANYTHING, "a list of choices", lazy=True)),
     )
     def predict(self, question: str, predicted: Any = None, *, choices: Iterable[Any] | None = None) -> Prediction:
         """Return a question of the bank, as `fuser_lab.teaching.predict` does; the bank explains its answer.
@@ -52,7 +52,7 @@ class QuestionBank:
                     question=question, predicted=predicted, choices=options, explanation=entry.explanation,
                 )
         asked = ", ".join(repr(entry.asks) for entry in self.entries)
-        msg = f"QuestionBank.predict: {shown(self.name)} has no question {shown(question)}; it has {asked}."
+        msg = f"QuestionBank.predict: {short_text(self.name)} has no question {short_text(question)}; it has {asked}."
         raise InputError(msg)
 
 
@@ -73,14 +73,17 @@ def read_questions(path: str | Path) -> QuestionBank:
         If the file cannot be read or is not a question bank.
     """
     try:
-        data = tomllib.loads(decoded(content_of(Path(path))))
+        data = tomllib.loads(decode(content_of(Path(path))))
     except (UnreadableError, tomllib.TOMLDecodeError, RecursionError) as error:
-        msg = f"read_questions: {shown(Path(path).name)} cannot be read ({error}); it is a file beside the lessons."
+        msg = (
+            f"read_questions: {short_text(Path(path).name)} cannot be read ({error}); it is a file beside the "
+            "lessons."
+        )
         raise InputError(msg) from None
     try:
         entries = tuple(_entry(**entry) for entry in data["question"])
     except (KeyError, TypeError, AttributeError):
-        msg = f"read_questions: {shown(Path(path).name)} is not a question bank: {_FORM}."
+        msg = f"read_questions: {short_text(Path(path).name)} is not a question bank: {_FORM}."
         raise InputError(msg) from None
     return QuestionBank(name=Path(path).name, entries=entries)
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab import arguments
-from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, listed, mapping, number, optional, takes
+from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, list_of, mapping, number, optional, takes
 from fuser_lab.codegen.kernel_steps import KernelSteps
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.plan import Segment
@@ -99,14 +99,14 @@ class Outcome(Shown):
     def _verdict(self) -> str:
         if self.unclear:
             return f"? {self.unclear}"
-        answer = shown(self.answer)
+        answer = answer_text(self.answer)
         if self.right is None:
             return f"The answer: {answer}."
-        if self.right and shown(self.predicted).strip().casefold() != answer.casefold():
-            return f"✓ Predicted: {shown(self.predicted)}. The answer: {answer}, which is close enough."
+        if self.right and answer_text(self.predicted).strip().casefold() != answer.casefold():
+            return f"✓ Predicted: {answer_text(self.predicted)}. The answer: {answer}, which is close enough."
         if self.right:
             return f"✓ As predicted: {answer}."
-        return f"✗ Predicted: {shown(self.predicted)}. The answer: {answer}."
+        return f"✗ Predicted: {answer_text(self.predicted)}. The answer: {answer}."
 
     def _repr_html_(self) -> str:
         """Return static HTML; a hidden answer is behind a summary that skips the question."""
@@ -169,7 +169,10 @@ class Explanation:
         try:
             return self.because.format_map(dict(facts))
         except (LookupError, ValueError, TypeError, AttributeError) as error:
-            msg = f"Prediction.reveal: facts={arguments.shown(dict(facts))} does not fit {self.because!r} ({error!r})."
+            msg = (
+                f"Prediction.reveal: facts={arguments.short_text(dict(facts))} does not fit {self.because!r} "
+                f"({error!r})."
+            )
             raise InputError(msg) from None
 
 
@@ -210,9 +213,10 @@ class Prediction(Shown):
         """Why the prediction is not one of the choices; empty if it is, or if there are no choices."""
         if self.choices is None or _nothing(self.given):
             return ""
-        if shown(self.given).strip().casefold() in {shown(choice).casefold() for choice in self.choices}:
+        if answer_text(self.given).strip().casefold() in {answer_text(choice).casefold() for choice in self.choices}:
             return ""
-        return f"{shown(self.given)} is not one of the choices; choose from {', '.join(map(shown, self.choices))}."
+        choices = ", ".join(map(answer_text, self.choices))
+        return f"{answer_text(self.given)} is not one of the choices; choose from {choices}."
 
     @takes(sep=TEXT, end=TEXT)
     def show(self, *values: Any, sep: str = " ", end: str = "\n") -> None:
@@ -298,8 +302,8 @@ class Prediction(Shown):
     @property
     def _lines(self) -> tuple[str, str]:
         stop = "" if self.question.endswith(("?", ".", ":")) else "."
-        options = "" if self.choices is None else f"{stop} One of: {', '.join(map(shown, self.choices))}."
-        state = INVITATION if _nothing(self.given) else f"Your prediction: {shown(self.given)}."
+        options = "" if self.choices is None else f"{stop} One of: {', '.join(map(answer_text, self.choices))}."
+        state = INVITATION if _nothing(self.given) else f"Your prediction: {answer_text(self.given)}."
         state = f"? {self.unclear}" if self.unclear else state
         return f"{self.question}{options}", state
 
@@ -316,7 +320,7 @@ class Prediction(Shown):
             with suppress(ImportError):  # without ipywidgets, the prediction replaces None in the cell
                 from fuser_lab_widgets.question import question_control
 
-                control = question_control(self, key, shown)
+                control = question_control(self, key, answer_text)
         if control is not None:
             bundle["text/html"] = f'<div class="fl-asked" data-question="{key}">{bundle["text/html"]}{_UNLIVE}</div>'
         display(bundle, raw=True)  # type: ignore[no-untyped-call]
@@ -362,7 +366,7 @@ class Score(Shown):
         """
         answers = tuple(
             Answer(
-                question=o.question, predicted="" if _nothing(o.predicted) else shown(o.predicted), right=o.right,
+                question=o.question, predicted="" if _nothing(o.predicted) else answer_text(o.predicted), right=o.right,
                 skipped=o.skipped,
             )
             for o in self._now
@@ -384,14 +388,14 @@ class Score(Shown):
         rows = [
             element(
                 "tr", element("td", _mark(o, nothing="–")), element("td", o.question),
-                element("td", "" if o.unclear or o.hidden else shown(o.answer)),
+                element("td", "" if o.unclear or o.hidden else answer_text(o.answer)),
             )
             for o in self._now
         ]
         return to_html(element("div", element("p", self._line), element("table", *rows)))
 
 
-@takes(question=TEXT, choices=optional(listed(ANYTHING, "a list of choices", lazy=True)))
+@takes(question=TEXT, choices=optional(list_of(ANYTHING, "a list of choices", lazy=True)))
 def predict(question: str, predicted: Any = None, *, choices: Iterable[Any] | None = None) -> Prediction:
     """Return a question with the reader's prediction, which `Prediction.reveal` compares with the answer.
 
@@ -414,7 +418,7 @@ def score(*outcomes: Outcome) -> Score:
     return Score(outcomes=outcomes)
 
 
-@takes(inputs=listed(ANYTHING, "a list of arrays and numbers"))
+@takes(inputs=list_of(ANYTHING, "a list of arrays and numbers"))
 def on_gpu(inputs: Sequence[Any]) -> list[Any] | None:
     """Return the inputs with NumPy arrays as torch tensors on the GPU; None without a GPU or without torch."""
     try:
@@ -472,16 +476,16 @@ def _printed(value: Any) -> str:
     """Return a value as ``print`` writes it, or if it has no text, as messages do."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - as in `shown`
-        return arguments.shown(value)
+    except Exception:  # noqa: BLE001 - as in `answer_text`
+        return arguments.short_text(value)
 
 
-def shown(value: Any) -> str:
+def answer_text(value: Any) -> str:
     """Return a prediction or an answer as a reader writes it: words without quotes, numbers with separators."""
     try:
         return _shown(value)
     except Exception:  # noqa: BLE001 - a number too long for text, a list in itself, a repr of the user's that fails
-        return arguments.shown(value)
+        return arguments.short_text(value)
 
 
 def _shown(value: Any) -> str:
@@ -500,18 +504,18 @@ def _shown(value: Any) -> str:
         case list() | tuple():
             return ", ".join(map(_inside, value)) or "none"
         case set() | frozenset():
-            return f"{{{', '.join(map(shown, _ordered(value)))}}}" if value else "none"
+            return f"{{{', '.join(map(answer_text, _ordered(value)))}}}" if value else "none"
     return str(value)
 
 
 def _inside(value: Any) -> str:
-    """Return what `shown` returns, with lists in brackets, because commas separate the parts around them."""
+    """Return what `answer_text` returns, with lists in brackets, because commas separate the parts around them."""
     return f"[{_shown(value)}]" if isinstance(value, list | tuple) else _shown(value)
 
 
 def _ordered(values: Iterable[Any]) -> list[Any]:
     """Return the elements of a set in the order in which a reader expects them: numbers by size, words by letter."""
-    return sorted(values, key=lambda value: (0, value, "") if isinstance(value, Real) else (1, 0, shown(value)))
+    return sorted(values, key=lambda value: (0, value, "") if isinstance(value, Real) else (1, 0, answer_text(value)))
 
 
 def _agrees(predicted: Any, answer: Any, within: float) -> bool | None:
@@ -523,7 +527,7 @@ def _agrees(predicted: Any, answer: Any, within: float) -> bool | None:
     kind, kind_predicted = _kind(answer), _kind(predicted)
     if kind != kind_predicted:
         expected, actual = (_KINDS.get(either, f"a {either}") for either in (kind, kind_predicted))
-        msg = f"The answer is {expected}; the prediction is {shown(predicted)}, {actual}."
+        msg = f"The answer is {expected}; the prediction is {answer_text(predicted)}, {actual}."
         raise ArgumentTypeError(msg)
     if kind == "text":
         return str(predicted).strip().casefold() == str(answer).strip().casefold()
@@ -546,7 +550,7 @@ def _is_close(predicted: Any, answer: Any, within: float) -> bool:
 def _parts_agree(predicted: Any, answer: Mapping[Any, Any], within: float) -> bool:
     """Return whether every part of the answer was predicted."""
     if not isinstance(predicted, Mapping):
-        msg = f"The answer has parts: give a dict with {', '.join(map(str, answer))}, not {shown(predicted)}."
+        msg = f"The answer has parts: give a dict with {', '.join(map(str, answer))}, not {answer_text(predicted)}."
         raise ArgumentTypeError(msg)
     unknown = [name for name in predicted if name not in answer]
     if unknown:
@@ -675,6 +679,15 @@ def _note(first: str, second: str, *, colour: str) -> str:
 
 
 __all__ = [
-    "Explanation", "Outcome", "Played", "Prediction", "Score", "on_gpu", "play", "predict", "read_answers", "score",
-    "shown",
+    "Explanation",
+    "Outcome",
+    "Played",
+    "Prediction",
+    "Score",
+    "answer_text",
+    "on_gpu",
+    "play",
+    "predict",
+    "read_answers",
+    "score",
 ]

@@ -133,10 +133,10 @@ print(optimum.to_annotations(strategy="bottom_up", segment_set="hint"))
 #
 # No: a forced cut that is not needed puts one more tensor in memory. Cuts at reshapes help in one fusion out of six, and cost in one
 # out of four. They pay where some readers want a tensor as it is and others want it reshaped, and bottom-up has spent its merges on
-# the wrong readers. So they are worth a try, which costs one more segmentation; `fuser_lab.presegmentation` does that:
+# the wrong readers. So they are worth a try, which costs one more segmentation; `fuser_lab.search.presegmentation` does that:
 
 # %%
-from fuser_lab.presegmentation import alternatives
+from fuser_lab.search.presegmentation import alternatives
 
 for one in alternatives(usual):
     print(one)

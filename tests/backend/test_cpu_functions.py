@@ -241,7 +241,7 @@ def called_and_written(name: str) -> tuple[Callable[..., None], str]:
         options={"error_model": "numpy", "fastmath": FLAGS, "nogil": True},
     )
     library, _ = cpu_kernels.compiled_library(definition)
-    return cpu_kernels.loaded(cpu_kernels.compiled(definition)), library.get_asm_str()
+    return cpu_kernels.load_kernel(cpu_kernels.compile_kernel(definition)), library.get_asm_str()
 
 
 @pytest.mark.parametrize("name", [

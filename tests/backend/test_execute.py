@@ -275,7 +275,7 @@ def test_a_floating_scalar_that_is_too_large():
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.mul(fd.define_tensor([-1]), fd.define_scalar(None, DataType.Double)))
     plan = fl.segment(fd, [A[0], 1.0])
-    for run in (fd.execute, plan.run, plan.prepared().run):
+    for run in (fd.execute, plan.run, plan.prepare().run):
         with pytest.raises(InputError, match="an int of 1329 bits is outside the range of double"):
             run([A[0], 10**400])
 

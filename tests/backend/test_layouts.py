@@ -180,7 +180,7 @@ def test_kernels_write_results_in_the_layout_of_given_arrays(body, layout, copie
     with fl.FusionDefinition() as fd:
         body(fd, fd.define_tensor([*x.shape], contiguity=True))  # greedy scans constant sizes
     plan = fl.segment(fd, [x])
-    wanted, prepared = evaluate(bound(fd, [x]), [x], exact=False), plan.prepared("cpu")
+    wanted, prepared = evaluate(bound(fd, [x]), [x], exact=False), plan.prepare("cpu")
     outs = [LAYOUTS[layout](x.shape) for _ in wanted]
     for given in (x, 0.5 * x, x):
         assert all(a is b for a, b in zip(prepared.run([given], outs), outs, strict=True))
@@ -200,7 +200,7 @@ def test_a_given_array_in_another_layout_may_share_memory_with_an_input():
     with fl.FusionDefinition() as fd:
         scaled(fd, fd.define_tensor([-1, -1], contiguity=True))
     wanted = np.maximum(2 * x, 0).T.copy()
-    fl.segment(fd, [x]).prepared("cpu").run([x], [x.T])
+    fl.segment(fd, [x]).prepare("cpu").run([x], [x.T])
     np.testing.assert_array_equal(x, wanted)
 
 
@@ -209,6 +209,6 @@ def test_small_results_are_copied_rather_than_compiled_for(copies):
     with fl.FusionDefinition() as fd:
         scaled(fd, fd.define_tensor([-1, -1], contiguity=True))
     out = np.zeros((100, 100), np.float32).T
-    fl.segment(fd, [x]).prepared("cpu").run([x], [out])
+    fl.segment(fd, [x]).prepare("cpu").run([x], [out])
     np.testing.assert_array_equal(out, 2 * x)
     assert len(copies) == 1

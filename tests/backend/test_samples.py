@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from fuser_lab.api import FusionDefinition
+from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import OpKind
 from fuser_lab.ops.registry import Arg, Sample

@@ -16,14 +16,14 @@ from fuser_lab.runtime import cpu_kernels
 def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The names of kernels that are compiled, starting with an empty disk cache."""
     names: list[str] = []
-    real = cpu_kernels.compiled
+    real = cpu_kernels.compile_kernel
 
     def counted(definition: cpu_kernels.Definition) -> cpu_kernels.MachineCode:
         names.append(definition.function.__name__)
         return real(definition)
 
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(cpu_kernels, "compiled", counted)
+    monkeypatch.setattr(cpu_kernels, "compile_kernel", counted)
     return names
 
 
@@ -89,7 +89,7 @@ def test_a_sum_of_all_takes_its_sizes_and_counts_as_arguments(compiled: list[str
 def test_plans_of_two_sizes_keep_their_own_arguments() -> None:
     fd = defined(2, lambda fd, x: fd.ops.relu(x))
     small, large = np.full((301, 39), 2, np.float32), np.full((60_001, 39), 3, np.float32)
-    plans = [fl.segment(fd, [x]).prepared("cpu") for x in (small, large)]
+    plans = [fl.segment(fd, [x]).prepare("cpu") for x in (small, large)]
     outs = [plan.run([x]) for plan, x in zip(plans, (small, large), strict=True)]
     for _ in range(2):  # the second time from the cache of the first
         for plan, x, out in zip(plans, (small, large), outs, strict=True):

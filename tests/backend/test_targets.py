@@ -59,7 +59,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> fl.Plan:
 def test_a_registered_target_runs_plans(plan: fl.Plan) -> None:
     targets.register(TOY)
     x = np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)
-    prepared = plan.prepared("lockstep")
+    prepared = plan.prepare("lockstep")
     (out,) = prepared.run([x])
     expected = np.exp(x.astype(float)) / np.exp(x.astype(float)).sum(1, keepdims=True)
     np.testing.assert_allclose(out, expected, rtol=1e-5)
@@ -76,8 +76,8 @@ def test_loops_set_by_hand_are_lowered_for_a_target_with_blocks_and_run_there(pl
     assert by_hand.segments[0].loops
     assert by_hand.segments[0].kernel("lockstep").kernel_ir.target == "lockstep"
     x = np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)
-    prepared = by_hand.prepared("lockstep")
-    np.testing.assert_allclose(*prepared.run([x]), *plan.prepared("cpu").run([x]), rtol=1e-5)
+    prepared = by_hand.prepare("lockstep")
+    np.testing.assert_allclose(*prepared.run([x]), *plan.prepare("cpu").run([x]), rtol=1e-5)
     assert prepared.memory.kernels == ["lockstep"]
 
 
@@ -85,7 +85,7 @@ def test_a_target_that_is_not_registered_is_refused(plan: fl.Plan) -> None:
     with pytest.raises(InputError, match="target must be 'cpu' or 'cuda', given 'lockstep'"):
         plan.segments[0].source("lockstep")
     with pytest.raises(InputError, match="'cpu', 'cuda' or a device as 'cuda:1', given 'lockstep'"):
-        plan.prepared("lockstep")
+        plan.prepare("lockstep")
 
 
 def test_names_are_taken_once_and_are_words(plan: fl.Plan) -> None:

@@ -114,7 +114,7 @@ def at(v: Any, start: int) -> Any:
 def test_arrays_of_the_caller(name: str, library: str, checked: list[int]) -> None:
     v = needs("torch").from_numpy(V.copy()) if library == "torch" else V.copy()
     apart, names = GIVEN["apart"](v), (name, "apart", name, name)
-    prepared = fl.segment(definition(simple, *apart[0]), apart[0]).prepared("cpu")
+    prepared = fl.segment(definition(simple, *apart[0]), apart[0]).prepare("cpu")
     for one in names:  # the arrays of a run replace those of the last one, if they are as far apart
         inputs, out = GIVEN[one](v)
         x, y = (np.asarray(value).copy() for value in inputs)
@@ -132,7 +132,7 @@ def test_inputs_that_are_written_over(record: Callable[..., None], library: str,
     given = [x.copy(), second.copy()]
     if library == "torch":
         given = [needs("torch").from_numpy(value) for value in given]
-    got = fl.segment(fd, given).prepared("cpu").run(given)
+    got = fl.segment(fd, given).prepare("cpu").run(given)
     for a, b in zip(got, wanted, strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
     changed = given[0] if record is in_place else given[1]
@@ -142,7 +142,7 @@ def test_inputs_that_are_written_over(record: Callable[..., None], library: str,
 
 def test_memory_between_segments(checked: list[int]) -> None:
     fd = definition(several, at(V, 0), at(V, 0))
-    prepared = fl.segment(fd).prepared("cpu")
+    prepared = fl.segment(fd).prepare("cpu")
     for start in (0, 64, 128, 64):
         inputs = [at(V, start), at(V, start + 8)]
         for a, b in zip(prepared.run(inputs), fd.reference(inputs), strict=True):

@@ -76,7 +76,7 @@ def cost(chain: Chain, ops: int, target: str, seed: int = 0) -> float:
     begin = processor_seconds()
     plan = fl.segment(chain.definition(ops, seed), inputs)
     if target == "cpu":
-        plan.prepared("cpu").run(inputs)
+        plan.prepare("cpu").run(inputs)
     else:
         from fuser_lab.runtime.gpu.cubins import machine_code_of
 

@@ -24,11 +24,11 @@ from typing import Any, Final
 
 import fuser_lab as fl
 from fuser_lab.bridge.costs import deciding_rule
-from fuser_lab.calibration import machine_model
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
+from fuser_lab.lab.calibration import machine_model
 from fuser_lab.lab.environment import environment, now
-from fuser_lab.presegmentation import bytes_moved
+from fuser_lab.search.presegmentation import bytes_moved
 from tests.fitting.measurements import load
 
 Row = dict[str, Any]
@@ -401,7 +401,7 @@ def _kernels(rows: Sequence[Row], machine: str) -> str:
         Small forms of {len(good)} entries, spread evenly over the corpus: {machine}, between {min(loads):.0f} and
         {max(loads):.0f} runnable processes. On such a machine the figures are noisy: they compare a kernel with a copy,
         and do not say how fast either is on a quiet machine. The share is the rate of inputs and outputs, each counted
-        once, relative to that of a copy of as many bytes (`fuser_lab.calibration.machine_model`). Every result was
+        once, relative to that of a copy of as many bytes (`fuser_lab.lab.calibration.machine_model`). Every result was
         compared with the reference; the largest deviation is {worst:.2f} of the rounding error bound."""
     return f"""## Kernels on the CPU
 

@@ -32,19 +32,19 @@ class OnCpu:
 
     def compile(self, plan: fl.Plan) -> None:
         strides = [one.strides for one in plan.inputs if hasattr(one, "strides")]
-        for kernel in plan.prepared("cpu").generated(strides):
+        for kernel in plan.prepare("cpu").generated(strides):
             compile_kernel(kernel, None)
 
     def arrays(self, inputs: Sequence[Any]) -> list[Any]:
         return [one.materialize() if hasattr(one, "materialize") else one for one in inputs]
 
     def measured(self, plan: fl.Plan, arrays: Sequence[Any]) -> Callable[[], float]:
-        bound = plan.prepared("cpu").bind(arrays)
+        bound = plan.prepare("cpu").bind(arrays)
         clock = HostClock().measured(lambda: [step() for step in bound.steps])
         return lambda: min(clock() for _ in range(BATCH))
 
     def parts(self, plan: fl.Plan, arrays: Sequence[Any]) -> list[float]:
-        bound = plan.prepared("cpu").bind(arrays)
+        bound = plan.prepare("cpu").bind(arrays)
         return in_order(HostClock().measured_in_order(bound.steps))
 
     def free(self) -> None:

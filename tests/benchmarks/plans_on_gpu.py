@@ -37,7 +37,7 @@ class OnGpu:
 
     def compile(self, plan: fl.Plan) -> None:
         strides = [one.strides for one in plan.inputs if hasattr(one, "strides")]
-        for kernel in plan.prepared("cuda").generated(strides):
+        for kernel in plan.prepare("cuda").generated(strides):
             compile_kernel(kernel, self._capability)
 
     def arrays(self, inputs: Sequence[Any]) -> list[Any]:
@@ -48,12 +48,12 @@ class OnGpu:
         return self._gpu.array(spec.dtype, spec.shape, spec.strides, below)
 
     def measured(self, plan: fl.Plan, arrays: Sequence[Any]) -> Callable[[], float]:
-        captured = plan.prepared("cuda").captured(arrays)
+        captured = plan.prepare("cuda").captured(arrays)
         measured = self._gpu.measured(captured.replay)
         return lambda captured=captured: measured()  # type: ignore[misc]
 
     def parts(self, plan: fl.Plan, arrays: Sequence[Any]) -> list[float]:
-        bound = plan.prepared("cuda").bind(arrays)
+        bound = plan.prepare("cuda").bind(arrays)
         return in_order(self._gpu.clock.measured_in_order(bound.steps))
 
     def free(self) -> None:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import fuser_lab as fl
-from fuser_lab.events import DecisionLog
-from fuser_lab.plan.planning import rewritten
+from fuser_lab.plan.planning import rewrite_fusion
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmenterOptions, segment
+from fuser_lab.segmentation.events import DecisionLog
 from tests.benchmarks.optimal import irregular, transformer
 
 PIECEMEAL = SegmenterOptions(whole_fusion=False)
@@ -146,7 +146,7 @@ def logging_share(ops: int = 1000) -> float:
     """Return the share of the segmenter's time spent on its log, for layers of a transformer."""
     plan = fl.segment(layers(ops))
     options = SegmenterOptions()
-    fusion = rewritten(plan.fusion, options, DecisionLog())
+    fusion = rewrite_fusion(plan.fusion, options, DecisionLog())
 
     def seconds(*, log: bool) -> float:
         gc.collect()

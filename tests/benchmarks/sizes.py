@@ -300,7 +300,7 @@ def arguments_of(plan: fl.Plan) -> list[Any]:
 def cpu(plan: fl.Plan) -> None:
     """Compile a plan for the CPU and run it once."""
     inputs = arguments_of(plan)
-    plan.prepared("cpu").run(inputs)
+    plan.prepare("cpu").run(inputs)
 
 
 def cuda(plan: fl.Plan) -> None:

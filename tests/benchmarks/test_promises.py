@@ -67,7 +67,7 @@ def test_a_prepared_plan_costs_less_than_50_microseconds_a_segment():
         fd.add_output(fd.ops.add(y, fd.ops.sum(x, dims=[1], keepdim=True)))
     a = np.ones((2, 8), np.float32)
     plan = fl.segment(fd, [a, a])
-    prepared, out = plan.prepared("cpu"), [np.empty_like(a)]
+    prepared, out = plan.prepare("cpu"), [np.empty_like(a)]
     prepared.run([a, a], out)
     bound = prepared.bind([a, a], out)
 

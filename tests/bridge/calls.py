@@ -72,7 +72,7 @@ def _launches_of(x: Any) -> Any:
 
     with fl.FusionDefinition() as fd:
         fd.add_output(fd.ops.neg(fd.define_tensor([64], contiguity=True, dtype=fl.DataType.Float)))
-    prepared = fl.segment(fd, [x]).prepared("cuda")
+    prepared = fl.segment(fd, [x]).prepare("cuda")
     for _ in range(2):
         prepared.run([x])
     (launches,) = prepared._ready._kept[-1]._launches

@@ -43,7 +43,7 @@ def evaluated(function: Any, inputs: list[Any], *, compiled: bool) -> tuple[list
     """The results of a function by regions, and the failed regions; NotLoweredError if torch would run part of it."""
     from functorch.compile import aot_function, make_boxed_func
 
-    from fuser_lab.bridge.capture import Capture, CaptureOptions, captured
+    from fuser_lab.bridge.capture import Capture, CaptureOptions, capture_graph
     from fuser_lab.bridge.decompositions import table
     from fuser_lab.bridge.partition import Wishes, reason_for
     from fuser_lab.bridge.torch_region import TorchRegion
@@ -57,7 +57,7 @@ def evaluated(function: Any, inputs: list[Any], *, compiled: bool) -> tuple[list
             why = reason_for(node, options.wishes) if node.op == "call_function" else None
             if why is not None:
                 raise NotLoweredError(f"{target_of(node)}: {why}")
-        graph = captured(gm, "inference", Capture(options))
+        graph = capture_graph(gm, "inference", Capture(options))
         for left in graph.left:
             if "could not be recorded" in left.reason:
                 raise NotLoweredError(left.reason)

@@ -3,10 +3,10 @@
 from typing import Any
 
 from fuser_lab.bridge.capture import CaptureOptions
-from fuser_lab.bridge.partition import Partition, Wishes, partitioned, prepare
+from fuser_lab.bridge.partition import Partition, Wishes, partition_graph, prepare
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.signature import Cutting
-from fuser_lab.bridge.torch_region import TorchRegion, laid
+from fuser_lab.bridge.torch_region import TorchRegion, with_strides
 
 
 def operands(torch: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def graph_of(torch: Any, function: Any, given: dict[str, Any]) -> Any:
 def regions_of(gm: Any, wishes: Wishes | None = None) -> tuple[Partition, list[TorchRegion]]:
     """The bridge's form of an ATen graph."""
     options = CaptureOptions(wishes=wishes or Wishes(records_matmuls=True))
-    found = partitioned(gm, options.wishes, prepare(gm))
+    found = partition_graph(gm, options.wishes, prepare(gm))
     return found, [TorchRegion(place, nodes, Cutting()) for place, nodes in enumerate(found.regions)]
 
 
@@ -59,4 +59,4 @@ def by_reference(region: Region, inputs: Any) -> list[Any]:
     narrow = ("bfloat16", "float8")  # torch does not accept arrays of these dtypes
     wide = [torch.as_tensor(y.astype("float32") if y.dtype.name.startswith(narrow) else y.copy()) for y in found]
     tensors = [y.to(getattr(torch, traced.dtype)) for y, traced in zip(wide, region.traced, strict=True)]
-    return [laid(y, traced.strides) for y, traced in zip(tensors, region.traced, strict=True)]
+    return [with_strides(y, traced.strides) for y, traced in zip(tensors, region.traced, strict=True)]

@@ -56,13 +56,13 @@ def agree(function, *inputs, seed=1, **options):
 
 def test_the_garbage_collector_runs_rarely_while_a_graph_is_compiled(monkeypatch):
     before, seen = gc.get_threshold(), []
-    partitioned = capture.partitioned
+    partitioned = capture.partition_graph
 
     def watched(*given):
         seen.append(gc.get_threshold())
         return partitioned(*given)
 
-    monkeypatch.setattr(capture, "partitioned", watched)
+    monkeypatch.setattr(capture, "partition_graph", watched)
     agree(torch.tanh, torch.randn(5, requires_grad=True))
     assert len(seen) == 2
     assert all(threshold[0] > before[0] for threshold in seen)
@@ -284,7 +284,7 @@ def test_a_region_that_fails_is_torchs_with_one_warning(monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr("fuser_lab.plan.Plan.prepared", fail)
+    monkeypatch.setattr("fuser_lab.plan.Plan.prepare", fail)
     x = torch.randn(7)
     function = compiled(lambda x: torch.sin(x) * 3)
     says = r"torch runs region 0 \(.*test_backend.py:\d+\)\): RuntimeError: no compiler"

@@ -8,14 +8,14 @@ import pytest
 from needs import needs
 
 import fuser_lab as fl
-from fuser_lab import user_file
 from fuser_lab.bridge.op_costs import op_bytes, op_flops, region_cost
 from fuser_lab.bridge.traced import target_of
-from fuser_lab.cli import main
+from fuser_lab.cli import user_file
+from fuser_lab.cli.commands import main
+from fuser_lab.cli.user_file import advice_for, place_of
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.user_file import advice_for, place_of
 
 torch = needs("torch")
 from tests.bridge.door import followed, named_call  # noqa: E402 - both need torch

@@ -11,8 +11,8 @@ from needs import needs
 
 import fuser_lab as fl
 from fuser_lab.bridge import requirement
-from fuser_lab.collector import collecting_rarely
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
+from fuser_lab.process.collector import collecting_rarely
 
 torch = needs("torch")
 F = torch.nn.functional

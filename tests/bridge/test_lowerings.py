@@ -18,9 +18,9 @@ def evaluated(torch, sample):
     """The results of a definition of all nodes of a sample's graph, and torch's results."""
     from bridge.samples import graph_of, operands
 
+    from fuser_lab.api.fusion_definition import FusionDefinition
     from fuser_lab.bridge.signature import spec_of
     from fuser_lab.bridge.traced import call_of, target_of
-    from fuser_lab.fusion_definition import FusionDefinition
 
     given = {name: x for name, x in operands(torch).items() if re.search(rf"\b{name}\b", sample)}
     names = {"aten": torch.ops.aten, "prims": torch.ops.prims, "torch": torch}

@@ -8,7 +8,7 @@ from needs import needs
 
 import fuser_lab as fl
 from fuser_lab.bridge.region_why import Relation, Rule
-from fuser_lab.bridge.selection import selected
+from fuser_lab.bridge.selection import select_ops
 from fuser_lab.errors import ArgumentTypeError, InputError
 
 torch = needs("torch")
@@ -84,7 +84,7 @@ def test_lines_of_repeated_layers_are_compared_in_one_layer(model):
     assert (answer.relation, answer.rule) == (Relation.REGIONS, Rule.CYCLE)
     assert "forward shifted also has ops in region" in answer.text
     other = re.search(r"'(forward shifted region \d)'", answer.text)[1]
-    assert 0 < len(selected(model.graphs, other).ops) < len(selected(model.graphs, "forward shifted").ops)
+    assert 0 < len(select_ops(model.graphs, other).ops) < len(select_ops(model.graphs, "forward shifted").ops)
 
 
 def test_what_the_library_runs_is_left_to_it_for_a_reason(model):
@@ -100,13 +100,13 @@ def test_what_the_library_runs_is_left_to_it_for_a_reason(model):
      "forward shifted"],
 )  # fmt: skip
 def test_a_line_is_selected_in_several_ways(model, text):
-    chosen = {node for number, node in selected(model.graphs, text).ops if number == 0}
-    assert chosen == {node for number, node in selected(model.graphs, "shifted").ops if number == 0}
+    chosen = {node for number, node in select_ops(model.graphs, text).ops if number == 0}
+    assert chosen == {node for number, node in select_ops(model.graphs, "shifted").ops if number == 0}
 
 
 def test_modules_and_ops_are_selected_by_ends_of_paths_and_plain_names(model):
     def ops(text):
-        return selected(model.graphs, text).ops
+        return select_ops(model.graphs, text).ops
 
     assert ops("norm") == ops("layers.*.norm") == ops("**.norm")
     assert set(ops("norm")) > set(ops("layers.1.norm"))

@@ -7,7 +7,7 @@ from needs import needs
 
 from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.partition import prepare
-from fuser_lab.bridge.repeats import merged
+from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.traced import target_of
 
 torch = needs("torch")
@@ -17,7 +17,7 @@ def counted(function, **given):
     """Whether a graph was changed, and its op counts afterwards; its values must not change."""
     gm = graph_of(torch, function, given)
     expected = gm(*given.values())
-    done = merged(gm.graph)
+    done = merge_calls(gm.graph)
     gm.recompile()
     for ours, theirs in zip(gm(*given.values()), expected, strict=True):
         assert torch.equal(ours, theirs)
@@ -50,7 +50,7 @@ def test_results_keep_memory_of_their_own_and_draws_their_numbers():
     assert done
     assert counts["sin"] == 3
     gm = graph_of(torch, lambda v: [torch.rand_like(v["x"]) - torch.rand_like(v["x"])], {"x": torch.randn(3)})
-    assert merged(gm.graph)
+    assert merge_calls(gm.graph)
     assert sum(target_of(node) == "aten.rand_like.default" for node in gm.graph.nodes) == 2
 
 
@@ -62,7 +62,7 @@ def test_a_graph_that_writes_is_left_as_it_is():
 
     gm = graph_of(torch, function, {"x": torch.randn(3)})
     before = len(gm.graph.nodes)
-    assert not merged(gm.graph)
+    assert not merge_calls(gm.graph)
     assert len(gm.graph.nodes) == before
 
 

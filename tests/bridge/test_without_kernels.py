@@ -72,7 +72,7 @@ def test_products_in_regions_count_as_evaluated():
 
 
 def test_a_region_that_failed_counts_as_torchs(monkeypatch):
-    monkeypatch.setattr("fuser_lab.plan.Plan.prepared", lambda *_, **__: pytest.fail("no compiler"))
+    monkeypatch.setattr("fuser_lab.plan.Plan.prepare", lambda *_, **__: pytest.fail("no compiler"))
     found = fl.from_torch(lambda x: torch.sin(x) * 3, torch.ones(3))
     (region,) = found.regions
     assert found.shares.fused == 1

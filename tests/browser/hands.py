@@ -77,7 +77,7 @@ class Hands:
     def _set(self) -> str:
         """Set a trait of the explorer, and return its name and value."""
         explorer = self.stage.explorer
-        view = explorer._current()
+        view = explorer._page.view
         places = [*(f"S{s.index}" for s in view.segments), *(n.tensor for n in view.nodes if n.kind == "op")]
         values: dict[str, list[Any]] = {
             "strategy": [*explorer._session.strategies],

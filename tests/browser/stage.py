@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from fuser_lab_widgets import assets
 from fuser_lab_widgets.runner import Runner
 
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 
 from .pages import open_page
 from .waiting import PATIENCE, expect

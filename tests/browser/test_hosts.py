@@ -10,8 +10,8 @@ from browser.pages import open_page
 from browser.stage import Stage
 from browser.waiting import expect
 from fuser_lab_widgets import Explorer, assets
-from fuser_lab_widgets.baked import baked
-from fuser_lab_widgets.saved import saved
+from fuser_lab_widgets.baked import bake
+from fuser_lab_widgets.saved import saved_html
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -54,7 +54,7 @@ def show(browser, plans, tmp_path):
     def open_it(host, *, system="light", width=1000, still=False):
         kind, css, paper, panel = HOSTS[host]
         mark = f'data-vscode-theme-kind="{kind}"' if kind else ""
-        data = base64.b64encode(zlib.compress(json.dumps(baked(plans)).encode())).decode()
+        data = base64.b64encode(zlib.compress(json.dumps(bake(plans)).encode())).decode()
         path = tmp_path / f"{host}.html"
         path.write_text(PAGE.format(
             paper=paper, panel=panel, css=css, kind=mark, style=assets.style(), data=data,
@@ -107,7 +107,7 @@ def test_what_a_notebook_keeps_works_under_vs_codes_policy(browser, plans, tmp_p
     path = tmp_path / "output.html"
     path.write_text(
         f'<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f'<body class="vscode-dark" data-vscode-theme-kind="vscode-dark">{saved(plans, "abc")}</body>',
+        f'<body class="vscode-dark" data-vscode-theme-kind="vscode-dark">{saved_html(plans, "abc")}</body>',
         encoding="utf-8",
     )
     place = open_page(browser, size=(1000, 900))

@@ -9,7 +9,7 @@ from fuser_lab_widgets import assets
 from machine import allowed
 from needs import needs
 
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 
 pytestmark = pytest.mark.browser
 torch = needs("torch")

@@ -11,7 +11,7 @@ from browser.pages import open_page
 from browser.stage import Stage
 from browser.waiting import expect
 from fuser_lab_widgets import Explorer
-from fuser_lab_widgets.saved import saved
+from fuser_lab_widgets.saved import saved_html
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
@@ -96,7 +96,8 @@ def test_counters_and_names_are_shown_as_text(browser):
 def test_a_page_without_a_kernel_shows_the_profile(browser, tmp_path):
     plan = softmax()
     page_path = tmp_path / "saved.html"
-    page_path.write_text(f"<!DOCTYPE html><body>{saved([plan], 'abc', profile=fl.profile(plan))}", encoding="utf-8")
+    body = saved_html([plan], "abc", profile=fl.profile(plan))
+    page_path.write_text(f"<!DOCTYPE html><body>{body}", encoding="utf-8")
     place = open_page(browser, size=(1300, 900))
     place.page.goto(page_path.as_uri())
     frame = place.page.frame_locator(".fl-saved iframe")

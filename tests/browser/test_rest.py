@@ -9,6 +9,7 @@ from browser.rest import SIZES, drive, example, opened, rest_after
 from browser.stage import Stage
 from browser.waiting import expect
 from fuser_lab_widgets import Explorer
+from fuser_lab_widgets.parts.panels import Panels
 
 import fuser_lab as fl
 
@@ -69,13 +70,13 @@ def test_the_page_is_at_rest_after_each_tab_is_opened(at, name, size):
 
 def test_a_tab_keeps_its_content_and_its_height_while_slow_answers_come(at, monkeypatch):
     stage = at(example(FLICKERED[1]), SIZES[1])
-    write = Explorer._write
+    write = Panels.write
 
-    def late(explorer, name):
+    def late(panels, name, **options):
         stage.page.wait_for_timeout(400)  # a slow answer
-        write(explorer, name)
+        write(panels, name, **options)
 
-    monkeypatch.setattr(Explorer, "_write", late)
+    monkeypatch.setattr(Panels, "write", late)
     tab, panel = stage.root.get_by_role("tab", name="Schedule", exact=True), stage.root.locator(".fx-panel")
     tab.click()
     height = panel.evaluate(HEIGHT)

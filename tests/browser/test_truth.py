@@ -25,7 +25,7 @@ explorer = Explorer(fl.segment(fd), [], strategies=["unfused"], timer=timer)
 def truth():
     '''What has to be true of the page now, from the plan alone.'''
     explorer.wait(20)
-    plan, view = explorer.plan, explorer._current()
+    plan, view = explorer.plan, explorer._page.view
     said = answers.answer(plan, view, str(explorer.answer.get("id", ""))) if explorer.answer.get("id") else {}
     greyed = sorted(e.id for e in view.edges if e.kind == "boundary" and not previews.of_edge(plan, view, e).legal)
     moved = sum(s.bytes for s in plan.segments)

@@ -15,7 +15,7 @@ from fuser_lab import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.pricing.rule_lifting import liftable
 from fuser_lab.report import measure
-from fuser_lab.report.collapse import collapsed
+from fuser_lab.report.collapse import collapse
 from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import describe, edge_title
@@ -72,11 +72,11 @@ def _check_head(check: Check, explorer: Explorer, shown: dict[str, Any], plan: A
     state = session.state
     title = view.header.title
     check("title", shown["title"], [title, f"Fusion explorer: {title}", title])
-    facts = [*scenes.facts(view), *explorer._amounts.facts(view.header)]
-    timed = explorer._totals.get(plan.hash)
+    facts = [*scenes.facts(view), *explorer._runs.amounts.facts(view.header)]
+    timed = explorer._runs.totals.get(plan.hash)
     measured = "– measured" if timed is None else f"{seconds_label(timed.median)} measured ({place(timed.device)})"
     check("facts", shown["facts"], [*(f"{value} {name}" for value, name, _ in facts), measured])
-    (_, _, strategies), *switches = controls(session, explorer._searching, explorer._mention())
+    (_, _, strategies), *switches = controls(session, explorer._search.topic, explorer._steps.mention())
     check("strategy", shown["strategy"], [[words, on, free] for _, words, on, free, *_ in strategies])
     check("switches", shown["switches"], [
         [name, [[words, on, free] for _, words, on, free, *_ in buttons]] for name, _, buttons in switches
@@ -118,9 +118,9 @@ def _check_status(check: Check, shown: dict[str, Any], plan: Any, edits: Sequenc
 def _check_picture(check: Check, explorer: Explorer, shown: dict[str, Any], plan: Any, view: ViewModel) -> None:
     detail, drawn = shown["scene"]["detail"], view
     if detail in {"segments", "blocks"}:
-        unfolded = unfolding.blocks_of(view, explorer._unfolded)
+        unfolded = unfolding.blocks_of(view, explorer._picture.unfolded)
         folded = [block for block in blocks(view) if detail == "blocks" and block.id not in unfolded]
-        drawn = collapsed(view, unfolding.segments_of(view, explorer._opened), folded)
+        drawn = collapse(view, unfolding.segments_of(view, explorer._picture.opened), folded)
     check("picture", shown["picture"], describe(view))
     check("edges", shown["edges"], {edge.id: _label(edge, drawn) for edge in drawn.edges})
     check("nodes", shown["nodes"], sorted(node.text for node in drawn.nodes))
@@ -136,7 +136,7 @@ def _check_picture(check: Check, explorer: Explorer, shown: dict[str, Any], plan
     chosen = explorer.answer.get("id", "")
     ids = {*(n.id for n in drawn.nodes), *(e.id for e in drawn.edges), *(f"segment:{s.index}" for s in boxed)}
     check("selected", shown["selected"], [chosen] if chosen in ids else [])
-    other = explorer._compared_plan()
+    other = explorer._comparison.plan()
     marks = {} if other is None else scenes.marks(view, plan_diff(other, plan))
     check("marks", shown["marks"], {name: sorted(set(marks.get(name, ())) & ids) for name in ("moved", "new", "gone")})
     text, count, lit = shown["found"]
@@ -171,7 +171,7 @@ def _check_colours(check: Check, explorer: Explorer, shown: dict[str, Any], plan
     for one in said:
         if ": " in one:
             check("hint", one in effects, True)
-    found = heat(plan, view, explorer._rows).get(_HEATS[shown["colour"]])
+    found = heat(plan, view, explorer._runs.rows).get(_HEATS[shown["colour"]])
     if found is None:
         check("legend", shown["legend"], [])
         return
@@ -194,7 +194,7 @@ def _check_inspector(check: Check, explorer: Explorer, shown: dict[str, Any], pl
         check("heading", shown["heading"], "Inspector")
         return
     true = answers.answer(plan, view, chosen)
-    if chosen in unfolding.blocks_of(view, explorer._unfolded) and shown["scene"]["detail"] == "blocks":
+    if chosen in unfolding.blocks_of(view, explorer._picture.unfolded) and shown["scene"]["detail"] == "blocks":
         true["actions"] = [{"type": "open", "label": "Fold its segments"}]
     check("heading", shown["heading"], true["title"])
     check("about", shown["about"], [word for fact in true["facts"] for word in fact])
@@ -276,5 +276,5 @@ def _check_tab(check: Check, explorer: Explorer, shown: dict[str, Any], plan: An
             check("source", found["shown"], sources.source(plan.segments[found["segment"]], found["target"])["text"])
     else:
         check(f"{tab} of", explorer.panels[tab]["hash"], plan.hash)
-        check(f"{tab} written", explorer.panels[tab]["html"], tabs.WRITTEN[tab](explorer._on_show()))
+        check(f"{tab} written", explorer.panels[tab]["html"], tabs.WRITTEN[tab](explorer._panels.shown()))
         check(tab, shown["panel"], shown["written"])

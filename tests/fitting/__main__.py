@@ -11,11 +11,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.cost.kernel_time import KernelModel
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from tests.fitting.kernels import Fit, fitted
 from tests.fitting.measurements import load
 from tests.fitting.plans import PlanFit, fitted_together, read_plans
@@ -41,7 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = measured.facts.get("name", "")
     device = next((device for device in DEVICES if device.name == name), None)
     if device is None:
-        msg = f"fit: FILE is of {shown(name)}; rates can be fitted for {', '.join(device.name for device in DEVICES)}."
+        msg = (
+            f"fit: FILE is of {short_text(name)}; rates can be fitted for "
+            f"{', '.join(device.name for device in DEVICES)}."
+        )
         raise InputError(msg)
     fit: Fit | PlanFit = (
         fitted(measured.rows, device) if options.plans is None

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from fuser_lab.cost.kernel_time import KernelFeatures
 from fuser_lab.errors import InputError
-from fuser_lab.reading import UnreadableError, content_of, decoded
+from fuser_lab.files.reading import UnreadableError, content_of, decode
 
 _FEATURES: Final = {field.name: field.type for field in fields(KernelFeatures)}
 _COLUMNS: Final = ("fusion", "scheduler", "params", "median", "low", "high", "samples", "note", *_FEATURES)
@@ -104,7 +104,7 @@ def load(path: Path) -> Measurements:
     """
     try:
         content = content_of(path)
-        return read(decoded(gzip.decompress(content) if path.suffix == ".gz" else content))
+        return read(decode(gzip.decompress(content) if path.suffix == ".gz" else content))
     except (OSError, EOFError, zlib.error, UnreadableError) as error:  # of gzip, or of the file
         msg = f"fit: {path.name} cannot be read: {error}."
         raise InputError(msg) from None

@@ -30,7 +30,7 @@ from fuser_lab.cost.kernel_time import (
 )
 from fuser_lab.cost.plan_time import KernelInPlan, in_plan, read_again, share_kept
 from fuser_lab.errors import InputError
-from fuser_lab.reading import UnreadableError, content_of, decoded, parsed, record_of
+from fuser_lab.files.reading import UnreadableError, content_of, decode, parse_json, record_of
 from tests.fitting.kernels import fitted, good_rows, intervals
 from tests.fitting.measurements import Measurement
 
@@ -65,12 +65,12 @@ def read_plans(path: Path) -> tuple[MeasuredPlan, ...]:
         If the file cannot be read, or is of another form.
     """
     try:
-        lines = decoded(gzip.decompress(content_of(path))).splitlines()
+        lines = decode(gzip.decompress(content_of(path))).splitlines()
     except (OSError, EOFError, zlib.error, UnreadableError) as error:  # of gzip, or of the file
         msg = f"fit: cannot read plans from {path}: {error}."
         raise InputError(msg) from error
     try:
-        return tuple(record_of(MeasuredPlan, parsed(line)) for line in lines or [""])
+        return tuple(record_of(MeasuredPlan, parse_json(line)) for line in lines or [""])
     except UnreadableError as error:
         msg = f"fit: {path} does not hold plans as python -m tests.benchmarks.plans_on_gpu --out FILE writes them."
         raise InputError(msg) from error

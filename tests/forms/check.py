@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fuser_lab.analysis.smaller import smaller
-from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.codegen.generate import GeneratedKernel, generate
 from fuser_lab.codegen.host_features import host_features
 from fuser_lab.codegen.kernel_features import kernel_features
@@ -45,7 +45,7 @@ from fuser_lab.schedule.by_hand import apply_schedule
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.open import LIFTABLE
-from fuser_lab.schedule.own import with_rule, written
+from fuser_lab.schedule.own import schedulers_text, with_rule
 from fuser_lab.schedule.parameters import Chooser, suggestions
 from fuser_lab.schedule.registry import SCHEDULERS
 from fuser_lab.schedule.state import LoopSchedule, Space
@@ -262,7 +262,7 @@ def _schedulers(form: Form) -> Any:
     if "written" in form.questions:
         found = with_rule(lambda facts, device: None, *(one.type for one in SCHEDULERS[:_FEW]))
         for several in (SCHEDULERS, OPEN_SCHEDULERS, found, found[:_FEW], [*SCHEDULERS, _Proposing(SCHEDULERS[0])]):
-            written(several)
+            schedulers_text(several)
         return found
     if "proposed" in form.questions:
         return [_Proposing(one) for one in SCHEDULERS]
@@ -341,7 +341,7 @@ def verify(found: Made, tracer: Tracer) -> None:
         compare(found, found.fusion.outputs, got, "in lock step")
         if not target_of(form.target).has_blocks:
             if found.plan is not None:
-                got = found.plan.prepared(form.target).run(agreement.seeded(found.fusion, found.inputs))
+                got = found.plan.prepare(form.target).run(agreement.seeded(found.fusion, found.inputs))
                 compare(found, agreement.visible(found.fusion, found.fusion.outputs), got, "compiled")
             return
         for kernel in found.kernels.values():

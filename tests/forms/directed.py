@@ -1048,6 +1048,83 @@ def _layouts() -> Iterator[Form]:
     )
 
 
+def _rare() -> Iterator[Form]:
+    """Yield forms for branches that few programs take: values chosen by unusual conditions, refusals of one rule."""
+    # Kernels for CPUs of several sizes: a branch in a unit of columns, and a quotient and its remainder by a size.
+    shared: dict[str, Any] = {"target": "cpu", "questions": ("shared",)}
+    parts, joined = [_t("t0", 6, 40), _t("t1", 6, 30)], ["fd.ops.exp(t0)", "fd.ops.sin(t1)", "fd.ops.cat([t2, t3], 1)"]
+    yield _form(parts, [*joined, "fd.ops.sum(t4, [0])"], ["t5"], **shared)
+    turned = ["fd.ops.permute(t0, [1, 0, 2])", "fd.ops.reshape(t1, [60, 16])", "fd.ops.slice(t2, [1, 0], [60, 16])"]
+    yield _form([_t("t0", 6, 10, 16)], [*turned, "fd.ops.sum(t3, [1])"], ["t4"], **shared)
+    # Column sums of rows that are not contiguous, and columns that an open scheduler's kernel reads again.
+    sums = backward(64, 64)
+    matrices = [_t(name, 64, 64, order=(1, 0)) for name in ("t0", "t1")]
+    yield replace(sums, inputs=(*matrices, *sums.inputs[2:]), target="cpu")
+    small = (("registers", 4096), ("shared_per_block", 0), ("sms", 1))
+    yield replace(centred(300, 64, dim=0), is_open=True, limits=small)
+    # Columns of merged axes, whose values need a sum of other columns; integers divided by numbers of a tensor.
+    groups = [
+        "fd.ops.reshape(t0, [48, 8, 8])", "fd.ops.sum(t1, [0], True)", "fd.ops.sub(t1, t2)",
+        "fd.ops.reshape(t3, [48, 64])", "fd.ops.exp(t4)", "fd.ops.sum(t0, [0])",
+    ]
+    yield _form([_t("t0", 48, 64)], groups, ["t5", "t6"])
+    whole = [_t("t0", 40, 30, dtype="Int"), _t("t1", 40, 30, dtype="Int", below=9)]
+    yield _form(whole, ["fd.ops.add(t1, 1)", "fd.ops.mod(t0, t2)"], ["t3"], questions=("features",))
+    # Sums of a value that is expanded where other reductions of the rows read elements: no nest stores both.
+    expanded = [
+        "fd.ops.broadcast(t1, [True, False])", "fd.ops.expand(t2, [2, 7])", "fd.ops.add(t0, t3)",
+        "fd.ops.max(t4, [1], True)", "fd.ops.sub(t4, t5)", "fd.ops.sum(t3, [1])",
+    ]
+    yield _form([_t("t0", 2, 7), _t("t1", 7)], expanded, ["t6", "t7"], is_open=True)
+    # Long columns that are too few, an output with more axes than the reference, and elements that are looked up among
+    # equal ones, before a reduction and beside it.
+    yield centred(8192, 9, dim=0)
+    calls = [
+        "fd.ops.neg(t0)", "fd.ops.squeeze(t2, [1])", "fd.ops.exp(t2)", "fd.ops.add(t4, t1)", "fd.ops.neg(t3)",
+        "fd.ops.broadcast(t5, [False, False, True])", "fd.ops.exp(t7)",
+    ]
+    yield _form([_t("t0", 5, 1), _t("t1", 5, 7)], calls, ["t5", "t6", "t8"])
+    place, equal = _t("t0", 1, dtype="Int", below=40), "fd.ops.full([8, 40], 2.0, DataType.Float)"
+    looked = [equal, "fd.ops.index_select(t2, t0, 1)", "fd.ops.squeeze(t3, [1])"]
+    yield _form([place, _t("t1", 8)], [*looked, "fd.ops.mul(t4, t1)", "fd.ops.sum(t5, [0])"], ["t6"])
+    beside = ["fd.ops.exp(t4)", "fd.ops.mul(t5, t1)", "fd.ops.sum(t1, [0])", "fd.ops.add(t6, t7)"]
+    yield _form([place, _t("t1", 8)], [*looked, *beside], ["t8"])
+    # A column's result with an axis of size 1, beside rows that are padded.
+    rows = backward(300, 64)
+    widened = (("z",), "fd.ops.broadcast(t11, [True, False])"), (("y",), "fd.ops.exp(z)")
+    padded = (("w",), "fd.ops.pad(t9, [1, 1])")
+    yield replace(rows, calls=(*rows.calls, *widened, padded), outputs=("w", "y"))
+    # Constants in a branch of a loop, and a branch before a long loop.
+    chains = [
+        ((f"{name}{n}",), f"fd.ops.mul({f'{name}{n - 1}' if n else first}, {1 + n / 1000})")
+        for name, first in (("a", "t0"), ("b", "t1")) for n in range(60)
+    ]
+    ends = (("c",), "fd.ops.cat([a59, b59], 1)"), (("r",), "fd.ops.reshape(c, [10, 42])"), (("e",), "fd.ops.exp(r)")
+    yield _form(parts, [*chains, *ends], ["e"], target="cpu")
+    numbers = [
+        call
+        for n in range(9)
+        for call in (
+            ((f"r{n}",), "fd.ops.rand_like(t2)"),
+            ((f"m{n}",), f"fd.ops.mul({f'a{n - 1}' if n else 'f'}, 1.5)"),
+            ((f"u{n}",), f"fd.ops.add(m{n}, r{n})"),
+            ((f"a{n}",), f"fd.ops.sin(u{n})"),
+        )
+    ]
+    factors = (
+        (("a",), "fd.ops.cat([t0, t1], 1)"), (("d",), "fd.ops.reshape(a, [21])"),
+        (("e",), "fd.ops.broadcast(d, [False, True])"), (("f",), "fd.ops.mul(t2, e)"),
+    )
+    centre = (("g",), "fd.ops.sum(a8, [1], True)"), (("h",), "fd.ops.sub(t2, g)")
+    yield _form([_t("t0", 3, 4), _t("t1", 3, 3), _t("t2", 21, 40)], [*factors, *numbers, *centre], ["h"], target="cpu")
+    # Vectors of two dtypes in the branches of a cat, and a part without elements in a schedule by hand.
+    halves = [_t("t0", 8, 64, dtype="Half"), _t("t1", 8, 64)]
+    cast = ["fd.ops.cast(t0, dtype=DataType.Float)", "fd.ops.exp(t1)", "fd.ops.sin(t2)", "fd.ops.cat([t4, t3], 1)"]
+    yield _form(halves, cast, ["t5"])
+    none = [_t("t0", 5, 4), _t("t1", 5, 0)]
+    yield _form(none, ["fd.ops.cat([t0, t1], 1)", "fd.ops.neg(t2)"], ["t3"], actions=("fd.sched.inline_most()",))
+
+
 def _scheduled_by_hand() -> Iterator[Form]:
     """Yield forms with schedules by hand: sums in shared memory, repeated sums, reads of other elements."""
     rows = (
@@ -1111,6 +1188,7 @@ _GROUPS = (
     _parameters,
     _evaluated,
     _layouts,
+    _rare,
 )
 
 

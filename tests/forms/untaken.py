@@ -198,6 +198,57 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
             ("if partly is not None:", "for buffer in facts.flow.needed_"),
         ],
     },
+    "A quotient is computed for an expression of the segment.": {
+        "codegen/gpu_common": [
+            ("if expr is None:", "return True"),
+        ],
+    },
+    "Of the threads that reach a loop, some have iterations of it.": {
+        "codegen/kernel_profile": [
+            ("if self._times and self._mask.any():", "self._seen.clear()"),
+        ],
+    },
+    "An innermost loop reads and writes an array only at its own place.": {
+        "codegen/long_loops": [
+            ("if len(places) > 1 or not self._is_apart(buffer, *places):", "yield accesses[0][0]"),
+        ],
+    },
+    "The sum of the elements whose squared deviations a nest adds up is in the same nest.": {
+        "codegen/online": [
+            ("if squared.total is not pair[0] or squared.count != count:", "return None"),
+        ],
+    },
+    "The axes or loops of a tensor are all that its transforms end with.": {
+        "codegen/scheduled_loops": [
+            ("if step.outer.id in indices and step.inner.id in indices:", "for step in reversed(steps):"),
+        ],
+    },
+    "Conditions that vary with a loop of a schedule by hand compare an index with a size.": {
+        "codegen/scheduled_lowering": [
+            ('if not (isinstance(condition, Apply) and condition.fn == "lt"', "return None"),
+        ],
+    },
+    "A minimum is where a loop ends, neither where one begins nor a term of a sum.": {
+        "codegen/sizes": [
+            ('case Apply(_, "min", _):', "return self.bound(term"),
+        ],
+    },
+    "An element that is known from outside of a scope is known in a scope with statements of its own.": {
+        "codegen/values": [
+            ("while scope.inlined and scope.parent is not None:", "scope = scope.parent"),
+        ],
+    },
+    "Operands of a cat are pads, whose ranges are known, so no value decides which of them an element is read from.": {
+        "codegen/values": [
+            ("if is_index(condition):", "return Apply(term.dtype, term.fn"),
+        ],
+    },
+    "The form that wrote a segment's schedule writes one for every split and factor.": {
+        "schedule/templates": [
+            ("if written is None:", "continue"),
+            ("if again is None:", "continue"),
+        ],
+    },
 }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.errors import DefinitionError, InputError, UnsupportedError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.plan import Plan

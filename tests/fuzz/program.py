@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.api import FusionDefinition
+from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.definition.python_text import number_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Number

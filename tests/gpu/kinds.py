@@ -79,7 +79,7 @@ def _examples() -> Iterator[Kind]:
         for strategy in STRATEGIES:
             def run(target: str, name: str = name, strategy: str = strategy) -> None:
                 fd, given = fl.example(name)
-                outputs = twice(fl.segment(fd, given, strategy=strategy).prepared(target), placed(given, target))
+                outputs = twice(fl.segment(fd, given, strategy=strategy).prepare(target), placed(given, target))
                 assert fl.examples.get(name).max_error(given, outputs) < 1
 
             yield Kind(group="examples", name=f"{name}, {strategy}", run=run)
@@ -265,7 +265,7 @@ def _random(name: str) -> Callable[[str], None]:
             fd.add_output(fd.ops.add(x, drawn))
         inputs = [np.zeros((33, 65), np.float32), 7, 8]
         plan = fl.segment(fd, inputs)
-        got = twice(plan.prepared(target), placed(inputs, target))
+        got = twice(plan.prepare(target), placed(inputs, target))
         _compare(plan.fusion, inputs, got, factor=10)
 
     return run

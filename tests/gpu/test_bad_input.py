@@ -153,7 +153,7 @@ def test_kernels_within_the_limits_of_a_smaller_gpu_are_right(columns: int) -> N
 
 def test_outputs_of_the_host_are_filled_and_wrong_ones_refused() -> None:
     fd, x = added(), torch.ones(3, 4, device="cuda")
-    plan = fl.segment(fd, [x, x]).prepared("cuda")
+    plan = fl.segment(fd, [x, x]).prepare("cuda")
     with pytest.raises(InputError, match="out"):
         plan.run([x, x], [torch.empty(3, 5, device="cuda")])
     with pytest.raises(InputError, match="out"):

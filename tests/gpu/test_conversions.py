@@ -7,7 +7,7 @@ import pytest
 from needs import needs
 
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.dtypes import narrowed
+from fuser_lab.dtypes import narrow
 
 torch = needs("torch")
 pytestmark = pytest.mark.gpu
@@ -66,7 +66,7 @@ def execute(array: np.ndarray, dtype: DataType, record: Any) -> Any:
 
 def rounded(array: np.ndarray, dtype: DataType) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return narrowed(array.astype(np.float32), dtype)
+        return narrow(array.astype(np.float32), dtype)
 
 
 def same(got: np.ndarray, wanted: np.ndarray) -> None:

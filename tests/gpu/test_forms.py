@@ -31,6 +31,6 @@ def test_form(form: Form) -> None:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EvaluationWarning)
-        got = twice(found.plan.prepared("cuda"), placed(agreement.seeded(found.fusion, found.inputs), "cuda"))
+        got = twice(found.plan.prepare("cuda"), placed(agreement.seeded(found.fusion, found.inputs), "cuda"))
     with suppress(Refused):  # the reference refuses positions out of range, which kernels need not
         compare(found, agreement.visible(found.fusion, found.fusion.outputs), got, "on a device")

@@ -8,7 +8,7 @@ from backend.fusions import close
 from backend.lookups import LOOKUPS, Lookup
 from needs import needs
 
-from fuser_lab.api import FusionDefinition
+from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
 from fuser_lab.interpreter import evaluate

@@ -89,7 +89,7 @@ def test_numbers_change_from_run_to_run() -> None:
         scale = fd.define_scalar(None, fl.DataType.Double)
         fd.add_output(fd.ops.mul(x, scale))
     x = torch.randn(1000, device="cuda")
-    plan = fl.segment(fd, [x, 1.0]).prepared("cuda")
+    plan = fl.segment(fd, [x, 1.0]).prepare("cuda")
     out = torch.empty_like(x)
     for scale in (2.0, 3.0, 4, -0.5, True):
         torch.testing.assert_close(plan.run([x, scale], [out])[0], x * float(scale))
@@ -182,7 +182,7 @@ def test_a_kernel_of_scans_is_captured() -> None:
         fd.add_output(fd.ops.mul(fd.ops.cumsum(fd.ops.exp(x), 1), 0.5))
         fd.add_output(fd.ops.neg(fd.ops.cummax(x, 1)))
     x = torch.randn(256, 1024, device="cuda")
-    graph = fl.segment(fd, [x]).prepared("cuda").captured([x])
+    graph = fl.segment(fd, [x]).prepare("cuda").captured([x])
     assert graph.launches == 1
     for _ in range(3):
         x.copy_(torch.randn(256, 1024, device="cuda"))
@@ -212,7 +212,7 @@ def test_what_torch_computes_is_captured_with_the_kernels_around_it(record: Any,
     with fl.FusionDefinition() as fd:
         fd.add_output(record(fd, fd.define_tensor([256, 1024], contiguity=True, dtype=fl.DataType.Float)))
     x = torch.rand(256, 1024, device="cuda")
-    plan = fl.segment(fd, [x]).prepared("cuda")
+    plan = fl.segment(fd, [x]).prepare("cuda")
     assert any(step.generated is None for step in plan.steps([x]))
     graph = plan.captured([x])
     for _ in range(3):
@@ -227,7 +227,7 @@ def test_random_numbers_are_not_frozen_into_a_graph() -> None:
         fd.add_output(fd.ops.add(x, fd.ops.uniform(0.0, 1.0, [256], dtype=fl.DataType.Float)))
     x = torch.zeros(256, device="cuda")
     with pytest.raises(UnsupportedError, match="same ones in each replay"):
-        fl.segment(fd, [x]).prepared("cuda").captured([x])
+        fl.segment(fd, [x]).prepare("cuda").captured([x])
 
 
 def test_cupy_arrays_and_cupys_stream() -> None:
@@ -308,7 +308,7 @@ with fl.FusionDefinition() as fd:
 x = torch.randn(4096, 8192, device="cuda")
 plan = fl.segment(fd, [x])
 begin = time.perf_counter()
-plan.prepared("cuda").run([x])
+plan.prepare("cuda").run([x])
 torch.cuda.synchronize()
 print(time.perf_counter() - begin, "numba" in sys.modules)
 """

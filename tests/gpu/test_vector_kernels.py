@@ -73,13 +73,13 @@ def test_views(dtype: str) -> None:
         for x in views(rows, columns, dtype):
             for a, b in ((x, y), (y, x)):
                 out = torch.empty((rows, columns), dtype=y.dtype, device="cuda").fill_(77)
-                fl.segment(fd, [a, b]).prepared("cuda").run([a, b], [out])
+                fl.segment(fd, [a, b]).prepare("cuda").run([a, b], [out])
                 close(out, wanted(a, b))
 
 
 def test_results_at_any_address() -> None:
     x = numbers((96, 40), "bfloat16")
-    plan = fl.segment(defined(lambda fd, t: fd.ops.neg(t), x), [x]).prepared("cuda")
+    plan = fl.segment(defined(lambda fd, t: fd.ops.neg(t), x), [x]).prepare("cuda")
     for shift in range(1, 9):
         memory = torch.full((96 * 40 + 16,), 7.0, device="cuda")
         out = memory[shift : shift + 96 * 40].view(96, 40)

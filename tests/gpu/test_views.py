@@ -83,7 +83,7 @@ def test_given_tensors_get_copies() -> None:
 def test_arrays_of_the_host_give_copies() -> None:
     x = np.random.default_rng(0).standard_normal((3, 4), dtype=np.float32)
     fd = defined(lambda fd, x: fd.ops.permute(x, [1, 0]), x.shape)
-    (got,) = fd.plan_for([torch.from_numpy(x).cuda()]).prepared("cuda").run([x])
+    (got,) = fd.plan_for([torch.from_numpy(x).cuda()]).prepare("cuda").run([x])
     np.testing.assert_array_equal(got, x.T)
 
 

@@ -121,7 +121,7 @@ class Toy:
 ''',
         },
         {
-            "fuser_lab/scheduler_type.py": {'    GREEDY = "greedy"': '    TOY = "toy"\n'},
+            "fuser_lab/cost/scheduler_type.py": {'    GREEDY = "greedy"': '    TOY = "toy"\n'},
             "fuser_lab/schedule/registry.py": {
                 "    ExprEval(),": "    Toy(),\n",
                 "from fuser_lab.schedule.transpose import Transpose": "from fuser_lab.schedule.toy import Toy\n",
@@ -185,7 +185,7 @@ USED = """
 import numpy as np
 import fuser_lab as fl
 import toy_target
-from fuser_lab_widgets.baked import baked
+from fuser_lab_widgets.baked import bake
 
 with fl.FusionDefinition() as fd:
     x = fd.define_tensor(shape=[3, 4], contiguity=True, dtype=fl.DataType.Float)
@@ -203,11 +203,11 @@ assert "# a toy marks this store" in second.source("cpu")
 assert "a toy" not in second.source("cuda")
 
 x = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
-for out in (*plan.prepared("toy").run([x]), *fd.reference([x])):
+for out in (*plan.prepare("toy").run([x]), *fd.reference([x])):
     np.testing.assert_allclose(out, np.sin(x / (1 + np.abs(x))), rtol=1e-5, atol=1e-6)
 
 assert "generated for toy" in first.source("toy")
-page = str(baked([plan], None))
+page = str(bake([plan], None))
 assert "'target': 'toy', 'view': 'source', 'label': 'Toys'" in page
 assert "['toy', 'Toy']" in page
 assert "a toy with 2 segments" in page

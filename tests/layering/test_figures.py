@@ -1,17 +1,14 @@
 """The figures of `python -m tests.figures`, of a small package."""
 
-import ast
-
-import pytest
-
 from tests.figures import Figures, bare_constants
 from tests.layering.test_imports import REPOSITORY
+from tests.layering.test_vague_names import files_of_package
 
 WRITER = """
-LIMIT = 7
 # Bytes of a line.
 LINE = 64
 WIDTH = 4  # lanes
+LIMIT = 7
 NAMES = ("a", "b")
 
 
@@ -53,13 +50,15 @@ def test_figures_of_a_package(tmp_path):
 
 
 def test_numbers_without_a_comment():
-    assert bare_constants(ast.parse(WRITER), WRITER) == ["LIMIT"]
+    assert bare_constants(WRITER) == ["LIMIT"]
     source = "A: int = 1 << 20\nB = (3, 4)\nC = True\nD = frozenset({1})\nlower = 5\n"
-    assert bare_constants(ast.parse(source), source) == ["A", "B"]
+    assert bare_constants(source) == ["A", "B"]
 
 
-@pytest.mark.parametrize("package", ["cost", "plan", "runtime", "schedule", "segmentation"])
-def test_every_number_names_its_unit(package):
-    sources = [path.read_text("utf-8") for path in (REPOSITORY / "fuser_lab" / package).rglob("*.py")]
-    bare = [name for source in sources for name in bare_constants(ast.parse(source), source)]
+def test_every_number_names_its_unit():
+    sources = {path: path.read_text("utf-8") for path in files_of_package()}
+    bare = [
+        f"{path.relative_to(REPOSITORY)}: {name}" for path, source in sources.items()
+        for name in bare_constants(source)
+    ]
     assert not bare, "a comment on the line of a constant, or above it, says what it counts and where it is from"

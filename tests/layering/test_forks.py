@@ -1,4 +1,4 @@
-"""What a fork must make new is registered in one place: `fuser_lab.forks`."""
+"""What a fork must make new is registered in one place: `fuser_lab.process.forks`."""
 
 import ast
 import re
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-REGISTRY = "fuser_lab/forks.py"
+REGISTRY = "fuser_lab/process/forks.py"
 PRIMITIVES = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}
 MENTIONS = re.compile(r"\bthreading\b|\bmultiprocessing\b|register_at_fork")
 
 
 def unregistered(text: str) -> list[str]:
-    """One line for each lock, condition or event that is not an argument of ``renewed``, and each hook for forks."""
+    """One line per lock, condition or event that is not an argument of ``renew_in_forks``, and per hook for forks."""
     nodes = list(ast.walk(ast.parse(text)))
     allowed: set[int] = set()
     problems = []
@@ -22,9 +22,9 @@ def unregistered(text: str) -> list[str]:
                 allowed |= {id(part) for part in ast.walk(annotation)}
             case ast.FunctionDef(returns=ast.expr() as annotation):
                 allowed |= {id(part) for part in ast.walk(annotation)}
-            case ast.Call(func=ast.Name(id="renewed"), args=[ast.Call(func=made)]):
+            case ast.Call(func=ast.Name(id="renew_in_forks"), args=[ast.Call(func=made)]):
                 allowed.add(id(made))
-            case ast.ClassDef(bases=bases) if "renewed(self)" in ast.unparse(node):
+            case ast.ClassDef(bases=bases) if "renew_in_forks(self)" in ast.unparse(node):
                 allowed |= {id(base) for base in bases}
             case ast.ImportFrom(module="threading" | "multiprocessing", names=names):
                 problems += [f"{node.lineno}: {name.name} by name" for name in names if name.name in PRIMITIVES]
@@ -44,7 +44,7 @@ def test_each_lock_is_registered_for_forks(repository: Path) -> None:
         for folder in ("fuser_lab", "widgets/fuser_lab_widgets") for path in (repository / folder).rglob("*.py")
     }
     problems = [
-        f"{name}:{problem}; register it with `renewed`, `new_lock` or `after_fork` of {REGISTRY}"
+        f"{name}:{problem}; register it with `renew_in_forks`, `new_lock` or `after_fork` of {REGISTRY}"
         for name, path in files.items() if name != REGISTRY
         if MENTIONS.search(text := path.read_text(encoding="utf-8"))
         for problem in unregistered(text)
@@ -66,10 +66,10 @@ def test_what_is_not_registered_is_reported(text: str) -> None:
 
 @pytest.mark.parametrize("text", [
     "LOCK = new_lock()",
-    "changed = renewed(threading.Condition())",
+    "changed = renew_in_forks(threading.Condition())",
     "class A:\n    lock: threading.Lock = field(default_factory=new_lock)",
     "def new() -> threading.Lock:\n    return new_lock()",
-    "class Flag(threading.Event):\n    def __init__(self) -> None:\n        super().__init__()\n        renewed(self)",
+    "class Flag(threading.Event):\n    def __init__(self):\n        super().__init__()\n        renew_in_forks(self)",
 ])
 def test_what_is_registered_passes(text: str) -> None:
     assert not unregistered(text)

@@ -35,12 +35,12 @@ ALLOWED = {
         "fuser_lab.definition.repro.layouts",
     },
     "measurements of this machine's processor, profiles by a GPU's counters, and a table for each": {
-        "fuser_lab.calibration", "fuser_lab.lab.profiling.profile",
+        "fuser_lab.lab.calibration", "fuser_lab.lab.profiling.profile",
         "fuser_lab.report.op_page",
     },
     "nvFuser's function that returns CUDA source": {"fuser_lab.execution.executors"},
     "other meanings of the words: a processor's model, a module and a version of CUDA": {
-        "fuser_lab.executable", "fuser_lab.lab.records", "fuser_lab.lab.schema", "fuser_lab.runtime.cpu.pipelines",
+        "fuser_lab.api.executable", "fuser_lab.lab.records", "fuser_lab.lab.schema", "fuser_lab.runtime.cpu.pipelines",
         "fuser_lab.runtime.cuda_compilers.numba_cuda_mlir",
     },
 }

@@ -1,5 +1,9 @@
-"""A name says what a thing is: words such as ``found`` and ``one`` name no variable, parameter or function."""
+"""A name says what a thing is: words such as ``found`` and ``one`` name no variable, parameter or function.
 
+A public function of a module is named by what it returns or by a verb, not by a participle such as ``rewritten``.
+"""
+
+import re
 import symtable
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +25,27 @@ TERMS = {
     ("fuser_lab/schedule/registry.py", "kept"): "kept results of fl.tune, class Kept",
     ("fuser_lab/teaching/questions.py", "given"): "a given prediction, Question.given",
 }
+
+# Participles that do not end in "ed", without those that are also verbs or nouns, such as ``run`` and ``bound``.
+IRREGULAR = frozenset({
+    "begun", "built", "chosen", "done", "drawn", "driven", "fed", "found", "frozen", "given", "grown", "held", "kept",
+    "known", "laid", "left", "lost", "made", "met", "said", "seen", "sent", "shown", "spent", "taken", "told",
+    "written",
+})
+FUNCTION = re.compile(r"^(?:async )?def ([a-z]\w*)\(", re.MULTILINE)
+# Functions that may have such a name, with the reason; words that only end like a participle.
+PARTICIPLES = {
+    ("fuser_lab/runtime/called_loops.py", "called"): "a decorator, which kernels print",
+}
+OTHER_WORDS = frozenset({"embed", "exceed", "feed", "need", "proceed", "seed", "speed"})
+
+
+def participles(source: str) -> list[str]:
+    """Return the public functions of a module that are named by a participle alone."""
+    return [
+        name for name in FUNCTION.findall(source)
+        if name in IRREGULAR or (name.endswith("ed") and "_" not in name and name not in OTHER_WORDS)
+    ]
 
 
 def bound_names(table: symtable.SymbolTable) -> Iterator[tuple[int, str]]:
@@ -54,6 +79,18 @@ def test_no_vague_name_is_bound():
     places = [f"{file}:{line}: {name}" for (file, name), line in sorted(names.items()) if (file, name) not in TERMS]
     assert not places, "\n".join([*places, "Name a value by what it is, such as `matches`, `strides` or `path`."])
     assert names.keys() >= TERMS.keys(), "a term is listed that its file does not use"
+
+
+def test_no_function_is_named_by_a_participle():
+    files = {path.relative_to(REPOSITORY).as_posix(): path.read_text("utf-8") for path in files_of_package()}
+    names = {(file, name) for file, source in files.items() for name in participles(source)}
+    assert names == PARTICIPLES.keys(), "name a function by what it returns or by a verb, such as `rewrite`"
+
+
+def test_a_participle_is_recognized():
+    source = "def chosen():\n    pass\n\n\nasync def rewritten_text():\n    pass\n\n\ndef ranked(a):\n    pass\n"
+    assert participles(source) == ["chosen", "ranked"]
+    assert not participles("def _kept():\n    pass\n\n\ndef seed():\n    pass\n")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from itertools import groupby
 import fuser_lab.schedule
 import fuser_lab.segmentation
 from fuser_lab.cost.reasons import ReasonCode
-from fuser_lab.rules import COMMIT, Rule
-from fuser_lab.rules import RULES as DECLARED
+from fuser_lab.cost.rules import COMMIT, Rule
+from fuser_lab.cost.rules import RULES as DECLARED
 from tests.pages import rules
 from tests.pages.builders import table
 from tests.pages.not_followed import NOT_FOLLOWED

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import DataType, FusionDefinition, cli, nvfuser
-from fuser_lab.api import report
+from fuser_lab import DataType, FusionDefinition, nvfuser
+from fuser_lab.api.functions import report
+from fuser_lab.cli import commands as cli
 from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.contracts.pytest_plugin import Fusion
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from thorough import tries
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.interpreter import evaluate
 from fuser_lab.segmentation import SegmenterOptions, replay, segment
+from fuser_lab.segmentation.events import DecisionLog, Kind
 from tests.unit.builders import record
 from tests.unit.segmentation.toy import chance
 

@@ -9,8 +9,8 @@ from thorough import tries
 
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.cost.traffic import CostModel
-from fuser_lab.events import DecisionLog
 from fuser_lab.segmentation import SegmenterOptions, certify, replay, segment, verify
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.optimal import plan_cost
 from tests.unit.segmentation.exhaustive import PLAIN, Pairs, least_cost
 from tests.unit.segmentation.toy import chance, random_dag

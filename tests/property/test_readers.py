@@ -14,12 +14,12 @@ import pytest
 from thorough import share
 
 import fuser_lab as fl
-from fuser_lab import cli, reading
+from fuser_lab.cli import commands as cli
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.definition.cache import FusionCache
 from fuser_lab.errors import CacheWarning, FuserLabError, LedgerWarning, TuningWarning
-from fuser_lab.events import DecisionLog
-from fuser_lab.json_text import json_text
+from fuser_lab.files import reading
+from fuser_lab.files.json_text import json_text
 from fuser_lab.lab import ledger as ledgers
 from fuser_lab.lab import query
 from fuser_lab.lab.records import timings_data
@@ -27,6 +27,7 @@ from fuser_lab.lab.sweep_file import read_sweep
 from fuser_lab.runtime import tuned_files
 from fuser_lab.runtime.cpu import this_cpu
 from fuser_lab.schedule.tuned_parameters import KeptResult, Machine
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.teaching import read_answers
 from tests.fitting.measurements import load
 from tests.fitting.plans import read_plans

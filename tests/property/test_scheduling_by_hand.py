@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, target
 from hypothesis import strategies as st
 from thorough import tries
 
-from fuser_lab.api import FusionDefinition
+from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.definition.scheduling import RULES
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.interpreter import evaluate

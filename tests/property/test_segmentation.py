@@ -14,12 +14,12 @@ from fuser_lab.cost.traffic import CostModel
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import IllegalEdit, VerificationError
-from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.interpreter import evaluate
-from fuser_lab.plan.planning import rewritten
+from fuser_lab.plan.planning import rewrite_fusion
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import Fold, SegmentedFusion, SegmenterOptions, replay, segment
 from fuser_lab.segmentation.edits import cut, glue, move
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.segmentation.graph import SegmentedGroup, verify
 from fuser_lab.segmentation.oracle import candidate
 from fuser_lab.segmentation.previews import Amount, Previews
@@ -318,7 +318,7 @@ def example_fusion(name):
 @pytest.mark.parametrize("name", examples.names())
 def test_examples_are_cut_as_by_the_plain_loop(name):
     options = SegmenterOptions(whole_fusion=False)
-    fusion = rewritten(example_fusion(name), options, DecisionLog())
+    fusion = rewrite_fusion(example_fusion(name), options, DecisionLog())
     assert same_as_plain(fusion, SchedulerRegistry(), options)
 
 

@@ -14,7 +14,7 @@ from fuser_lab.cost.device import A100, H200
 from fuser_lab.errors import CompilationError, UnsupportedError
 from fuser_lab.runtime.gpu import cubins, ptx
 from fuser_lab.runtime.gpu.cubins import is_cached, machine_code_of
-from fuser_lab.runtime.gpu.facts import facts_of, launch_facts, occupied
+from fuser_lab.runtime.gpu.facts import facts_of, launch_facts, occupancy
 from tests.kernels import generate
 
 pytestmark = pytest.mark.ptx
@@ -72,7 +72,7 @@ def test_a_stack_frame_is_told() -> None:
     ],
 )
 def test_occupancy(threads: int, registers: int, shared: int, device: fl.Device, resident: int, limit: str) -> None:
-    assert occupied(threads, registers, shared, device) == (resident, limit)
+    assert occupancy(threads, registers, shared, device) == (resident, limit)
 
 
 def test_machine_code_is_read_from_disk_and_made_again_where_that_is_broken(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import OpKind

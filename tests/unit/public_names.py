@@ -10,13 +10,13 @@ from fuser_lab_widgets import Explorer
 
 import fuser_lab
 from fuser_lab import nvfuser, nvfuser_direct, teaching
+from fuser_lab.api.explaining import Explanation
 from fuser_lab.bindings.schedule import Sched
+from fuser_lab.compilers.nvfuser_dumps import Dump
 from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.definition.loop_axis import LoopAxis
 from fuser_lab.definition.spec import Fill, TensorSpec
-from fuser_lab.dumps import Dump
-from fuser_lab.explaining import Explanation
 from fuser_lab.lab.comparison import Comparison
 from fuser_lab.lab.corpus import Corpus, CorpusEntry
 from fuser_lab.lab.profiling import PlanProfile

@@ -10,9 +10,9 @@ from fuser_lab_widgets.session import Session
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
-from fuser_lab.events import Kind
 from fuser_lab.passes import bare
 from fuser_lab.report.view_model import view_plan
+from fuser_lab.segmentation.events import Kind
 
 DATA = Path(__file__).parents[1] / "data"
 GALLERY = json.loads((DATA / "gallery.json").read_text())

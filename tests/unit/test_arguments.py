@@ -15,13 +15,13 @@ from fuser_lab.arguments import (
     TEXT,
     brief,
     instance,
-    listed,
+    list_of,
+    listing,
     mapping,
-    named,
     number,
     one_of,
     optional,
-    shown,
+    short_text,
     take_fields,
     takes,
     whole,
@@ -51,8 +51,8 @@ class _Unshowable:
         (number(0), 0, 0),
         (optional(number(0)), None, None),
         (one_of("cpu", "cuda"), "cuda", "cuda"),
-        (listed(whole(), "a list of ints"), (1, np.int64(2)), [1, 2]),
-        (listed(whole(), "a list of ints", lazy=True), (n for n in (1, 2)), [1, 2]),
+        (list_of(whole(), "a list of ints"), (1, np.int64(2)), [1, 2]),
+        (list_of(whole(), "a list of ints", lazy=True), (n for n in (1, 2)), [1, 2]),
         (mapping(TEXT, FLAG, "a dict of bools"), {"a": np.False_}, {"a": False}),
         (TEXT | whole(), 3, 3),
         (instance(int, str), "a", "a"),
@@ -86,17 +86,17 @@ def test_what_fits_is_taken_as_a_plain_value(kind, value, taken):
         (optional(number(0)), -1, InputError, "f: x must be a finite number of at least 0, given -1."),
         (one_of("a", "b", "c"), "d", InputError, "f: x must be 'a', 'b' or 'c', given 'd'."),
         (one_of("a", "b"), np.array(["a", "b"]), ArgumentTypeError, "f: x must be 'a' or 'b', given array(['a', 'b']"),
-        (listed(TEXT, "a list of names"), "ab", ArgumentTypeError, "f: x must be a list of names, given 'ab'."),
-        (listed(TEXT, "a list of names"), ["a", 1], ArgumentTypeError, "f: x[1] must be a str, given 1."),
-        (listed(TEXT, "a list of names", least=1), [], InputError, "f: x must be a list of names, at least 1"),
-        (listed(TEXT, "a list of names"), _LOOP, ArgumentTypeError, "f: x[0] must be a str, given [[...]]."),
+        (list_of(TEXT, "a list of names"), "ab", ArgumentTypeError, "f: x must be a list of names, given 'ab'."),
+        (list_of(TEXT, "a list of names"), ["a", 1], ArgumentTypeError, "f: x[1] must be a str, given 1."),
+        (list_of(TEXT, "a list of names", least=1), [], InputError, "f: x must be a list of names, at least 1"),
+        (list_of(TEXT, "a list of names"), _LOOP, ArgumentTypeError, "f: x[0] must be a str, given [[...]]."),
         (
-            listed(whole(), "a list of ints", lazy=True), itertools.repeat(1), InputError,
+            list_of(whole(), "a list of ints", lazy=True), itertools.repeat(1), InputError,
             "f: x must be a list of ints, at most 1,048,576, given repeat(1).",
         ),
-        (listed(whole(), "a list of ints", lazy=True), np.array(1), ArgumentTypeError, "f: x must be a list of ints"),
+        (list_of(whole(), "a list of ints", lazy=True), np.array(1), ArgumentTypeError, "f: x must be a list of ints"),
         (mapping(TEXT, FLAG, "a dict of bools"), {"a": 1}, ArgumentTypeError, "f: x['a'] must be True or False, given"),
-        (TEXT | listed(TEXT, "a list of names"), [1], ArgumentTypeError, "f: x[0] must be a str, given 1."),
+        (TEXT | list_of(TEXT, "a list of names"), [1], ArgumentTypeError, "f: x[0] must be a str, given 1."),
         (TEXT | whole(), 1.5, ArgumentTypeError, "f: x must be a str or a whole number, given 1.5."),
         (whole().but(lambda n: n % 2 == 0, "an even number"), 3, InputError, "f: x must be an even number, given 3."),
         (TEXT, _Unshowable(), ArgumentTypeError, "f: x must be a str, given a value of type _Unshowable."),
@@ -116,12 +116,12 @@ def test_a_caller_may_ask_for_another_exception():
 
 @pytest.mark.parametrize("value", [[10**5000], "a" * 100, np.zeros(50), _LOOP, "\udcff", "a\nb", {"a": _LOOP}, 10**100])
 def test_what_is_shown_is_short_printable_and_on_one_line(value):
-    assert shown(value).isprintable()
-    assert len(shown(value)) <= 60
+    assert short_text(value).isprintable()
+    assert len(short_text(value)) <= 60
 
 
 def test_a_function_is_called_with_what_its_kinds_take():
-    @takes("area", sizes=whole(0), options=FLAG, first=listed(whole(), "a list of ints"))
+    @takes("area", sizes=whole(0), options=FLAG, first=list_of(whole(), "a list of ints"))
     def area(first, *sizes, unit="m", **options):
         """Return all arguments."""
         return first, sizes, unit, options
@@ -179,4 +179,4 @@ def test_an_error_quotes_the_ends_of_a_long_text():
     assert "12,000 characters" in text
     assert brief("x" * 1000).count("x") == 200
     assert brief("a\nb") == "a\\nb"
-    assert named(f"T{n}" for n in range(100)).endswith("T38, T39 and 60 more")
+    assert listing(f"T{n}" for n in range(100)).endswith("T38, T39 and 60 more")

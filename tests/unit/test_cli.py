@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fuser_lab import __version__, cli, examples
+from fuser_lab import __version__, examples
+from fuser_lab.cli import commands as cli
 from fuser_lab.report import op_page
 
 NEG = """\
@@ -100,7 +101,7 @@ def test_every_command_names_the_schema_of_its_json(capsys, tmp_path, repository
 
 LONG_OUTPUT = """
 import sys
-from fuser_lab import cli
+from fuser_lab.cli import commands as cli
 from fuser_lab.report import op_page
 op_page.op_data = lambda: ["longer than a pipe"] * 100_000
 sys.exit(cli.main(["ops", "--json"]))

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system doe
 # such as JAX, warn about forks.
 PROGRAM = """
 import faulthandler, functools, gc, os, sys, threading, time, traceback
-from fuser_lab import forks
+from fuser_lab.process import forks
 
 def in_child(check):
     if not (child := os.fork()):
@@ -62,7 +62,8 @@ def run(program: str, cache: Path) -> None:
 
 def test_locks_are_free_and_nobody_waits(tmp_path: Path) -> None:
     run("""
-        primitives = [forks.new_lock(), forks.renewed(threading.RLock()), forks.renewed(threading.Condition())]
+        renew = forks.renew_in_forks
+        primitives = [forks.new_lock(), renew(threading.RLock()), renew(threading.Condition())]
 
         def hold(reached):
             for primitive in primitives:
@@ -70,7 +71,7 @@ def test_locks_are_free_and_nobody_waits(tmp_path: Path) -> None:
             reached.set()
             time.sleep(1000)
 
-        waited_for = forks.renewed(threading.Condition())
+        waited_for = forks.renew_in_forks(threading.Condition())
 
         def wait(reached):
             with waited_for:
@@ -149,7 +150,7 @@ def test_what_only_the_parent_has_is_dropped(tmp_path: Path) -> None:
 
 def test_a_child_goes_on_where_other_threads_left_caches_and_the_collector(tmp_path: Path) -> None:
     run("""
-        from fuser_lab import collector
+        from fuser_lab.process import collector
         from fuser_lab.plan import base
 
         class Slow:

@@ -12,12 +12,12 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab.cost.measured_times import TimingRow
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
 
 # Allowed to write JSON: a message between two processes, one of which may not import fuser_lab.
-WRITERS = {"fuser_lab/json_text.py", "fuser_lab/runtime/cpu/llvm_worker.py"}
+WRITERS = {"fuser_lab/files/json_text.py", "fuser_lab/runtime/cpu/llvm_worker.py"}
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

@@ -7,7 +7,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import fuser_lab as fl
-from fuser_lab.magics import FusionMagics
+from fuser_lab.cli.magics import FusionMagics
 from fuser_lab.segmentation import STRATEGIES
 
 CELL = """

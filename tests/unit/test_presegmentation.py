@@ -4,7 +4,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.presegmentation import alternatives, bytes_moved, cheapest
+from fuser_lab.search.presegmentation import alternatives, bytes_moved, cheapest
 from tests.presegmentation_study import random_definition, random_plans, tallied
 
 

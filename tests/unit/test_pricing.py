@@ -7,7 +7,7 @@ import re
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import cli
+from fuser_lab.cli import commands as cli
 from fuser_lab.errors import InputError
 from tests.pages.prices import prices_markdown
 from tests.unit.schedule.test_open import arrays, defined, norm_with_rope, softmax_of_columns, tensor

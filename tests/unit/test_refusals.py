@@ -9,7 +9,8 @@ import pytest
 import traitlets
 
 import fuser_lab as fl
-from fuser_lab import DataType, cli
+from fuser_lab import DataType
+from fuser_lab.cli import commands as cli
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import FuserLabError
 from tests.unit import public_calls

@@ -9,7 +9,7 @@ from fuser_lab_widgets import baked
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.cli import main
+from fuser_lab.cli.commands import main
 from fuser_lab.errors import ArgumentTypeError, InputError
 
 SCRIPT = """\
@@ -70,10 +70,10 @@ def test_plans_that_differ_in_annotations_stand_beside_each_other(tmp_path):
     plans = [plan, plan.annotate("T2")]
     assert fl.report(plans, tmp_path / "out.html").exists()
     # The content of the page is compressed in the file.
-    page = baked.baked(plans)
+    page = baked.bake(plans)
     _, annotated = page["plans"]
     assert "fl-hinted" in str(page["chunks"])
-    assert "fl-hinted" not in str(baked.baked(plans[:1])["chunks"])
+    assert "fl-hinted" not in str(baked.bake(plans[:1])["chunks"])
     assert "only after" in annotated["panels"]["compare"]["html"]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fuser_lab.errors import InputError
-from fuser_lab.teaching import on_gpu, predict, read_answers, read_questions, score, shown
+from fuser_lab.teaching import answer_text, on_gpu, predict, read_answers, read_questions, score
 from fuser_lab.teaching.questions import AGAIN, HIDDEN, INVITATION
 
 
@@ -48,8 +48,8 @@ def test_right_predictions(predicted, answer):
 def test_wrong_predictions(predicted, answer):
     outcome = predict("?", predicted).reveal(answer)
     assert outcome.right is False
-    assert f"The answer: {shown(answer)}." in str(outcome)
-    assert f"Predicted: {shown(predicted)}." in str(outcome)
+    assert f"The answer: {answer_text(answer)}." in str(outcome)
+    assert f"Predicted: {answer_text(predicted)}." in str(outcome)
 
 
 @pytest.mark.parametrize("nothing", [None, {"a": None, "b": None}, {}])
@@ -224,7 +224,7 @@ def test_html_is_escaped():
     ],
 )  # fmt: skip
 def test_shown(value, text):
-    assert shown(value) == text
+    assert answer_text(value) == text
 
 
 def test_inputs_go_to_the_gpu_where_there_is_one():

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import FusionDefinition, calibration, cli
+from fuser_lab import FusionDefinition
+from fuser_lab.cli import commands as cli
 from fuser_lab.cost.device import DEFAULT, host_device
 from fuser_lab.cost.host_fitting import FEWEST, TYPICAL, HostSample, fitted_host
 from fuser_lab.cost.host_plan import begun_phases
@@ -16,6 +17,7 @@ from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.cost.work import repeated_work, work_of
 from fuser_lab.errors import InputError
+from fuser_lab.lab import calibration
 from fuser_lab.plan.clock import ScheduledClock, given_strides
 from fuser_lab.runtime.cpu import this_cpu
 from fuser_lab.runtime.processors import threads_here

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab.calibration import machine_model
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.lab.calibration import machine_model
 from fuser_lab.report.units import seconds_label
 
 X = np.linspace(0, 1, 64 * 300, dtype=np.float32).reshape(64, 300)

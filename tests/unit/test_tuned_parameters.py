@@ -165,7 +165,7 @@ def test_strided_inputs_have_their_own_kernel() -> None:
     plan = segment()
     dense, strided = X, np.asfortranarray(X)
     for array, used in ((dense, True), (strided, False)):
-        (step,) = plan.prepared("cpu").steps([array])
+        (step,) = plan.prepare("cpu").steps([array])
         assert step.generated is not None
         (nest,) = step.generated.kernel_ir.nests
         assert nest.is_kept is used

@@ -19,7 +19,6 @@ from fuser_lab_widgets import previews
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from fuser_lab.events import Attempt
     from fuser_lab.report.repeats import Block
     from fuser_lab.report.view_model import (
         AnnotationView,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
         VerdictView,
         ViewModel,
     )
+    from fuser_lab.segmentation.events import Attempt
     from fuser_lab.segmentation.previews import EditPreview
     from fuser_lab_widgets.session import EditablePlan
 

@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import renewed
+from fuser_lab.process.forks import renew_in_forks
 from fuser_lab.segmentation import ending_when
-from fuser_lab_widgets.starting import started
+from fuser_lab_widgets.starting import start_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ class Background:
 
     def __init__(self) -> None:
         self._thread: threading.Thread | Postponed | None = None
-        self._stop = renewed(threading.Event())
+        self._stop = renew_in_forks(threading.Event())
         self._closed = False
 
     @property
@@ -36,8 +36,8 @@ class Background:
         """Start and return True, or return False while busy or once closed; ``seconds`` limit a search."""
         if self.busy or self._closed:
             return False
-        self._stop = stop = renewed(threading.Event())
-        self._thread = started(lambda: self._run(find, tell, seconds, stop))
+        self._stop = stop = renew_in_forks(threading.Event())
+        self._thread = start_work(lambda: self._run(find, tell, seconds, stop))
         return True
 
     def cancel(self) -> None:

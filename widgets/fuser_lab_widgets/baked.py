@@ -27,7 +27,7 @@ _UNSEARCHED: Final = {"problem": "The report contains no certificate; plan.certi
 _HINT: Final = "Click an op, edge or segment for details; press ? for the keys."
 
 
-def baked(
+def bake(
     plans: Sequence[EditablePlan], timings: Any = None, *, title: str | None = None, machine: CostModel | None = None,
     followed: int = 8, profile: Any = None,
 ) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def baked(
         "hint": _HINT,
         "timings": timed,
         "views": tabs.views(live=False),
-        "targets": sources.offered(),
+        "targets": sources.offers(),
         "plans": made,
         "chunks": pieces.stock.chunks,
     }

@@ -9,7 +9,7 @@ from fuser_lab_widgets.session import MINE, TOP_DOWN, TOP_DOWN_ONLY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fuser_lab.presegmentation import Alternative
+    from fuser_lab.search.presegmentation import Alternative
     from fuser_lab_widgets.session import Session
 
 Group = list[Any]
@@ -32,7 +32,7 @@ def words(strategy: str) -> str:
     return strategy.replace("_", "-")
 
 
-def described(switches: Mapping[str, Any]) -> str:
+def settings_text(switches: Mapping[str, Any]) -> str:
     """Return the settings of switches as part of a sentence."""
     settings = []
     for name, value in switches.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab import targets
 from fuser_lab.codegen.links import machine_lines, schedule_lines, source_lines
 from fuser_lab.errors import FuserLabError
-from fuser_lab_widgets.sources import highlighted
+from fuser_lab_widgets.sources import highlight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -30,15 +30,15 @@ def beside(segment: Any, target: str, *, compiled: bool = True) -> dict[str, Any
     except FuserLabError as error:
         return {"problem": str(error)}
     columns = [
-        ["Source", listed("s", source_lines(generated))],
-        ["Schedule", listed("p", schedule_lines(generated, segment.index))],
+        ["Source", line_options("s", source_lines(generated))],
+        ["Schedule", line_options("p", schedule_lines(generated, segment.index))],
     ]
     note = ""
     assembly = targets.target_of(target).assembly
     if assembly is not None and compiled:
         try:
             text = "\n\n".join(assembly.listing()(generated))
-            columns.append([assembly.name, listed("m", machine_lines(text, generated), "assembly")])
+            columns.append([assembly.name, line_options("m", machine_lines(text, generated), "assembly")])
         except FuserLabError as error:
             note = str(error)
     return {"columns": columns, "note": note}
@@ -54,7 +54,7 @@ def steps(segment: Any, target: str) -> dict[str, Any]:
 
 def page_form(kernel: KernelSteps) -> dict[str, Any]:
     """Return the steps of a kernel in the form of the page's player; all text in ``html`` is escaped."""
-    coloured = highlighted(kernel.source).rstrip("\n").split("\n")
+    coloured = highlight(kernel.source).rstrip("\n").split("\n")
     lines = (f'<span data-line="{n}">{text or " "}</span>' for n, text in enumerate(coloured, 1))
     return {
         "note": kernel.note,
@@ -87,14 +87,14 @@ def _in_brackets(elements: Sequence[int]) -> str:
     return f"[{named}]" if len(distinct) <= _MOST_NAMED else f" ({len(distinct)} elements)"
 
 
-def listed(
+def line_options(
     key: str, lines: Sequence[LinkedLine], language: str = "python", before: Callable[[int], str] | None = None,
 ) -> str:
     """Return the lines as the options of a list, each with the statements that it implements.
 
     ``before`` returns the HTML before the text of a line, by its number from 0.
     """
-    coloured = highlighted("\n".join(line.text for line in lines), language).split("\n")
+    coloured = highlight("\n".join(line.text for line in lines), language).split("\n")
     return "".join(
         f'<div role="option" aria-selected="false" id="fx-{key}{n}"'
         + (f' data-links="{ranges(line.places)}"' if line.places else "")

@@ -16,11 +16,11 @@ from fuser_lab.arguments import (
     TEXT,
     Kind,
     instance,
-    listed,
+    list_of,
     mapping,
     one_of,
     optional,
-    shown,
+    short_text,
     whole,
 )
 from fuser_lab.errors import InputError
@@ -32,16 +32,17 @@ Message = Mapping[str, Any]
 _MOST_WAITING: Final = 10_000  # events: more than a user can cause until the first of them is handled
 _MESSAGE: Final = instance(Mapping, accepted="an object with a type")
 _COUNT: Final = whole(0)
-_EDIT: Final = listed(TEXT | _COUNT, "a list of an edit and its arguments", least=2, most=3)
+_EDIT: Final = list_of(TEXT | _COUNT, "a list of an edit and its arguments", least=2, most=3)
 _SWITCHES: Final = mapping(one_of(*SWITCHES), FLAG | one_of("hint", "cut", "ignore"), "an object of switches")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The fields of a type of message: those that it has, and those that it may have."""
+    """The fields of a type of message: those that it has, and those that it may have, of which ``any_of`` needs one."""
 
     has: Mapping[str, Kind] = field(default_factory=dict)
     may: Mapping[str, Kind] = field(default_factory=dict)
+    any_of: str = ""  # the names of the fields, as a sentence says them
 
 
 _AT: Final = Form(has={"id": TEXT})
@@ -61,7 +62,9 @@ EXPLORER: Final[Mapping[str, Form]] = {
     "strategy": Form(has={"strategy": TEXT}),
     "alternative": _PLAIN, "undo": _PLAIN, "redo": _PLAIN, "reset": _PLAIN,
     "detail": Form(has={"detail": one_of(*get_args(scenes.Detail))}, may={"quiet": FLAG}),
-    "open": Form(may={"segment": _COUNT, "block": TEXT, "module": TEXT}),
+    "open": Form(
+        may={"segment": _COUNT, "block": TEXT, "module": TEXT}, any_of="a segment, a block or a module",
+    ),
     "panel": Form(has={"name": one_of(*tabs.WRITTEN)}),
     "decisions": Form(has={"first": _COUNT}),
     "compare": Form(has={"with": TEXT}),
@@ -96,9 +99,12 @@ def read(message: object, forms: Mapping[str, Form]) -> dict[str, Any]:
     name = TEXT.of(sent.get("type"), "message", "type")
     form = forms.get(name)
     if form is None:
-        msg = f"message: type must be one that this version of fuser_lab describes, given {shown(name)}."
+        msg = f"message: type must be one that this version of fuser_lab describes, given {short_text(name)}."
         raise InputError(msg)
     fields = {key: kind.of(sent.get(key), f"message {name!r}", key) for key, kind in form.has.items()}
+    if form.any_of and not form.may.keys() & sent.keys():
+        msg = f"message {name!r}: {form.any_of} must be named, given none of them."
+        raise InputError(msg)
     may = {**form.may, "plan": _COUNT}
     return {"type": name} | fields | {
         key: kind.of(sent[key], f"message {name!r}", key) for key, kind in may.items() if key in sent

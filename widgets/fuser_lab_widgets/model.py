@@ -10,7 +10,7 @@ import ipywidgets
 import traitlets
 
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.forks import renewed
+from fuser_lab.process.forks import renew_in_forks
 from fuser_lab.report.module_map import CallGraph, ModuleBox, depth_for, module_boxes
 from fuser_lab.report.module_picture import map_svg
 from fuser_lab_widgets import assets, messages, model_panels
@@ -52,7 +52,7 @@ class ModelMap(anywidget.AnyWidget):
         self._step = model.latest_step
         self._problem = self._step_problem = ""
         # A thread that computes costs also draws; the last one to draw has all data.
-        self._lock = renewed(threading.RLock())
+        self._lock = renew_in_forks(threading.RLock())
         self.on_msg(self._received)
         self._draw()
 

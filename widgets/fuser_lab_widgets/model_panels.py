@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.bridge.region import Region
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.memory_line import memory_line_svg
 from fuser_lab.report.module_picture import describe
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fuser_lab.bridge.step_costs import StepCosts
     from fuser_lab.report.module_map import ModuleBox
 
-DEPTHS = (1, 2, 3)
-_MOST_ROWS = 200
+DEPTHS = (1, 2, 3)  # levels of modules that buttons open
+_MOST_ROWS = 200  # rows of a table
 _HELP = (
     "Click a module to open or close it, a region to see its ops. Keys: arrows move between boxes, Enter opens or "
     "closes a box, Esc closes the enclosing module."

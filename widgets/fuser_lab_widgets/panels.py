@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.report import plots
 from fuser_lab.report.diff_picture import diff_svg
 from fuser_lab.report.markup import element, to_html

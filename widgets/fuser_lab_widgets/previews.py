@@ -6,7 +6,7 @@ from dataclasses import replace
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.plan.code import REWRITINGS
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.markup import element, to_html

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab.codegen.links import LinkedLine, source_lines
 from fuser_lab.errors import FuserLabError
 from fuser_lab.report.units import bytes_label, plural, seconds_label
-from fuser_lab_widgets.lines import listed, ranges
+from fuser_lab_widgets.lines import line_options, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ def beside(segment: Any, profile: PlanProfile) -> dict[str, Any]:
         here = [statement for statement in statements if statement.line == place + 1]
         return f'<span class="fx-number">{place + 1}</span>{_cost(here) if here else _NO_COST}'
 
-    source = listed("s", source_lines(generated), before=before)
+    source = line_options("s", source_lines(generated), before=before)
     lines = "".join(
         f'<div role="option" aria-selected="false" class="fx-remark" id="fx-w{n}"'
         + (f' data-links="{ranges(line.places)}"' if line.places else "") + f">{escape(line.text)}</div>"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fuser_lab.lab.profiling import PlanProfile
 
 
-def profiled(plan: Any, inputs: Sequence[Any] | None, target: str) -> PlanProfile:
+def profile_plan(plan: Any, inputs: Sequence[Any] | None, target: str) -> PlanProfile:
     """Return the profile of a plan's kernels for a target: run on the inputs if there are any, otherwise compiled.
 
     Raises

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
-from fuser_lab.forks import renewed
-from fuser_lab_widgets.starting import started
+from fuser_lab.process.forks import renew_in_forks
+from fuser_lab_widgets.starting import start_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +61,7 @@ class Runner:
         self._timer: Any = timer
         self._model = model
         self._report = report
-        self._stop = renewed(threading.Event())
+        self._stop = renew_in_forks(threading.Event())
         self._thread: threading.Thread | Postponed | None = None
         self._running = self._closed = False
         self._last = Progress()
@@ -87,9 +87,9 @@ class Runner:
         if self.running or self._closed:
             return False
         self._running = True
-        self._stop = stop = renewed(threading.Event())
+        self._stop = stop = renew_in_forks(threading.Event())
         self._last = Progress(running=True)
-        self._thread = started(lambda: self._run(tuple(plans), inputs, peers, stop))
+        self._thread = start_work(lambda: self._run(tuple(plans), inputs, peers, stop))
         return True
 
     def cancel(self) -> None:
@@ -148,13 +148,13 @@ def default_timer(
     peers: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Any:
     """Return ``fuser_lab.time`` of the plans."""
-    api: Any = importlib.import_module("fuser_lab.api")  # loads the runtime, which only a run needs
+    api: Any = importlib.import_module("fuser_lab.api.functions")  # loads the runtime, which only a run needs
     return api.time(plans, inputs, peers=peers, progress=progress, cancelled=cancelled)
 
 
 def default_model(timings: Any, plan: Any) -> Any:
     """Return the cost model of the device on which a plan was timed."""
-    calibration: Any = importlib.import_module("fuser_lab.calibration")
+    calibration: Any = importlib.import_module("fuser_lab.lab.calibration")
     return calibration.model_that_ran(timings, plan)
 
 

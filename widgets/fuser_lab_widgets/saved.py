@@ -7,7 +7,7 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from fuser_lab.report.collapse import collapsed, is_large
+from fuser_lab.report.collapse import collapse, is_large
 from fuser_lab.report.markup import to_html
 from fuser_lab.report.page import packed_page
 from fuser_lab.report.repeats import blocks
@@ -15,7 +15,7 @@ from fuser_lab.report.svg import view_svg
 from fuser_lab.report.tables import segment_table, table_element
 from fuser_lab.report.view_model import view_plan
 from fuser_lab_widgets import assets
-from fuser_lab_widgets.baked import baked
+from fuser_lab_widgets.baked import bake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fuser_lab.report.view_model import ViewModel
     from fuser_lab_widgets.session import EditablePlan
 
-MOST_CHARACTERS: Final = 300_000
+MOST_CHARACTERS: Final = 300_000  # characters of a picture that is stored in a notebook
 _MOST_FOLLOWED: Final = 1  # segments of a plan whose steps are saved; more would delay the explorer
 _MOST_DRAWN: Final = 60_000  # characters of a picture of ops; a larger one has one box per segment or run of them
 _MOST_LISTED: Final = 40  # segments in the table
@@ -46,7 +46,7 @@ def hidden_by(key: str) -> str:
     return f'.fl-saved[data-explorer="{key}"]{{display:none!important}}'
 
 
-def saved(
+def saved_html(
     plans: Sequence[EditablePlan], key: str, *, timings: Any = None, title: str | None = None,
     machine: CostModel | None = None, profile: Any = None,
 ) -> str:
@@ -75,7 +75,7 @@ def saved(
     view = view_plan(plans[0], title=title, decisions=False)
     drawing = view_svg(view)
     if len(drawing) > _MOST_DRAWN:
-        drawing = view_svg(collapsed(view, blocks=blocks(view)))
+        drawing = view_svg(collapse(view, blocks=blocks(view)))
     picture = base64.b64encode(drawing.encode()).decode()
     name = escape(title or plans[0].name)
     still = f'<img alt="{name}: the segments of the plan" src="data:image/svg+xml;base64,{picture}">{_table(view)}'
@@ -85,7 +85,7 @@ def saved(
             *((n, profile) for n in counts if profile is not None), *((n, None) for n in counts),
         ):
             page = packed_page(
-                baked(plans[:count], timings, title=title, machine=machine, followed=_MOST_FOLLOWED, profile=counted),
+                bake(plans[:count], timings, title=title, machine=machine, followed=_MOST_FOLLOWED, profile=counted),
                 script=assets.report_script(), style=assets.style(), title=title or plans[0].name,
             )
             frame = f'<iframe title="{name}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(page)}"></iframe>'

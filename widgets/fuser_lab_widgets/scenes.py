@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fuser_lab.report import theme
-from fuser_lab.report.collapse import collapsed, is_large
+from fuser_lab.report.collapse import collapse, is_large
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.modules import by_modules, has_modules, module_folds
 from fuser_lab.report.parts import crossing, edges_by_segment, nodes_but, nodes_by_segment
@@ -204,7 +204,7 @@ def scene(
     if detail == "modules":
         shown = by_modules(view, module_folds(view, modules))
     else:
-        shown = view if detail == "ops" else collapsed(view, opened, folded)
+        shown = view if detail == "ops" else collapse(view, opened, folded)
     layout, painter = place(shown), painter_of(shown)
     drawn = {
         "boxes": pieces.boxes(painter, shown, layout),

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.files.json_text import json_text
 from fuser_lab.ir.kernel_transforms import TEMPLATES
-from fuser_lab.json_text import json_text
 from fuser_lab.report.markup import element, to_html
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ def _about(segment: Any) -> str:
     return "Set by hand: the scheduler's kernel with other numbers. Undo reverts it."
 
 
-def changed(transforms: Sequence[Transform], step: int, number: int | None, name: str = "factor") -> list[Transform]:
+def change_step(
+    transforms: Sequence[Transform], step: int, number: int | None, name: str = "factor",
+) -> list[Transform]:
     """Return transforms with another number in one of them, or without one of them.
 
     Raises

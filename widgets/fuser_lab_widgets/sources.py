@@ -19,7 +19,7 @@ _CARRIED: Final = re.compile(r"\s*(?:load|store)_\w+\((\w+),")
 _LOCATION: Final = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
 
 
-def highlighted(source: str, language: str = "python") -> str:
+def highlight(source: str, language: str = "python") -> str:
     """Return the source as HTML spans with Pygments' short class names, or only escaped without Pygments."""
     if language != "python":
         return escape(source)
@@ -59,7 +59,7 @@ def origins(source: str, names: Collection[str]) -> list[str]:
     return tensors
 
 
-def offered() -> list[dict[str, str]]:
+def offers() -> list[dict[str, str]]:
     """Return what the source tab offers, for the page: each target's source, and its machine code if that is shown.
 
     An entry has the target's name, the view that messages name, a label, and what a profile does.
@@ -92,9 +92,9 @@ def machine_origins(ptx: str, lines: Sequence[str]) -> list[str]:
     return tensors
 
 
-def linked(source: str, lines: Sequence[str], language: str = "python") -> str:
+def link_lines(source: str, lines: Sequence[str], language: str = "python") -> str:
     """Return the coloured source, each line with an origin as an element that names it in ``data-name``."""
-    coloured = highlighted(source, language).split("\n")
+    coloured = highlight(source, language).split("\n")
     return "\n".join(
         f'<span class="fx-at" data-name="{escape(name)}">{text or " "}</span>' if name else text
         for text, name in zip(coloured, [*lines, *[""] * len(coloured)], strict=False)
@@ -107,7 +107,7 @@ def source(segment: Any, target: str) -> dict[str, str]:
         text = segment.source(target)
     except FuserLabError as error:
         return {"problem": str(error)}
-    return {"text": text, "html": linked(text, origins(text, _names(segment)))}
+    return {"text": text, "html": link_lines(text, origins(text, _names(segment)))}
 
 
 def machine(segment: Any, target: str) -> dict[str, str]:
@@ -127,7 +127,7 @@ def machine(segment: Any, target: str) -> dict[str, str]:
     generated = code.generate(code.KernelRequest(fusion=segment.fusion, scheduler=segment.scheduler, target=target))
     lines = origins(generated.source, _names(segment))
     texts = assembly.listing()(generated)
-    html = "\n\n".join(linked(text, machine_origins(text, lines), "assembly") for text in texts)
+    html = "\n\n".join(link_lines(text, machine_origins(text, lines), "assembly") for text in texts)
     return {"text": "\n\n".join(texts), "html": html}
 
 

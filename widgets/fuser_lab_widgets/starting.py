@@ -32,7 +32,7 @@ class Postponed:
             work()
 
 
-def started(work: Callable[[], None]) -> threading.Thread | Postponed:
+def start_work(work: Callable[[], None]) -> threading.Thread | Postponed:
     """Return a daemon thread that runs a function, or if no thread can start, the function as postponed work."""
     thread = threading.Thread(target=work, daemon=True)
     try:

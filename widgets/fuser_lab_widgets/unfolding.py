@@ -25,7 +25,7 @@ def blocks_of(view: ViewModel, names: Collection[str]) -> frozenset[str]:
     return frozenset(block.id for block in blocks(view) if any(n in block for n in inside)) if inside else frozenset()
 
 
-def toggled(view: ViewModel, names: frozenset[str], segments: Iterable[int]) -> frozenset[str]:
+def toggle_ops(view: ViewModel, names: frozenset[str], segments: Iterable[int]) -> frozenset[str]:
     """Return the tensors of unfolded ops after these segments were unfolded, or folded again if one of them was not."""
     parts = nodes_by_segment(view.nodes)
     tensors = {node.tensor for n in segments if n in parts for node in parts[n].rough if _is_own(node)}

@@ -6,7 +6,7 @@ from typing import Any
 from numpy import broadcast_shapes
 
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, axis_of, lowering
-from fuser_lab.bridge.lowerings.views import sliced
+from fuser_lab.bridge.lowerings.views import slice_of
 from fuser_lab.dtypes import DataType
 
 
@@ -37,7 +37,7 @@ def _gather(to: Emitter, x: Any, dim: int, index: Any, **_: Any) -> Any:
     for place, size in enumerate(to.shape(index)):
         # On the other axes, only positions below the index's sizes are read.
         if place != axis and to.shape(x)[place] != size:
-            x = sliced(to, x, place, 0, size)
+            x = slice_of(to, x, place, 0, size)
     return to.ops.take_along_axis(x, index, axis)
 
 
@@ -66,10 +66,10 @@ def _index_put(to: Emitter, x: Any, indices: Any, values: Any, accumulate: bool 
     written = to.expanded(to.cast(values, to.dtype), target)
     at = to.reshaped(positions, [prod(target)])
     flat, new = to.reshaped(x, [count]), to.reshaped(written, [prod(target)])
-    return to.reshaped(added(to, flat, at, new, 0) if accumulate else to.ops.scatter(flat, at, new, 0), shape)
+    return to.reshaped(add_at(to, flat, at, new, 0) if accumulate else to.ops.scatter(flat, at, new, 0), shape)
 
 
-def added(to: Emitter, x: Any, index: Any, source: Any, axis: int) -> Any:
+def add_at(to: Emitter, x: Any, index: Any, source: Any, axis: int) -> Any:
     """Return ``x`` with ``source`` added at the indices ``index`` of an axis, in the accumulation type."""
     wide = to.dtype.compute
     return to.made_by_passes("scatter_add", to.cast(x, wide), index, to.cast(source, wide), dim=axis)
@@ -86,8 +86,8 @@ def _has_axes(call: Call) -> str | None:
 def _scatter_add(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     for place, size in enumerate(to.shape(index)):
         if to.shape(source)[place] != size:
-            source = sliced(to, source, place, 0, size)
-    return added(to, x, index, source, axis_of(dim, x.ndim))
+            source = slice_of(to, source, place, 0, size)
+    return add_at(to, x, index, source, axis_of(dim, x.ndim))
 
 
 def _reduces(call: Call) -> str | None:
@@ -110,15 +110,15 @@ def _extremes(to: Emitter, x: Any, index: Any, source: Any, axis: int, *, includ
     index, source = ops.take_along_axis(index, by_place, axis), ops.take_along_axis(source, by_place, axis)
     shape, count = to.shape(index), to.shape(index)[axis]
     no_place = to.full([1 if at == axis else n for at, n in enumerate(shape)], -1, index.dtype)
-    following = ops.cat([sliced(to, index, axis, 1, count), no_place], axis) if count > 1 else no_place
+    following = ops.cat([slice_of(to, index, axis, 1, count), no_place], axis) if count > 1 else no_place
     place = ops.where(ops.ne(index, following), index, size)
     longer = [size + 1 if at == axis else n for at, n in enumerate(to.shape(x))]
     least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
-    written = sliced(to, ops.scatter(to.full(longer, least, x.dtype), place, source, axis), axis, 0, size)
+    written = slice_of(to, ops.scatter(to.full(longer, least, x.dtype), place, source, axis), axis, 0, size)
     if include_self:
         return ops.maximum(x, written)
     hits = ops.scatter(to.full(longer, 0, DataType.Int), place, to.full(shape, 1, DataType.Int), axis)
-    return ops.where(ops.eq(sliced(to, hits, axis, 0, size), 1), written, x)
+    return ops.where(ops.eq(slice_of(to, hits, axis, 0, size), 1), written, x)
 
 
 def _reversed(to: Emitter, x: Any) -> Any:
@@ -141,7 +141,7 @@ def _scatter_reduce(
     axis, shape = axis_of(dim, x.ndim), to.shape(index)
     for place, size in enumerate(shape):
         if to.shape(source)[place] != size:
-            source = sliced(to, source, place, 0, size)
+            source = slice_of(to, source, place, 0, size)
     return _reduced_at(to, x, axis, index, source, reduce, include_self=include_self)
 
 
@@ -156,11 +156,11 @@ def _reduced_at(
         return _reversed(to, _extremes(to, x, index, source, axis, include_self=include_self))
     if not include_self:
         x = to.ops.scatter(x, index, to.full(shape, 0 if not to.dtype.is_float else 0.0, to.dtype), axis)
-    total = added(to, x, index, source, axis)
+    total = add_at(to, x, index, source, axis)
     if reduce == "sum":
         return total
     wide = to.dtype.compute
-    hits = added(to, to.full(to.shape(x), 0.0, wide), index, to.full(shape, 1.0, wide), axis)
+    hits = add_at(to, to.full(to.shape(x), 0.0, wide), index, to.full(shape, 1.0, wide), axis)
     count = to.ops.add(hits, 1.0) if include_self else to.ops.maximum(hits, 1.0)
     return to.ops.truediv(total, count)
 
@@ -171,7 +171,7 @@ def _index_add(to: Emitter, x: Any, dim: int, index: Any, source: Any, *, alpha:
     places = to.reshaped(index, [shape[axis] if place == axis else 1 for place in range(x.ndim)])
     if alpha != 1:
         source = to.ops.mul(source, float(alpha) if to.dtype.is_float else int(alpha))
-    return added(to, x, to.expanded(places, shape), source, axis)
+    return add_at(to, x, to.expanded(places, shape), source, axis)
 
 
 @lowering(
@@ -201,7 +201,7 @@ def _embedding_backward(to: Emitter, gradient: Any, index: Any, rows: int, paddi
     flat, at = to.reshaped(gradient, [count, width]), to.reshaped(index, [count, 1])
     if padding >= 0:
         flat = to.ops.where(to.ops.eq(at, padding), 0.0, flat)
-    return added(to, to.full((rows, width), 0.0, to.dtype), to.expanded(at, (count, width)), flat, 0)
+    return add_at(to, to.full((rows, width), 0.0, to.dtype), to.expanded(at, (count, width)), flat, 0)
 
 
 @lowering(
@@ -215,7 +215,7 @@ def _scatter(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
         source = to.full(shape, number, to.dtype)
     for place, size in enumerate(shape):
         if to.shape(source)[place] != size:
-            source = sliced(to, source, place, 0, size)
+            source = slice_of(to, source, place, 0, size)
     axis, source = axis_of(dim, x.ndim), to.cast(source, to.dtype)
     target = to.shape(x)
     if x.ndim and shape == tuple(1 if place == axis else size for place, size in enumerate(target)):

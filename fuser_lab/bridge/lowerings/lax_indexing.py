@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from fuser_lab.bridge.lowerings.indexing import added
+from fuser_lab.bridge.lowerings.indexing import add_at
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, primitive
-from fuser_lab.bridge.lowerings.views import sliced
+from fuser_lab.bridge.lowerings.views import slice_of
 from fuser_lab.dtypes import DataType
 
 
@@ -179,7 +179,7 @@ def _scatter_add(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
     axes, at, new, inside = _scatter_operands(to, x, index, updates)
     if inside is not None:
         new = to.ops.where(inside, new, 0.0 if to.dtype.is_float else 0)
-    return _unmerged(to, added(to, _merged(to, x, axes), at, new, len(axes.batch)), axes, to.shape(x))
+    return _unmerged(to, add_at(to, _merged(to, x, axes), at, new, len(axes.batch)), axes, to.shape(x))
 
 
 @primitive(
@@ -196,7 +196,7 @@ def _scatter(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
     number = 0.0 if to.dtype.is_float else False if to.dtype is DataType.Bool else 0
     spare = to.ops.pad(merged, [side for n in range(merged.ndim - 1, -1, -1) for side in (0, int(n == axis))], number)
     written = to.ops.scatter(spare, to.ops.where(inside, at, shape[axis]), new, axis)
-    return _unmerged(to, sliced(to, written, axis, 0, shape[axis]), axes, to.shape(x))
+    return _unmerged(to, slice_of(to, written, axis, 0, shape[axis]), axes, to.shape(x))
 
 
 def _scatter_operands(to: Emitter, x: Any, index: Any, updates: Any) -> tuple[_Axes, Any, Any, Any]:

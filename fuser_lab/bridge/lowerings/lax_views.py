@@ -3,7 +3,7 @@
 from typing import Any
 
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, primitive
-from fuser_lab.bridge.lowerings.views import sliced
+from fuser_lab.bridge.lowerings.views import slice_of
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType
 
@@ -53,7 +53,7 @@ def _slice(to: Emitter, x: Any) -> Any:
     steps = to.call.option("strides") or (1,) * len(starts)
     part = x
     for axis, (start, limit, step) in enumerate(zip(starts, limits, steps, strict=True)):
-        part = sliced(to, part, axis, start, limit, step)
+        part = slice_of(to, part, axis, start, limit, step)
     return to.ops.set(part) if part is x else part
 
 
@@ -99,7 +99,7 @@ def _stack(to: Emitter, *parts: Any) -> Any:
 @primitive("unstack", computes=False, samples=["jnp.unstack(a, axis=1)"])
 def _unstack(to: Emitter, x: Any) -> Any:
     axis = to.call.option("axis")
-    return [to.ops.squeeze(sliced(to, x, axis, at, at + 1), [axis]) for at in range(to.shape(x)[axis])]
+    return [to.ops.squeeze(slice_of(to, x, axis, at, at + 1), [axis]) for at in range(to.shape(x)[axis])]
 
 
 @primitive("tile", computes=False, samples=["jnp.tile(a, (2, 3))"])
@@ -114,7 +114,7 @@ def _tile(to: Emitter, x: Any) -> Any:
 def _split(to: Emitter, x: Any) -> Any:
     axis, start, parts = to.call.option("axis"), 0, []
     for size in to.call.option("sizes"):
-        part = sliced(to, x, axis, start, start + size)
+        part = slice_of(to, x, axis, start, start + size)
         parts.append(to.ops.set(part) if part is x else part)
         start += size
     return parts
@@ -166,7 +166,7 @@ def _dynamic_slice(to: Emitter, x: Any, *starts: Any) -> Any:
         if isinstance(begin, Tensor):
             section = to.ops.index_select(section, _counted(to, size, begin), axis)
         else:
-            section = sliced(to, section, axis, begin, begin + size)
+            section = slice_of(to, section, axis, begin, begin + size)
     return to.ops.set(x) if section is x else section
 
 

@@ -29,7 +29,7 @@ DTYPES: Mapping[str, DataType] = {
     "float8_e4m3fn": DataType.Float8_e4m3fn,
     "float8_e5m2": DataType.Float8_e5m2,
 }
-MOST_AXES = 16
+MOST_AXES = 16  # axes of a tensor that are lowered
 
 
 @dataclass(frozen=True, slots=True)

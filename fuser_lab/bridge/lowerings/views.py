@@ -96,7 +96,7 @@ def _to_copy(to: Emitter, x: Any, _: TorchName | None = None, **__: Any) -> Any:
 
 # Parts
 
-def sliced(to: Emitter, x: Any, axis: int, start: int, end: int, step: int = 1) -> Any:
+def slice_of(to: Emitter, x: Any, axis: int, start: int, end: int, step: int = 1) -> Any:
     """Return ``x[start:end:step]`` along an axis, for bounds within the axis."""
     shape = list(to.shape(x))
     if step != 1:
@@ -121,7 +121,7 @@ def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
 )  # fmt: skip
 def _slice(to: Emitter, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     axis = axis_of(dim, x.ndim)
-    part = sliced(to, x, axis, *_bounds(to.shape(x)[axis], start, end), step)
+    part = slice_of(to, x, axis, *_bounds(to.shape(x)[axis], start, end), step)
     return to.ops.set(part) if part is x else part
 
 
@@ -129,7 +129,7 @@ def _slice(to: Emitter, x: Any, dim: int = 0, start: Any = None, end: Any = None
 def _select(to: Emitter, x: Any, dim: int, index: int) -> Any:
     axis = axis_of(dim, x.ndim)
     place = index % to.shape(x)[axis]
-    return to.ops.squeeze(sliced(to, x, axis, place, place + 1), [axis])
+    return to.ops.squeeze(slice_of(to, x, axis, place, place + 1), [axis])
 
 
 @lowering(
@@ -139,7 +139,7 @@ def _select(to: Emitter, x: Any, dim: int, index: int) -> Any:
 def _split_with_sizes(to: Emitter, x: Any, sizes: Any, dim: int = 0) -> Any:
     axis, start, parts = axis_of(dim, x.ndim), 0, []
     for size in sizes:
-        parts.append(sliced(to, x, axis, start, start + size))
+        parts.append(slice_of(to, x, axis, start, start + size))
         start += size
     return parts
 
@@ -332,7 +332,7 @@ def _slice_scatter(
     first, last = _bounds(size, start, end)
     if step != 1 and first < last:
         return _stepped(to, x, to.cast(source, to.dtype), axis, first, last, step)
-    parts = [sliced(to, x, axis, 0, first), to.cast(source, to.dtype), sliced(to, x, axis, last, size)]
+    parts = [slice_of(to, x, axis, 0, first), to.cast(source, to.dtype), slice_of(to, x, axis, last, size)]
     non_empty = [part for part in parts if to.shape(part)[axis]]
     return to.ops.cat(non_empty, axis) if len(non_empty) > 1 else to.ops.set(non_empty[0] if non_empty else x)
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering
-from fuser_lab.bridge.lowerings.views import sliced
+from fuser_lab.bridge.lowerings.views import slice_of
 from fuser_lab.dtypes import DataType
 
 _MOST = 16  # maximum elements of a window, each of which is read from memory; torch reads larger windows once
@@ -134,9 +134,9 @@ def _along_axis(
     cut = to.reshaped(x, [*shape[:axis], rows, step, *shape[axis + 1 :]]) if step > 1 else x
     combined = None
     for offset in offsets:
-        part = sliced(to, cut, axis, offset // step, offset // step + results)
+        part = slice_of(to, cut, axis, offset // step, offset // step + results)
         if step > 1:
-            part = to.ops.squeeze(sliced(to, part, axis + 1, offset % step, offset % step + 1), [axis + 1])
+            part = to.ops.squeeze(slice_of(to, part, axis + 1, offset % step, offset % step + 1), [axis + 1])
         combined = part if combined is None else join(combined, part)
     return combined
 

@@ -14,10 +14,10 @@ from fuser_lab.definition.dump.sections import MOST_EXPRESSIONS, DumpText, MathT
 from fuser_lab.definition.dump.terms import Applied, Axis, Constant, Domains, Listed, Statement, Symbol, Term, Value
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, FuserLabError
+from fuser_lab.files.reading import UnreadableError, parse_json
 from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Result
-from fuser_lab.reading import UnreadableError, parsed
 
 # By the first letter of a scalar's name.
 SCALAR_DTYPES: Mapping[str, DataType] = {
@@ -25,9 +25,9 @@ SCALAR_DTYPES: Mapping[str, DataType] = {
 }  # fmt: skip
 # Sizes of symbols by their number in one tensor: about a million elements.
 _USUAL = {0: 1024, 1: 1 << 20, 2: 1024, 3: 128, 4: 32}
-_LEAST_USUAL = 8
+_LEAST_USUAL = 8  # elements of an axis without a size, if inputs have many such axes
 _DIVIDED = re.compile(r"(?:ceilDiv\(\s*)?([bi]\d+)\s*[,/]\s*(\d{1,9})\s*\)")
-_MOST_SIZE = 1 << 40
+_MOST_SIZE = 1 << 40  # elements of an axis, more than any memory holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Sized:
     notes: tuple[str, ...]
 
 
-def built(dump: DumpText, sizes: Mapping[str, int]) -> Sized:
+def build_fusion(dump: DumpText, sizes: Mapping[str, int]) -> Sized:
     """Return the fusion of a dump and its segments.
 
     Parameters
@@ -470,7 +470,7 @@ def _own_notes(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
     for line in lines:
         name, _, text = line.partition(" ")
         try:
-            data = parsed(text)
+            data = parse_json(text)
         except UnreadableError:
             continue
         if isinstance(data, dict) and _is_well_formed(data):

@@ -8,7 +8,7 @@ from fuser_lab.definition.dump.terms import Applied, Axis, Constant, Listed, Sym
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.ir import AttrValue, Scalar
 
-_MOST = 1 << 62
+_MOST = 1 << 62  # result of a division by 0, larger than any extent
 
 
 def _divide(a: int, b: int) -> int:

@@ -16,10 +16,10 @@ from fuser_lab.definition.dump.terms import (
 )
 from fuser_lab.errors import DefinitionError
 
-MOST_EXPRESSIONS = 10_000
-_MOST_CHARACTERS = 32_000_000
-_MOST_REFUSALS = 100_000
-_MOST_GROUPS = 20_000
+MOST_EXPRESSIONS = 10_000  # expressions of one fusion
+_MOST_CHARACTERS = 32_000_000  # characters of a text
+_MOST_REFUSALS = 100_000  # lines that are not read and listed
+_MOST_GROUPS = 20_000  # segments, and lines of details
 _MOST_LINES = 1_000  # of one expression
 
 _QUOTE = re.compile(r"\s*> ?")

@@ -10,10 +10,10 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Number
 
-_DEEPEST = 40
-_MOST_OPERATORS = 200
+_DEEPEST = 40  # nested brackets
+_MOST_OPERATORS = 200  # operators of an expression
 _LONGEST = 100_000  # characters of one expression
-_MOST_BITS = 64
+_MOST_BITS = 64  # bits of an integer; larger ones become floats
 
 IR_TYPES = {dtype.ir_name: dtype for dtype in DataType} | {"__half": DataType.Half, "int32_t": DataType.Int32}
 _TENSOR = re.compile(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ops.arguments import wholes
@@ -75,7 +75,7 @@ class Arguments:
 
     def done(self) -> None:
         """Raise DefinitionError if an argument is left."""
-        left = [*self.keywords, *(shown(value) for value in self.args)]
+        left = [*self.keywords, *(short_text(value) for value in self.args)]
         if left:
             msg = f"{self.what}: the argument {left[0]} is not read; only a size, dtype, device and values are."
             raise DefinitionError(msg)
@@ -85,7 +85,7 @@ def as_dtype(argument: object, function: str) -> DataType:
     """Return a dtype argument, or raise DefinitionError."""
     if isinstance(argument, DataType) and argument is not DataType.Null:
         return argument
-    msg = f"{function}: dtype must be a dtype of torch, given {shown(argument)}."
+    msg = f"{function}: dtype must be a dtype of torch, given {short_text(argument)}."
     raise DefinitionError(msg)
 
 
@@ -96,7 +96,7 @@ def as_device(argument: object, function: str) -> str:
     target = find(argument) if isinstance(argument, str) else None
     if target is not None and target.name in holders():
         return f"{target.name}:{target.number(str(argument)) or 0}" if target.is_numbered else target.name
-    msg = f"{function}: device must be 'cpu', 'cuda' or 'cuda:0', given {shown(argument)}."
+    msg = f"{function}: device must be 'cpu', 'cuda' or 'cuda:0', given {short_text(argument)}."
     raise DefinitionError(msg)
 
 
@@ -104,7 +104,7 @@ def plain_number(value: Any, function: str, argument: str) -> Any:
     """Return a number, or raise DefinitionError."""
     if isinstance(value, bool | int | float | complex):
         return value
-    msg = f"{function}: {argument} must be a number, given {shown(value)}."
+    msg = f"{function}: {argument} must be a number, given {short_text(value)}."
     raise DefinitionError(msg)
 
 
@@ -112,6 +112,6 @@ def real_number(value: Any, function: str, argument: str) -> int | float:
     """Return a real number, or raise DefinitionError."""
     number = plain_number(value, function, argument)
     if isinstance(number, complex):
-        msg = f"{function}: {argument} must be a real number, given {shown(number)}."
+        msg = f"{function}: {argument} must be a real number, given {short_text(number)}."
         raise DefinitionError(msg)
     return int(number) if isinstance(number, bool) else number

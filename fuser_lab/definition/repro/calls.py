@@ -21,9 +21,9 @@ from fuser_lab.definition.repro.layouts import (
     QUESTIONS,
     asked_of,
     changed_by,
-    compared,
-    computed,
-    joined,
+    compare_tensors,
+    compute_tensors,
+    join,
 )
 from fuser_lab.definition.repro.makers import FILLERS, MAKERS, made_by, refilled_by
 from fuser_lab.definition.repro.source import Script
@@ -44,7 +44,7 @@ from fuser_lab.definition.repro.values import (
     Scope,
     Unopened,
     Unread,
-    said,
+    description,
 )
 from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.definition.strides import describe_strides
@@ -54,7 +54,7 @@ from fuser_lab.ir import Number
 from fuser_lab.ops import COMPOSITES, OPS
 from fuser_lab.targets import is_on_host
 
-_DEEPEST_CALLS = 12
+_DEEPEST_CALLS = 12  # calls of a script's functions inside one another
 _METHODS = (
     "define_tensor", "define_scalar", "define_constant", "define_vector", "add_output", "set_output_stride_order",
     "from_pytorch",
@@ -131,13 +131,13 @@ class Calls(Expressions):
                 return Unread(what="**", line=node.lineno)
             else:
                 raise self.refusal(keyword.value, "** is read only before dicts with names as keys, given "
-                                                  f"{said(value)}.")
+                                                  f"{description(value)}.")
         self._note_what_is_not_done(node, scope)
         callee = called if called is not None else owner
         if isinstance(callee, Unread | Path) and str(callee) not in HARMLESS and self.open is not None:
             for value in (*args, *keywords.values()):
                 if value is self.open and name not in RUNS:
-                    raise self.refusal(node, f"the effect of {said(callee)} on the definition is not read.")
+                    raise self.refusal(node, f"the effect of {description(callee)} on the definition is not read.")
         if called is None:
             return self._method(node, owner, name, args, keywords)
         return self._function(node, called, args, keywords)
@@ -182,7 +182,7 @@ class Calls(Expressions):
                 if place >= tensors:
                     return Unread(what=function, line=getattr(node, "lineno", 0))
             elif not isinstance(value, (*PLAIN, Fill)):
-                raise self.refusal(node, f"{said(value)} cannot be an argument of {function}.")
+                raise self.refusal(node, f"{description(value)} cannot be an argument of {function}.")
         return None
 
     def _function(self, node: ast.Call, called: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
@@ -272,7 +272,7 @@ class Calls(Expressions):
                 if unread is not None or not isinstance(tensors, list | tuple):
                     return unread or Unread(what=f"torch.{name}", line=node.lineno)
                 axis = args[1] if len(args) > 1 else keywords.get("dim", keywords.get("axis", 0))
-                result = self.guarded(node, joined, name, tensors, axis)
+                result = self.guarded(node, join, name, tensors, axis)
                 return result or Unread(what=f"torch.{name}", line=node.lineno)
             case Path(("torch", *_, name)) if name in _OF_TENSORS and args and isinstance(args[0], TensorSpec):
                 return self._of_tensor(node, args[0], name, args[1:], keywords)
@@ -298,7 +298,7 @@ class Calls(Expressions):
                 return self._library(node, called, args, keywords)
         if isinstance(called, DataType):
             raise self.refusal(node, f"{called!r} cannot be called.")
-        raise self.refusal(node, f"{said(called)} cannot be called; {ACCEPTED}.")
+        raise self.refusal(node, f"{description(called)} cannot be called; {ACCEPTED}.")
 
     def _library(self, node: ast.Call, called: Path, args: list[Any], keywords: dict[str, Any]) -> Any:
         name = str(called)
@@ -446,7 +446,7 @@ class Calls(Expressions):
                 return owner.reverse()
             case "numel", tuple(), []:
                 return self.guarded(node, FUNCTIONS["math.prod"], owner)
-        raise self.refusal(node, f".{name}() of {said(owner)} is not read; {ACCEPTED}.")
+        raise self.refusal(node, f".{name}() of {description(owner)} is not read; {ACCEPTED}.")
 
     def _method(self, node: ast.Call, owner: Any, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
         match owner:
@@ -477,7 +477,7 @@ class Calls(Expressions):
             case Unread() | Other() | Instance() | Class() | Function() | str():
                 pass
             case _:
-                raise self.refusal(node, f".{name}() of {said(owner)} is not read; {ACCEPTED}.")
+                raise self.refusal(node, f".{name}() of {description(owner)} is not read; {ACCEPTED}.")
         return Unread(what=f".{name}()", line=node.lineno)
 
     def _of_tensor(
@@ -502,7 +502,7 @@ class Calls(Expressions):
         if name in COMPARISONS or name.removesuffix("_") in ELEMENTWISE:
             operands = [owner, *(value for value in args if isinstance(value, TensorSpec))]
             if all(isinstance(value, TensorSpec | Number) for value in args):
-                result = compared(operands) if name in COMPARISONS else computed(operands)
+                result = compare_tensors(operands) if name in COMPARISONS else compute_tensors(operands)
                 return result or Unread(what=f".{name}()", line=node.lineno)
         return Unread(what=f".{name}()", line=node.lineno)
 
@@ -532,7 +532,7 @@ class Calls(Expressions):
             if isinstance(value, list | tuple):
                 self.check_plain(place, list(value))
             elif not isinstance(value, PLAIN):
-                raise self.refusal(place, f"{said(value)} cannot be an argument of a definition.")
+                raise self.refusal(place, f"{description(value)} cannot be an argument of a definition.")
 
     def _define(
         self, node: ast.Call, recording: Recording, name: str, args: list[Any], keywords: dict[str, Any],
@@ -562,7 +562,7 @@ class Calls(Expressions):
         static = args[1] if len(args) > 1 else keywords.get("static_sizes", False)
         if not isinstance(tensor, TensorSpec) or not isinstance(static, bool):
             raise self.refusal(node, "from_pytorch is read only for an input that the script creates, given "
-                                     f"{said(tensor)}.")
+                                     f"{description(tensor)}.")
         return self.guarded(
             node,
             lambda: recording.builder.define_tensor(

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.definition.repro.source import Script
 from fuser_lab.errors import DefinitionError
 
@@ -36,7 +36,7 @@ class Candidate:
         return self.node.body[0].lineno if isinstance(self.node, ast.Module) else self.node.lineno
 
 
-def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candidate]:
+def choose(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candidate]:
     """Return the one definition, or the one with a name."""
     pairs = [(script, candidate) for script in scripts for candidate in _candidates(script)]
     regions = [region for script in scripts if not pairs for region in _regions(script)]
@@ -83,7 +83,7 @@ def chosen(scripts: Sequence[Script], name: str | None) -> tuple[Script, Candida
         msg = f"load_repro: the text has {len(pairs)} definitions: {listed}; choose one, such as {ways}."
     else:
         several = f"{len(fitting)} definitions" if fitting else "no definition"
-        msg = f"load_repro: the text has {several} called {shown(name)}; it has {listed}."
+        msg = f"load_repro: the text has {several} called {short_text(name)}; it has {listed}."
     raise DefinitionError(msg)
 
 

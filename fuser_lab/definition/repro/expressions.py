@@ -10,7 +10,7 @@ from fuser_lab.arguments import is_whole
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.repro.arguments import FORMATS, TORCH_DTYPES, dtype_named
 from fuser_lab.definition.repro.helpers import HELPER_FUNCTIONS, HELPERS
-from fuser_lab.definition.repro.layouts import changed_by, compared, computed, taken_from
+from fuser_lab.definition.repro.layouts import changed_by, compare_tensors, compute_tensors, taken_from
 from fuser_lab.definition.repro.makers import MAKERS
 from fuser_lab.definition.repro.source import Script
 from fuser_lab.definition.repro.values import (
@@ -35,8 +35,8 @@ from fuser_lab.definition.repro.values import (
     Unread,
     arithmetic,
     comparison,
+    description,
     is_key,
-    said,
     short,
     small,
 )
@@ -46,8 +46,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, FuserLabError, UnsupportedError
 from fuser_lab.ir import Number
 
-_DEEPEST = 100
-_SPARE_STEPS = 50_000
+_DEEPEST = 100  # nested expressions
+_SPARE_STEPS = 50_000  # evaluated nodes, besides one for each node of the script
 
 # Libraries whose names may occur. All of nvFuser's frontends, including ours, count as one.
 LIBRARIES = frozenset({
@@ -232,7 +232,7 @@ class Expressions:
             if isinstance(spread, Unread):
                 return spread
             if not isinstance(spread, dict):
-                raise self.refusal(value, f"** is read only before dicts, given {said(spread)}.")
+                raise self.refusal(value, f"** is read only before dicts, given {description(spread)}.")
             self.step(node, len(spread))
             mapping |= spread
         return self.guarded(node, self.lists.keep, mapping)
@@ -241,7 +241,7 @@ class Expressions:
         value = self.evaluate(node, scope)
         if is_key(value):
             return value
-        raise self.refusal(node, f"keys of a dict must be numbers, strings or dtypes, given {said(value)}.")
+        raise self.refusal(node, f"keys of a dict must be numbers, strings or dtypes, given {description(value)}.")
 
     def _looped(self, node: ast.AST, loops: Sequence[ast.comprehension], scope: Scope) -> Iterator[Scope]:
         """Iterate over a comprehension, with its names bound to each entry."""
@@ -267,7 +267,7 @@ class Expressions:
             return self.op(node, COMPARED[type(ops[0])], list(values), {})
         tensors = [value for value in values if isinstance(value, TensorSpec)]
         if len(ops) == 1 and tensors and all(isinstance(value, TensorSpec | float | int) for value in values):
-            return compared(tensors) or Unread(what="a comparison", line=node.lineno)
+            return compare_tensors(tensors) or Unread(what="a comparison", line=node.lineno)
         answers = [comparison(type(op), a, b) for op, a, b in zip(ops, values, values[1:], strict=False)]
         return Unread(what="a comparison", line=node.lineno) if None in answers else all(answers)
 
@@ -302,7 +302,7 @@ class Expressions:
             elif isinstance(value, Unread | TensorSpec):
                 arguments.append(Unread(what="a starred expression", line=node.lineno))
             else:
-                raise self.refusal(node, f"a star is read only before lists, given {said(value)}.")
+                raise self.refusal(node, f"a star is read only before lists, given {description(value)}.")
         return arguments
 
     def _constant(self, node: ast.Constant, value: object) -> Any:
@@ -385,7 +385,7 @@ class Expressions:
                 return Unread(what=f".{name}", line=node.lineno)
             case Handle() if name in SCHEDULED:
                 return self.scheduled(node)
-        raise self.refusal(node, f".{name} of {said(owner)} is not read; {ACCEPTED}.")
+        raise self.refusal(node, f".{name} of {description(owner)} is not read; {ACCEPTED}.")
 
     def _member(self, node: ast.AST, owner: Instance, name: str) -> Any:
         """Return an attribute of an instance or of its class."""
@@ -434,13 +434,14 @@ class Expressions:
             return not value
         if isinstance(op, ast.Invert) and isinstance(value, Handle):
             return self.op(node, "logical_not" if value.dtype is DataType.Bool else "bitwise_not", [value], {})
-        raise self.refusal(node, f"this operator on {said(value)} is not read; only - on numbers and tensors is.")
+        why = f"this operator on {description(value)} is not read; only - on numbers and tensors is."
+        raise self.refusal(node, why)
 
     def binary(self, node: ast.AST, op: ast.operator, left: Any, right: Any) -> Any:
         """Return ``left op right``."""
         tensors = [value for value in (left, right) if isinstance(value, TensorSpec)]
         if tensors and all(isinstance(value, TensorSpec | float | int) for value in (left, right)):
-            made = computed(tensors)
+            made = compute_tensors(tensors)
             if made is not None and type(op) in {ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow}:
                 return made
         if isinstance(left, Unread | TensorSpec) or isinstance(right, Unread | TensorSpec):
@@ -456,7 +457,7 @@ class Expressions:
                 if isinstance(bound, Unread | TensorSpec):
                     return Unread(what="a slice", line=index.lineno)
                 if not (bound is None or is_whole(bound)):
-                    raise self.refusal(index, f"bounds of a slice must be whole numbers, given {said(bound)}.")
+                    raise self.refusal(index, f"bounds of a slice must be whole numbers, given {description(bound)}.")
             return slice(*bounds)
         if isinstance(index, ast.Tuple):
             return tuple(
@@ -478,7 +479,7 @@ class Expressions:
                     return Unread(what="an index with tensors or lists", line=getattr(node, "lineno", 0))
                 if not isinstance(entry, (slice, *PLAIN)) and entry is not Ellipsis:
                     raise self.refusal(node, "an input must be indexed with whole numbers and slices, given "
-                                             f"{said(entry)}.")
+                                             f"{description(entry)}.")
             return self.guarded(node, taken_from, owner, index)
         if isinstance(owner, dict):
             if is_key(index) and index in owner:
@@ -494,7 +495,7 @@ class Expressions:
             except (IndexError, ValueError) as error:
                 raise self.refusal(node, f"{error}; the list has {len(owner)} entries.") from None
             return self.lists.keep(item) if isinstance(index, slice) else item
-        why = f"[...] is read only for lists, vectors and inputs, with whole numbers, given {said(owner)}."
+        why = f"[...] is read only for lists, vectors and inputs, with whole numbers, given {description(owner)}."
         raise self.refusal(node, why)
 
     def entries(self, node: ast.expr, scope: Scope) -> list[Any]:
@@ -502,7 +503,7 @@ class Expressions:
         value = self.evaluate(node, scope)
         if isinstance(value, list | tuple | dict | str):
             return list(value)
-        raise self.refusal(node, f"loops are read only over range(...) and lists, given {said(value)}.")
+        raise self.refusal(node, f"loops are read only over range(...) and lists, given {description(value)}.")
 
     def bind(self, target: ast.expr, value: Any, scope: Scope) -> None:
         """Assign a value to a name, or to a list of names."""
@@ -574,7 +575,7 @@ class Expressions:
         place = self._index(target.slice, scope) if isinstance(owner, list) else self._key(target.slice, scope)
         if isinstance(owner, list) and not (is_whole(place) and -len(owner) <= place < len(owner)):
             raise self.refusal(target, "an index of an assigned list entry must be a whole number, given "
-                                       f"{said(place)}.")
+                                       f"{description(place)}.")
         self.step(target, self.lists.weights.get(id(value), 1))
         self.guarded(target, self.lists.put, owner, place, value)
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fuser_lab.arguments import is_whole
-from fuser_lab.definition.repro.values import said
+from fuser_lab.definition.repro.values import description
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Number
 
-_ASSUMED_SIZE = 1024
+_ASSUMED_SIZE = 1024  # elements per axis of an input whose size is not in the script
 _ASSUMED_ATTENTION = (16, 512, 12, 768)  # batches, length, heads and width of the first model of the benchmarks
 
 
@@ -17,7 +17,7 @@ def _dtype(value: Any) -> DataType:
     # Dtypes of torch are read as those of nvFuser.
     if isinstance(value, DataType):
         return value
-    msg = f"torch_dtype_to_nvfuser_dtype is read only for dtypes, given {said(value)}."
+    msg = f"torch_dtype_to_nvfuser_dtype is read only for dtypes, given {description(value)}."
     raise DefinitionError(msg)
 
 
@@ -26,14 +26,14 @@ def _dtype_of_number(value: Any) -> DataType:
         return value
     if isinstance(value, Number):
         return of_python(value)
-    msg = f"python_scalar_to_nvfuser_dtype is read only for numbers, given {said(value)}."
+    msg = f"python_scalar_to_nvfuser_dtype is read only for numbers, given {description(value)}."
     raise DefinitionError(msg)
 
 
 def _sizes(dims: Any = 2, **_: Any) -> list[tuple[int, ...]]:
     entries = dims if isinstance(dims, list | tuple) else [dims]
     if not entries or not all(is_whole(n) and 0 < n <= 8 for n in entries):
-        msg = f"generate_input_sizes is read only for numbers of axes, given {said(dims)}."
+        msg = f"generate_input_sizes is read only for numbers of axes, given {description(dims)}."
         raise DefinitionError(msg)
     return [(_ASSUMED_SIZE,) * n for n in entries]
 

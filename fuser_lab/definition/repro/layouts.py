@@ -5,12 +5,12 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.definition.repro.arguments import TORCH_DTYPES, Arguments, as_device, as_dtype, dtype_named
 from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
-from fuser_lab.ops.arguments import listed, whole, wholes
+from fuser_lab.ops.arguments import as_list, whole, wholes
 from fuser_lab.ops.registry import wrap_dim
 from fuser_lab.targets import CPU, CUDA
 
@@ -97,7 +97,7 @@ def _in_format(tensor: TensorSpec, memory_format: object, function: str) -> Tens
     elif (memory_format, rank) in {("channels_last", 4), ("channels_last_3d", 5)}:
         order = [0, *range(2, rank), 1]
     else:
-        msg = f"{function}: memory_format {shown(memory_format)} is not read for a tensor with {rank} axes."
+        msg = f"{function}: memory_format {short_text(memory_format)} is not read for a tensor with {rank} axes."
         raise DefinitionError(msg)
     return _copied(tensor, _in_order(tensor.shape, order))
 
@@ -239,7 +239,7 @@ def _unsqueeze(tensor: TensorSpec, a: Arguments) -> TensorSpec:
 def _squeeze(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     dim = a.next("dim")
     rank = len(tensor.shape)
-    dims = range(rank) if dim is None else [dim] if is_whole(dim) else listed(dim, a.what, "dim")
+    dims = range(rank) if dim is None else [dim] if is_whole(dim) else as_list(dim, a.what, "dim")
     gone = {i for i in (wrap_dim(d, rank, a.what) for d in dims) if tensor.shape[i] == 1}
     return _permuted(tensor, [i for i in range(rank) if i not in gone])
 
@@ -282,7 +282,7 @@ def _unflatten(tensor: TensorSpec, a: Arguments) -> TensorSpec:
 def _movedim(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     rank = len(tensor.shape)
     taken, placed = (
-        [wrap_dim(d, rank, a.what) for d in ([dims] if is_whole(dims) else listed(dims, a.what, name))]
+        [wrap_dim(d, rank, a.what) for d in ([dims] if is_whole(dims) else as_list(dims, a.what, name))]
         for name, dims in ((name, a.next(name)) for name in ("source", "destination"))
     )
     if len(set(taken)) != len(taken) or len(set(placed)) != len(placed) or len(taken) != len(placed):
@@ -314,7 +314,7 @@ def _reduced(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     axes, keepdim = a.next("dim", "axis"), a.next("keepdim", default=False)
     a.take("unbiased", "correction")
     rank = len(tensor.shape)
-    dims = range(rank) if axes is None else [axes] if is_whole(axes) else listed(axes, a.what, "dim")
+    dims = range(rank) if axes is None else [axes] if is_whole(axes) else as_list(axes, a.what, "dim")
     gone = {wrap_dim(dim, rank, a.what) for dim in dims}
     shape = [1 if place in gone else size for place, size in enumerate(tensor.shape) if keepdim or place not in gone]
     strides = _in_order(shape, range(len(shape)))
@@ -332,14 +332,14 @@ def _as_other(
     def call(tensor: TensorSpec, a: Arguments) -> TensorSpec:
         other = a.next("other")
         if not isinstance(other, TensorSpec):
-            msg = f"{a.what}: the argument must be a tensor that the script creates, given {shown(other)}."
+            msg = f"{a.what}: the argument must be a tensor that the script creates, given {short_text(other)}."
             raise DefinitionError(msg)
         return how(tensor, Arguments(a.what.removesuffix("_as"), [list(other.shape)], {}))
 
     return call
 
 
-def joined(name: str, tensors: Sequence[object], dim: object) -> TensorSpec | None:
+def join(name: str, tensors: Sequence[object], dim: object) -> TensorSpec | None:
     """Return the result of ``torch.cat`` or ``torch.stack``; None if dtypes or shapes are not read.
 
     Raises
@@ -461,13 +461,13 @@ ELEMENTWISE = frozenset({
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 
-def compared(tensors: Sequence[TensorSpec]) -> TensorSpec | None:
+def compare_tensors(tensors: Sequence[TensorSpec]) -> TensorSpec | None:
     """Return the result of a comparison of float tensors, None if dtypes or shapes are not read."""
-    result = computed(tensors)
+    result = compute_tensors(tensors)
     return result and replace(result, dtype=DataType.Bool, fill=Fill(kind="integers", low=0, high=2))
 
 
-def computed(tensors: Sequence[TensorSpec]) -> TensorSpec | None:
+def compute_tensors(tensors: Sequence[TensorSpec]) -> TensorSpec | None:
     """Return the result of arithmetic on floats of one dtype and masks, None if dtypes or shapes are not read.
 
     Its values are random normal numbers; they are not computed.

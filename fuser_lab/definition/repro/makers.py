@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.definition.repro.arguments import Arguments, plain_number, real_number
 from fuser_lab.definition.repro.layouts import kept_strides, with_strides
 from fuser_lab.definition.spec import Fill, TensorSpec, spec
@@ -13,7 +13,7 @@ from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ops.arguments import whole, wholes
 
-_MOST_VALUES = 10_000
+_MOST_VALUES = 10_000  # values of a tensor that a script builds
 
 
 def _made(shape: Sequence[int], dtype: DataType, device: str, fill: Fill | None) -> TensorSpec:
@@ -26,12 +26,12 @@ def _constant(value: Any) -> Fill:
 
 def _between(low: float, high: float, dtype: DataType, call: str) -> Fill:
     if not low < high:
-        msg = f"{call}: low is {shown(low)} and high is {shown(high)}; low must be below high."
+        msg = f"{call}: low is {short_text(low)} and high is {short_text(high)}; low must be below high."
         raise DefinitionError(msg)
     if not (dtype.is_integral or dtype is DataType.Bool):
         return Fill(kind="uniform", low=low, high=high)
     if low != low or high != high or abs(low) == float("inf") or abs(high) == float("inf"):  # noqa: PLR0124
-        msg = f"{call}: low and high must be finite, given {shown(low)} and {shown(high)}."
+        msg = f"{call}: low and high must be finite, given {short_text(low)} and {short_text(high)}."
         raise DefinitionError(msg)
     return _integers(ceil(low), ceil(high), dtype, call)
 
@@ -39,7 +39,10 @@ def _between(low: float, high: float, dtype: DataType, call: str) -> Fill:
 def _integers(low: int, high: int, dtype: DataType, call: str) -> Fill:
     least, most = dtype.limits if dtype.is_integral else (-(2**63), 2**63 - 1)
     if not least <= low < high <= most + 1:
-        msg = f"{call}: the range of integers from {shown(low)} to {shown(high)} is empty or does not fit {dtype!r}."
+        msg = (
+            f"{call}: the range of integers from {short_text(low)} to {short_text(high)} is empty or does not fit "
+            f"{dtype!r}."
+        )
         raise DefinitionError(msg)
     return Fill(kind="integers", low=low, high=high)
 
@@ -120,7 +123,10 @@ def _arange(a: Arguments) -> TensorSpec:
             raise DefinitionError(msg)
     first, end, step = (real_number(v, a.what, n) for v, n in ((first, "start"), (end, "end"), (step, "step")))
     if not step or (end - first) / step < 0 or abs(end - first) == float("inf"):
-        msg = f"{a.what}: there is no range from {shown(first)} to {shown(end)} in steps of {shown(step)}."
+        msg = (
+            f"{a.what}: there is no range from {short_text(first)} to {short_text(end)} in steps of "
+            f"{short_text(step)}."
+        )
         raise DefinitionError(msg)
     count = ceil((end - first) / step)
     dtype = a.dtype(DataType.Float if any(isinstance(v, float) for v in (first, end, step)) else DataType.Int)

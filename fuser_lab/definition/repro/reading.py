@@ -13,7 +13,7 @@ from fuser_lab.definition.repro.calls import Calls
 from fuser_lab.definition.repro.candidates import (
     DEFINING,
     Candidate,
-    chosen,
+    choose,
     class_around,
     recorded_parameter,
     records_into,
@@ -33,7 +33,7 @@ from fuser_lab.definition.repro.values import (
     Scope,
     Unopened,
     Unread,
-    said,
+    description,
 )
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
@@ -71,7 +71,7 @@ def read_script(
         if not isinstance(value, str) and (argument == "text" or value is not None):
             msg = f"load_repro: {argument} must be a str, given {type(value).__name__}."
             raise ArgumentTypeError(msg)
-    script, candidate = chosen(scripts_in(text), name)
+    script, candidate = choose(scripts_in(text), name)
     reader = _Reader(script, candidate, make)
     try:
         return reader.read()
@@ -520,7 +520,7 @@ class _Reader(Calls):
                 self._definition(node, item, scope)
                 return
             if not isinstance(value, Unread):
-                raise self.refusal(item.context_expr, f"a with block over {said(value)} is not read.")
+                raise self.refusal(item.context_expr, f"a with block over {description(value)} is not read.")
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, value, scope)
         self._run_each(node.body, scope)
@@ -617,11 +617,11 @@ class _Reader(Calls):
                 for entry in value:
                     yield from self._flat(entry, place)
             case Unread():
-                why = f"{said(value)} is not read as an input; only tensors created by torch and numbers are."
+                why = f"{description(value)} is not read as an input; only tensors created by torch and numbers are."
                 raise self.refusal(value.line, why)
             case _:
-                raise self.refusal(place, f"{said(value)} is not an input; only tensors created by torch and numbers "
-                                          "are.")
+                why = f"{description(value)} is not an input; only tensors created by torch and numbers are."
+                raise self.refusal(place, why)
 
 
 def _path(name: str) -> Path:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from fuser_lab.errors import DefinitionError, FuserLabError
 
-LONGEST = 1_000_000
-_SHOWN = 120
-_QUOTED = 80
+LONGEST = 1_000_000  # characters of a script
+_SHOWN = 120  # characters of a line under which an error points
+_QUOTED = 80  # characters of a line that an error quotes
 _FENCE = re.compile(r"^[\s>]*(`{3,}|~{3,})\s*([\w+-]*)[^`]*$")
 _DEFINES = re.compile(r"\b(?:define_tensor|add_output|from_pytorch)\b")
 _PROMPT = re.compile(r"^\s*(?:>>>|\.\.\.)(?: |$)")
@@ -28,8 +28,8 @@ _PREFIXES = (
 )  # fmt: skip
 # Typographic spaces and quotes.
 _TYPOGRAPHY = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
-_MOST_CUTS = 40
-_MOST_PARSED = 5_000_000
+_MOST_CUTS = 40  # attempts to parse a text with lines removed
+_MOST_PARSED = 5_000_000  # characters that these attempts parse in total
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 
@@ -62,7 +62,7 @@ METHODS: Mapping[str, Spelling] = {
 # Booleans that were printed as 0 and 1.
 _FLAGS = ("manual_normalization", "manual_padding", "keepdim", "is_cpu", "squeeze_expanded")
 
-_HIGHEST_RANK = 64
+_HIGHEST_RANK = 64  # axes of a tensor, as in NumPy 2
 _LETTERS = {"t": True, "f": False, "n": None}
 
 
@@ -91,7 +91,7 @@ def tensor_arguments(
     rank = args[0] if args and is_whole(args[0]) else keywords.pop("ndim", None)
     if is_whole(rank):
         if not 0 <= rank <= _HIGHEST_RANK:
-            msg = f"define_tensor: a tensor with {shown(rank)} axes is not read."
+            msg = f"define_tensor: a tensor with {short_text(rank)} axes is not read."
             raise DefinitionError(msg)
         if len(args) > 1 and isinstance(args[1], DataType):
             keywords = keywords | {"dtype": args[1]}

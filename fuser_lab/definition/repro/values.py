@@ -15,9 +15,9 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Number
 
-_MOST_BITS = 128
-_MOST_ENTRIES = 10_000
-_MOST_ENTRIES_IN_ALL = 5_000_000
+_MOST_BITS = 128  # bits of an integer
+_MOST_ENTRIES = 10_000  # entries of one list
+_MOST_ENTRIES_IN_ALL = 5_000_000  # entries of all lists of a script
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,13 +317,13 @@ def arithmetic(kind: type[ast.operator], left: Any, right: Any, lists: Lists) ->
                     raise DefinitionError(msg)
                 return lists.keep(several * times)
     msg = (
-        f"{kind.__name__} is not read between {said(left)} and {said(right)}; only operators on numbers, and + on "
-        "lists, are."
+        f"{kind.__name__} is not read between {description(left)} and {description(right)}; only operators on numbers, "
+        "and + on lists, are."
     )
     raise DefinitionError(msg)
 
 
-def said(value: object) -> str:
+def description(value: object) -> str:
     """Return the description of a value for a sentence."""
     match value:
         case Unread():
@@ -364,7 +364,7 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
         for value in args:
             entries = value if isinstance(value, list | tuple) else [value]
             if not all(isinstance(entry, Number) for entry in entries):
-                msg = f"{function.__name__} is read only for numbers, given {said(value)}."
+                msg = f"{function.__name__} is read only for numbers, given {description(value)}."
                 raise DefinitionError(msg)
             for entry in entries:
                 small(entry)
@@ -383,13 +383,13 @@ def _float(value: Any = 0.0) -> float:
 def _count(value: Any) -> int:
     if isinstance(value, list | tuple):
         return len(value)
-    msg = f"len is read only for lists, given {said(value)}."
+    msg = f"len is read only for lists, given {description(value)}."
     raise DefinitionError(msg)
 
 
 def _range(*args: Any) -> list[int]:
     if not all(isinstance(value, int) for value in args):
-        msg = f"range is read only for integers, given {', '.join(map(said, args))}."
+        msg = f"range is read only for integers, given {', '.join(map(description, args))}."
         raise DefinitionError(msg)
     numbers = range(*args)
     # Longer ones have no len.
@@ -402,7 +402,7 @@ def _range(*args: Any) -> list[int]:
 def _entries(value: Any = ()) -> list[Any]:
     if isinstance(value, list | tuple | dict | str):
         return list(value)
-    msg = f"list is read only for lists, given {said(value)}."
+    msg = f"list is read only for lists, given {description(value)}."
     raise DefinitionError(msg)
 
 
@@ -410,7 +410,7 @@ def _sum(values: Any, start: Any = 0) -> Any:
     entries = _entries(values)
     if all(isinstance(entry, Number) for entry in (*entries, start)):
         return small(sum(entries, start))
-    msg = f"sum is read only for numbers, given {said(next(e for e in entries if not isinstance(e, Number)))}."
+    msg = f"sum is read only for numbers, given {description(next(e for e in entries if not isinstance(e, Number)))}."
     raise DefinitionError(msg)
 
 
@@ -476,7 +476,7 @@ def _chain(*values: Any) -> list[Any]:
 def _str(value: Any = "") -> str:
     if isinstance(value, str | int | float):
         return str(value)
-    msg = f"str is read on numbers and texts only, given {said(value)}."
+    msg = f"str is read on numbers and texts only, given {description(value)}."
     raise DefinitionError(msg)
 
 

@@ -23,7 +23,7 @@ _ENABLE, _DISABLE = 0x2400, 0x2401
 
 
 @contextmanager
-def counted(event: tuple[int, int] = CACHE_MISSES) -> Iterator[Callable[[], int]]:
+def count_events(event: tuple[int, int] = CACHE_MISSES) -> Iterator[Callable[[], int]]:
     """Count an event of all current threads of the process; yield a function that reads the count.
 
     Raises

@@ -120,7 +120,7 @@ class KernelCounters:
         return said
 
 
-def parsed(text: str) -> tuple[KernelCounters, ...]:
+def parse_counters(text: str) -> tuple[KernelCounters, ...]:
     """Return the kernels of ``ncu --csv --page raw``, in the order of their launches.
 
     Lines before the table, printed by programs and Nsight Compute, are skipped. Numbers may have separators.
@@ -161,13 +161,13 @@ def _value(values: Mapping[str, str], units: Mapping[str, str], metric: str) -> 
     return number * _UNITS.get(units.get(metric, ""), 1.0)
 
 
-def installed() -> str | None:
+def ncu_path() -> str | None:
     """Return the path of ``ncu``: on PATH, or in the CUDA toolkit's folder."""
     usual = Path("/usr/local/cuda/bin/ncu")
     return shutil.which("ncu") or (str(usual) if usual.exists() else None)
 
 
-def measured(script: str, *, seconds: float = 600.0) -> tuple[KernelCounters, ...]:
+def measure_launches(script: str, *, seconds: float = 600.0) -> tuple[KernelCounters, ...]:
     """Return the counters of each launch of one run of a plan, in another process under ``ncu``.
 
     Parameters
@@ -182,7 +182,7 @@ def measured(script: str, *, seconds: float = 600.0) -> tuple[KernelCounters, ..
     UnsupportedError
         If ncu is not installed, may not read counters, or does not finish in time.
     """
-    ncu = installed()
+    ncu = ncu_path()
     if ncu is None:
         msg = "profile: ncu (Nsight Compute) is not on the PATH."
         raise UnsupportedError(msg)
@@ -201,7 +201,7 @@ def measured(script: str, *, seconds: float = 600.0) -> tuple[KernelCounters, ..
         except (OSError, subprocess.TimeoutExpired) as error:
             msg = f"profile: ncu did not finish: {error}."
             raise UnsupportedError(msg) from None
-    return parsed(done.stdout or done.stderr)
+    return parse_counters(done.stdout or done.stderr)
 
 
 def _percent(share: float) -> str:

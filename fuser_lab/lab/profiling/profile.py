@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from fuser_lab.api import time
-from fuser_lab.arguments import ANYTHING, instance, listed, number, optional, takes
-from fuser_lab.calibration import machine_model
+from fuser_lab.api.functions import time
+from fuser_lab.arguments import ANYTHING, instance, list_of, number, optional, takes
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CodegenError, CompilationError, InputError, UnsupportedError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
+from fuser_lab.lab.calibration import machine_model
 from fuser_lab.lab.environment import environment, now
 from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.profiling import ncu
-from fuser_lab.lab.profiling.counters import LINE, counted
+from fuser_lab.lab.profiling.counters import LINE, count_events
 from fuser_lab.lab.profiling.ncu import KernelCounters
 from fuser_lab.lab.profiling.statements import ProfiledStatement, profiled_statements
 from fuser_lab.lab.rows import kernel_columns, plan_columns
 from fuser_lab.passes import PASSES
 from fuser_lab.plan import Plan, Segment
-from fuser_lab.plan.planning import described_input, flattened, has_arrays
+from fuser_lab.plan.planning import described_input, flatten, has_arrays
 from fuser_lab.report.plots import Load, loads
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
@@ -156,7 +156,7 @@ class PlanProfile(View):
 
 
 @takes(
-    plan=instance(Plan), inputs=optional(listed(ANYTHING, "a list of arrays and numbers")),
+    plan=instance(Plan), inputs=optional(list_of(ANYTHING, "a list of arrays and numbers")),
     seconds=number(0), ledger=optional(instance(Ledger)),
 )
 def profile(
@@ -171,7 +171,7 @@ def profile(
     launch, in another process with inputs of the same description. Without it, or without arrays, the compiled code
     gives registers, shared memory, spills and occupancy on the plan's target; no GPU is needed. On the CPU, bytes are
     those of cache misses if the system lets a process count them; otherwise the measured time is compared with the
-    roofline of this machine (`fuser_lab.calibration.machine_model`; Williams, Waterman and Patterson 2009).
+    roofline of this machine (`fuser_lab.lab.calibration.machine_model`; Williams, Waterman and Patterson 2009).
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def _check(plan: Plan, inputs: Sequence[Any] | None) -> None:
     """Refuse descriptions of inputs other than the plan's, which is what is profiled."""
     if inputs is None:
         return
-    bound = bind(plan.definition, [described_input(value) for value in flattened(inputs)]).inputs
+    bound = bind(plan.definition, [described_input(value) for value in flatten(inputs)]).inputs
     for place, (ours, theirs) in enumerate(zip(plan.inputs, bound, strict=True)):
         sizes = [size.shape if isinstance(size, TensorSpec) else size for size in (ours, theirs)]
         if sizes[0] != sizes[1]:
@@ -266,7 +266,7 @@ def _on_gpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
     took = {row.segment: row.median for row in times.rows if row.segment is not None and row.samples}
     device = times.rows[-1].device
     try:
-        kernels = ncu.measured(_script(plan))
+        kernels = ncu.measure_launches(_script(plan))
         return counted_profile(_estimate(plan, measured=took, device=device), kernels)
     except UnsupportedError as error:
         return _estimate(plan, str(error), took, device)
@@ -341,10 +341,10 @@ def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
 
 def _cache_misses(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
     """Return the bytes of cache misses per segment, from hardware counters, or why there are none."""
-    bound = plan.prepared(CPU.name).bind(list(inputs))
+    bound = plan.prepare(CPU.name).bind(list(inputs))
     bytes_of: dict[int, float] = {}
     try:
-        with counted() as read:
+        with count_events() as read:
             for segment, step in zip(plan.segments, bound.steps, strict=True):
                 step()
                 before = read()

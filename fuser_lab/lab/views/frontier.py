@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fuser_lab.arguments import ANYTHING, brief, instance, listed, mapping, number, one_of, takes
+from fuser_lab.arguments import ANYTHING, brief, instance, list_of, mapping, number, one_of, takes
 from fuser_lab.cost import measured_times as measured
 from fuser_lab.cost.measured_times import TimingRow
 from fuser_lab.errors import InputError
@@ -96,7 +96,8 @@ class Frontier(View):
         return Records(columns=columns, rows=rows)
 
 
-_AGAINST = mapping(instance(str, accepted="a plan's name"), number(0), "a mapping of plans' names to numbers") | listed(
+_NAMED_TIMES = mapping(instance(str, accepted="a plan's name"), number(0), "a mapping of plans' names to numbers")
+_AGAINST = _NAMED_TIMES | list_of(
     instance(Plan), "a list of plans",
 )
 

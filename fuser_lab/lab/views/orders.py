@@ -10,15 +10,15 @@ from typing import ClassVar, Final
 from fuser_lab.arguments import instance, takes, whole
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.plan import Plan
-from fuser_lab.presegmentation import bytes_moved
 from fuser_lab.report.points_plot import Axis, Point, points_svg
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import bytes_label, plural, seconds_label, three_digits
 from fuser_lab.report.view import View
+from fuser_lab.search.presegmentation import bytes_moved
 
 _GIVEN: Final = "as recorded"
-_MOST_ORDERS: Final = 10_000
+_MOST_ORDERS: Final = 10_000  # random orders of segments per call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

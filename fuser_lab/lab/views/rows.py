@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from fuser_lab.arguments import brief, shown
+from fuser_lab.arguments import brief, short_text
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.files.reading import UnreadableError, parse_json
 from fuser_lab.lab.ledger import Ledger
-from fuser_lab.reading import UnreadableError, parsed
 
 Row = Mapping[str, Any]
 _PATH: Final = re.compile(r"\s*([^\[\]]+)((?:\[[^\[\]]+\])*)\s*")
@@ -33,7 +33,7 @@ def rows_of(data: object, caller: str) -> list[Row]:
     elif isinstance(data, Sequence) and not isinstance(data, str) and all(isinstance(row, Mapping) for row in data):
         records = data
     else:
-        msg = f"{caller}: data must be a ledger, a data frame or a list of mappings, given {shown(data)}."
+        msg = f"{caller}: data must be a ledger, a data frame or a list of mappings, given {short_text(data)}."
         raise ArgumentTypeError(msg)
     rows = list(records)
     if not rows:
@@ -61,7 +61,7 @@ def reader(rows: Sequence[Row], path: str, caller: str, argument: str) -> Callab
         value: Any = row.get(name)
         if steps and isinstance(value, str):
             try:
-                value = parsed(value)
+                value = parse_json(value)
             except UnreadableError:
                 return None
         for step in steps:

@@ -6,7 +6,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.arguments import flag
-from fuser_lab.ops.composites.parts import cast, composite, floating, one_of, plain_number, real_number, record, widened
+from fuser_lab.ops.composites.parts import cast, composite, floating, one_of, plain_number, real_number, record, widen
 from fuser_lab.ops.random import UNIFORM
 from fuser_lab.ops.registry import Arg, Misuse, Operand, Recorder, Sample, tensor_at
 
@@ -17,7 +17,7 @@ _FORMS = ("none", "tanh")
 def _gelu(rec: Recorder, arg: Operand, approximate: str = "none") -> TensorView:
     tensor = floating(rec, arg, "gelu")
     form = one_of(approximate, _FORMS, "gelu", "approximate")
-    x = widened(rec, tensor)
+    x = widen(rec, tensor)
     if form == "none":
         inner = record(rec, "erf", record(rec, "mul", x, math.sqrt(0.5)))
     else:
@@ -32,7 +32,7 @@ def _swiglu(rec: Recorder, gate: Operand, up: Operand) -> TensorView:
     left, right = floating(rec, gate, "swiglu", "gate"), floating(rec, up, "swiglu", "up")
     # If the dtypes differ, the result has the dtype of their product before widening.
     dtype = left.dtype if left.dtype is right.dtype else None
-    result = record(rec, "mul", record(rec, "silu", widened(rec, left)), widened(rec, right))
+    result = record(rec, "mul", record(rec, "silu", widen(rec, left)), widen(rec, right))
     return result if dtype is None else cast(rec, result, dtype)
 
 
@@ -41,7 +41,7 @@ def _softplus(rec: Recorder, arg: Operand, beta: Operand = 1.0, threshold: Opera
     sharpness, limit = (
         real_number(rec, number, "softplus", name) for name, number in (("beta", beta), ("threshold", threshold))
     )
-    x = widened(rec, tensor)
+    x = widen(rec, tensor)
     scaled = record(rec, "mul", x, sharpness)
     # Above the threshold the exponential may overflow, and the result is x to the last digit.
     power = record(rec, "exp", record(rec, "minimum", scaled, limit))
@@ -52,7 +52,7 @@ def _softplus(rec: Recorder, arg: Operand, beta: Operand = 1.0, threshold: Opera
 def _leaky_relu(rec: Recorder, arg: Operand, negative_slope: Operand = 0.01) -> TensorView:
     tensor = floating(rec, arg, "leaky_relu")
     slope = real_number(rec, negative_slope, "leaky_relu", "negative_slope")
-    x = widened(rec, tensor)
+    x = widen(rec, tensor)
     result = record(rec, "where", record(rec, "gt", x, 0.0), x, record(rec, "mul", x, slope))
     return cast(rec, result, tensor.dtype)
 
@@ -68,7 +68,7 @@ def _dropout(
         raise ArgumentTypeError(msg)
     if not trains or share == 0:
         return record(rec, "set", tensor)
-    x = widened(rec, tensor)
+    x = widen(rec, tensor)
     drawn = UNIFORM.frontend(
         rec, 0.0, 1.0, list(tensor.extents), rng_seed=rng_seed, rng_offset=rng_offset, dtype=DataType.Float,
     )

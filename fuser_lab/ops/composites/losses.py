@@ -16,7 +16,7 @@ from fuser_lab.ops.composites.parts import (
     plain_number,
     record,
     shape_text,
-    widened,
+    widen,
 )
 from fuser_lab.ops.reduction import SUM, count_of
 from fuser_lab.ops.registry import COMPOSITES, Arg, Misuse, Operand, Recorder, Sample, same_declared, tensor_at
@@ -37,7 +37,7 @@ def _cross_entropy(
         raise DefinitionError(msg)
     dim = min(1, tensor.ndim - 1)
     classes = operand_of_shape(rec, weight, [tensor.extents[dim]], op, "weight")
-    scores = COMPOSITES["log_softmax"].frontend(rec, widened(rec, tensor), dim)
+    scores = COMPOSITES["log_softmax"].frontend(rec, widen(rec, tensor), dim)
     if labels.dtype.is_integral:
         result = _of_classes(rec, scores, labels, classes, dim, ignored, how, smoothing)
     else:
@@ -93,7 +93,7 @@ def _of_shares(
             "probabilities)."
         )
         raise DefinitionError(msg)
-    targets = widened(rec, shares)
+    targets = widen(rec, shares)
     if smoothing:
         count = rec.value(scores.extents[dim], "cross_entropy", "arg")
         rest = record(rec, "truediv", record(rec, "full", [], smoothing, scores.dtype), count)

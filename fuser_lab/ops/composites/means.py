@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.arguments import flag, whole
 from fuser_lab.ops.broadcast import broadcast
-from fuser_lab.ops.composites.parts import cast, composite, floating, record, widened
+from fuser_lab.ops.composites.parts import cast, composite, floating, record, widen
 from fuser_lab.ops.reduction import MAX, MIN, SUM, count_of, reduced_axes
 from fuser_lab.ops.registry import COMPOSITES, Arg, Misuse, Operand, Recorder, Sample, tensor_at
 from fuser_lab.ops.statistics import degrees
@@ -40,7 +40,7 @@ def _mean(
 ) -> TensorView:
     keeps = flag(keepdim, "mean", "keepdim")
     if not isinstance(dtype, DataType):
-        msg = f"mean: dtype must be a DataType, given {shown(dtype)}."
+        msg = f"mean: dtype must be a DataType, given {short_text(dtype)}."
         raise ArgumentTypeError(msg)
     if dtype is DataType.Null:
         tensor = floating(rec, arg, "mean", takes_complex=True)
@@ -53,7 +53,7 @@ def _mean(
     if not reduced:
         return record(rec, "set", tensor)
     count = count_of(rec, (tensor.extents[place] for place in reduced))
-    total = SUM.frontend(rec, widened(rec, tensor), list(reduced))
+    total = SUM.frontend(rec, widen(rec, tensor), list(reduced))
     result = cast(rec, record(rec, "truediv", total, count), tensor.dtype)
     return _with_kept_axes(rec, result, reduced, keeps=keeps)
 
@@ -65,7 +65,7 @@ def _std(
     tensor, keeps = floating(rec, arg, "std", takes_complex=True), flag(keepdim, "std", "keepdim")
     less = degrees(correction, "std")
     reduced = _axes(tensor, dims, dim, "std")
-    variance = COMPOSITES["var"].frontend(rec, widened(rec, tensor), list(reduced) or [0], less)
+    variance = COMPOSITES["var"].frontend(rec, widen(rec, tensor), list(reduced) or [0], less)
     result = cast(rec, record(rec, "sqrt", variance), tensor.dtype.real)
     return _with_kept_axes(rec, result, reduced, keeps=keeps)
 
@@ -73,13 +73,13 @@ def _std(
 def _norm(rec: Recorder, arg: Operand, p: float = 2, dims: Dims = None, keepdim: bool = False) -> TensorView:
     tensor, keeps = floating(rec, arg, "norm", takes_complex=True), flag(keepdim, "norm", "keepdim")
     if not isinstance(p, float) and not is_whole(p):
-        msg = f"norm: p must be a number, given {shown(p)}."
+        msg = f"norm: p must be a number, given {short_text(p)}."
         raise ArgumentTypeError(msg)
     if math.isnan(p):
         msg = "norm: p is nan; it must be a number, possibly infinite."
         raise DefinitionError(msg)
     reduced = reduced_axes(tensor, dims, "norm")
-    result = cast(rec, _length(rec, widened(rec, tensor), float(p), list(reduced)), tensor.dtype.real)
+    result = cast(rec, _length(rec, widen(rec, tensor), float(p), list(reduced)), tensor.dtype.real)
     return _with_kept_axes(rec, result, reduced, keeps=keeps)
 
 

@@ -17,7 +17,7 @@ from fuser_lab.ops.composites.parts import (
     real_number,
     record,
     shape_text,
-    widened,
+    widen,
 )
 from fuser_lab.ops.reduction import SUM, count_of
 from fuser_lab.ops.registry import COMPOSITES, OPS, Arg, Misuse, Operand, Recorder, Sample, same_declared
@@ -65,7 +65,7 @@ def _layer_norm(
     factor = operand_of_shape(rec, weight, shape, "layer_norm", "weight")
     offset = operand_of_shape(rec, bias, shape, "layer_norm", "bias")
     small = real_number(rec, eps, "layer_norm", "eps")
-    standardized = _standardized(rec, widened(rec, tensor), axes, small)
+    standardized = _standardized(rec, widen(rec, tensor), axes, small)
     return cast(rec, _affine(rec, standardized, factor, offset), tensor.dtype)
 
 
@@ -76,7 +76,7 @@ def _rms_norm(
     shape, axes = _inner_axes(rec, tensor, normalized_shape, "rms_norm")
     factor = operand_of_shape(rec, weight, shape, "rms_norm", "weight")
     small = float(np.finfo(str(tensor.dtype.compute.numpy)).eps) if eps is None else eps
-    x = widened(rec, tensor)
+    x = widen(rec, tensor)
     total = SUM.frontend(rec, record(rec, "mul", x, x), axes, keepdim=True)
     mean = record(rec, "truediv", total, count_of(rec, [tensor.extents[place] for place in axes]))
     root = _inverse_root(rec, mean, real_number(rec, small, "rms_norm", "eps"))
@@ -97,7 +97,7 @@ def _group_norm(
     outer, *inner = tensor.extents[:1] + tensor.extents[2:]
     # Not -1, because a reshape cannot infer a size if there are no elements.
     each = channels // groups if isinstance(channels, int) else OPS["div"].frontend(rec, channels, groups)
-    parted = record(rec, "reshape", widened(rec, tensor), [outer, groups, each, *inner])
+    parted = record(rec, "reshape", widen(rec, tensor), [outer, groups, each, *inner])
     standardized = _standardized(rec, parted, list(range(2, parted.ndim)), small)
     joined = record(rec, "reshape", standardized, list(tensor.extents))
     sized = (None if v is None else along(rec, v, 1, tensor.ndim) for v in (factor, offset))
@@ -131,7 +131,7 @@ def _batch_norm(
     )
     share = real_number(rec, momentum, "batch_norm", "momentum")
     small = real_number(rec, eps, "batch_norm", "eps")
-    x, ndim = widened(rec, tensor), tensor.ndim
+    x, ndim = widen(rec, tensor), tensor.ndim
     running, axes = (mean, variance), [place for place in range(ndim) if place != 1]
     if trains:
         _check_several(tensor, axes)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser_lab.arguments import is_whole, shown
+from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Extent, Scalar, TensorView, Val
@@ -56,7 +56,7 @@ def floating(rec: Recorder, arg: Operand, op: str, argument: str = "arg", *, tak
     raise DefinitionError(msg)
 
 
-def widened(rec: Recorder, tensor: TensorView) -> TensorView:
+def widen(rec: Recorder, tensor: TensorView) -> TensorView:
     """Return a tensor in the dtype that arithmetic runs in: Float for floats of 16 and 8 bits."""
     return cast(rec, tensor, tensor.dtype.compute)
 
@@ -82,10 +82,10 @@ def real_number(rec: Recorder, operand: Operand, op: str, argument: str) -> Val:
 def plain_number(number: object, op: str, argument: str, low: float, high: float) -> float:
     """Return a Python number from ``low`` to ``high``, inclusive."""
     if not isinstance(number, float) and not is_whole(number):
-        msg = f"{op}: {argument} must be a number from {low:g} to {high:g}, given {shown(number)}."
+        msg = f"{op}: {argument} must be a number from {low:g} to {high:g}, given {short_text(number)}."
         raise ArgumentTypeError(msg)
     if not low <= number <= high:  # type: ignore[operator]  # a number, as was checked
-        msg = f"{op}: {argument} is {shown(number)}; it must be a number from {low:g} to {high:g}."
+        msg = f"{op}: {argument} is {short_text(number)}; it must be a number from {low:g} to {high:g}."
         raise DefinitionError(msg)
     return float(number)  # type: ignore[arg-type]
 
@@ -93,10 +93,10 @@ def plain_number(number: object, op: str, argument: str, low: float, high: float
 def one_of(word: object, accepted: Sequence[str], op: str, argument: str) -> str:
     """Return one of some words."""
     if not isinstance(word, str):
-        msg = f"{op}: {argument} must be one of {', '.join(map(repr, accepted))}, given {shown(word)}."
+        msg = f"{op}: {argument} must be one of {', '.join(map(repr, accepted))}, given {short_text(word)}."
         raise ArgumentTypeError(msg)
     if word not in accepted:
-        msg = f"{op}: {argument} is {shown(word)}; it must be one of {', '.join(map(repr, accepted))}."
+        msg = f"{op}: {argument} is {short_text(word)}; it must be one of {', '.join(map(repr, accepted))}."
         raise DefinitionError(msg)
     return word
 
@@ -118,7 +118,7 @@ def operand_of_shape(
     if not fits:
         msg = f"{op}: {argument} has shape {shape_text(tensor.extents)}; it must have shape {shape_text(shape)}."
         raise DefinitionError(msg)
-    return widened(rec, tensor)
+    return widen(rec, tensor)
 
 
 def shape_text(extents: Sequence[Extent]) -> str:

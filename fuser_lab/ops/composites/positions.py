@@ -7,7 +7,7 @@ from fuser_lab.arguments import is_whole
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Extent, TensorView, Val
-from fuser_lab.ops.arguments import flag, listed, whole, wholes
+from fuser_lab.ops.arguments import as_list, flag, whole, wholes
 from fuser_lab.ops.broadcast import broadcast, expand
 from fuser_lab.ops.composites.parts import along, cast, composite, record, shape_text
 from fuser_lab.ops.positions import positions_operand
@@ -133,7 +133,7 @@ class _Places(NamedTuple):
 
 
 def _places(rec: Recorder, op: str, arg: Operand, indices: object) -> _Places:
-    tensor, entries = rec.tensor(arg, op, "arg"), listed(indices, op, "indices", "tensors and None")
+    tensor, entries = rec.tensor(arg, op, "arg"), as_list(indices, op, "indices", "tensors and None")
     axes = [axis for axis, entry in enumerate(entries) if entry is not None]
     if not axes or len(entries) > tensor.ndim:
         msg = (

@@ -7,7 +7,7 @@ from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.arguments import flag
 from fuser_lab.ops.broadcast import broadcast
-from fuser_lab.ops.composites.parts import cast, composite, floating, record, widened
+from fuser_lab.ops.composites.parts import cast, composite, floating, record, widen
 from fuser_lab.ops.reduction import MAX, SUM, reduced_axes
 from fuser_lab.ops.registry import Arg, Misuse, Operand, Recorder, Sample, tensor_at, wrap_dim
 
@@ -16,7 +16,7 @@ def _shifted(rec: Recorder, arg: Operand, dim: int, op: str) -> tuple[TensorView
     """Return arg minus its largest element along an axis, in the compute dtype; the original arg; and the axis."""
     tensor = floating(rec, arg, op)
     axis = wrap_dim(dim, max(tensor.ndim, 1), op)
-    x = widened(rec, tensor)
+    x = widen(rec, tensor)
     return record(rec, "sub", x, tensor_at([MAX.frontend(rec, x, [axis], keepdim=True)])), tensor, axis
 
 
@@ -41,7 +41,7 @@ def _logsumexp(rec: Recorder, arg: Operand, dims: int | Sequence[int], keepdim: 
     reduced = list(reduced_axes(tensor, dims, "logsumexp"))
     if not reduced:
         return record(rec, "set", tensor)
-    x = widened(rec, tensor)
+    x = widen(rec, tensor)
     largest = tensor_at([MAX.frontend(rec, x, reduced)])
     # An infinite largest element is not subtracted, because inf - inf would be NaN.
     finite = record(rec, "where", record(rec, "isfinite", largest), largest, 0.0)

@@ -52,7 +52,7 @@ class _Copy(NamedTuple):
         self.call.on([read, written] if self.source_is_first else [written, read])
 
 
-def transposed(target: Array, source: Array) -> bool:
+def copy_transposed(target: Array, source: Array) -> bool:
     """Copy elements with a kernel if that is faster than with the array library; return whether they were copied.
 
     Both arrays have the same shape and dtype, strides that are multiples of the size of an element, and no memory in

@@ -13,12 +13,12 @@ from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
-from fuser_lab.host_memory import check_fits, free_bytes
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
+from fuser_lab.process.host_memory import check_fits, free_bytes
 from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy, torch_module
-from fuser_lab.runtime.compile import refused
-from fuser_lab.runtime.cpu.copies import transposed
+from fuser_lab.runtime.compile import refusal_error
+from fuser_lab.runtime.cpu.copies import copy_transposed
 from fuser_lab.runtime.cpu.host_ready import HostRuns, can_repoint
 from fuser_lab.runtime.cpu.launcher import HostCall, host_calls
 from fuser_lab.runtime.environment import Environment
@@ -103,7 +103,7 @@ class HostMemory:
             except FuserLabError:
                 raise
             except Exception as error:
-                raise refused(generated, "the CPU", error) from error
+                raise refusal_error(generated, "the CPU", error) from error
 
     def is_native(self, value: Any) -> bool:
         """Whether kernels can write to an array of the caller."""
@@ -191,7 +191,7 @@ def _copy(target: Array, source: Array) -> None:
 def _by_kernel(target: Array, source: Array) -> bool:
     """Copy elements with a kernel if there is a faster one; return whether they were copied."""
     regular = target.flags.writeable and _is_regular(target) and _is_regular(source)
-    return regular and _are_apart(target, source) and transposed(target, source)
+    return regular and _are_apart(target, source) and copy_transposed(target, source)
 
 
 def _are_apart(target: Array, source: Array) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fuser_lab.errors import warn
-from fuser_lab.forks import after_fork, fork_waits_for, new_lock
+from fuser_lab.process.forks import after_fork, fork_waits_for, new_lock
 from fuser_lab.runtime.cpu import llvm_worker
 
 _MOST_MODULES = 100  # per worker, before a new one replaces it: LLVM's passes leak up to 1 MB per module
@@ -43,7 +43,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A module as bitcode, and how to compile it; see `llvm_worker.compiled`."""
+    """A module as bitcode, and how to compile it; see `llvm_worker.compile_module`."""
 
     name: str
     bitcode: bytes
@@ -116,7 +116,7 @@ class LlvmProcess:
             self.start()
         except OSError:
             head = _head(request, request.pipeline.safer()[0])
-            bitcode, machine_code = llvm_worker.compiled(request.bitcode, head)
+            bitcode, machine_code = llvm_worker.compile_module(request.bitcode, head)
             return Compiled(bitcode=bitcode, machine_code=machine_code)
         for pipeline in (request.pipeline, *request.pipeline.safer()):
             try:

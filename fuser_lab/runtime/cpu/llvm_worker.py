@@ -35,7 +35,7 @@ def receive(stream: IO[bytes]) -> tuple[dict[str, Any], list[bytes]] | None:
     return (head, parts) if [len(part) for part in parts] == head["sizes"] else None
 
 
-def compiled(bitcode: bytes, head: dict[str, Any]) -> tuple[bytes, bytes]:
+def compile_module(bitcode: bytes, head: dict[str, Any]) -> tuple[bytes, bytes]:
     """Return a module after Numba's passes, as bitcode, and its machine code as an object file.
 
     Parameters
@@ -112,7 +112,7 @@ def main(questions: IO[bytes], answers: IO[bytes], arguments: list[str]) -> None
     while _is_asked(questions) and (message := receive(questions)) is not None:
         head, parts = message
         try:
-            bitcode, machine_code = compiled(parts[0], head)
+            bitcode, machine_code = compile_module(parts[0], head)
         except Exception as error:  # noqa: BLE001 - it is raised where it was asked
             send(answers, {"error": str(error)})
         else:

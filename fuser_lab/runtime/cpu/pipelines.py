@@ -21,7 +21,7 @@ from numba.core.typed_passes import BaseNativeLowering, InlineOverloads, NativeL
 from numba.core.untyped_passes import InlineClosureLikes
 from numba.np.ufunc import parallel
 
-from fuser_lab.forks import fork_waits_for
+from fuser_lab.process.forks import fork_waits_for
 from fuser_lab.runtime.cpu.llvm_process import LLVM, Pipeline, Request
 
 # While another thread holds one of these, Numba's tables or its threads are incomplete, or LLVM holds locks of its own.

@@ -7,17 +7,17 @@ from pathlib import Path
 from fuser_lab.cost.device import KIB, THIS_CPU, Device, host_device
 from fuser_lab.cost.host_time import HostCaches, HostRates
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import MissingFileError, UnreadableError, json_of, record_of
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import MissingFileError, UnreadableError, json_of, record_of
 from fuser_lab.runtime.processors import processor_name, processors, threads_here
-from fuser_lab.runtime.store import configured
+from fuser_lab.runtime.store import configured_folder
 
 COMMAND = "python -m fuser_lab fit --this-cpu"
 
 
 def rates_file() -> Path:
     """Return the file of this CPU's rates, with the current number of threads, in the cache directory."""
-    return configured() / "rates" / f"{THIS_CPU}, {threads_here()} threads.json"
+    return configured_folder() / "rates" / f"{THIS_CPU}, {threads_here()} threads.json"
 
 
 def keep(rates: HostRates) -> Path:

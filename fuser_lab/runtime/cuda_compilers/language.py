@@ -95,7 +95,7 @@ class Library:
         return function
 
 
-def clustered(ptx: str, blocks: int) -> str:
+def with_clusters(ptx: str, blocks: int) -> str:
     """Return PTX whose entry is always launched in clusters of this many blocks.
 
     Raises

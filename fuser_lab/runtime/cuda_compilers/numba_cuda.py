@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.forks import fork_waits_for, new_lock
+from fuser_lab.process.forks import fork_waits_for, new_lock
 from fuser_lab.runtime import numba_compat as _numba_compat  # noqa: F401 - before Numba is imported
 from fuser_lab.runtime.cuda_compilers.building import Builder, Kind, Operand, Pointer, Rule
-from fuser_lab.runtime.cuda_compilers.language import clustered, entry_of, signature_of
+from fuser_lab.runtime.cuda_compilers.language import entry_of, signature_of, with_clusters
 from fuser_lab.runtime.known_calls import known_calls, plain_messages
-from fuser_lab.runtime.replacing import replaced
+from fuser_lab.runtime.replacing import replace_attribute
 
 if not hasattr(np, "row_stack"):  # numba-cuda 0.30 uses a name that NumPy 2.5 removed
     setattr(np, "row_stack", np.vstack)  # noqa: B010 - no such name for type checkers
@@ -121,7 +121,7 @@ class NumbaCuda:
             bounds = (threads, resident) if resident else threads
             text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=bounds, lineinfo=lineinfo)
         ptx = text.decode() if isinstance(text, bytes) else text
-        return clustered(ptx, cluster), entry_of(ptx, function.__name__)
+        return with_clusters(ptx, cluster), entry_of(ptx, function.__name__)
 
 
 def _replacements(
@@ -131,9 +131,9 @@ def _replacements(
     # Device functions query the current device's capability, which needs a driver; answer with the target's instead.
     device = python_types.SimpleNamespace(compute_capability=cc)
     dispatcher = importlib.import_module("numba.cuda.dispatcher")
-    yield replaced(dispatcher, "get_current_device", lambda _: lambda: device)
+    yield replace_attribute(dispatcher, "get_current_device", lambda _: lambda: device)
     lowering: Any = importlib.import_module("numba.cuda.lowering").Lower
-    yield replaced(lowering, "_find_singly_assigned_variable", lambda _: _find_singly_assigned_variables)
+    yield replace_attribute(lowering, "_find_singly_assigned_variable", lambda _: _find_singly_assigned_variables)
 
     def without_unused(define: Callable[..., Any]) -> Callable[..., Any]:
         def define_pipelines(self: Any) -> Any:
@@ -145,7 +145,8 @@ def _replacements(
 
         return define_pipelines
 
-    yield replaced(importlib.import_module("numba.cuda.compiler").CUDACompiler, "define_pipelines", without_unused)
+    compiler = importlib.import_module("numba.cuda.compiler").CUDACompiler
+    yield replace_attribute(compiler, "define_pipelines", without_unused)
 
 
 def _find_singly_assigned_variables(lower: Any) -> None:

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.forks import fork_waits_for, renewed
+from fuser_lab.process.forks import fork_waits_for, renew_in_forks
 from fuser_lab.runtime.cuda_compilers.building import BITS, Builder, Kind, Operand, Pointer, Rule
-from fuser_lab.runtime.cuda_compilers.language import clustered, entry_of, signature_of
+from fuser_lab.runtime.cuda_compilers.language import entry_of, signature_of, with_clusters
 
-_LOCK = renewed(threading.RLock())
+_LOCK = renew_in_forks(threading.RLock())
 fork_waits_for(_LOCK)
 _DYNAMIC = -2147483648  # in a list of indices, stands for the next operand
 _GLOBAL = 1  # the address space of global memory
@@ -118,7 +118,7 @@ class NumbaCudaMlir:
             compiled.metadata["linker"] = _NoLinker()
             _part("mlir_optimization").optimize(compiled)
         ptx = _with_memory_of_the_launch(str(compiled.metadata["ptx"]))
-        return clustered(ptx, cluster), entry_of(ptx, function.__name__)
+        return with_clusters(ptx, cluster), entry_of(ptx, function.__name__)
 
 
 @contextmanager

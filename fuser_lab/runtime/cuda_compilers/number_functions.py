@@ -7,7 +7,7 @@ from fuser_lab.runtime.cuda_compilers.language import Library
 
 _Typed = tuple[Any, Kind]  # a compiler's type, and the kind of its register
 _LETTERS = {"i16": "h", "i32": "r", "i64": "l", "f32": "f", "f64": "d"}  # of registers, in constraints
-_LOG2_E = 1.4426950408889634
+_LOG2_E = 1.4426950408889634  # logarithm of e to base 2
 _SIGNIFICAND = 0x4B400000  # the bits of 1.5 * 2**23
 
 
@@ -143,7 +143,7 @@ def _where(types: Any) -> Rule:
 
 
 def _truncation(types: Any, result: Any, letters: str) -> Rule:
-    """Return a function that converts floats to integers by an instruction; see `fuser_lab.dtypes.truncated`.
+    """Return a function that converts floats to integers by an instruction; see `fuser_lab.dtypes.truncate`.
 
     It is written as PTX because LLVM's conversion does not define results for numbers out of range.
     """

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.runtime import store
-from fuser_lab.runtime.compile import refused
+from fuser_lab.runtime.compile import refusal_error
 from fuser_lab.runtime.cuda_compilers import distributions_of
 from fuser_lab.runtime.gpu.ptx import CompiledPhase, compile_phases, kernel_key, machine_code
 from fuser_lab.runtime.interrupts import interrupts_deferred
@@ -63,7 +63,7 @@ def _link(generated: GeneratedKernel, compiled: CompiledPhase, cc: tuple[int, in
     try:
         cubin, log = machine_code(compiled.ptx, cc)
     except Exception as error:
-        raise refused(generated, f"sm_{cc[0]}{cc[1]}", error) from error
+        raise refusal_error(generated, f"sm_{cc[0]}{cc[1]}", error) from error
     return LoadablePhase(phase=compiled.phase, entry=compiled.entry, ptx=compiled.ptx, cubin=cubin, log=log)
 
 

@@ -19,8 +19,8 @@ from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import TensorView
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, kind_of, quick_empty, to_numpy
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.environment import Environment
@@ -28,7 +28,7 @@ from fuser_lab.runtime.gpu.cubins import machine_code_of
 from fuser_lab.runtime.gpu.driver import Function, Launch, Launches, unload_unused
 from fuser_lab.runtime.gpu.ptx import kernel_key
 from fuser_lab.runtime.gpu.ready import ReadyRuns, aligned_to
-from fuser_lab.runtime.gpu.this_gpu import described
+from fuser_lab.runtime.gpu.this_gpu import describe_device
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.targets import CUDA
 
@@ -149,7 +149,7 @@ class DeviceMemory:
             raise UnsupportedError(msg)
         self.number = _torch().cuda.current_device() if number is None else number
         self._device = _torch().device(CUDA.name, self.number)
-        self.gpu = described(_torch().cuda.get_device_properties(self.number))
+        self.gpu = describe_device(_torch().cuda.get_device_properties(self.number))
         self._allocator = threading.local()
 
     def import_input(self, value: Any, tensor: TensorView) -> Any:

@@ -18,7 +18,7 @@ from fuser_lab.runtime.gpu.launch_loop import Record, Row, loop
 
 _INVALID_CONTEXT = 201  # no context is current in this thread
 _INVALID_HANDLE = 400  # the context of another device is current
-_OUT_OF_MEMORY = 2
+_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY of the driver API
 
 Word = Any  # a ctypes number
 

@@ -97,7 +97,7 @@ def facts_of(code: LoadablePhase, device: Device) -> LaunchFacts:
     # The linker does not count arrays of the module, such as Numba's shared arrays.
     arrays = re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", code.ptx)
     shared = sum(map(int, arrays)) + launch.shared
-    resident, limit = occupied(threads, registers, shared, device)
+    resident, limit = occupancy(threads, registers, shared, device)
     return LaunchFacts(
         name=code.phase.name, blocks=launch.blocks, threads=launch.threads, registers=registers, shared=shared,
         spilled=sum(map(int, re.findall(r"(\d+) bytes spill", code.log))),
@@ -107,7 +107,7 @@ def facts_of(code: LoadablePhase, device: Device) -> LaunchFacts:
     )
 
 
-def occupied(threads: int, registers: int, shared: int, device: Device) -> tuple[int, str]:
+def occupancy(threads: int, registers: int, shared: int, device: Device) -> tuple[int, str]:
     """Return how many blocks fit on a multiprocessor, and the resource that limits them.
 
     The rules are those of NVIDIA's occupancy calculator for compute capabilities 8.0, 9.0 and 10.0.

@@ -12,7 +12,7 @@ from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.numba_cuda import pointed_name
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
-from fuser_lab.runtime.compile import content_key, functions_of, refused
+from fuser_lab.runtime.compile import content_key, functions_of, refusal_error
 from fuser_lab.runtime.cuda_compilers import compiler_named
 from fuser_lab.runtime.interrupts import interrupts_deferred
 
@@ -87,7 +87,7 @@ def compile_phases(
         except FuserLabError:
             raise
         except Exception as error:
-            raise refused(generated, f"cc {cc[0]}.{cc[1]}", error) from error
+            raise refusal_error(generated, f"cc {cc[0]}.{cc[1]}", error) from error
 
 
 def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool) -> tuple[CompiledPhase, ...]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.ir import TensorView, Val
 from fuser_lab.runtime.environment import Environment
-from fuser_lab.runtime.evaluate import Seen, detached
+from fuser_lab.runtime.evaluate import Seen, detach
 from fuser_lab.runtime.guards import GUARDS, LARGEST_WORD, guard_of, span_of
 
 _KEPT = 2  # stored runs per plan, the most recent ones
@@ -47,7 +47,7 @@ class Evaluated:
     def put(self, values: Sequence[Any]) -> None:
         """Store the values of a run."""
         for place, name, form in self.arrays:
-            value = detached(values[place])
+            value = detach(values[place])
             if form is not None:
                 shape, strides, first = form
                 value = value.as_strided(shape, strides, value.storage_offset() + first)

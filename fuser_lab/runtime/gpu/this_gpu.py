@@ -31,10 +31,10 @@ def this_gpu() -> Device:
     if not torch.cuda.is_available():
         msg = f"target {THIS_MACHINE!r}: no CUDA GPU was found; {_others()}."
         raise InputError(msg)
-    return described(torch.cuda.get_device_properties(0))
+    return describe_device(torch.cuda.get_device_properties(0))
 
 
-def described(properties: Any) -> Device:
+def describe_device(properties: Any) -> Device:
     """Return a device as torch describes it."""
     cc = (properties.major, properties.minor)
     sms = properties.multi_processor_count

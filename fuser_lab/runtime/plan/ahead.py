@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.forks import new_lock
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
 from fuser_lab.runtime.gpu.cubins import is_cached, machine_code_of
 from fuser_lab.runtime.interrupts import interrupts_deferred, progress_bar
@@ -27,7 +27,7 @@ from fuser_lab.runtime.processors import processors
 from fuser_lab.runtime.waiting import WAITING
 
 SHARED_FROM = 4  # kernels; for fewer, starting a process that imports Numba costs more than it saves
-MOST_WORKERS = 8
+MOST_WORKERS = 8  # processes that compile
 EACH = 2  # kernels needed to justify starting a process
 
 Capability = tuple[int, int] | None  # None for the CPU
@@ -136,13 +136,13 @@ def _fed(
 ) -> None:
     """Feed kernels to a process until none remains or the process has ended."""
     for kernel in _taken(pending.pop):
-        if not asked(process, kernel, cc):
+        if not ask(process, kernel, cc):
             pending.append(kernel)
             return
         counted()
 
 
-def asked(process: "subprocess.Popen[bytes]", kernel: GeneratedKernel, cc: Capability) -> bool:
+def ask(process: "subprocess.Popen[bytes]", kernel: GeneratedKernel, cc: Capability) -> bool:
     """Ask a process to compile a kernel; return whether it answered, even with a failure."""
     assert process.stdin is not None
     assert process.stdout is not None

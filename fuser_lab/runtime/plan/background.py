@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.forks import after_fork
+from fuser_lab.process.forks import after_fork
 from fuser_lab.runtime import store
 from fuser_lab.runtime.plan import ahead
 from fuser_lab.runtime.processors import processors
@@ -80,7 +80,7 @@ class Background:
         """Feed kernels to a process until none remains or it has ended."""
         with ahead.processes(1) as started:
             while (kernel := self._taken()) is not None:
-                is_answered = bool(started) and ahead.asked(started[0], kernel, None)
+                is_answered = bool(started) and ahead.ask(started[0], kernel, None)
                 with self._waiting.changed:
                     self._waiting.running.pop(kernel.source).done.set()
                     if not is_answered:  # callers compile the remaining kernels when they need them

@@ -11,9 +11,9 @@ from fuser_lab.codegen.generate import GeneratedKernel, Layouts, generate_schedu
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.definition.binding import check_count
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.transform import ScheduledFusion
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.binding import Slot, checked_array, checked_scalar, library_of, slot_of
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.targets import target_of

@@ -73,7 +73,7 @@ class CapturedPlan:
         return self.outputs
 
 
-def captured(plan: Capturable, inputs: Sequence[Any], out: Sequence[Any] | None) -> CapturedPlan:
+def capture_plan(plan: Capturable, inputs: Sequence[Any], out: Sequence[Any] | None) -> CapturedPlan:
     """Return a prepared plan as a graph; see `PreparedPlan.captured`."""
     if target_of(plan.target).on_host:
         plan.memory.capture(lambda: None)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.request import KernelRequest
@@ -12,10 +12,10 @@ from fuser_lab.runtime.binding import check_outs
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.runtime.interrupts import import_whole
-from fuser_lab.runtime.plan.capture import CapturedPlan, captured
+from fuser_lab.runtime.plan.capture import CapturedPlan, capture_plan
 from fuser_lab.runtime.plan.memory import Call, Memory
 from fuser_lab.runtime.plan.parts import parts_of
-from fuser_lab.runtime.plan.repeats import ready_runs_of, repeated
+from fuser_lab.runtime.plan.repeats import ready_runs_of, repeatable_run
 from fuser_lab.runtime.plan.run_memory import RunMemory, is_exhausted
 from fuser_lab.runtime.plan.steps import BoundRun, CancelFlag, Cancelled, Step
 from fuser_lab.runtime.plan.variants import NestedRun, Variant, Variants
@@ -48,6 +48,11 @@ class PreparedPlan:
         return f"PreparedPlan({self.target}, {count} segment{'s' if count != 1 else ''}: {runs})"
 
     # Kernels
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled: compiled kernels can be neither."""
+        msg = "prepared: a compiled plan cannot be copied or pickled; copy or pickle the plan, and call prepared again."
+        raise UnsupportedError(msg)
 
     def prepare(self, inputs: Sequence[Any] | None = None) -> None:
         """Compile for dense inputs, or for the strides of given inputs, before the first run."""
@@ -142,7 +147,7 @@ class PreparedPlan:
                 self._call(step, calls, env)
             finish()
             if self._ready is not None:
-                again = repeated(self._ready, self._parts, self.memory, variant, env, inputs, outputs)
+                again = repeatable_run(self._ready, self._parts, self.memory, variant, env, inputs, outputs)
         except OutOfMemoryError:
             env.clear()
             has_storage = False
@@ -185,7 +190,7 @@ class PreparedPlan:
             If the plan does not run on a GPU, draws random numbers (a graph would repeat them), or contains something
             that CUDA cannot capture.
         """
-        return captured(self, inputs, out)
+        return capture_plan(self, inputs, out)
 
     def reusable(self, outputs: Sequence[Any]) -> list[Any]:
         """Return the outputs of a run that can be passed as ``out`` to the next.

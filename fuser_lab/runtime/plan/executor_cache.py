@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from fuser_lab.arguments import shown
+from fuser_lab.arguments import short_text
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
+from fuser_lab.process.forks import new_lock
 
 Payload = TypeVar("Payload")
 
@@ -35,7 +35,7 @@ class LruCache(Generic[Payload]):
 
     def __init__(self, max_fusions: int, make: Callable[[Fusion], Payload]) -> None:
         if not isinstance(max_fusions, int) or isinstance(max_fusions, bool):
-            msg = f"LRUCache: max_fusions must be an int, given {shown(max_fusions)}."
+            msg = f"LRUCache: max_fusions must be an int, given {short_text(max_fusions)}."
             raise ArgumentTypeError(msg)
         if max_fusions < 1:
             msg = f"LRUCache: max_fusions must be at least 1, given {max_fusions}."

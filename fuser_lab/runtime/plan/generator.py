@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import ExplicitSeeds, offsets_drawn
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import inputs_to_numpy, is_torch, torch_module
 
 STEP = 4  # offsets per expression: the words of one Philox counter
-_KEPT_STATES = 256
+_KEPT_STATES = 256  # generators whose offsets are kept
 _lock = new_lock()
 _offsets: OrderedDict[bytes, int] = OrderedDict()  # by the state of torch's CPU generator after a run
 

@@ -47,7 +47,7 @@ def ready_runs_of(parts: PlanParts, memory: Memory) -> "ReadyRuns | HostRuns | N
     return memory.ready_runs(computed, check)
 
 
-def repeated(
+def repeatable_run(
     ready: "ReadyRuns | HostRuns", parts: PlanParts, memory: Memory, variant: Variant, env: Environment,
     inputs: Sequence[Any], outputs: Sequence[Any],
 ) -> "ReadyRun | HostRun | None":

@@ -23,10 +23,10 @@ from fuser_lab.runtime.binding import (
     checked_scalar,
     itself,
     library_of,
-    unexpanded,
+    without_expansion,
 )
 from fuser_lab.runtime.environment import Environment
-from fuser_lab.runtime.evaluate import Origin, seen
+from fuser_lab.runtime.evaluate import Origin, apply_views
 from fuser_lab.runtime.plan.generator import with_seeds
 from fuser_lab.runtime.plan.memory import Memory
 from fuser_lab.runtime.plan.parts import PlanParts
@@ -200,7 +200,7 @@ class RunMemory:
             else:
                 env.arguments[slot.name] = array
         for view in variant.views:
-            env.put(view.name, env.arguments[view.base], seen(env.arrays[view.base], view.exprs, env.arguments))
+            env.put(view.name, env.arguments[view.base], apply_views(env.arrays[view.base], view.exprs, env.arguments))
         copies: list[tuple[Any, Slot]] = []
         written: dict[str, Any] = {}
         over: list[tuple[Any, TensorView]] = []
@@ -212,7 +212,7 @@ class RunMemory:
             check_outs(parts.returned, out)
             outputs = list(out)
             outs = [(slot, array) for slot, array in zip(parts.returned, out, strict=True) if array is not None]
-            written.update((f"out for {slot.name}", unexpanded(slot.tensor, array)) for slot, array in outs)
+            written.update((f"out for {slot.name}", without_expansion(slot.tensor, array)) for slot, array in outs)
             read = [array for slot, array in zip(parts.inputs, arrays, strict=True) if isinstance(slot, Slot)]
             for slot, array in outs:
                 self._place(env, slot, array, variant.layouts.get(slot.name, slot.layout), read, copies)
@@ -256,8 +256,8 @@ class RunMemory:
         """Return a result as a view of the caller's array, or as a copy if it is a view of another array."""
         if base is not None:
             # If the strides of the given array make a reshape copy, the copy needs memory.
-            return self._allocated(slot.tensor, functools.partial(seen, base, origin.exprs, env.arguments))
-        return self._memory.export(self._copied(slot, seen(array, origin.exprs, env.arguments)), kind, like)
+            return self._allocated(slot.tensor, functools.partial(apply_views, base, origin.exprs, env.arguments))
+        return self._memory.export(self._copied(slot, apply_views(array, origin.exprs, env.arguments)), kind, like)
 
     def _copied(self, slot: Slot, array: Any) -> Any:
         _, target = self._fresh(slot)
@@ -293,7 +293,7 @@ class RunMemory:
         origin = self._parts.origins.get(slot.tensor)
         if origin is None or not self._parts.is_seen(slot.tensor):
             return self._written(env, slot.tensor)
-        view = seen(env.arrays[origin.base.name], origin.exprs, env.arguments)
+        view = apply_views(env.arrays[origin.base.name], origin.exprs, env.arguments)
         # On a GPU, the memory of arrays of every library is not known.
         apart = self._on_host and not any(may_overlap(view, array) for array in written)
         return view if apart else self._copied(slot, view)

@@ -8,8 +8,8 @@ from typing import Any
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.forks import renewed
 from fuser_lab.ir import Fusion
+from fuser_lab.process.forks import renew_in_forks
 
 Segment = tuple[Fusion, SchedulerType | None]
 
@@ -23,7 +23,7 @@ class CancelFlag(threading.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        renewed(self)
+        renew_in_forks(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,7 @@ class TimedPlan(Protocol):
     def bytes_crossing(self) -> int:
         """Bytes of the tensors that pass between segments, each counted once."""
 
-    def prepared(self, target: str = CPU.name) -> PreparedPlan:
+    def prepare(self, target: str = CPU.name) -> PreparedPlan:
         """Return the plan compiled for a target."""
 
 
@@ -260,7 +260,7 @@ class _Measurement(Measurement):
         for name, plan in zip(_distinct([plan.name for plan in plans]), plans, strict=True):
             if self._cancelled():
                 break
-            prepared = plan.prepared(self._target)
+            prepared = plan.prepare(self._target)
             inputs = self._seeded(plan.fusion)
             outputs = prepared.run(inputs)
             error, note = self._compared(plan.fusion, inputs, outputs)
@@ -295,7 +295,7 @@ class _Measurement(Measurement):
 
     def _add_peer(self, name: str, peer: Peer, plan: TimedPlan) -> None:
         """Call a peer, compare its results, and add its row; the row's note reports failures."""
-        prepared = plan.prepared(self._target)
+        prepared = plan.prepare(self._target)
         moved = traffic_of(plan.fusion.tensor_exprs, plan.fusion.tensor_inputs, plan.fusion.outputs)
         row = TimingRow(
             plan=name, segment=None, scheduler="", ops=0, bytes_crossing=0, device=prepared.memory.label(),

@@ -14,8 +14,8 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, MissingCompilerError, warn
-from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion, OpKind, TensorView
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import shared_with_torch
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import evaluate_segment

@@ -79,7 +79,7 @@ def _ours(load: Load, inputs: list[Any], outs: list[Any], strategy: str = BASE) 
 
     target = "this CPU" if strategy == "fastest" else None
     plan = fl.segment(load.definition(), inputs, strategy=strategy, target=target)
-    return Run(plan.prepared("cpu"), inputs, outs, len(plan.segments))
+    return Run(plan.prepare("cpu"), inputs, outs, len(plan.segments))
 
 
 def _numpy(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:

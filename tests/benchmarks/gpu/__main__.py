@@ -93,7 +93,7 @@ def check(load: Written, got: list[Any], inputs: list[Any]) -> float:
 def compiled(plan: Any, inputs: list[Any]) -> tuple[list[str], float]:
     """The registers and spills of each kernel, and the seconds to compile them without a cache."""
     found, begin = [], time.perf_counter()
-    for step in plan.prepared("cuda").steps(inputs):
+    for step in plan.prepare("cuda").steps(inputs):
         if step.generated is None:
             found.append(f"evaluated: {step.evaluated_because}")
             continue
@@ -110,7 +110,7 @@ def compiled(plan: Any, inputs: list[Any]) -> tuple[list[str], float]:
 
 def bound(plan: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Any, Any]:
     """A plan's run into given outputs, and the cleanup after the last one."""
-    made = plan.prepared("cuda").bind(inputs, outputs)
+    made = plan.prepare("cuda").bind(inputs, outputs)
 
     def run() -> None:
         for step in made.steps:
@@ -133,7 +133,7 @@ def checked(load: Written, plan: Any, inputs: list[Any], outputs: list[Any]) -> 
 def ours(load: Written, inputs: list[Any], rep: int, strategy: Any, *, kernels: bool) -> dict[str, Any]:
     begin = time.perf_counter()
     plan = fl.segment(load.definition(), inputs, strategy=strategy)
-    outputs = plan.prepared("cuda").run(inputs)
+    outputs = plan.prepare("cuda").run(inputs)
     torch.cuda.synchronize()
     first = time.perf_counter() - begin
     run, deviation = checked(load, plan, inputs, outputs)
@@ -160,7 +160,7 @@ def peer(name: str, load: Written, inputs: list[Any], rep: int) -> Measured:
     if name in {"specialized", "bottom_up"}:
         plan = fl.segment(load.definition(), inputs)
         plan = specialized(plan, "cuda") if name == "specialized" else plan
-        run, deviation = checked(load, plan, inputs, plan.prepared("cuda").run(inputs))
+        run, deviation = checked(load, plan, inputs, plan.prepare("cuda").run(inputs))
         if not deviation < 1:
             print(f"  {name}: error {deviation:.2f}")
             return Measured()

@@ -57,7 +57,7 @@ def runs(load: Written) -> dict[str, Any]:
     for compiler in COMPILERS:
         os.environ[VARIABLE] = compiler
         plan = fl.segment(load.definition(), inputs)
-        run, error = checked(load, plan, inputs, plan.prepared("cuda").run(inputs))
+        run, error = checked(load, plan, inputs, plan.prepare("cuda").run(inputs))
         if not error < 1:
             print(f"  {load.name} by {compiler}: WRONG, error {error:.2f}")
             continue

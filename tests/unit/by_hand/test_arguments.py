@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fuser_lab import nvfuser_direct
-from fuser_lab.api import FusionDefinition
+from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.definition.schedulable import Schedulable
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, ScheduleError
 from fuser_lab.ir.transform import MemoryType

@@ -4,7 +4,7 @@ import pytest
 from hand_schedules import CASES
 
 from fuser_lab import nvfuser_direct
-from fuser_lab.api import FusionDefinition
+from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.ir.transform import GLOBAL, MemoryType
 from fuser_lab.ir.transform import ParallelType as P
 

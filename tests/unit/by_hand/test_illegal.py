@@ -5,7 +5,7 @@ import re
 import pytest
 from hand_schedules import arrays, check
 
-from fuser_lab.api import FusionDefinition
+from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.codegen.kernel_ir import Kernel, Launch, Loop, Phase
 from fuser_lab.codegen.numba_cpu import CpuEmitter
 from fuser_lab.cost.verdict import SchedulerType

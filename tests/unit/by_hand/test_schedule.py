@@ -18,7 +18,7 @@ from hand_schedules import (
     without_barriers,
 )
 
-from fuser_lab.api import FusionDefinition
+from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.scheduling import RULES
 from fuser_lab.errors import ScheduleError, StateError, UnsupportedError

@@ -19,7 +19,7 @@ from hand_schedules import (
     without_barriers,
 )
 
-from fuser_lab.api import FusionDefinition
+from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.codegen.kernel_ir import Barrier, Reduce, Role, Scope, Store, VectorLoad, VectorStore, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.transform import MemoryType

@@ -108,7 +108,7 @@ def test_branches_of_code_that_writes_the_text_of_an_error() -> None:
 
 
 def test_branches_that_return_why_parameters_are_illegal_are_those_of_errors() -> None:
-    source = Source.of("schedule/gpu_scans")
+    source = Source.of("schedule/gpu_scan_loops")
     apart = errors(source.module, branches(source.module)[source.module])
     lines = {source.line(first): source.line(then) for first, then in apart}
     assert lines["if y > 1 and x > WARP:"].startswith("return f")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from thorough import tries
 
-from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.codegen.index_math import linear
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import (

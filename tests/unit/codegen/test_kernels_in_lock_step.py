@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from thorough import tries
 
-from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import If, Kernel, Let, Load, Loop, Reduce, Store, terms_of, walk
 from fuser_lab.codegen.layout import dense_strides, layout_of

@@ -12,7 +12,9 @@ import pytest
 from backend.fusions import D, S, build
 
 import fuser_lab as fl
-from fuser_lab.analysis.numbering import numbered
+from fuser_lab.analysis.numbering import number_values
+from fuser_lab.codegen import kernel_plan
+from fuser_lab.codegen.accurate import accurate
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.nest_lowering import NestLowering
@@ -102,7 +104,7 @@ def test_requests_are_equal_up_to_names() -> None:
     fusion = build(lambda fd, x, y: (fd.ops.sub(x, y), fd.ops.exp(y)), [(6, 40)] * 2, D.Float)
     first, second = (tensor.name for tensor in fusion.tensor_inputs)
     request = KernelRequest(fusion=fusion, scheduler=S.POINTWISE, strides={first: (80, 2)})
-    other = numbered(build(lambda fd, x, y: (fd.ops.sub(x, y), fd.ops.exp(y)), [(6, 40)] * 2, D.Float))
+    other = number_values(build(lambda fd, x, y: (fd.ops.sub(x, y), fd.ops.exp(y)), [(6, 40)] * 2, D.Float))
     renamed = replace(request, fusion=other.fusion, strides={other.names[first]: [80, 2]}, name="another")
     assert request == renamed
     assert len({request, renamed}) == 1
@@ -188,6 +190,20 @@ def test_sums_that_are_needed_at_other_positions_go_through_memory(target: str) 
     kernel = lower(KernelRequest(fusion=fusion, scheduler=S.INNER_PERSISTENT, target=target))
     assert [len(choice.space.reduced) for choice in kernel.nests] == [1, 0]
     assert [buffer.name for buffer in kernel.workspace] == ["T2_whole"]
+
+
+def test_the_ops_of_a_kernel_are_rewritten_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Fusion] = []
+
+    def counted(fusion: Fusion) -> Fusion:
+        calls.append(fusion)
+        return accurate(fusion)
+
+    monkeypatch.setattr(kernel_plan, "accurate", counted)
+    record, shapes, scheduler, _ = STYLES["rows"]
+    request = KernelRequest(fusion=build(record, shapes, D.Float), scheduler=scheduler, target="cpu")
+    generate(request, plan_kernel(request))
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(("target", "counts"), [("cuda", (36, 5)), ("cpu", (30, 3))])

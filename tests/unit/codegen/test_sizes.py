@@ -215,7 +215,7 @@ def test_schedules_by_hand_share_kernels_unless_they_ask_for_constants(specializ
         (segment,) = plan.segments
         assert segment.loops
         texts.add("\n".join(line for line in segment.source("cuda").splitlines() if not line.startswith("#")))
-        np.testing.assert_allclose(*plan.prepared("cpu").run(inputs), *fd.reference(inputs), rtol=1e-5)
+        np.testing.assert_allclose(*plan.prepare("cpu").run(inputs), *fd.reference(inputs), rtol=1e-5)
     assert len(texts) == (5 if specialized else 1)
 
 

@@ -15,7 +15,7 @@ from fuser_lab.cost.device import H200
 from fuser_lab.errors import ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
-from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
+from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
 from fuser_lab.schedule.state import Evict, Space, Style
 from tests.kernels import generate
 from tests.unit.codegen.test_gpu_memory import run as run_on

@@ -133,6 +133,6 @@ def test_specialized_kernels_take_no_arguments() -> None:
             fd.add_output(fd.ops.softmax(x, -1))
         plans.append(replace(fl.segment(fd).with_params(0, target="cpu", specialized=True), shared=shared))
     for plan in plans:
-        (step,) = plan.prepared("cpu").steps()
+        (step,) = plan.prepare("cpu").steps()
         assert step.generated is not None
         assert [phase.sizes for phase in step.generated.kernel_ir.phases] == [()]

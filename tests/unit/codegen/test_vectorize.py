@@ -24,7 +24,7 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.progressions import access_of
-from fuser_lab.codegen.rewrites import rewritten
+from fuser_lab.codegen.rewrites import rewrite
 from fuser_lab.codegen.vectorize import best_width, with_vectors
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
@@ -310,15 +310,15 @@ def test_one_plus_tanh_and_cosines_of_turns() -> None:
         Let(name="d", value=apply("cos", apply("mul", x, 2 * np.pi))),
         Store(buffer=T1, position=index(0), value=apply("add", Var(F, "b"), Var(F, "d"))),
     )
-    assert [str(s.value.fn) for s in rewritten(body) if isinstance(s, Let)] == ["one_plus_tanh", "cos_turns"]
+    assert [str(s.value.fn) for s in rewrite(body) if isinstance(s, Let)] == ["one_plus_tanh", "cos_turns"]
     kept = (*body, Store(buffer=T1, position=index(1), value=Var(F, "a")))
-    assert [s.name for s in rewritten(kept) if isinstance(s, Let)] == ["a", "b", "d"]
+    assert [s.name for s in rewrite(kept) if isinstance(s, Let)] == ["a", "b", "d"]
 
 
 def test_the_logistic_function_is_one_call() -> None:
     x = Var(F, "x")
     form = apply("div", Const(F, 1.0), apply("add", Const(F, 1.0), apply("exp", apply("neg", x))))
-    (let, _) = rewritten((
+    (let, _) = rewrite((
         Let(name="a", value=form), Store(buffer=T1, position=index(0), value=Var(F, "a")),
     ))
     assert isinstance(let, Let)
@@ -330,4 +330,4 @@ def test_the_logistic_function_is_one_call() -> None:
     double = apply("div", one, apply("add", one, apply("exp", apply("neg", y))))
     for value in (other, double):
         body = (Let(name="a", value=value),)
-        assert rewritten(body) == body
+        assert rewrite(body) == body

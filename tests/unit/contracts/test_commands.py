@@ -8,11 +8,11 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import cli
+from fuser_lab.cli.user_file import UserFunction, loaded
 from fuser_lab.contracts import commands
 from fuser_lab.contracts.compiled import Call, compiled
 from fuser_lab.contracts.locks import Lock, lock_of, lock_text, printable, revision_of
 from fuser_lab.errors import InputError
-from fuser_lab.user_file import UserFunction, loaded
 
 STEP = """\
 from fuser_lab import FusionDefinition

@@ -10,7 +10,7 @@ from fuser_lab import cli
 from fuser_lab.contracts.compiled import Call, compiled
 from fuser_lab.contracts.locks import Lock, lock_of, lock_text, printable
 from fuser_lab.errors import InputError
-from fuser_lab.reading import record_of
+from fuser_lab.files.reading import record_of
 
 
 @pytest.fixture(scope="module")

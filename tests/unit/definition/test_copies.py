@@ -9,7 +9,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import FusionCache, FusionDefinition
-from fuser_lab.errors import OutOfMemoryError, StateError
+from fuser_lab.errors import OutOfMemoryError, StateError, UnsupportedError
 
 WAYS = {"deepcopy": copy.deepcopy, "copy": copy.copy, "pickle": lambda value: pickle.loads(pickle.dumps(value))}
 
@@ -95,6 +95,13 @@ def test_a_plan_that_ran_is_copied_without_its_kernels(copied: Callable[[fl.Plan
     x = np.arange(4, dtype=np.float32)
     (first,) = plan.run([x])
     assert np.array_equal(copied(plan).run([x])[0], first)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_compiled_plan_is_not_copied(copied: Callable[[object], object]) -> None:
+    prepared = fl.segment(defined(), [fl.spec((4, 8))]).prepared("cpu")
+    with pytest.raises(UnsupportedError, match="cannot be copied or pickled; copy or pickle the plan"):
+        copied(prepared)
 
 
 def test_the_copy_of_a_long_chain_is_no_deep_recursion(

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from fuser_lab import cli
+from fuser_lab.cli import commands as cli
 
 DUMPS = Path(__file__).parents[2] / "data" / "dumps"
 ALIKE = str(DUMPS / "permute_and_hint.txt")

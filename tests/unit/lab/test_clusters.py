@@ -103,7 +103,7 @@ def test_what_a_worker_cannot_do_is_a_row(client, tmp_path, monkeypatch):
     def broken(task, peers, run, version):
         raise ValueError(task.subject)
 
-    monkeypatch.setattr(clusters, "performed", broken)
+    monkeypatch.setattr(clusters, "perform", broken)
     swept = ours("broken", 2)
     with fl.Ledger(tmp_path) as ledger:
         result = swept.run(ledger, client, progress=False)
@@ -115,7 +115,7 @@ def test_what_a_worker_cannot_do_is_a_row(client, tmp_path, monkeypatch):
 
 
 def test_a_task_that_fails_takes_none_of_those_sent_with_it(client, tmp_path, monkeypatch):
-    swept, perform = ours("together", 24), clusters.performed
+    swept, perform = ours("together", 24), clusters.perform
     bad = swept.tasks[-9].key
 
     def broken(task, peers, run, version):
@@ -129,7 +129,7 @@ def test_a_task_that_fails_takes_none_of_those_sent_with_it(client, tmp_path, mo
         sent.extend(parts(tasks, threads, [0.01]))  # however long they take on a busy machine
         return sent
 
-    monkeypatch.setattr(clusters, "performed", broken)
+    monkeypatch.setattr(clusters, "perform", broken)
     monkeypatch.setattr(clusters, "_parts", short)
     with fl.Ledger(tmp_path) as ledger:
         result = swept.run(ledger, client, progress=False)

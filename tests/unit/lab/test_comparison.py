@@ -9,9 +9,9 @@ import pytest
 import fuser_lab as fl
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.lab.records import timings_data
-from fuser_lab.lab.timings import shown
+from fuser_lab.lab.timings import with_views
 
 
 def row(plan, seconds, **more):
@@ -27,7 +27,7 @@ def samples(center, seed, count=200):
 
 
 def times(*rows, **environment):
-    return shown(Timings(rows=rows, environment=environment))
+    return with_views(Timings(rows=rows, environment=environment))
 
 
 def test_the_true_ratio_lies_in_nearly_all_intervals():

@@ -12,7 +12,7 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.errors import InputError, UnsupportedError
 from fuser_lab.lab.profiling import ncu
-from fuser_lab.lab.profiling.counters import PAGE_FAULTS, counted
+from fuser_lab.lab.profiling.counters import PAGE_FAULTS, count_events
 from fuser_lab.lab.profiling.profile import PlanProfile, ProfiledSegment, counted_profile
 
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
@@ -40,7 +40,7 @@ def kernel(name, microseconds=100, shares=(85, 40, 30), conflicts=0, stalls=(6, 
 
 
 def test_units_and_separators_of_the_table_are_read():
-    (one,) = ncu.parsed(table(kernel("softmax")))
+    (one,) = ncu.parse_counters(table(kernel("softmax")))
     assert one.seconds == pytest.approx(1e-4)
     assert one.dram_bytes == 10_000_000
     assert (one.l2_bytes, one.dram_share, one.occupancy, one.registers) == (2e7, 0.85, 0.5, 40)
@@ -58,16 +58,16 @@ def test_units_and_separators_of_the_table_are_read():
     ({"shares": ("n/a", "n/a", "n/a")}, "", "reported no rates"),
 ])
 def test_the_highest_counter_is_the_bound(changes, bound, words):
-    (one,) = ncu.parsed(table(kernel("k", **changes)))
+    (one,) = ncu.parse_counters(table(kernel("k", **changes)))
     assert one.bound == bound
     assert words in one.sentence(5_000_000)
 
 
 def test_what_ncu_says_instead_of_a_table_is_told():
     with pytest.raises(UnsupportedError, match="ERR_NVGPUCTRPERM - The user does not have permission"):
-        ncu.parsed("==PROF== x\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n")
+        ncu.parse_counters("==PROF== x\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n")
     with pytest.raises(UnsupportedError, match="it said: nothing"):
-        ncu.parsed("")
+        ncu.parse_counters("")
 
 
 def known(*kernels):
@@ -81,7 +81,7 @@ def known(*kernels):
 
 
 def test_launches_belong_to_segments_in_order():
-    kernels = ncu.parsed(table(kernel("a_0"), kernel("memset"), kernel("b_0", 10), kernel("b_1", 30)))
+    kernels = ncu.parse_counters(table(kernel("a_0"), kernel("memset"), kernel("b_0", 10), kernel("b_1", 30)))
     found = counted_profile(known(("a_0",), (), ("b_0", "b_1")), kernels)
     assert [row.source for row in found.rows] == ["counters", "compiled code", "counters"]
     assert found.rows[2].seconds == pytest.approx(4e-5)
@@ -99,7 +99,7 @@ def test_ncu_is_started_with_the_plan_as_a_script(tmp_path, monkeypatch):
     program.write_text(f"#!/bin/sh\nfor last; do :; done\ncp \"$last\" {tmp_path}/asked.py\ncat <<'E'\n{csv}\nE\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    (one,) = ncu.measured("plan, inputs = 1, 2")
+    (one,) = ncu.measure_launches("plan, inputs = 1, 2")
     assert one.name == "k"
     asked = (tmp_path / "asked.py").read_text()
     assert asked.startswith("plan, inputs = 1, 2\n")
@@ -194,7 +194,7 @@ def test_the_ledger_answers_which_line_moves_most(tmp_path):
 def test_events_of_this_process_are_counted():
     """Page faults, which every system counts; most virtual machines lack hardware counters."""
     try:
-        with counted(PAGE_FAULTS) as read:
+        with count_events(PAGE_FAULTS) as read:
             before = read()
             np.frombuffer(mmap.mmap(-1, 1 << 23), np.uint8)[:] = 1  # untouched pages
             assert read() - before >= (1 << 23) // (1 << 21)

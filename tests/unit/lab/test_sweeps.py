@@ -7,10 +7,10 @@ import sys
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import cli
+from fuser_lab.cli import commands as cli
 from fuser_lab.errors import ArgumentTypeError, InputError, SweepWarning, UnsupportedError
 from fuser_lab.lab import cluster, sweeps
-from fuser_lab.lab.performing import performed
+from fuser_lab.lab.performing import perform
 from fuser_lab.lab.rows import canonical_text
 from fuser_lab.plan.planning import definition_of
 
@@ -104,7 +104,7 @@ def test_a_sweep_that_was_stopped_goes_on(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             swept.run(ledger, progress=stop)
         # A process that is killed between the rows of a task has written the first ones.
-        (row, *_) = performed(swept.tasks[1])
+        (row, *_) = perform(swept.tasks[1])
         ledger.append(row)
         assert swept.run(ledger, progress=False).done == 2
         assert sorted(completed(swept, ledger)["task"]) == sorted(task.key for task in swept.tasks)
@@ -139,7 +139,7 @@ def test_all_candidates_of_a_kernel_are_tasks():
 
 def test_compiled_kernels_are_rows():
     (task,) = fl.sweep("softmax", work="compile", device="cpu").tasks
-    first, whole = performed(task)
+    first, whole = perform(task)
     assert first["kernel_hash"]
     assert whole["elapsed"] > 0
 
@@ -164,7 +164,7 @@ def test_what_is_no_sweep_is_refused():
 
 
 def test_a_worker_of_another_version_says_so():
-    (row,) = performed(ours().tasks[0], version="0.0")
+    (row,) = perform(ours().tasks[0], version="0.0")
     assert row["failure"].startswith("the sweep was created by fuser_lab 0.0, and this worker has ")
 
 
@@ -230,7 +230,7 @@ def test_a_file_is_swept_from_the_command_line(tmp_path, capsys, repository, mon
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweeps, "performed", interrupted)
+    monkeypatch.setattr(sweeps, "perform", interrupted)
     assert cli.main(["sweep", str(small), "--ledger", str(tmp_path / "other")]) == 130
     assert "2 tasks left" in capsys.readouterr().err
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import DataType, FusionDefinition, cli, views
+from fuser_lab import DataType, FusionDefinition, views
+from fuser_lab.cli import commands as cli
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.lab.timings import shown
+from fuser_lab.lab.timings import with_views
 
 
 def measured(commit, seconds, seed=0, **more):
@@ -70,12 +71,12 @@ def test_a_plan_is_beaten_only_by_one_that_is_no_worse_in_either():
     """b ties with a and needs more; d is slower than c and needs less, so both stay."""
     rows = (timed("a", 1.0, 1), timed("b", 1.0, 2), timed("c", 0.5, 3), timed("d", 2.0, 4), timed("e", 2.0, 5))
     costs = {"a": 20, "b": 30, "c": 50, "d": 10, "e": 60}
-    found = {row.plan: row for row in views.frontier(shown(Timings(rows=rows)), costs).rows}
+    found = {row.plan: row for row in views.frontier(with_views(Timings(rows=rows)), costs).rows}
     assert {name for name, row in found.items() if row.on_frontier} == {"a", "c", "d"}
     assert found["b"].beaten_by == "a"
     assert found["b"].ties == ("a",)
     with pytest.raises(InputError, match="no number for 'e'"):
-        views.frontier(shown(Timings(rows=rows)), dict.fromkeys("abcd", 1.0))
+        views.frontier(with_views(Timings(rows=rows)), dict.fromkeys("abcd", 1.0))
 
 
 def test_a_history_orders_commits_by_time_and_marks_new_kernels():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.api import FusionDefinition
+from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.dtypes import DataType
 from fuser_lab.ops import COMPOSITES, OPS
 from fuser_lab.ops.registry import Arg, Sample

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from needs import needs
 
-from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType, from_numpy
 from fuser_lab.errors import DefinitionError, InputError

@@ -6,7 +6,7 @@ import pytest
 from needs import needs
 
 from fuser_lab.definition.builder import FusionBuilder
-from fuser_lab.dtypes import Category, DataType, from_numpy, narrowed, number_of, parse_dtype, promote
+from fuser_lab.dtypes import Category, DataType, from_numpy, narrow, number_of, parse_dtype, promote
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.arrays import TORCH_OF, describe, from_numpy_as, storage_dtype, to_numpy
@@ -118,7 +118,7 @@ def test_rounding_is_to_the_nearest_number(dtype):
         every = every.astype(np.float64)
     finite = np.unique(every[np.isfinite(every)])
     inside = NUMBERS[np.abs(NUMBERS) <= finite.max()]
-    got = narrowed(inside, dtype).astype(np.float64)
+    got = narrow(inside, dtype).astype(np.float64)
     nearest = np.abs(finite[None, :] - inside.astype(np.float64)[:, None]).min(1)
     np.testing.assert_array_equal(np.abs(got - inside), nearest)
     np.testing.assert_array_equal(np.signbit(got), np.signbit(inside))
@@ -148,25 +148,25 @@ def test_integers_of_floats_are_those_of_cuda(value):
     with np.errstate(all="raise"):
         for source, wanted in ((np.float32, of_float), (np.float64, of_double)):
             x = np.array([value], source)
-            assert narrowed(x, D.Int32).tolist() == [wanted]
-            assert narrowed(x, D.Int).tolist() == [signed]
-            assert narrowed(x, D.UInt64).tolist() == [unsigned]
-            assert narrowed(x[0], D.Int32) == wanted
+            assert narrow(x, D.Int32).tolist() == [wanted]
+            assert narrow(x, D.Int).tolist() == [signed]
+            assert narrow(x, D.UInt64).tolist() == [unsigned]
+            assert narrow(x[0], D.Int32) == wanted
         assert number_of(value, D.Int32) == of_double
 
 
 def test_integers_keep_their_low_bits():
-    assert narrowed(np.array([2**31, -1, 2**40 + 5]), D.Int32).tolist() == [-(2**31), -1, 5]
-    assert narrowed(np.array([-1]), D.UInt64).tolist() == [2**64 - 1]
+    assert narrow(np.array([2**31, -1, 2**40 + 5]), D.Int32).tolist() == [-(2**31), -1, 5]
+    assert narrow(np.array([-1]), D.UInt64).tolist() == [2**64 - 1]
 
 
 def test_numbers_too_large_for_8_bits():
     huge = np.array([465.0, 1e9, np.inf, -np.inf, np.nan])
-    got = narrowed(huge, D.Float8_e4m3fn).astype(np.float32)
+    got = narrow(huge, D.Float8_e4m3fn).astype(np.float32)
     np.testing.assert_array_equal(got, [448, 448, 448, -448, np.nan])
-    got = narrowed(np.array([61439.0, 61440.0, -1e9, np.nan]), D.Float8_e5m2).astype(np.float32)
+    got = narrow(np.array([61439.0, 61440.0, -1e9, np.nan]), D.Float8_e5m2).astype(np.float32)
     np.testing.assert_array_equal(got, [57344, np.inf, -np.inf, np.nan])
-    got = narrowed(np.array([0.0, -4.0, 3.0, 1.4, np.inf, np.nan]), D.Float8_e8m0fnu).astype(np.float32)
+    got = narrow(np.array([0.0, -4.0, 3.0, 1.4, np.inf, np.nan]), D.Float8_e8m0fnu).astype(np.float32)
     np.testing.assert_array_equal(got, [2.0**-127, 4, 4, 1, np.nan, np.nan])
 
 

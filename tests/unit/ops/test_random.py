@@ -8,7 +8,7 @@ import pytest
 from needs import needs
 
 from fuser_lab import FusionDefinition
-from fuser_lab.api import segment, time
+from fuser_lab.api.functions import segment, time
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ops.random import normal_numbers, philox, uniform_numbers

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fuser_lab import FusionDefinition
-from fuser_lab.api import segment
+from fuser_lab.api.functions import segment
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
 from tests.agreement import lock_step

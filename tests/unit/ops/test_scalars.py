@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from needs import needs
 
-from fuser_lab.api import FusionDefinition, segment
+from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder

@@ -5,7 +5,7 @@ import pytest
 from needs import needs
 
 from fuser_lab import FusionDefinition
-from fuser_lab.api import example, segment
+from fuser_lab.api.functions import example, segment
 from fuser_lab.codegen.decompose import decompose
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType

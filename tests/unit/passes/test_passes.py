@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fuser_lab as fl
-from fuser_lab.dtypes import DataType, narrowed
+from fuser_lab.dtypes import DataType, narrow
 from fuser_lab.errors import InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.passes import PRESEGMENTATION, ConsecutiveCasts
@@ -67,7 +67,7 @@ def test_a_shortened_chain_of_casts_gives_the_same_numbers_for_all_types():
         values = np.append(hard, [np.nan, np.inf, -np.inf, 1e30]) if source.is_float else hard
         size = len(values)
         with np.errstate(over="ignore"):
-            x = narrowed(values, source)
+            x = narrow(values, source)
 
         def body(fd, source=source, wide=wide, result=result, size=size):
             x = fd.define_tensor([size], dtype=source)

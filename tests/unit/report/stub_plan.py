@@ -11,8 +11,8 @@ from typing import Any
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome, VerdictRecord
 from fuser_lab.ir import Expr, Fusion, IterDomain, OpKind, TensorDomain, TensorView
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, Outcome, VerdictRecord
 
 _IDS = itertools.count()
 

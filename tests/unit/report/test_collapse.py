@@ -4,7 +4,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.report.collapse import collapsed, is_large
+from fuser_lab.report.collapse import collapse, is_large
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.view_model import view_plan
@@ -16,7 +16,7 @@ def view(stubs):
 
 
 def test_each_segment_is_one_node_and_edges_keep_their_ids(view):
-    small = collapsed(view)
+    small = collapse(view)
     assert [n.id for n in small.nodes if n.kind == "segment"] == [f"segment:{n}" for n in range(5)]
     assert not [n for n in small.nodes if n.kind == "op"]
     known = {e.id: e for e in view.edges}
@@ -29,7 +29,7 @@ def test_each_segment_is_one_node_and_edges_keep_their_ids(view):
 
 
 def test_an_opened_segment_shows_its_ops(view):
-    shown = collapsed(view, {2})
+    shown = collapse(view, {2})
     own = {n.id for n in view.nodes if n.segment == 2}
     assert {n.id for n in shown.nodes if n.kind == "op"} == own
     assert {e.id for e in shown.edges if e.kind == "inside"} == {e.id for e in view.edges if e.segments == (2, 2)}
@@ -37,7 +37,7 @@ def test_an_opened_segment_shows_its_ops(view):
 
 
 def test_all_opened_is_the_whole_view(view):
-    opened = collapsed(view, range(5))
+    opened = collapse(view, range(5))
     assert set(opened.edges) == set(view.edges)
     assert set(opened.nodes) == set(view.nodes)
 
@@ -60,7 +60,7 @@ def repeating():
 def test_segments_that_repeat_are_one_block_with_their_number(repeating):
     (block,) = blocks(repeating)
     assert (block.first, block.period, block.count, block.id) == (1, 2, 4, "block:1-8")
-    folded = collapsed(repeating, blocks=[block])
+    folded = collapse(repeating, blocks=[block])
     assert [n.id for n in folded.nodes] == ["in:T0", "out:0:T9", "segment:0", "block:1-8"]
     assert [(e.source, e.target) for e in folded.edges] == [
         ("in:T0", "segment:0"), ("segment:0", "block:1-8"), ("block:1-8", "out:0:T9"),

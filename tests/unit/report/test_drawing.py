@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import fuser_lab as fl
 from fuser_lab import examples
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.report.collapse import collapsed
+from fuser_lab.report.collapse import collapse
 from fuser_lab.report.drawing import Drawing, Drawn
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.parts import Parts
@@ -88,13 +88,13 @@ def test_what_is_folded_is_not_made_for_another_number(monkeypatch):
     after = view_plan(plan.cut(plan.segments[0].exprs[0].outputs[0].name), decisions=False, drawn=drawn)
     all_of = Parts.all.func
     monkeypatch.setattr(Parts, "all", property(lambda self: completed.append(self) or all_of(self)))
-    folded = collapsed(after, {0}, blocks(after))
+    folded = collapse(after, {0}, blocks(after))
     lay_out(after)
     op = next(node for node in reversed(after.nodes.parts[-2].rough) if node.kind == "op")
     assert after.node(op.id).segment == after.segments[-1].index
     assert completed == []
     whole = replace(after, nodes=tuple(after.nodes), edges=tuple(after.edges))
-    assert collapsed(whole, {0}, blocks(whole)) == folded
+    assert collapse(whole, {0}, blocks(whole)) == folded
     assert after.nodes == whole.nodes
     for edge in whole.edges:
         assert after.edge(edge.id) == edge

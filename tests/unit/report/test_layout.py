@@ -6,7 +6,7 @@ import pytest
 from machine import allowed
 
 import fuser_lab as fl
-from fuser_lab.report.collapse import collapsed
+from fuser_lab.report.collapse import collapse
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.view_model import view_plan
 
@@ -80,7 +80,7 @@ def at(curve, share):
 @pytest.mark.parametrize("whole", [False, True])
 def test_no_edge_runs_below_a_box(stubs, whole):
     view = view_plan(stubs.rope_like(12, 6))
-    view = collapsed(view) if whole else view
+    view = collapse(view) if whole else view
     drawn = lay_out(view)
     for edge in view.edges:
         others = [box for name, box in drawn.nodes.items() if name not in {edge.source, edge.target}]

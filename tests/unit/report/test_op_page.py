@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fuser_lab import cli
+from fuser_lab.cli import commands as cli
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ops import COMPOSITES, OPS
 from fuser_lab.report import op_page

@@ -12,8 +12,8 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.cost.measured_times import TimingRow
 from fuser_lab.errors import InputError, UnsupportedError
-from fuser_lab.events import DecisionLog
 from fuser_lab.report import raster, save
+from fuser_lab.segmentation.events import DecisionLog
 
 OUTSIDE = re.compile(r"(?:https?:)?//(?!www\.w3\.org/)[a-z]", re.IGNORECASE)
 
@@ -125,7 +125,7 @@ def test_each_is_saved_as_every_kind_that_makes_sense_and_refuses_the_others(sho
 
 @pytest.mark.parametrize("what", ["fusion", "plan", "segment", "log", "timings", "diff"])
 def test_each_picture_becomes_a_png_where_a_program_makes_one(shown, what, tmp_path, monkeypatch):
-    monkeypatch.setattr(save, "rasterized", lambda svg: b"PNG of " + svg[:4].encode())
+    monkeypatch.setattr(save, "rasterize", lambda svg: b"PNG of " + svg[:4].encode())
     assert shown[what].save(tmp_path / "x.png").read_bytes() == b"PNG of <svg"
 
 

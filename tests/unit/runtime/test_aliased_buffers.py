@@ -37,14 +37,14 @@ def x() -> np.ndarray:
 
 
 def evaluated(plan: Plan, x: np.ndarray) -> int:
-    return sum(step.runs and step.generated is None for step in plan.prepared("cpu").steps([x]))
+    return sum(step.runs and step.generated is None for step in plan.prepare("cpu").steps([x]))
 
 
 def test_no_segment_runs_for_the_other_shape(x):
     plan = grouped()
     assert [s.scheduler.value for s in plan.segments] == ["inner_persistent", "expr_eval"]
     assert evaluated(plan, x) == 0
-    assert plan.prepared("cpu").storage_bytes == 0
+    assert plan.prepare("cpu").storage_bytes == 0
     (result,) = plan.run([x])
     np.testing.assert_allclose(result, expected(x).reshape(4, 60), atol=1e-6)
 
@@ -63,7 +63,7 @@ def test_axes_that_are_turned_are_moved(x):
 
 
 def test_arrays_of_the_caller_are_written_anew_in_each_run(x):
-    prepared = grouped().prepared("cpu")
+    prepared = grouped().prepare("cpu")
     inputs = [torch.from_numpy(x * factor) for factor in (1, 2, 3, 4)]
     outs = [torch.full((4, 60), torch.nan) for _ in inputs]
     for given, out in zip(inputs, outs, strict=True):
@@ -74,13 +74,13 @@ def test_arrays_of_the_caller_are_written_anew_in_each_run(x):
 
 def test_an_array_of_the_caller_with_other_strides_is_filled(x):
     out = np.full((4, 120), np.nan, np.float32)[:, ::2]
-    grouped().prepared("cpu").run([x], out=[out])
+    grouped().prepare("cpu").run([x], out=[out])
     np.testing.assert_allclose(out, expected(x).reshape(4, 60), atol=1e-6)
 
 
 def test_an_array_that_overlaps_the_input_is_filled_after_the_input_was_read(x):
     wanted = expected(x).reshape(4, 60)
-    grouped().prepared("cpu").run([x], out=[x.reshape(4, 60)])
+    grouped().prepare("cpu").run([x], out=[x.reshape(4, 60)])
     np.testing.assert_allclose(x.reshape(4, 60), wanted, atol=1e-6)
 
 
@@ -92,7 +92,7 @@ def test_other_shapes_between_segments_lie_in_one_memory():
         fd.add_output(fd.ops.exp(fd.ops.reshape(fd.ops.neg(square), new_shape=[4, 16])))
         fd.add_output(fd.ops.neg(fd.ops.matmul(b, column)))
     plan = fl.segment(fd)
-    prepared = plan.prepared("cpu")
+    prepared = plan.prepare("cpu")
     rng = np.random.default_rng(1)
     views = [s for s in plan.segments if {e.op.name for e in s.exprs} == {"reshape", "broadcast"}]
     assert views, "a separate segment computes the column"
@@ -138,7 +138,7 @@ def heads() -> Plan:
 def test_kernels_read_views_of_an_input_where_they_lie(library, padding):
     plan, random = heads(), np.random.default_rng(1)
     assert "expr_eval" in [s.scheduler.value for s in plan.segments]
-    prepared = plan.prepared("cpu")
+    prepared = plan.prepare("cpu")
     for _ in range(3):  # the second run replaces the addresses in the arguments of the first
         x = random.standard_normal((2, 5, 96 + padding), np.float32)[..., padding:]
         given = x if library == "numpy" else torch.from_numpy(x)
@@ -159,7 +159,7 @@ def test_results_of_one_segment_lie_in_the_memory_of_different_intermediates(x):
     plan = fl.segment(fd, strategy=lambda fusion, oracle: names, passes=())
     assert [s.scheduler.value for s in plan.segments] == ["pointwise", "expr_eval"]
     assert evaluated(plan, x) == 0
-    assert plan.prepared("cpu").storage_bytes == 0
+    assert plan.prepare("cpu").storage_bytes == 0
     for result, factor in zip(plan.run([x]), (2.0, 3.0), strict=True):
         np.testing.assert_array_equal(result, x.reshape(4, 60) * np.float32(factor))
 

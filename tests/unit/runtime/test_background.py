@@ -45,7 +45,7 @@ def process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Process:
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
     monkeypatch.setattr(background, "processors", lambda: 2)
     monkeypatch.setattr(ahead, "processes", made.started)
-    monkeypatch.setattr(ahead, "asked", made.answer)
+    monkeypatch.setattr(ahead, "ask", made.answer)
     monkeypatch.setattr(background, "IDLE_SECONDS", 0.01)
     return made
 

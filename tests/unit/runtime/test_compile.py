@@ -31,8 +31,8 @@ from numba.core.registry import cpu_target
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.runtime import cpu_kernels
 from fuser_lab.runtime.plan.executor import prepare
-made, compiled = [], cpu_kernels.compiled
-cpu_kernels.compiled = lambda definition: made.append(definition) or compiled(definition)
+made, compiled = [], cpu_kernels.compile_kernel
+cpu_kernels.compile_kernel = lambda definition: made.append(definition) or compiled(definition)
 fusion = build(lambda fd, x: fd.ops.sum(fd.ops.exp(x), [1]), [(700, 300)], D.Float)
 plan = prepare(fusion, [KernelRequest(fusion=fusion, scheduler=S.REDUCTION)], allow_fallback=False)
 (got,) = plan.run([np.zeros((700, 300), np.float32)])
@@ -113,13 +113,13 @@ def compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
     monkeypatch.setattr(cpu_kernels, "_LOADED", Recent(4))
     names: list[str] = []
-    compiled = cpu_kernels.compiled
+    compiled = cpu_kernels.compile_kernel
 
     def counted(definition: cpu_kernels.Definition) -> cpu_kernels.MachineCode:
         names.append(definition.function.__name__)
         return compiled(definition)
 
-    monkeypatch.setattr(cpu_kernels, "compiled", counted)
+    monkeypatch.setattr(cpu_kernels, "compile_kernel", counted)
     return names
 
 
@@ -252,11 +252,11 @@ def test_nothing_of_a_kernel_stays_in_numba(compilations: list[str]) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read in /proc")
 def test_the_memory_of_forgotten_kernels_is_used_again(compilations: list[str]) -> None:
-    machine = cpu_kernels.compiled(defined_in(SOURCE)["add"])
+    machine = cpu_kernels.compile_kernel(defined_in(SOURCE)["add"])
 
     def loaded(count: int) -> int:
         for _ in range(count):
-            cpu_kernels.loaded(machine)
+            cpu_kernels.load_kernel(machine)
         return resident()
 
     before = loaded(50)

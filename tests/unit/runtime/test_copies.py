@@ -10,7 +10,7 @@ from needs import needs
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.runtime.cpu import copies, host
-from fuser_lab.runtime.cpu.copies import transposed
+from fuser_lab.runtime.cpu.copies import copy_transposed
 from fuser_lab.runtime.cpu.host import HostMemory
 
 DTYPES = [np.bool_, np.int8, np.float16, np.float32, np.float64, np.complex64, np.complex128]
@@ -41,7 +41,7 @@ def test_kernels_copy_every_bit(name: str, dtype: Any) -> None:
     source, target = CROSSED[name](dtype)
     whole = target if target.base is None else target.base
     before = whole.copy()
-    assert transposed(target, source)
+    assert copy_transposed(target, source)
     inside = np.ascontiguousarray(target)
     np.testing.assert_array_equal(inside.view(np.uint8), np.ascontiguousarray(source).view(np.uint8))
     if name == "slices":
@@ -68,7 +68,7 @@ LEFT: dict[str, Callable[[], tuple[Any, Any]]] = {
 def test_the_array_library_makes_the_others(name: str) -> None:
     source, target = LEFT[name]()
     before = target.copy()
-    assert not transposed(target, source)
+    assert not copy_transposed(target, source)
     assert target.tobytes() == before.tobytes()
 
 
@@ -79,10 +79,10 @@ def by_kernel(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     def recorded(target: Any, source: Any) -> bool:
         assert not np.shares_memory(target, source)
-        made.append(transposed(target, source))
+        made.append(copy_transposed(target, source))
         return made[-1]
 
-    monkeypatch.setattr(host, "transposed", recorded)
+    monkeypatch.setattr(host, "copy_transposed", recorded)
     return made
 
 
@@ -122,7 +122,7 @@ def test_a_view_of_a_result_is_copied_into_a_given_array_by_a_kernel(by_kernel: 
     x = np.random.default_rng(0).normal(size=(301, 407)).astype(np.float32)
     with FusionDefinition() as fd:
         views(fd, fd.define_tensor([-1, -1], contiguity=True))
-    prepared = fl.segment(fd, [x]).prepared("cpu")
+    prepared = fl.segment(fd, [x]).prepare("cpu")
     outs = [np.empty_like(x), np.empty((407, 301), np.float32)]
     for given in (x, 0.5 * x):
         prepared.run([given], outs)
@@ -150,7 +150,7 @@ def test_a_view_of_an_input_is_copied_once_unless_its_memory_is_written(
         x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
         fd.add_output(fd.ops.permute(x, [1, 0]))
     x = np.random.default_rng(0).normal(size=(350, 350)).astype(np.float32)
-    prepared, wanted, out = fl.segment(fd, [x]).prepared("cpu"), x.T.copy(), np.empty_like(x)
+    prepared, wanted, out = fl.segment(fd, [x]).prepare("cpu"), x.T.copy(), np.empty_like(x)
     assert np.shares_memory(prepared.run([x])[0], x)
     assert not copied
     assert prepared.run([x], [out])[0] is out
@@ -168,7 +168,7 @@ def test_copies_into_tensors_of_torch_are_made_by_kernels_where_copy_would_do_th
     with FusionDefinition() as fd:
         y = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16)
         fd.add_output(fd.ops.permute(y, [1, 0]))
-    prepared = fl.segment(fd, [x]).prepared("cpu")
+    prepared = fl.segment(fd, [x]).prepare("cpu")
     out = torch.zeros(310, 300, dtype=torch.bfloat16)
     version = out._version
     assert prepared.run([x], [out])[0] is out

@@ -29,7 +29,7 @@ def prepared(record, *inputs):
         made = record(fd, *given)
         for value in made if isinstance(made, tuple) else (made,):
             fd.add_output(value)
-    return fl.segment(fd, list(inputs)).prepared()
+    return fl.segment(fd, list(inputs)).prepare()
 
 
 def repeats(plan):

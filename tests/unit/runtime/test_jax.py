@@ -50,4 +50,4 @@ def test_jax_arrays_as_outputs_are_refused():
     x = given("float32")
     plan = fl.segment(scaled_rows(DataType.Float), [x])
     with pytest.raises(InputError, match="of type ArrayImpl, cannot be written to"):
-        plan.prepared("cpu").run([x], out=[jax.numpy.zeros_like(x), None])
+        plan.prepare("cpu").run([x], out=[jax.numpy.zeros_like(x), None])

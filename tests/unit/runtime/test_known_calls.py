@@ -7,7 +7,7 @@ import pytest
 
 from fuser_lab.runtime import known_calls as module
 from fuser_lab.runtime.known_calls import known_calls, known_parameters, plain_messages
-from fuser_lab.runtime.replacing import replaced
+from fuser_lab.runtime.replacing import replace_attribute
 
 
 class Signature:
@@ -118,7 +118,7 @@ def test_parameters_are_inspected_once_in_a_block() -> None:
 
 def test_blocks_of_several_threads_may_end_in_any_order() -> None:
     owner = SimpleNamespace(value=1)
-    first, second = (replaced(owner, "value", lambda former, n=n: former + n) for n in (10, 20))
+    first, second = (replace_attribute(owner, "value", lambda former, n=n: former + n) for n in (10, 20))
     first.__enter__()
     second.__enter__()
     assert owner.value == 11
@@ -126,5 +126,5 @@ def test_blocks_of_several_threads_may_end_in_any_order() -> None:
     assert owner.value == 11
     second.__exit__(None, None, None)
     assert owner.value == 1
-    with replaced(owner, "value", lambda former: former + 30):
+    with replace_attribute(owner, "value", lambda former: former + 30):
         assert owner.value == 31

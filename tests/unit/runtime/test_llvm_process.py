@@ -44,14 +44,14 @@ sys.path.insert(0, {folder!r})
 import llvm_worker
 
 {before}
-known = llvm_worker.compiled
+known = llvm_worker.compile_module
 
 def compiled(bitcode, head):
     if {condition}:
         {act}
     return known(bitcode, head)
 
-llvm_worker.compiled = compiled
+llvm_worker.compile_module = compiled
 llvm_worker.main(sys.stdin.buffer, sys.stdout.buffer, sys.argv[1:])
 """
 

@@ -55,7 +55,7 @@ class Plan:
     hash: str = ""
     made: list[PreparedPlan] = field(default_factory=list)
 
-    def prepared(self, target: str = "cpu") -> PreparedPlan:
+    def prepare(self, target: str = "cpu") -> PreparedPlan:
         if not self.made:
             segments = [(s.fusion, s.scheduler) for s in self.segments]
             self.made.append(prepare(self.fusion, segments, target, allow_fallback=False))
@@ -124,7 +124,7 @@ def test_cancelled_between_measurements() -> None:
 
 def test_time_is_bounded() -> None:
     plan = exp_plan()
-    plan.prepared()
+    plan.prepare()
     begin = time.process_time()
     measure([plan], [X], seconds=0.05, progress=False)
     assert time.process_time() - begin < allowed(2)

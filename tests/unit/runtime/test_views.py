@@ -10,10 +10,11 @@ import pytest
 from needs import needs
 
 import fuser_lab as fl
-from fuser_lab import DataType, FusionDefinition, host_memory
+from fuser_lab import DataType, FusionDefinition
 from fuser_lab.dtypes import from_numpy
 from fuser_lab.errors import FuserLabError, InputError, OutOfMemoryError
-from fuser_lab.host_memory import all_bytes_of, free_bytes_of
+from fuser_lab.process import host_memory
+from fuser_lab.process.host_memory import all_bytes_of, free_bytes_of
 from fuser_lab.runtime.plan.steps import CancelFlag, Cancelled
 
 torch = needs("torch")
@@ -112,7 +113,7 @@ def test_everything_selected_is_an_array(dtype: Any) -> None:
 def test_no_segment_runs_for_views() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     fd = defined(lambda fd, x: (fd.ops.permute(x, [1, 0]), fd.ops.exp(x)), x)
-    prepared = fd.plan_for([x]).prepared()
+    prepared = fd.plan_for([x]).prepare()
     prepared.run([x])
     (variant,) = prepared._variants.kept.values()
     assert [bool(calls) for calls in variant.calls].count(True) == 1
@@ -204,7 +205,7 @@ def test_bound_runs_and_timing() -> None:
     )
     plans = [fl.segment(fd, [x], strategy=name) for name in ("bottom_up", "unfused")]
     for plan in plans:
-        prepared = plan.prepared()
+        prepared = plan.prepare()
         bound = prepared.bind([x])
         for step in bound.steps:
             step()
@@ -230,7 +231,7 @@ def test_a_read_view_is_still_computed_for_its_readers() -> None:
 
 def test_a_cancelled_run_leaves_nothing() -> None:
     x = torch.randn(5, 7)
-    prepared = defined(lambda fd, x: (fd.ops.permute(x, [1, 0]), fd.ops.exp(x)), x).plan_for([x]).prepared()
+    prepared = defined(lambda fd, x: (fd.ops.permute(x, [1, 0]), fd.ops.exp(x)), x).plan_for([x]).prepare()
     flag = CancelFlag()
     flag.set()
     with pytest.raises(Cancelled):
@@ -454,7 +455,7 @@ def test_the_next_call_works() -> None:
 def test_storage_goes_where_memory_does_not_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.ones((4, 6), np.float32)
     fd = defined(lambda fd, x: fd.ops.neg(fd.ops.exp(x)), x)
-    prepared = fl.segment(fd, [x], strategy="unfused").prepared()
+    prepared = fl.segment(fd, [x], strategy="unfused").prepare()
     prepared._ready = None  # repeated runs are in test_host_ready.py
     prepared.run([x])
     (variant,) = prepared._variants.kept.values()
@@ -474,7 +475,7 @@ def test_storage_goes_where_memory_does_not_suffice(monkeypatch: pytest.MonkeyPa
 
 def test_kernels_and_torch_may_run_out_of_memory() -> None:
     x = np.ones((4, 6), np.float32)
-    prepared = defined(lambda fd, x: fd.ops.exp(x), x).plan_for([x]).prepared()
+    prepared = defined(lambda fd, x: fd.ops.exp(x), x).plan_for([x]).prepare()
     prepared._ready = None
     prepared.run([x])
     (variant,) = prepared._variants.kept.values()

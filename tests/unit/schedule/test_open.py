@@ -16,11 +16,11 @@ from fuser_lab.cost.device import H200
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError, InputError
-from fuser_lab.events import DecisionLog
 from fuser_lab.interpreter import evaluate
 from fuser_lab.report.explain import explain_data, explain_text
 from fuser_lab.schedule.open import LIFTABLE
 from fuser_lab.schedule.sets import SchedulerSet, register
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.oracle import candidate
 from tests.agreement import lock_step
 from tests.benchmarks.optimal import irregular

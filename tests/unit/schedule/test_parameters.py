@@ -17,7 +17,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError, ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
-from fuser_lab.schedule.parameters import BACKWARD_NAMES, LoopChange, Values, changed, suggestions
+from fuser_lab.schedule.parameters import BACKWARD_NAMES, LoopChange, Values, suggestions, with_values
 from tests.kernels import generate
 
 Shapes = list[tuple[int, ...]]
@@ -86,7 +86,7 @@ def test_whatever_is_suggested_gives_the_same_results(
     wanted = evaluate(fusion, inputs, exact=False)
     found: list[Values] = []
     for nest in generate(fusion, scheduler, target).kernel_ir.nests:
-        legal = [v for v in TOGETHER if not changed(nest.space, target, nest.chosen, v, nest.names)[1]]
+        legal = [v for v in TOGETHER if not with_values(nest.space, target, nest.chosen, v, nest.names)[1]]
         options = (*(legal if target == "cpu" else ()), *suggestions(nest))
         for values in options[:: max(len(options) // (12 if THOROUGH else 6), 1)] if target == "cuda" else options:
             found.append(values)

@@ -181,7 +181,7 @@ def test_one_segment_follows_a_schedule_and_the_others_do_not() -> None:
         total.parallelize(2, P.block_x)
 
     edited = plan.with_schedule(number, threads_share_a_row)
-    steps = edited.prepared("cpu").steps()
+    steps = edited.prepare("cpu").steps()
     assert [step.in_lock_step for step in steps].count(True) == 1
     assert steps[number].in_lock_step
     np.testing.assert_allclose(edited.run([X])[0], plan.run([X])[0], rtol=1e-5)

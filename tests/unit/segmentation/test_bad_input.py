@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import cli
+from fuser_lab.cli import commands as cli
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, SegmentationError
 from fuser_lab.report.view_model import view_plan

@@ -8,11 +8,11 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions
 from fuser_lab.cost.verdict import Answer, SchedulerType, accept
 from fuser_lab.definition.binding import bind, default_inputs
-from fuser_lab.events import DecisionLog, Kind
-from fuser_lab.plan.planning import rewritten
+from fuser_lab.plan.planning import rewrite_fusion
 from fuser_lab.report.view_model import view_plan
 from fuser_lab.segmentation import candidate, replay, verify
 from fuser_lab.segmentation.boundary_casts import Lowering, lower_types
+from fuser_lab.segmentation.events import DecisionLog, Kind
 from tests.unit.builders import record
 
 BF16, HALF, FLOAT = DataType.BFloat16, DataType.Half, DataType.Float
@@ -90,7 +90,7 @@ def test_the_plan_and_its_certificate_speak_of_the_half(strategy):
     assert moved == [(s.bytes_in, s.bytes_out) for s in plan.segments]
     assert verify(certificate, plan.segmented, plan.oracle).holds
     assert replay(plan.fusion, plan.decisions, plan.oracle) == plan.segmented
-    definition = rewritten(bind(fd.fusion, default_inputs(fd.fusion)).fusion, plan.options, DecisionLog())
+    definition = rewrite_fusion(bind(fd.fusion, default_inputs(fd.fusion)).fusion, plan.options, DecisionLog())
     read = DecisionLog.from_json(plan.decisions.to_json())
     assert replay(definition, read, plan.oracle) == plan.segmented
     space: dict[str, fl.Plan] = {}

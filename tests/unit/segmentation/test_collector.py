@@ -6,8 +6,8 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.collector import collector_paused
 from fuser_lab.errors import InputError
+from fuser_lab.process.collector import collector_paused
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import segment
 

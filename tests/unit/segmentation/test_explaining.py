@@ -8,15 +8,16 @@ from types import SimpleNamespace
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import cli, examples
+from fuser_lab import examples
+from fuser_lab.cli import commands as cli
 from fuser_lab.cost.device import H200
 from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError
-from fuser_lab.events import DecisionLog
 from fuser_lab.runtime.gpu import this_gpu
-from fuser_lab.runtime.gpu.this_gpu import described
+from fuser_lab.runtime.gpu.this_gpu import describe_device
 from fuser_lab.segmentation import Relation
+from fuser_lab.segmentation.events import DecisionLog
 
 DATA = Path(__file__).parents[2] / "data"
 GALLERY = json.loads((DATA / "gallery.json").read_text())
@@ -168,8 +169,8 @@ class OneGpu:
 
 
 def test_gpus_that_are_not_listed_are_described_by_their_driver():
-    assert described(driver_says()) == H200
-    other = described(driver_says(name="NVIDIA RTX 6000 Ada", minor=9, major=8, multi_processor_count=142))
+    assert describe_device(driver_says()) == H200
+    other = describe_device(driver_says(name="NVIDIA RTX 6000 Ada", minor=9, major=8, multi_processor_count=142))
     assert (other.name, other.cc, other.sms) == ("NVIDIA RTX 6000 Ada", (8, 9), 142)
     assert other.bandwidth == pytest.approx(4917, rel=0.01)
     assert other.fp32 == pytest.approx(72, rel=0.01)

@@ -10,10 +10,10 @@ import pytest
 import fuser_lab as fl
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
-from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.interpreter import evaluate
 from fuser_lab.segmentation import SegmenterOptions, replay, segment, verify
 from fuser_lab.segmentation.edits import cut
+from fuser_lab.segmentation.events import DecisionLog, Kind
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from tests.unit.builders import record
 from tests.unit.segmentation.toy import Rule, chance, everything

@@ -10,10 +10,10 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
-from fuser_lab.events import DecisionLog
-from fuser_lab.plan.planning import rewritten
+from fuser_lab.plan.planning import rewrite_fusion
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, replay, segment
+from fuser_lab.segmentation.events import DecisionLog
 
 DATA = Path(__file__).parents[2] / "data"
 CASES = json.loads((DATA / "segmentation_cases.json").read_text())
@@ -46,7 +46,7 @@ def segmented(case: dict) -> SegmentedFusion:
     ]
     options = SegmenterOptions.from_nvfuser(**plain(case.get("options", {})))
     log = DecisionLog()
-    fusion = rewritten(bind(fd.fusion, inputs).fusion, options, log)
+    fusion = rewrite_fusion(bind(fd.fusion, inputs).fusion, options, log)
     oracle = SchedulerRegistry(
         disabled=frozenset(map(SchedulerType, options.disabled_schedulers)),
         memory_promotion=options.memory_promotion, fuse_matmul=options.fuse_matmul,

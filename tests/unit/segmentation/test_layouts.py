@@ -12,10 +12,10 @@ from thorough import tries
 import fuser_lab as fl
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, reason, refuse
-from fuser_lab.events import DecisionLog
 from fuser_lab.examples import layouts as examples
 from fuser_lab.interpreter import evaluate
 from fuser_lab.segmentation import replay
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.layouts import _Parties, layouts_of, negotiate
 from fuser_lab.segmentation.options import LAYOUT_MODES
 from tests.agreement import lock_step

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from thorough import tries
 
 import fuser_lab as fl
-from fuser_lab import DataType, FusionDefinition, SegmenterOptions, cli, examples
+from fuser_lab import DataType, FusionDefinition, SegmenterOptions, examples
+from fuser_lab.cli import commands as cli
 from fuser_lab.cost.traffic import CostModel, model_of
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.report.certificates import certificate_html
 from fuser_lab.segmentation import certify, replay, segment, verify
 from fuser_lab.segmentation.bounds import Conflicts, Space
 from fuser_lab.segmentation.certificate import TermKind
+from fuser_lab.segmentation.events import DecisionLog, Kind
 from fuser_lab.segmentation.local_search import Partition, anneal, merges
 from fuser_lab.segmentation.optimal import plan_cost
 from fuser_lab.segmentation.partition_attempts import in_order

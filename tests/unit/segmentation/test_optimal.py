@@ -8,9 +8,9 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.cost.traffic import CostModel, traffic
-from fuser_lab.events import DecisionLog
 from fuser_lab.segmentation import SegmenterOptions, SegmentSetMeaning, certify, replay, segment, verify
 from fuser_lab.segmentation.certificate import TermKind
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.optimal import plan_cost
 from tests.benchmarks.optimal import irregular

@@ -1,9 +1,9 @@
-"""The pages of reasons, of known answers and of passes are up to date."""
+"""The generated pages of reasons, known answers, rules, passes and thresholds are up to date."""
 
 import pytest
 
 from fuser_lab.cost.reasons import ReasonCode
-from tests.pages import agreement, known_answers, passes, reasons
+from tests.pages import agreement, known_answers, passes, reasons, thresholds
 from tests.pages.rules import RULES
 from tests.unit.segmentation.test_known_answers import CASES, GALLERY
 
@@ -24,7 +24,10 @@ def test_every_reason_is_given_in_its_example(code):
 
 @pytest.mark.parametrize(
     ("name", "page"),
-    [("reasons", reasons), ("known_answers", known_answers), ("agreement", agreement), ("passes", passes)],
+    [
+        ("reasons", reasons), ("known_answers", known_answers), ("agreement", agreement), ("passes", passes),
+        ("thresholds", thresholds),
+    ],
 )
 def test_the_page_is_not_stale(name, page, repository):
     assert (repository / "docs" / f"{name}.md").read_text(encoding="utf-8") == page.page(), (

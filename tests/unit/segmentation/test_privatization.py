@@ -12,12 +12,12 @@ import fuser_lab as fl
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import IllegalEdit, SegmentationError
-from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.interpreter import evaluate
-from fuser_lab.plan.planning import rewritten
+from fuser_lab.plan.planning import rewrite_fusion
 from fuser_lab.report.view_model import view_plan
 from fuser_lab.segmentation import Relation, SegmenterOptions, replay, segment, verify
 from fuser_lab.segmentation.edits import glue, move
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.segmentation.privatization import replicas_of, with_replicas
 from tests.agreement import lock_step
 from tests.fuzz_segmentation import case_of
@@ -117,7 +117,7 @@ def test_a_replica_is_in_the_log_before_what_is_replicated_for_it():
     plan = fl.segment(fd)
     log = [a for a in plan.decisions if a.kind is Kind.PRIVATIZE]
     assert [a.subjects[0] for a in log] == [("T3",), ("T4",), ("T3",)]
-    before = rewritten(bind(plan.definition, plan.inputs).fusion, plan.options, DecisionLog())
+    before = rewrite_fusion(bind(plan.definition, plan.inputs).fusion, plan.options, DecisionLog())
     assert replay(before, plan.decisions, plan.oracle) == plan.segmented
 
 
@@ -284,7 +284,7 @@ def test_replicas_stay_where_a_reader_would_no_longer_be_taken():
         ((("T3", "T3_replica", "T3_replica2"),), False),
         ((("T3", "T3_replica"),), True),
     ]
-    before = rewritten(bind(plan.definition, plan.inputs).fusion, plan.options, DecisionLog())
+    before = rewrite_fusion(bind(plan.definition, plan.inputs).fusion, plan.options, DecisionLog())
     assert replay(before, plan.decisions, plan.oracle) == plan.segmented
     # An edit elsewhere keeps them separate as well.
     assert None not in [s.scheduler for s in plan.cut("T4").segments]

@@ -10,10 +10,10 @@ from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
-from fuser_lab.events import DecisionLog
 from fuser_lab.ir import OpKind
 from fuser_lab.plan.planning import segment as plan_of
 from fuser_lab.segmentation import SegmenterOptions, segment
+from fuser_lab.segmentation.events import DecisionLog
 from fuser_lab.segmentation.pieces import pieces
 from tests.unit.builders import record
 from tests.unit.segmentation.toy import Rule, everything

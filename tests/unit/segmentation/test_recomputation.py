@@ -6,9 +6,9 @@ import pytest
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.errors import IllegalEdit, InputError
-from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.interpreter import evaluate
 from fuser_lab.segmentation import replay
+from fuser_lab.segmentation.events import DecisionLog, Kind
 from tests.fuzz.check import Checked
 from tests.fuzz.choices import Seeded
 from tests.fuzz.generator import generate

@@ -10,10 +10,10 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, VerificationError
-from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.ir import OpKind
 from fuser_lab.segmentation import Relation, SegmenterOptions, replay, segment, why
 from fuser_lab.segmentation.edits import cut, glue, move
+from fuser_lab.segmentation.events import DecisionLog, Kind
 from fuser_lab.segmentation.graph import verify
 from tests.unit.builders import record
 from tests.unit.segmentation.toy import Rule, everything, one_reduction, sum_broadcast_add

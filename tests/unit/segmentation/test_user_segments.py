@@ -749,4 +749,4 @@ def test_results_that_are_views_need_no_kernel():
     turned, _ = fd.execute([x])
     assert np.shares_memory(turned, x)
     view = next(s for s in segments if "permute" in repr(s))
-    assert not any(step.runs for step in view.plan_for([x]).prepared().steps())
+    assert not any(step.runs for step in view.plan_for([x]).prepare().steps())

@@ -7,10 +7,10 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import bind, default_inputs
-from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.interpreter import evaluate
-from fuser_lab.plan.planning import rewritten
+from fuser_lab.plan.planning import rewrite_fusion
 from fuser_lab.segmentation import replay, verify
+from fuser_lab.segmentation.events import DecisionLog, Kind
 from fuser_lab.segmentation.welford import written_out
 
 ROWS, COLUMNS = [1], [0]
@@ -143,7 +143,7 @@ def test_a_rewritten_plan_can_all_that_a_plan_can(strategy, hint):
     x = data((64, 128))
     plan = fl.segment(fd, [x], strategy=strategy)
     assert replay(plan.fusion, plan.decisions, plan.oracle) == plan.segmented
-    definition = rewritten(bind(fd.fusion, default_inputs(fd.fusion)).fusion, plan.options, DecisionLog())
+    definition = rewrite_fusion(bind(fd.fusion, default_inputs(fd.fusion)).fusion, plan.options, DecisionLog())
     read = DecisionLog.from_json(plan.decisions.to_json())
     assert replay(definition, read, plan.oracle) == plan.segmented
     space: dict[str, fl.Plan] = {}

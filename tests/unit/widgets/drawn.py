@@ -41,12 +41,13 @@ def shapes(explorer, scene=None):
 
 def patterns(explorer):
     """Return the markup of the patterns of boxes."""
-    return [shape for chunk in explorer._pieces.stock.chunks for shape in chunk["shapes"]][explorer.scene["patterns"]]
+    chunks = explorer._picture.pieces.stock.chunks
+    return [shape for chunk in chunks for shape in chunk["shapes"]][explorer.scene["patterns"]]
 
 
 def _of(explorer, scene):
     scene = explorer.scene if scene is None else scene
-    chunks = explorer._pieces.stock.chunks[: scene["chunks"][1] - scene["chunks"][0]]
+    chunks = explorer._picture.pieces.stock.chunks[: scene["chunks"][1] - scene["chunks"][0]]
     return scene, *([piece for chunk in chunks for piece in chunk[kind]] for kind in ("rows", "parts"))
 
 

@@ -235,7 +235,7 @@ def test_click_python_and_pasted_text_have_the_same_hash(open_page, name):
 def test_both_plans_are_timed_under_names_of_their_own(open_page, diamond, timer):
     page = open_page(diamond)
     explorer = page.explorer
-    explorer._inputs, explorer._runner._timer = [], timer
+    explorer._runs.inputs, explorer._runs.runner._timer = [], timer
     page.send("switches", switches={"segment_set": "cut"})
     page.send("mark", id=edges(page, "T1")[0])
     page.send("strategy", strategy="top_down")

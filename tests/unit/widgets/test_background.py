@@ -104,7 +104,7 @@ def test_a_search_can_be_cancelled(page, monkeypatch, what):
     assert explorer.history["searching"] == what
     page.send("panel", name="certificate")
     assert "Cancel the search" in explorer.panels["certificate"]["html"]
-    thread = explorer._background._thread
+    thread = explorer._search.background._thread
     before = explorer.plan
     assert page.send("stop") == "The search was cancelled."
     assert explorer.history["searching"] == ""
@@ -127,7 +127,7 @@ def test_a_search_ends_in_time_unless_the_options_say_when(monkeypatch):
         ended = fl.segment(fd, specs, strategy="optimal").certificate()
     assert ended.bound <= ended.known <= ended.cost
     assert ended.status.startswith("within ")
-    monkeypatch.setattr("fuser_lab_widgets.explorer._SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("fuser_lab_widgets.parts.search.SECONDS", 0.0)
     page = Page(fl.explore(fd, specs))
     assert ", 0 s at most" in page.send("certificate")
     page.explorer.wait(300)

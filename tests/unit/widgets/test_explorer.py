@@ -285,7 +285,7 @@ def test_a_change_is_sent_with_the_pieces_that_the_page_lacks_and_the_whole_stat
         assert not chunks(*sent) & had
         had |= chunks(*sent)
         assert {f"chunk{n}" for n in range(*explorer.scene["chunks"])} == had
-        shapes = sum(len(chunk["shapes"]) for chunk in explorer._pieces.stock.chunks)
+        shapes = sum(len(chunk["shapes"]) for chunk in explorer._picture.pieces.stock.chunks)
         assert drawn.shapes(explorer) <= set(range(shapes))
     assert not chunks(*sent)  # after the undo the page shows its earlier content
     assert chunks(state_of()) == had
@@ -306,7 +306,7 @@ def test_a_cut_in_a_large_graph_sends_little():
     sent.clear()
     cut_in_the_middle()
     assert max(map(len, sent)) < whole / 5
-    chunks = explorer._pieces.stock.chunks
+    chunks = explorer._picture.pieces.stock.chunks
     shapes = [len(chunk["shapes"]) for chunk in chunks]
     assert 0 < shapes[-1] < shapes[1] / 4  # the others only move
     explorer.close()
@@ -371,7 +371,7 @@ def test_what_is_sent_is_small(stubs):
 def test_a_hostile_name_stays_text(stubs):
     plan = stubs.sum_broadcast_add(("<script>alert(1)</script>", "T1", "T2", "<b>T3</b>", "T4"))
     explorer = Explorer(plan)
-    shapes = [markup for chunk in explorer._pieces.stock.chunks for markup in chunk["shapes"]]
+    shapes = [markup for chunk in explorer._picture.pieces.stock.chunks for markup in chunk["shapes"]]
     assert any("&lt;b&gt;T3" in markup for markup in shapes)
     assert not any("<script" in markup or "<b>" in markup for markup in shapes)
     page = Page(explorer)

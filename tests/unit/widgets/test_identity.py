@@ -22,7 +22,7 @@ def plan():
 
 
 def edges(explorer, kind):
-    return [edge for edge in explorer._current().edges if edge.kind == kind]
+    return [edge for edge in explorer._page.view.edges if edge.kind == kind]
 
 
 def ops(explorer):
@@ -40,7 +40,7 @@ def test_a_segment_that_is_unfolded_stays_so_when_an_edit_gives_it_another_numbe
     send(explorer, "detail", detail="segments")
     send(explorer, "open", segment=last)
     shown = ops(explorer)
-    assert shown == set(explorer._current().segments[last].nodes)
+    assert shown == set(explorer._page.view.segments[last].nodes)
     assert send(explorer, "act", id=edges(explorer, "inside")[0].id).startswith("Cut at")
     assert len(explorer.plan.segments) > last + 1
     assert ops(explorer) == shown
@@ -59,7 +59,7 @@ def test_a_block_that_is_unfolded_stays_so_when_an_edit_gives_it_another_beginni
     send(explorer, "open", block=block)
     assert [action["label"] for action in explorer.answer["actions"]] == ["Fold its segments"]
     assert send(explorer, "act", id=edges(explorer, "boundary")[1].id).startswith("Glued S1 and S2")
-    (other,) = blocks(explorer._current())
+    (other,) = blocks(explorer._page.view)
     assert other.id != block
     assert folded(explorer) == []
     send(explorer, "open", block=other.id)
@@ -77,10 +77,10 @@ def test_the_edge_that_is_edited_stays_selected(explorer):
 
 
 def test_a_selected_segment_is_the_same_ops_in_another_plan_or_none(explorer):
-    last = explorer._current().segments[-1]
+    last = explorer._page.view.segments[-1]
     send(explorer, "select", id=f"segment:{last.index}")
     send(explorer, "edit", edit=["cut", edges(explorer, "inside")[0].tensor])
-    chosen = next(s for s in explorer._current().segments if f"segment:{s.index}" == explorer.answer["id"])
+    chosen = next(s for s in explorer._page.view.segments if f"segment:{s.index}" == explorer.answer["id"])
     assert set(chosen.nodes) == set(last.nodes)
     assert chosen.index != last.index
     send(explorer, "strategy", strategy="unfused")
@@ -98,7 +98,7 @@ def test_times_belong_to_the_plan_that_was_timed_not_to_another_of_its_name(plan
     assert measured_seconds(first, rows) == {s.index: pytest.approx(1e-3 * (1 + s.index)) for s in first.segments}
     assert measured_seconds(second, rows) == {}
     explorer = Explorer(second, [])
-    assert "predicted" in heat(second, explorer._current(), rows)["time"]["about"]
+    assert "predicted" in heat(second, explorer._page.view, rows)["time"]["about"]
     explorer.close()
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from fuser_lab_widgets import lines
-from fuser_lab_widgets.baked import baked
+from fuser_lab_widgets.baked import bake
 from fuser_lab_widgets.playing import player_html
 
 import fuser_lab as fl
@@ -34,11 +34,11 @@ def test_why_there_are_none_is_a_sentence():
 
 
 def test_a_page_holds_linked_lines_of_all_segments_and_steps_of_few(plan):
-    (page,) = baked([plan])["plans"]
+    (page,) = bake([plan])["plans"]
     assert all(set(views) == {"source", "beside", "steps"} for one in page["sources"] for views in one.values())
     titles = [title for title, _ in page["sources"][0]["cuda"]["beside"]["columns"]]
     assert titles == ["Source", "Schedule"]
-    (page,) = baked([plan], followed=1)["plans"]
+    (page,) = bake([plan], followed=1)["plans"]
     assert all(set(views) == {"source", "beside"} for one in page["sources"] for views in one.values())
     (html,) = (html for title, html in page["sources"][0]["cpu"]["beside"]["columns"] if title == "Schedule")
     assert re.search(r'data-links="0\.0-\d+">.*for', html)

@@ -60,7 +60,7 @@ def test_without_inputs_the_cpu_is_not_profiled_and_says_so():
     assert "give the explorer arrays" in explorer.status["text"]
     assert explorer.source["unprofiled"]
     with pytest.raises(UnsupportedError, match="A profile on the CPU runs the kernels"):
-        profiling.profiled(scaled(), None, "cpu")
+        profiling.profile_plan(scaled(), None, "cpu")
     explorer.close()
 
 

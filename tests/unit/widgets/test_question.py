@@ -7,7 +7,7 @@ pytest.importorskip("anywidget")
 import ipywidgets
 from fuser_lab_widgets.question import question_control
 
-from fuser_lab.teaching import predict, shown
+from fuser_lab.teaching import answer_text, predict
 from fuser_lab.teaching.questions import HIDDEN
 
 
@@ -20,7 +20,7 @@ def pressed(control, name):
 def test_a_choice_is_answered():
     question = predict("Who takes it?", choices=["resize", "pointwise"])
     outcome = question.reveal("resize")
-    control = question_control(question, "abc", shown)
+    control = question_control(question, "abc", answer_text)
     assert "Predict something first" in pressed(control, "Answer")
     assert str(outcome.now) == HIDDEN
     control.children[0].value = "pointwise"
@@ -31,7 +31,7 @@ def test_a_choice_is_answered():
 def test_each_part_has_a_field():
     question = predict("How many?", {"rows": None, "columns": None})
     outcome = question.reveal({"rows": 2, "columns": 3})
-    control = question_control(question, "abc", shown)
+    control = question_control(question, "abc", answer_text)
     for field, text in zip(control.children[:2], ("2", "3"), strict=True):
         field.value = text
     pressed(control, "Answer")
@@ -41,6 +41,6 @@ def test_each_part_has_a_field():
 def test_a_question_is_skipped():
     question = predict("How many?", None)
     outcome = question.reveal(2, because="As counted.")
-    pressed(question_control(question, "abc", shown), "Skip")
+    pressed(question_control(question, "abc", answer_text), "Skip")
     assert str(outcome.now) == "The answer: 2.\nAs counted."
     assert outcome.now.skipped

@@ -22,7 +22,7 @@ def plan():
 
 
 def offered(explorer, tensor="T3"):
-    (edge,) = (e for e in explorer._current().edges if e.tensor == tensor and e.kind == "boundary")
+    (edge,) = (e for e in explorer._page.view.edges if e.tensor == tensor and e.kind == "boundary")
     send(explorer, "select", id=edge.id)
     return {action["label"]: action for action in explorer.answer["actions"]}
 
@@ -55,7 +55,7 @@ def test_a_tensor_is_narrowed_by_a_click_that_states_the_error(explorer, plan, d
 
 
 def test_an_edit_that_is_refused_says_why(explorer):
-    (edge,) = (e for e in explorer._current().edges if e.tensor == "T3" and e.kind == "boundary")
+    (edge,) = (e for e in explorer._page.view.edges if e.tensor == "T3" and e.kind == "boundary")
     send(explorer, "select", id=edge.id)
     send(explorer, "recompute", id=edge.id)
     said = send(explorer, "recompute", id=edge.id)
@@ -64,7 +64,7 @@ def test_an_edit_that_is_refused_says_why(explorer):
 
 
 def test_only_tensors_that_cross_are_offered(explorer):
-    (edge,) = (e for e in explorer._current().edges if e.tensor == "T2")
+    (edge,) = (e for e in explorer._page.view.edges if e.tensor == "T2")
     send(explorer, "select", id=edge.id)
     assert not any(action["type"] in {"recompute", "narrow"} for action in explorer.answer["actions"])
 
@@ -73,7 +73,7 @@ def test_an_edit_that_would_be_refused_is_greyed_out_with_the_reason(explorer):
     offered(explorer)["Recompute T3 in S1"]
     assert not any("refused" in action for action in explorer.answer["actions"] if action["type"] != "glue")
     send(explorer, "narrow", id=explorer.answer["id"], dtype="Half")
-    view = explorer._current()
+    view = explorer._page.view
     (cast,) = (tensor for tensor in explorer.plan.fusion.tensors if tensor not in explorer.plan.definition.tensors
                and any(edge.tensor == tensor and edge.kind == "boundary" for edge in view.edges))
     actions = offered(explorer, cast)

@@ -13,7 +13,7 @@ pytest.importorskip("anywidget")
 
 from browser.sizes import layers, two_norms
 from fuser_lab_widgets import Explorer
-from fuser_lab_widgets.saved import MOST_CHARACTERS, saved
+from fuser_lab_widgets.saved import MOST_CHARACTERS, saved_html
 
 from fuser_lab.report.view_model import view_plan
 
@@ -108,7 +108,7 @@ def _cut(plan, tensor):
 
 def test_a_plan_of_sixty_ops_and_the_one_it_was_made_of_fit_with_their_interactions(plan):
     for plans in ([edited(plan), plan], [layers(4)]):
-        text = saved(plans, "key", title="sixty")
+        text = saved_html(plans, "key", title="sixty")
         assert len(text) < MOST_CHARACTERS == 300_000
         found = packed(text)
         assert [one["scenes"]["ops"]["hash"] for one in found["plans"]] == [one.hash for one in plans]
@@ -119,7 +119,7 @@ def test_a_plan_of_sixty_ops_and_the_one_it_was_made_of_fit_with_their_interacti
 @pytest.mark.parametrize("count", [3, 22])
 def test_a_page_that_keeps_data_shows_the_picture_and_one_that_does_not_shows_the_table(count):
     plan = layers(count)
-    text = saved([plan], "key", title="<b>")
+    text = saved_html([plan], "key", title="<b>")
     whole, poor = sanitized(text, "data", "https"), sanitized(text, "https")
     (picture,) = whole.pictures
     drawing = base64.b64decode(picture["src"].removeprefix("data:image/svg+xml;base64,"))

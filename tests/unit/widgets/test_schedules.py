@@ -104,14 +104,14 @@ def test_a_step_that_others_need_cannot_be_left_out(page):
 def test_changes_of_steps():
     transforms = row_sum().segments[0].schedule.transforms
     split = next(n for n, one in enumerate(transforms) if one.kind == "split")
-    assert dict(schedules.changed(transforms, split, 8)[split].args)["factor"] == 8
-    assert len(schedules.changed(transforms, split, None)) == len(transforms) - 1
+    assert dict(schedules.change_step(transforms, split, 8)[split].args)["factor"] == 8
+    assert len(schedules.change_step(transforms, split, None)) == len(transforms) - 1
     with pytest.raises(InputError, match="has no factor"):
-        schedules.changed(transforms, 0, 8)
+        schedules.change_step(transforms, 0, 8)
     (line,) = row_sum().segments[0].schedule_for("cpu").transforms
-    assert dict(schedules.changed([line], 0, 8, "partial")[0].args)["partial"] == 8
+    assert dict(schedules.change_step([line], 0, 8, "partial")[0].args)["partial"] == 8
     with pytest.raises(InputError, match="has no step 100"):
-        schedules.changed(transforms, 99, 8)
+        schedules.change_step(transforms, 99, 8)
 
 
 def test_numbers_of_a_template_are_changed(page):

@@ -35,7 +35,7 @@ def test_machine_code_is_linked_through_its_source_lines():
 
 
 def test_linked_source_is_escaped():
-    html = sources.linked('x = "<script>"', ['"><b>'])
+    html = sources.link_lines('x = "<script>"', ['"><b>'])
     assert "<script>" not in html
     assert "<b>" not in html
     assert html.startswith('<span class="fx-at" data-name="&quot;&gt;&lt;b&gt;">')

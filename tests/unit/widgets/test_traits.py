@@ -219,7 +219,7 @@ def test_a_script_without_inputs_runs_with_sizes_that_are_assumed():
 
 
 def test_inputs_beyond_the_memory_become_smaller_and_the_header_says_so(monkeypatch):
-    monkeypatch.setattr("fuser_lab.exploring.free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("fuser_lab.api.exploring.free_bytes", lambda: 1 << 20)
     script = SCRIPT + "fd.execute([torch.randn(8192, 4096)])"
     explorer = fl.explore(*fl.load_repro(script))
     assert explorer.history["notes"][0].startswith("Smaller inputs ([128, 128] for [8192, 4096])")

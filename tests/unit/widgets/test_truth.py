@@ -50,19 +50,19 @@ class Clicks:
 
 def check(explorer):
     plan, state = explorer.plan, explorer._session.state
-    view = explorer._current()
+    view = explorer._page.view
     assert plan is state.plan
     assert explorer.scene["hash"] == plan.hash == view.header.hash
     assert explorer.scene["detail"] == "segments" or len(drawn.nodes(explorer)) == len(view.nodes)
     said = explorer.answer
     if said.get("id"):
-        assert said["plan"] == explorer._number
+        assert said["plan"] == explorer._page.number
         fresh = answers.answer(plan, view, said["id"])
         changing = {"n", "plan", "adopt"} | ({"sentence", "verdicts", "refused"} if said.get("refused") else set())
         assert {k: v for k, v in said.items() if k not in changing} == {
             k: v for k, v in fresh.items() if k not in changing
         }
-    assert explorer.foreseen["plan"] == explorer.scene["plan"] == explorer._number
+    assert explorer.foreseen["plan"] == explorer.scene["plan"] == explorer._page.number
     edges = {edge.id: edge for edge in view.edges}
     assert explorer.foreseen["edges"].keys() == {i for i, e in edges.items() if e.kind in {"inside", "boundary"}}
     for name, hint in explorer.foreseen["edges"].items():
@@ -94,6 +94,6 @@ def test_what_is_shown_is_true_of_the_plan_that_is_shown(seed):
         except AssertionError as error:
             error.add_note(f"after {done}")
             raise
-        if event.get("plan", explorer._number) != explorer._number and explorer.plan is before:
+        if event.get("plan", explorer._page.number) != explorer._page.number and explorer.plan is before:
             assert "nothing was done" in explorer.status["text"]
     explorer.close()

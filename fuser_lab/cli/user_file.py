@@ -21,14 +21,14 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - gives NumPy the dtype bfloat16
 import numpy as np
 
-from fuser_lab.api import report
+from fuser_lab.api.explaining import explain
+from fuser_lab.api.functions import report
+from fuser_lab.api.subject import subject_of
 from fuser_lab.bridge.example_inputs import example_input, required_names
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_costs import StepCosts
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.explaining import explain
-from fuser_lab.json_text import json_text
-from fuser_lab.subject import subject_of
+from fuser_lab.files.json_text import json_text
 
 _PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][\w.]*)", re.DOTALL)
 _TENSOR = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<sizes>[\d,\s]*)\](?:<(?P<most>\d+))?")
@@ -92,9 +92,9 @@ def advice_for(file: str, text: str) -> str:
     return ""
 
 
-def explained(request: UserFunction) -> int:
+def explain_file(request: UserFunction) -> int:
     """Return the exit status of a child process that imports the file, prints the table and writes the report."""
-    command = [sys.executable, "-m", "fuser_lab.user_file"]
+    command = [sys.executable, "-m", "fuser_lab.cli.user_file"]
     child = subprocess.run(  # noqa: S603 - this interpreter, with this module
         command, input=json_text(asdict(request)), text=True, check=False,
     )

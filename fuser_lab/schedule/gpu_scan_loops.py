@@ -1,17 +1,18 @@
 """Choice of the loops of a nest with scans on a GPU: threads along the scanned axis, and elements per thread."""
 
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import WARP
 from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
-ELEMENTS = 16  # elements per thread along a row, for each scan, all in flight at once
-COLUMN_ELEMENTS = 32  # elements per thread, in all of its columns
-MOST_ROWS = 8  # adjacent elements of a column per thread
-ROW_THREADS = 128  # threads per block if a row has at most a warp
-COLUMN_THREADS = 256  # threads per block that walks down columns
-RESIDENT = 1024  # threads per multiprocessor that walk down columns concurrently
-SHARED = 40 << 10  # bytes of shared memory through which the threads of a block combine results
-LINE_BYTES = 64  # bytes that are contiguous in memory, at least, for a block that walks down columns
+ELEMENTS = crossover("gpu.scans.elements")
+COLUMN_ELEMENTS = crossover("gpu.scans.column_elements")
+MOST_ROWS = crossover("gpu.scans.rows")
+ROW_THREADS = crossover("gpu.scans.row_threads")
+COLUMN_THREADS = crossover("gpu.scans.column_threads")
+RESIDENT = crossover("gpu.scans.resident")
+SHARED = crossover("gpu.shared_results")
+LINE_BYTES = crossover("gpu.scans.line_bytes")
 
 
 def scan_loops(space: Space) -> LoopSchedule:

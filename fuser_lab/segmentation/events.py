@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
-from fuser_lab.arguments import FLAG, TEXT, instance, listed, optional, shown, takes
+from fuser_lab.arguments import FLAG, TEXT, instance, list_of, optional, short_text, takes
+from fuser_lab.cost.scheduler_type import SchedulerType
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
-from fuser_lab.reading import UnreadableError, parsed, record_of
-from fuser_lab.scheduler_type import SchedulerType
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import UnreadableError, parse_json, record_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 2  # of the format of decision logs
 LONGEST_SHOWN = 60  # characters of a line in a sentence
 Names = tuple[str, ...]
 Params = tuple[tuple[str, int | float | str], ...]
@@ -172,9 +172,9 @@ class DecisionLog:
 
     @takes(
         "DecisionLog",
-        attempts=listed(instance(Attempt), "a list of attempts", lazy=True),
-        passes=listed(instance(PassApplied), "a list of passes", lazy=True),
-        layouts=listed(instance(LayoutChosen), "a list of layouts", lazy=True),
+        attempts=list_of(instance(Attempt), "a list of attempts", lazy=True),
+        passes=list_of(instance(PassApplied), "a list of passes", lazy=True),
+        layouts=list_of(instance(LayoutChosen), "a list of layouts", lazy=True),
     )
     def __init__(
         self, attempts: Iterable[Attempt] = (), passes: Iterable[PassApplied] = (),
@@ -193,7 +193,7 @@ class DecisionLog:
         """Add an attempt and number it."""
         self._attempts.append(replace(attempt, seq=len(self._attempts)))
 
-    @takes(names=listed(TEXT, "a list of names", lazy=True))
+    @takes(names=list_of(TEXT, "a list of names", lazy=True))
     def about(self, names: Iterable[str]) -> set[int]:
         """Return the numbers of the attempts that concern any of these expressions."""
         for attempt in self._attempts[self._indexed :]:
@@ -291,7 +291,7 @@ class DecisionLog:
         """
         lines = text.split("\n")
         try:
-            head = parsed(lines[0])
+            head = parse_json(lines[0])
             version = head["version"] if head["schema"] == "fuser_lab.decisions" else None
         except (KeyError, TypeError, UnreadableError):
             version = None
@@ -307,7 +307,7 @@ class DecisionLog:
     def _read(self, number: int, line: str) -> None:
         """Add the record on one line of `to_json`."""
         try:
-            match parsed(line):
+            match parse_json(line):
                 case {"pass": data}:
                     self.passes.append(record_of(PassApplied, data))
                 case {"layout": data}:
@@ -358,7 +358,7 @@ def _checked_name(argument: str, value: object, names: Sequence[str]) -> str:
     name = value.value if isinstance(value, enum.Enum) else value
     if isinstance(name, str) and name in names:
         return name
-    msg = f"filter: unknown {argument} {shown(value)}; choose from {', '.join(map(repr, names))}."
+    msg = f"filter: unknown {argument} {short_text(value)}; choose from {', '.join(map(repr, names))}."
     raise InputError(msg)
 
 

@@ -2,16 +2,18 @@
 
 from math import prod
 
+from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.device import LINE_BYTES, STATIC_BUFFER
 from fuser_lab.schedule.gpu_caches import eviction
-from fuser_lab.schedule.gpu_elements import SMALLEST_TILE, tile_sides
+from fuser_lab.schedule.gpu_element_loops import SMALLEST_TILE, tile_sides
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
-TILE_BYTES = 256  # bytes per row of a tile: two cache lines
-LARGEST_TILE = 64  # elements along both sides
-THREADS = 256  # threads per block
-MEETING_BYTES = 32 << 10  # bytes of shared memory, besides the tiles, through which threads combine results
-MEETING_BUFFER = 16 << 10  # bytes of that memory for the values of one reduction
-RESIDENT = 4  # blocks per multiprocessor: while some wait at a barrier, others load
+TILE_BYTES = 2 * LINE_BYTES  # bytes per row of a tile
+LARGEST_TILE = crossover("gpu.tile_sums.largest")
+THREADS = crossover("gpu.tile_sums.threads")
+MEETING_BYTES = crossover("gpu.tile_sums.shared_results")
+MEETING_BUFFER = STATIC_BUFFER  # bytes of that memory for the values of one reduction
+RESIDENT = crossover("gpu.tile_sums.resident")
 
 
 def tile_sum_loops(space: Space) -> LoopSchedule | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from fuser_lab.arguments import brief, shown
+from fuser_lab.arguments import brief, short_text
 from fuser_lab.bridge.backend import TORCH_OPTIONS
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.jax_model import JAX_OPTIONS, from_jax
@@ -18,7 +18,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Fusion, Number
 from fuser_lab.lab.corpus import Corpus, CorpusEntry
 from fuser_lab.plan import Plan
-from fuser_lab.plan.planning import definition_of, flattened, segment
+from fuser_lab.plan.planning import definition_of, flatten, segment
 from fuser_lab.runtime.gpu.this_gpu import THIS_MACHINE
 from fuser_lab.targets import has_own_memory
 
@@ -101,7 +101,7 @@ class Subject:
     def without_inputs(self) -> "Subject":
         """Return the subject, or raise if inputs were passed although its plans have theirs."""
         if self.inputs is not None and self.fusions and self.is_planned:
-            msg = f"{self.caller}: a plan has its inputs, given {shown(self.inputs)} as well; omit them."
+            msg = f"{self.caller}: a plan has its inputs, given {short_text(self.inputs)} as well; omit them."
             raise InputError(msg)
         return self
 
@@ -152,8 +152,8 @@ def subject_of(
         return _of_model(caller, _captured(value, inputs, named, host_target), None)
     if isinstance(value, str | bytes) or hasattr(value, "__fspath__"):
         msg = (
-            f"{caller}: the subject is {shown(value)}, a text; fl.load_repro(text) reads the definition in a script, "
-            "and 'python -m fuser_lab explain FILE:NAME' captures a function of a file."
+            f"{caller}: the subject is {short_text(value)}, a text; fl.load_repro(text) reads the definition in a "
+            "script, and 'python -m fuser_lab explain FILE:NAME' captures a function of a file."
         )
         raise ArgumentTypeError(msg)
     if not isinstance(value, Fusion | FusionBuilder) and not isinstance(getattr(value, "definition", None), Fusion):
@@ -190,7 +190,7 @@ def _plans(caller: str, value: object) -> tuple[Plan, ...]:
         return ()
     if not value or not all(isinstance(each, Plan) for each in value):
         odd = next((each for each in value if not isinstance(each, Plan)), None)
-        contents = f"a list with {shown(odd)}" if value else "an empty list"
+        contents = f"a list with {short_text(odd)}" if value else "an empty list"
         msg = (
             f"{caller}: a list must contain plans, given {contents}; fl.{caller}(model, *inputs) takes inputs one by "
             "one."
@@ -205,7 +205,7 @@ def _flat(inputs: Sequence[Any]) -> list[Any] | None:
         return None
     first = inputs[0]
     is_one = hasattr(first, "dtype") or isinstance(first, TensorSpec | Number)
-    return flattened(inputs if len(inputs) > 1 or is_one else first)
+    return flatten(inputs if len(inputs) > 1 or is_one else first)
 
 
 def _arguments(captured: Captured, inputs: Sequence[Any]) -> list[Any] | None:

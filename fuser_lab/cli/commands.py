@@ -11,27 +11,27 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fuser_lab import __version__, examples
-from fuser_lab.api import diff, load_repro, report, segment
-from fuser_lab.api import example as load_example
-from fuser_lab.arguments import shown
+from fuser_lab.api.functions import diff, load_repro, report, segment
+from fuser_lab.api.functions import example as load_example
+from fuser_lab.api.fusion_definition import FusionDefinition
+from fuser_lab.arguments import short_text
+from fuser_lab.cli.user_file import INPUTS_HELP, UserFunction, advice_for, explain_file, place_of
+from fuser_lab.compilers.nvfuser_dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.contracts.commands import add_commands
 from fuser_lab.cost.device import DEVICES, THIS_CPU
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.files.json_text import json_text
+from fuser_lab.files.reading import UnreadableError, text_of
 from fuser_lab.ir import Number
-from fuser_lab.json_text import json_text
 from fuser_lab.lab.corpus import corpus
 from fuser_lab.plan import Plan
 from fuser_lab.pricing.prices import price
-from fuser_lab.reading import UnreadableError, text_of
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.gpu.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
-from fuser_lab.user_file import INPUTS_HELP, UserFunction, advice_for, explained, place_of
 
-_FEWEST_COMPARED = 2
+_FEWEST_COMPARED = 2  # plans
 _PIPE_CLOSED = 141  # the exit status that a shell reports for a program ended by SIGPIPE
 _SKIP = 125  # the exit status that tells `git bisect run` that a commit cannot be tested
 _INTERRUPTED = 130  # the exit status that a shell reports for a program ended by SIGINT
@@ -111,7 +111,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
     place = place_of(arguments.file)
     if place is not None:
-        return explained(UserFunction(
+        return explain_file(UserFunction(
             file=place[0], name=place[1], inputs=arguments.inputs, init=arguments.init,
             device=arguments.device, backward=arguments.backward, measure=arguments.measure,
             target=arguments.target, output=arguments.output or "report.html", as_json=arguments.json,
@@ -153,7 +153,7 @@ def _price(arguments: argparse.Namespace) -> int:
 
 def _fit(arguments: argparse.Namespace) -> int:
     """Measure this CPU, store its rates, and print how well they predict."""
-    from fuser_lab.calibration import fit_this_cpu
+    from fuser_lab.lab.calibration import fit_this_cpu
     from fuser_lab.runtime.cpu.this_cpu import rates_file
     from fuser_lab.runtime.processors import processor_name
 
@@ -297,7 +297,7 @@ def _one_of(argument: str, text: str, choices: Sequence[str]) -> str:
     """Return an argument, or raise the parser's error for an unknown one."""
     if text in choices:
         return text
-    msg = f"unknown {argument} {shown(text)}; choose from {', '.join(choices)}"
+    msg = f"unknown {argument} {short_text(text)}; choose from {', '.join(choices)}"
     raise argparse.ArgumentTypeError(msg)
 
 

@@ -6,22 +6,23 @@ from pathlib import Path
 from typing import Any, overload
 
 from fuser_lab import examples
-from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, brief, instance, listed, mapping, number, optional, takes
+from fuser_lab.api.fusion_definition import FusionDefinition
+from fuser_lab.api.subject import Subject, subject_of
+from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, brief, instance, list_of, mapping, number, optional, takes
 from fuser_lab.bridge.model import CapturedModel
 from fuser_lab.bridge.model_page import model_page
 from fuser_lab.bridge.step_costs import StepCosts
 from fuser_lab.bridge.timing import PEERS, measure_model
-from fuser_lab.calibration import model_that_ran
 from fuser_lab.cost import measured_times as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError, UnsupportedError
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Number
-from fuser_lab.lab.comparison import Comparison, compared
+from fuser_lab.lab.calibration import model_that_ran
+from fuser_lab.lab.comparison import Comparison, compare_rows
 from fuser_lab.lab.environment import environment, now
 from fuser_lab.lab.ledger import Ledger
-from fuser_lab.lab.timings import Timings, shown
+from fuser_lab.lab.timings import Timings, with_views
 from fuser_lab.passes import bare
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import segment
@@ -29,7 +30,6 @@ from fuser_lab.report import save
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
-from fuser_lab.subject import Subject, subject_of
 
 _PLAN = instance(Plan)
 _TIMES = instance(measured.Timings, accepted="what time() returns")
@@ -37,7 +37,7 @@ _PEERS = mapping(TEXT, FUNCTION.worded("a function of the inputs"), "a dict of f
 
 
 @takes(
-    peers=optional(_PEERS | listed(TEXT, "a list of names")).worded("a dict of functions by name, or a list of names"),
+    peers=optional(_PEERS | list_of(TEXT, "a list of names")).worded("a dict of functions by name, or a list of names"),
     progress=(FUNCTION | optional(FLAG)).worded("a function, True, False or None"),
     cancelled=optional(FUNCTION.worded("a function without arguments")),
     seconds=number(0),
@@ -102,7 +102,7 @@ def time(
             msg = f"time: peers of plans are functions by name, as {{'eager': f}}, given {list(peers)}."
             raise InputError(msg)
         timings = _time_plans(chosen, dict(peers or {}), progress, cancelled, seconds)
-    timed = shown(replace(timings, environment={"measured_at": now(), **environment().to_dict()}))
+    timed = with_views(replace(timings, environment={"measured_at": now(), **environment().to_dict()}))
     if ledger is not None:
         ledger.add(timed, chosen.plans if chosen.captured is None else ())
     return timed
@@ -173,7 +173,7 @@ def compare(before: measured.Timings, after: measured.Timings, *, confidence: fl
     if confidence >= 1:
         msg = f"compare: confidence must be below 1, given {confidence}."
         raise InputError(msg)
-    return compared(before, after, confidence=confidence)
+    return compare_rows(before, after, confidence=confidence)
 
 
 @overload
@@ -275,14 +275,14 @@ def report(
         raise InputError(msg)
     chosen = subject_of("report", subject, values, options).without_inputs()
     if chosen.captured is None:
-        return save.written("a report", target, _page_of_plans(chosen.plans, times, title))
+        return save.write_file("a report", target, _page_of_plans(chosen.plans, times, title))
     if isinstance(times, measured.Timings):
         msg = (
             "report: times of a model are what explain returns: "
             "fl.report(captured, times=fl.explain(captured, measure=True))."
         )
         raise InputError(msg)
-    return save.written("a report", target, model_page(chosen.captured, times, title))
+    return save.write_file("a report", target, model_page(chosen.captured, times, title))
 
 
 def _page_of_plans(
@@ -301,7 +301,7 @@ def _page_of_plans(
 
     view = view_plan(plans[0], title=title, decisions=False)
     machine = None if times is None else model_that_ran(times, plans[0])
-    data = baked.baked(plans, times, title=title, machine=machine)
+    data = baked.bake(plans, times, title=title, machine=machine)
     name = title or plans[0].name
     return report_page(view, data, script=assets.report_script(), style=assets.style(), title=name)
 

@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 from math import prod
 
-from fuser_lab.cost.device import WARP
+from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.device import LINE_BYTES, MOST_BLOCKS, WARP
 from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
-AFTER_SCALARS = 4  # chunks per thread that first computes scalars by slow functions, such as a power in Double
-LOOKUPS = 4  # chunks per thread if positions are data: loading a position and then its element is two waits in a row
-MANY_BLOCKS = 16  # blocks per multiprocessor from which a thread has several chunks, for scalars or for look-ups
-THREADS = 128  # threads per block: enough blocks fit on a multiprocessor, and small blocks that end make room soon
-BLOCKS = (1 << 31) - 1  # blocks per launch at most, the limit of CUDA in x
-TILE_THREADS = 512  # threads per block that transposes a tile
-TILE_BYTES = 128  # bytes per row of a tile: one cache line, for large tensors two
-LARGEST_TILE = 64  # elements along both sides, for large tensors twice as many
-SMALLEST_TILE = 16  # elements along both sides, for small tensors
-TILES = 8  # tiles per multiprocessor from which tiles may be large
-LARGE_TILE_BYTES = 64 << 10  # bytes of shared memory, so that a few blocks fit
+AFTER_SCALARS = crossover("gpu.elements.after_scalars")
+LOOKUPS = crossover("gpu.lookups.chunks")
+MANY_BLOCKS = crossover("gpu.elements.many_blocks")
+THREADS = crossover("gpu.elements.threads")
+TILE_THREADS = crossover("gpu.tiles.threads")
+TILE_BYTES = LINE_BYTES  # bytes per row of a tile; twice as many for large tensors
+LARGEST_TILE = crossover("gpu.tiles.largest")
+SMALLEST_TILE = crossover("gpu.tiles.smallest")
+TILES = crossover("gpu.tiles.many")
+LARGE_TILE_BYTES = crossover("gpu.tiles.large_bytes")
 
 
 def element_loops(space: Space) -> LoopSchedule:
@@ -33,7 +33,7 @@ def element_loops(space: Space) -> LoopSchedule:
     chunks_per_thread = LOOKUPS if space.looked_up else AFTER_SCALARS if space.slow_scalars else 1
     if unroll == 1 and chunks >= chunks_per_thread * MANY_BLOCKS * THREADS * space.device.sms:
         unroll = chunks_per_thread
-    blocks = min(-(-chunks // (THREADS * unroll)), BLOCKS)
+    blocks = min(-(-chunks // (THREADS * unroll)), MOST_BLOCKS)
     reasons = [
         f"{space.vector} adjacent elements per thread: the fewest memory accesses of at most 16 bytes"
         if space.vector > 1

@@ -4,7 +4,7 @@ The child of a fork has one thread, a copy of the one that forked. A lock that a
 ever, a queue would wait for threads that do not exist, and a pipe leads to a process that answers the parent. Only this
 module calls ``os.register_at_fork``:
 
-* `renewed` and `new_lock` register a lock, condition or event, which is free in a child.
+* `renew_in_forks` and `new_lock` register a lock, condition or event, which is free in a child.
 * `after_fork` registers a function that drops what only the parent has.
 * `fork_waits_for` registers a lock of code that must not be copied half-way, such as LLVM, which has locks of its own.
   A fork also waits for the imports of other threads, because the import system's locks would stay locked.
@@ -36,7 +36,7 @@ _MODULE_LOCKS: "dict[str, Callable[[], Any]]" = getattr(importlib._bootstrap, "_
 _HELD: dict[int, list[Any]] = {}  # what was acquired for a fork, by the thread that forks
 
 
-def renewed(primitive: T) -> T:
+def renew_in_forks(primitive: T) -> T:
     """Return a lock, condition or event that is free in a child, even if threads of the parent hold or await it."""
     _RENEWED.add(primitive)
     return primitive
@@ -44,7 +44,7 @@ def renewed(primitive: T) -> T:
 
 def new_lock() -> threading.Lock:
     """Return a lock that is free in a child."""
-    return renewed(threading.Lock())
+    return renew_in_forks(threading.Lock())
 
 
 def after_fork(reset: Callable[[], object]) -> None:
@@ -148,4 +148,4 @@ _PACKAGES = frozenset({"fuser_lab", "fuser_lab_widgets"})
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
 
-__all__ = ["LONGEST_WAIT", "after_fork", "fork_waits_for", "new_lock", "renewed"]
+__all__ = ["LONGEST_WAIT", "after_fork", "fork_waits_for", "new_lock", "renew_in_forks"]

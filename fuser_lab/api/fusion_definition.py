@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
+from fuser_lab.api.executable import Executable
 from fuser_lab.arguments import takes
 from fuser_lab.cost.device import Device
 from fuser_lab.definition.binding import bind
@@ -18,14 +19,13 @@ from fuser_lab.errors import (
     UnsupportedDeviceError,
     UnsupportedDtypeError,
 )
-from fuser_lab.executable import Executable
 from fuser_lab.execution.executors import FusionExecutorCache
 from fuser_lab.execution.segments import SegmentedDefinition
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
 from fuser_lab.plan import Plan
 from fuser_lab.plan.accepted import READERS, TENSOR
-from fuser_lab.plan.planning import described_input, device_of, flattened, registry
+from fuser_lab.plan.planning import described_input, device_of, flatten, registry
 from fuser_lab.report.index_maps import IndexMaps
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.plan.argument_manager import ArgumentManager
@@ -225,7 +225,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
 
     def segments_reference(self, inputs: Iterable[Any]) -> list[Any]:
         """Return the results of each segment's `reference` in order; raises StateError like `argument_manager`."""
-        return self._in_segments("segments_reference").reference(flattened(inputs))
+        return self._in_segments("segments_reference").reference(flatten(inputs))
 
     def _in_segments(self, method: str) -> SegmentedDefinition:
         if self._segmented is None:
@@ -307,7 +307,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         chosen = options or SegmenterOptions()
         if self._segmentation is None:
             self._segmentation = SegmentationState(self.fusion, self.state)
-        described = [described_input(value) for value in flattened(inputs)]
+        described = [described_input(value) for value in flatten(inputs)]
         symbolic = SymbolicAxes(definition=self.fusion, bound=bind(self.fusion, described).fusion)
         oracle = registry(device_of(target), chosen, symbolic=symbolic)
         return self._segmentation.setup_segmentation(described, oracle, chosen, strategy)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fuser_lab.forks import after_fork, new_lock
+from fuser_lab.process.forks import after_fork, new_lock
 
 ALLOCATIONS = 200_000  # allocations between two rare collections of the youngest generation
 

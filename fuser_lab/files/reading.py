@@ -23,7 +23,7 @@ MOST_BYTES: Final = 1 << 28  # of a file; the largest files of our own, ledgers 
 DEEPEST: Final = 100  # lists and objects inside each other; our own files have fewer than ten
 _READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _LONGEST_SHOWN: Final = 60  # characters of a value in a message
-_LARGEST_WORD: Final = (1 << 64) - 1
+_LARGEST_WORD: Final = (1 << 64) - 1  # largest magnitude of an integer in a file: 64 bits
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def decoded(content: bytes) -> str:
+def decode(content: bytes) -> str:
     """Return UTF-8 as text, without a byte order mark and with line feeds alone at the ends of lines.
 
     Raises
@@ -95,15 +95,15 @@ def decoded(content: bytes) -> str:
 
 def text_of(path: Path, most: int = MOST_BYTES) -> str:
     """Return the text of a regular file in UTF-8; raise `UnreadableError` if it is not one."""
-    return decoded(content_of(path, most))
+    return decode(content_of(path, most))
 
 
 def json_of(path: Path, most: int = MOST_BYTES) -> Any:
     """Return the data of a regular file of JSON; raise `UnreadableError` if it is not one."""
-    return parsed(text_of(path, most))
+    return parse_json(text_of(path, most))
 
 
-def parsed(text: str | bytes) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """Return the data of strict JSON; of equal keys of an object, the last one counts.
 
     Raises
@@ -111,7 +111,7 @@ def parsed(text: str | bytes) -> Any:
     UnreadableError
         If it is not JSON, is nested more than `DEEPEST` times, or has numbers that are too large.
     """
-    text = decoded(text) if isinstance(text, bytes) else text
+    text = decode(text) if isinstance(text, bytes) else text
     try:
         data = json.loads(text, parse_float=_real, parse_int=_whole, parse_constant=_constant)
     except RecursionError:
@@ -240,6 +240,6 @@ def as_type(hint: Any, value: Any, label: str) -> Any:
 _PLAIN: Final = frozenset({str, int, bool, float, type(None)})
 
 __all__ = [
-    "DEEPEST", "MOST_BYTES", "MissingFileError", "UnreadableError", "as_type", "content_of", "decoded", "json_of",
-    "parsed", "record_of", "text_of",
+    "DEEPEST", "MOST_BYTES", "MissingFileError", "UnreadableError", "as_type", "content_of", "decode", "json_of",
+    "parse_json", "record_of", "text_of",
 ]

@@ -9,10 +9,10 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from fuser_lab import api
+from fuser_lab.api import functions as api
+from fuser_lab.api.exploring import explore
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
-from fuser_lab.exploring import explore
 from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.views import History, history
 from fuser_lab.plan import Plan

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fuser_lab.arguments import FLAG, shown, takes
+from fuser_lab.arguments import FLAG, short_text, takes
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.python_text import definition_text
@@ -18,13 +18,13 @@ from fuser_lab.errors import (
     StateError,
 )
 from fuser_lab.execution.executors import FusionExecutorCache, KernelExecutor
-from fuser_lab.execution.profiling import FusionProfile, joined, receiving
+from fuser_lab.execution.profiling import FusionProfile, join_profiles, receiving
 from fuser_lab.execution.validation import check_outputs, expected_outputs
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.printer import math_text
 from fuser_lab.plan import Plan
-from fuser_lab.plan.planning import described_input, flattened
+from fuser_lab.plan.planning import described_input, flatten
 from fuser_lab.report import html, save
 from fuser_lab.report.fusions import fusion_html, fusion_view
 from fuser_lab.report.svg import view_svg
@@ -90,7 +90,7 @@ class Executable:
         if self.ke is not None:
             msg = "execute: this definition has run by manual_execute; a definition runs in one way only."
             raise StateError(msg)
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         if save_repro_inputs:
             self._keep_inputs(flat)
         return self._run(flat, device=device, _enable_options=_enable_options, _disable_options=_disable_options)
@@ -123,7 +123,7 @@ class Executable:
         if self.fec is not None:
             msg = "manual_execute: this definition has run by execute; a definition runs in one way only."
             raise StateError(msg)
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         hand = getattr(self, "hand", None)
         transforms = hand.transforms if isinstance(hand, HandSchedule) else ()
         if self.ke is None or self.ke.transforms != transforms:
@@ -137,7 +137,7 @@ class Executable:
         scheduler = getattr(heuristic_params, "scheduler", heuristic_params)
         if scheduler is None or isinstance(scheduler, SchedulerType):
             return scheduler
-        shown_params = shown(heuristic_params)
+        shown_params = short_text(heuristic_params)
         msg = f"manual_execute: heuristic_params must be what compute_heuristics returns, given {shown_params}."
         raise ArgumentTypeError(msg)
 
@@ -165,7 +165,7 @@ class Executable:
         ValidationError
             If a result is wrong; the message names the output, the worst element, and the expected and allowed values.
         """
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         self._ready(inside="validate")
         expected = self._expected(flat, reference_outputs)
         outputs = self.execute(flat, device=device, **options)
@@ -174,7 +174,7 @@ class Executable:
 
     def manual_validate(self, inputs: Iterable[Any], reference_outputs: Sequence[Any] | None = None) -> list[Any]:
         """Run with `manual_execute`, compare the results with a reference, and return them."""
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         self._ready(inside="manual_validate")
         expected = self._expected(flat, reference_outputs)
         outputs = self.manual_execute(flat)
@@ -214,7 +214,7 @@ class Executable:
         """
         if inputs is None:
             return self._script(None, "torch")
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         bind(self.recorded_fusion, [described_input(value) for value in flat])
         return self._script([_with_range(value) for value in flat], _library(flat))
 
@@ -238,17 +238,17 @@ class Executable:
     def profile(self, inputs: Iterable[Any]) -> FusionProfile:
         """Return the times of one run on these inputs, by segment; its results are discarded."""
         profiles: list[FusionProfile] = []
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         with receiving(profiles.append):
             outputs = self.execute(flat)
         if len(profiles) == 1:
             return profiles[0]
         read, written = (sum(d.nbytes for d in map(describe, v) if isinstance(d, TensorSpec)) for v in (flat, outputs))
-        return joined(profiles, profiles[0].fusion_id, read, written)
+        return join_profiles(profiles, profiles[0].fusion_id, read, written)
 
     def reference(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the results of the NumPy reference evaluation as NumPy arrays, rounded as in the fusion's dtypes."""
-        flat = flattened(inputs)
+        flat = flatten(inputs)
         bound, values = reference_form(bind(self.recorded_fusion, [describe(v) for v in flat]).fusion, flat)
         results = evaluate(bound, values)
         return [x for tv, x in zip(bound.outputs, results, strict=True) if tv not in bound.hidden]

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import number, takes, whole
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.host_features import host_features
@@ -22,16 +23,15 @@ from fuser_lab.cost.host_time import HostCaches
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.dtypes import DataType
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan.accepted import TARGET
 from fuser_lab.plan.plan import Plan
 from fuser_lab.plan.planning import segment
 from fuser_lab.runtime.clocks import HostClock
 from fuser_lab.runtime.cpu.this_cpu import caches_here, keep
 from fuser_lab.runtime.plan.ahead import compile_ahead
-from fuser_lab.targets import CPU, labelled, target_of
+from fuser_lab.targets import CPU, target_of, target_of_label
 
-_SAMPLES = 7
+_SAMPLES = 7  # timed runs per kernel, of which the median counts
 _LEAST, _MOST = 16, 27  # powers of two: sizes in bytes of the arrays with which bandwidth is measured
 _MARGIN = 0.5  # smallest share of a measured time that counts as moving bytes; both measurements are noisy
 
@@ -69,7 +69,7 @@ def model_that_ran(timings: Any, plan: Any) -> CostModel | None:
         return None
     fusion = plan.fusion
     tensors = {*fusion.tensor_inputs, *fusion.outputs, *plan.segmented.crossing}
-    return machine_model(labelled(devices[0]).name, max(sum(tensor.nbytes for tensor in tensors), 1))
+    return machine_model(target_of_label(devices[0]).name, max(sum(tensor.nbytes for tensor in tensors), 1))
 
 
 @functools.cache
@@ -86,7 +86,7 @@ def _seconds(elements: int) -> float:
         numbers = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Float)
         fd.add_output(fd.ops.neg(numbers))
     source, target = np.ones(elements, np.float32), np.empty(elements, np.float32)
-    prepared = segment(fd, [spec((elements,), DataType.Float)]).prepared(CPU.name)
+    prepared = segment(fd, [spec((elements,), DataType.Float)]).prepare(CPU.name)
     clock = HostClock().measured(prepared.bind([source], [target]).steps[0])
     return statistics.median(clock() for _ in range(_SAMPLES))
 
@@ -149,9 +149,10 @@ class _Form:
     strategy: str = "bottom_up"
 
 
+# Rows and columns of pointwise kernels: 64 KiB to 16 MiB of Float.
 _FLAT: Final = ((64, 256), (1024, 256), (4096, 1024))
-_ALL: Final = (*_FLAT, (256, 256), (16384, 1024))
-_ROWS: Final = ((1024, 1024), (4096, 1024), (64, 1024))
+_ALL: Final = (*_FLAT, (256, 256), (16384, 1024))  # the same from 64 KiB to 64 MiB
+_ROWS: Final = ((1024, 1024), (4096, 1024), (64, 1024))  # rows and columns of kernels that reduce rows
 # The first ones are measured first: each third is compiled together.
 _FORMS: Final[dict[str, _Form]] = {
     "copy": _Form(compute=lambda o, g, _: o.neg(g[0]), shapes=(*_ALL, (8, 8))),
@@ -255,14 +256,14 @@ def _plan(form: _Form, shape: Shape) -> Plan:
 
 def _kernels(plan: Plan) -> Sequence[GeneratedKernel]:
     """Return the kernels of a plan that are not compiled yet."""
-    return plan.prepared(CPU.name).generated(
+    return plan.prepare(CPU.name).generated(
         [described.strides for described in plan.inputs if isinstance(described, TensorSpec)],
     )
 
 
 def _sample(form: str, plan: Plan, caches: HostCaches) -> HostSample:
     """Return the kernels of a plan with their features and measured seconds."""
-    prepared = plan.prepared(CPU.name)
+    prepared = plan.prepare(CPU.name)
     arrays = [described.materialize() if isinstance(described, TensorSpec) else described for described in plan.inputs]
     clock, bound = HostClock(), prepared.bind(arrays)
     alone = len(bound.steps) == 1

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.api.subject import subject_of
 from fuser_lab.arguments import TEXT, optional, takes
 from fuser_lab.bridge.model_view import headline
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, UnsupportedError
 from fuser_lab.execution.runnable import runnable
-from fuser_lab.host_memory import free_bytes
 from fuser_lab.ir import Number
 from fuser_lab.plan.planning import definition_of, described_input
-from fuser_lab.subject import subject_of
+from fuser_lab.process.host_memory import free_bytes
 
 if TYPE_CHECKING:
     from fuser_lab_widgets import Explorer, ModelExplorer

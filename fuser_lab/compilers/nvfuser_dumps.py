@@ -4,23 +4,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import TEXT, instance, optional, takes, whole
-from fuser_lab.collector import collector_paused
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, accept, reason
 from fuser_lab.definition.binding import Described
-from fuser_lab.definition.dump import DumpText, Refusal, Sized, built, dumps_in
+from fuser_lab.definition.dump import DumpText, Refusal, Sized, build_fusion, dumps_in
 from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import DefinitionError, InputError, VerificationError
-from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome, VerdictRecord
-from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Scalar
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import device_of, registry, segment
+from fuser_lab.process.collector import collector_paused
 from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.units import plural
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup, SegmenterOptions, candidate
+from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, Outcome, VerdictRecord
 from fuser_lab.segmentation.graph import run_order
 
 _SCALARS: Mapping[str, bool | int | float | complex] = {
@@ -203,7 +203,7 @@ def _load(dump: DumpText, sizes: Mapping[str, Any], device: Device, name: str) -
                 f"load_dump: sizes has {symbol!r}: {size!r}; sizes must be ints of 0 or more, by the names of symbols."
             )
             raise InputError(msg)
-    sized = built(dump, sizes)
+    sized = build_fusion(dump, sizes)
     inputs = tuple(_description(value) for value in sized.fusion.inputs)
     notes = list(sized.notes)
     fd = FusionDefinition.of(sized.fusion)

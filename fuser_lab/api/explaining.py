@@ -5,18 +5,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from fuser_lab.api.subject import subject_of
 from fuser_lab.arguments import FLAG, PATH, number, takes
 from fuser_lab.bridge.step_costs import StepCosts
 from fuser_lab.cost.device import THIS_CPU
 from fuser_lab.errors import InputError
-from fuser_lab.json_text import json_text
+from fuser_lab.files.json_text import json_text
 from fuser_lab.plan import Plan
 from fuser_lab.report import save
 from fuser_lab.report.explain import explain_data, explain_text
 from fuser_lab.report.html import document, plan_html
 from fuser_lab.report.shown import Shown
 from fuser_lab.runtime.cpu.this_cpu import this_cpu
-from fuser_lab.subject import subject_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

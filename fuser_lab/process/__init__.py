@@ -1,0 +1,1 @@
+"""The process: its garbage collector, what a fork makes new, and the memory of its machine."""

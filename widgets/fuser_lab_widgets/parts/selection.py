@@ -1,0 +1,85 @@
+"""The selection: what the inspector says about it, and what remains selected when the plan changes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fuser_lab.errors import FuserLabError
+from fuser_lab.report.view_model import ViewModel
+from fuser_lab_widgets import answers, selections
+from fuser_lab_widgets.messages import Message
+from fuser_lab_widgets.parts.page import Handlers, Page
+from fuser_lab_widgets.session import EditablePlan
+
+
+class Selection:
+    """The selection, and the answer about it that the inspector shows.
+
+    ``folds`` are the modules and blocks that are open in the picture, or None if it has neither.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self.folds: set[str] | None = None
+        self._waiting: Callable[[], str] | None = None  # the selection to answer for after the picture is sent
+        self._adopts = True  # whether the page selects it
+        self._answered: ViewModel | None = None  # the subject of the answer on show
+        self.handlers: Handlers = {"select": self.select}
+
+    @property
+    def name(self) -> str:
+        """The name of the selection, as users set it."""
+        return selections.name(self._page.view, self._page.selected)
+
+    def select(self, event: Message) -> None:
+        """Answer for the selection of an event."""
+        self.answer(event["id"])
+
+    def take(self, name: str) -> None:
+        """Select what a user names, also in the page."""
+        self.answer(selections.find(self._page.view, name))
+        self._page.widget.answer = {**self._page.widget.answer, "adopt": True}
+
+    def answer(self, selected: str) -> None:
+        """Answer for a selection."""
+        view = self._page.view
+        said = answers.answer(self._page.plan, view, selected)
+        if said and self.folds is not None:
+            said["actions"] = answers.folding(view, said, self.folds)
+        self._send(view, said)
+
+    def refuse(self, plan: EditablePlan, view: ViewModel, selected: str, error: FuserLabError) -> None:
+        """Answer that an edit at the selection is refused."""
+        self._send(view, answers.refusal(plan, view, selected, error))
+
+    def _send(self, view: ViewModel, said: dict[str, Any]) -> None:
+        self._answered = view
+        self._page.widget.answer = said | {"n": self._page.widget.acked, "plan": self._page.number}
+
+    def again(self) -> None:
+        """Answer for the selection once the picture is sent; the page may have selected something else since."""
+        selected = self._page.selected
+        if selected:
+            self._waiting, self._adopts = (lambda: selected), False
+
+    def move(self, before: ViewModel, selected: str) -> None:
+        """Answer for a selection in an earlier view, once the picture is sent."""
+        self._waiting = lambda: selections.again(before, self._page.view, selected)
+
+    def follow(self) -> None:
+        """Move the selection to the plan on show."""
+        before, selected = self._answered, self._page.selected
+        if selected and before is not None and before is not self._page.view:
+            self.move(before, selected)
+
+    def forget(self) -> None:
+        """Answer for nothing that was asked earlier."""
+        self._waiting = None
+
+    def finish(self) -> None:
+        """Answer after the picture is sent, because details of the selection may take longer."""
+        waiting, self._waiting = self._waiting, None
+        adopts, self._adopts = self._adopts, True
+        if waiting is not None:
+            with self._page.widget.hold_sync():
+                self._page.guarded({"type": "select"}, lambda: self.answer(waiting()))
+                self._page.widget.answer = {**self._page.widget.answer, "adopt": adopts}
