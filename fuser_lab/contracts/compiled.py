@@ -338,8 +338,8 @@ def _by_segmenter(call: Call) -> Compiled:
     is_fusion = isinstance(call.function, Fusion | FusionBuilder)
     option = next((name for name, value in of_function.items() if value), None)
     if option is not None and (is_cut or is_fusion):
-        what = short_text(call.function)
-        msg = f"{call.who}: {option} is an argument for functions and modules, given {what}; omit it."
+        subject_text = short_text(call.function)
+        msg = f"{call.who}: {option} is an argument for functions and modules, given {subject_text}; omit it."
         raise ArgumentTypeError(msg)
     subject = subject_of(call.who, call.function, call.inputs, options)
     versions: dict[str, str] = {}
