@@ -123,7 +123,7 @@ def main() -> int:
 
 
 def _explained_here(request: UserFunction) -> tuple[StepCosts, Path]:
-    model, arguments, keywords = loaded(request)
+    model, arguments, keywords = load_function(request)
     options: dict[str, Any] = {"target": request.target, "backward": request.backward}
     captured = subject_of("explain", model, arguments, {"keywords": keywords, **options}).captured
     costs = explain(captured, measure=request.measure)
@@ -132,7 +132,7 @@ def _explained_here(request: UserFunction) -> tuple[StepCosts, Path]:
     return costs, report(captured, path=request.output, times=costs, title=f"{Path(request.file).name}:{request.name}")
 
 
-def loaded(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]]:
+def load_function(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]]:
     """Return a function of a file, which is imported here, and its positional and keyword arguments.
 
     Raises

@@ -17,8 +17,8 @@ from fuser_lab.arguments import (
     takes,
     whole,
 )
-from fuser_lab.contracts.compiled import Call, Compiled, compiled
-from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, ops_text, unnumbered
+from fuser_lab.contracts.compiled import Call, Compiled, compile_call
+from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, bare_name, ops_text
 from fuser_lab.contracts.smallest import smallest
 from fuser_lab.errors import FusionContractError, InputError
 from fuser_lab.report.units import bytes_label, plural, seconds_label
@@ -89,7 +89,7 @@ def one_kernel(
         If there are several kernels; the message has the ops that parted, the reason, what it costs, the smallest
         function that still parts, and the next step.
     """
-    made = compiled(Call(
+    made = compile_call(Call(
         who="one_kernel", function=function, inputs=inputs, compiler=compiler, device=device, backward=backward,
         keywords=keywords or {}, options=options,
     ))
@@ -122,7 +122,7 @@ def same_kernel(
     InputError
         If one of them selects nothing; the message lists the choices.
     """
-    made = compiled(Call(
+    made = compile_call(Call(
         who="same_kernel", function=function, inputs=inputs, compiler=compiler, device=device, backward=backward,
         keywords=keywords or {}, options=options,
     ))
@@ -162,7 +162,7 @@ def at_most(
     if kernels is None and bytes_over_bound is None:
         msg = "at_most: give kernels, bytes_over_bound, or both; given neither."
         raise InputError(msg)
-    made = compiled(Call(
+    made = compile_call(Call(
         who="at_most", function=function, inputs=inputs, compiler=compiler, device=device, backward=backward,
         keywords=keywords or {}, options=options,
     ))
@@ -191,13 +191,13 @@ def _selected(partition: Partition, text: str) -> set[tuple[int, str]]:
         chosen = {(n, op) for n, op, place in listed_ops if test(op, place, text)}
         if chosen:
             return chosen
-    names = dict.fromkeys(unnumbered(op) for _, op, _ in listed_ops)
+    names = dict.fromkeys(bare_name(op) for _, op, _ in listed_ops)
     msg = f"same_kernel: ops has {short_text(text)}, which selects no op of the function; it has {listing(names)}."
     raise InputError(msg)
 
 
 def _is_named(op: str, place: str, text: str) -> bool:
-    return text in {op, unnumbered(op)}
+    return text in {op, bare_name(op)}
 
 
 def _is_of_line(op: str, place: str, text: str) -> bool:
@@ -219,7 +219,7 @@ def _paths(module: str) -> list[str]:
 
 
 def _is_op(op: str, place: str, text: str) -> bool:
-    called, _, part = unnumbered(op).rpartition("/")[2].partition(".")
+    called, _, part = bare_name(op).rpartition("/")[2].partition(".")
     return text.removeprefix("aten.").lstrip("_") in {called, part}
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from fuser_lab.arguments import brief, short_text
-from fuser_lab.cli.user_file import INPUTS_HELP, UserFunction, loaded, place_of
-from fuser_lab.contracts.comparison import REGRESSED, Comparison, compared
-from fuser_lab.contracts.compiled import COMPILERS, STRATEGIES, Call, compiled
+from fuser_lab.cli.user_file import INPUTS_HELP, UserFunction, load_function, place_of
+from fuser_lab.contracts.comparison import REGRESSED, Comparison, compare_partitions
+from fuser_lab.contracts.compiled import COMPILERS, STRATEGIES, Call, compile_call
 from fuser_lab.contracts.locks import Lock, git, lock_of, lock_text, printable, revision_of
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.files.json_text import json_text
@@ -38,7 +38,7 @@ class _Request:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def locked(function: UserFunction, compiler: str, options: dict[str, Any]) -> Lock:
+def lock_function(function: UserFunction, compiler: str, options: dict[str, Any]) -> Lock:
     """Return the lock of a function of a file, which a child process imports.
 
     Raises
@@ -72,8 +72,8 @@ def main() -> int:
     printed = sys.stdout
     try:
         with redirect_stdout(sys.stderr):  # stdout has the lock alone
-            subject, arguments, keywords = loaded(function)
-            made = compiled(Call(
+            subject, arguments, keywords = load_function(function)
+            made = compile_call(Call(
                 who=function.who, function=subject, inputs=tuple(arguments), keywords=keywords,
                 compiler=data["compiler"], device=function.target, backward=function.backward, options=data["options"],
             ))
@@ -92,7 +92,7 @@ def main() -> int:
 
 def lock_command(arguments: argparse.Namespace) -> int:
     """Write the lock of a function of a file."""
-    lock = locked(_function(arguments, "lock", arguments.place), arguments.compiler, _options(arguments))
+    lock = lock_function(_function(arguments, "lock", arguments.place), arguments.compiler, _options(arguments))
     path = write_file("a lock", Path(arguments.output), lock_text(lock))
     print(f"{lock.partition}\nlock: {path}")  # noqa: T201 - a command prints
     return 0
@@ -115,8 +115,9 @@ def check_command(arguments: argparse.Namespace) -> int:
 def _checked(arguments: argparse.Namespace) -> Comparison:
     before = lock_of(arguments.lock)
     if place_of(arguments.after) is None:
-        return compared(before.partition, lock_of(arguments.after).partition)
-    return compared(before.partition, _now(before, _function(arguments, "check", arguments.after), arguments).partition)
+        return compare_partitions(before.partition, lock_of(arguments.after).partition)
+    after = _now(before, _function(arguments, "check", arguments.after), arguments)
+    return compare_partitions(before.partition, after.partition)
 
 
 def _now(before: Lock, function: UserFunction, arguments: argparse.Namespace) -> Lock:
@@ -133,7 +134,7 @@ def _now(before: Lock, function: UserFunction, arguments: argparse.Namespace) ->
     )
     # Options of the lock that are not Inductor's configuration, which the user's file sets.
     texts = [text for text in before.partition.options if not text.startswith("inductor.config.")]
-    return locked(made, compiler, {**_values(texts), **_options(arguments)})
+    return lock_function(made, compiler, {**_values(texts), **_options(arguments)})
 
 
 def bisect_command(arguments: argparse.Namespace) -> int:
@@ -144,7 +145,7 @@ def bisect_command(arguments: argparse.Namespace) -> int:
     try:
         old, new = (lock_of(path, "bisect") for path in arguments.between)
         function = _function(arguments, "bisect", arguments.place)
-        comparison = compared(old.partition, new.partition)
+        comparison = compare_partitions(old.partition, new.partition)
         print(_decision_text(comparison))  # noqa: T201 - a command prints
         if comparison.verdict != REGRESSED:
             return 0

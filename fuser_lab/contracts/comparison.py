@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, ops_text, unnumbered
+from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, bare_name, ops_text
 from fuser_lab.report.units import bytes_label, plural
 
 UNCHANGED, IMPROVED, REGRESSED = "unchanged", "improved", "regressed"
@@ -91,7 +91,7 @@ class Comparison:
         return str(self)
 
 
-def compared(before: Partition, after: Partition) -> Comparison:
+def compare_partitions(before: Partition, after: Partition) -> Comparison:
     """Return the difference of two partitions of one function."""
     changes: list[Change] = []
     for kind in dict.fromkeys(graph.kind for graph in (*before.graphs, *after.graphs)):
@@ -292,7 +292,7 @@ class _Differences:
         for side, ops, kind in ((self.after, self.new, "new op"), (self.before, self.gone, "op gone")):
             groups: dict[tuple[str, str], list[Id]] = {}
             for op in ops:
-                module, _, part = unnumbered(op[1]).rpartition("/")
+                module, _, part = bare_name(op[1]).rpartition("/")
                 head = f"{module}/{part.partition('.')[0]}"  # parts of one op of the user's
                 groups.setdefault((head, side.graphs[op[0]].ops[op[1]].place), []).append(op)
             for members in groups.values():
@@ -428,18 +428,18 @@ def _aligned(before: Sequence[Id], after: Sequence[Id]) -> dict[Id, Id]:
     """Return for each earlier op the equal later one: the same name, or the same place among equal ones in order."""
     if sorted(before) == sorted(after):
         return {op: op for op in before}
-    old, new = ([unnumbered(op[1]) for op in ops] for ops in (before, after))
+    old, new = ([bare_name(op[1]) for op in ops] for ops in (before, after))
     matching = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
     pairs = {before[a + k]: after[b + k] for a, b, size in matching for k in range(size)}
     taken = set(pairs.values())
     waiting: dict[str, list[Id]] = {}
     for op in after:
         if op not in taken:
-            waiting.setdefault(unnumbered(op[1]), []).append(op)
+            waiting.setdefault(bare_name(op[1]), []).append(op)
     for op in before:
-        if op not in pairs and waiting.get(unnumbered(op[1])):
-            pairs[op] = waiting[unnumbered(op[1])].pop(0)
+        if op not in pairs and waiting.get(bare_name(op[1])):
+            pairs[op] = waiting[bare_name(op[1])].pop(0)
     return pairs
 
 
-__all__ = ["IMPROVED", "REGRESSED", "UNCHANGED", "Change", "Comparison", "compared"]
+__all__ = ["IMPROVED", "REGRESSED", "UNCHANGED", "Change", "Comparison", "compare_partitions"]

@@ -85,7 +85,7 @@ class Compiled:
     captured: Captured | None = None
 
 
-def compiled(call: Call) -> Compiled:
+def compile_call(call: Call) -> Compiled:
     """Return the partition that a compiler makes of a function.
 
     Raises

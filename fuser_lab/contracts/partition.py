@@ -191,7 +191,7 @@ def stable_names(ordered: Iterable[T], origins: Mapping[T, Origin]) -> dict[T, s
     return names
 
 
-def unnumbered(name: str) -> str:
+def bare_name(name: str) -> str:
     """Return the name of an op without its number among equals."""
     return name.rpartition("#")[0] or name
 
@@ -237,6 +237,17 @@ def heads_of(kernels: Sequence[FusedOps]) -> tuple[str, ...]:
 
 
 __all__ = [
-    "Decision", "FusedOps", "GraphPartition", "OpNote", "Origin", "Partition", "bare_op", "data_flow_order",
-    "heads_of", "kernels_in_order", "ops_text", "stable_names", "unnumbered",
+    "Decision",
+    "FusedOps",
+    "GraphPartition",
+    "OpNote",
+    "Origin",
+    "Partition",
+    "bare_name",
+    "bare_op",
+    "data_flow_order",
+    "heads_of",
+    "kernels_in_order",
+    "ops_text",
+    "stable_names",
 ]

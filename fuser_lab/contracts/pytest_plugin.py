@@ -101,14 +101,14 @@ class Fusion:
             If the partition regressed, or there is no lock.
         """
         __tracebackhide__ = True
-        from fuser_lab.contracts.comparison import REGRESSED, compared
-        from fuser_lab.contracts.compiled import Call, compiled
+        from fuser_lab.contracts.comparison import REGRESSED, compare_partitions
+        from fuser_lab.contracts.compiled import Call, compile_call
         from fuser_lab.contracts.locks import Lock, lock_of, lock_text, printable
         from fuser_lab.errors import FusionContractError
         from fuser_lab.report.save import write_file
 
         with _without_traces():
-            made = compiled(Call(
+            made = compile_call(Call(
                 who="fusion.lock", function=function, inputs=inputs, compiler=compiler, device=device,
                 backward=backward, keywords=keywords or {}, options=options,
             ))
@@ -119,11 +119,11 @@ class Fusion:
             path.parent.mkdir(parents=True, exist_ok=True)
             label = getattr(function, "__qualname__", type(function).__name__)
             write_file("a lock", path, lock_text(Lock(function=label, partition=now)))
-            return compared(now, now)
+            return compare_partitions(now, now)
         if not path.exists():
             msg = f"fusion.lock: there is no lock {path}; pytest --fusion-update writes it."
             raise FusionContractError(msg, now)
-        comparison = compared(lock_of(path, "fusion.lock").partition, now)
+        comparison = compare_partitions(lock_of(path, "fusion.lock").partition, now)
         if comparison.verdict == REGRESSED:
             text = f"fusion.lock: {path.name}: {comparison}\npytest --fusion-update accepts the partition of today"
             error = FusionContractError(text, now, made.plans)

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fuser_lab.contracts.comparison import REGRESSED, Comparison, compared
-from fuser_lab.contracts.compiled import Call, compiled
+from fuser_lab.contracts.comparison import REGRESSED, Comparison, compare_partitions
+from fuser_lab.contracts.compiled import Call, compile_call
 from fuser_lab.contracts.partition import Partition
 from tests.contracts.programs import HEAD, PLANTED, PROGRAMS, Planted, Program, harmless
 from tests.needs import needs
@@ -61,7 +61,7 @@ def partition_of(program: Program, folder: Path) -> Partition:
     inputs = tuple(_tensor(torch, text, program) for text in program.inputs)
     backward = {"backward": True} if program.backward else {}
     with inductor.patch(**program.config), contextlib.redirect_stdout(io.StringIO()):
-        return compiled(Call(
+        return compile_call(Call(
             who="lock", function=step, inputs=inputs, compiler=program.compiler, device=program.device,
             options=program.options, **backward,
         )).partition
@@ -102,7 +102,7 @@ def planted_results(folder: Path, chosen: slice = slice(None), only: str = "") -
             if planted.program not in before:
                 before[planted.program] = partition_of(program, folder)
             after = partition_of(planted.of(program), folder)
-            comparison = compared(before[planted.program], after)
+            comparison = compare_partitions(before[planted.program], after)
             yield Result(name=f"{planted.program}: {planted.name}", comparison=comparison, planted=planted)
 
 
@@ -113,4 +113,4 @@ def harmless_results(folder: Path, count: int, first: int = 0, only: str = "") -
     for number in range(first, first + count):
         program = programs[number % len(programs)]
         after = partition_of(harmless(program, number), folder)
-        yield Result(name=f"{program.name} {number}", comparison=compared(before[program.name], after))
+        yield Result(name=f"{program.name} {number}", comparison=compare_partitions(before[program.name], after))

@@ -4,7 +4,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.contracts.compiled import Call, compiled
+from fuser_lab.contracts.compiled import Call, compile_call
 from fuser_lab.errors import ArgumentTypeError, InputError
 
 
@@ -82,7 +82,7 @@ def test_refusals(apart, call, error, message):
 def test_another_device_of_a_family_gives_the_same_partition():
     fd, inputs = fl.example("layer_norm")
     first, second = (
-        compiled(Call(who="lock", function=fd, inputs=(inputs,), compiler="nvfuser", device=device)).partition
+        compile_call(Call(who="lock", function=fd, inputs=(inputs,), compiler="nvfuser", device=device)).partition
         for device in ("H100", "H200")
     )
     assert (first.device, second.device) == ("H100", "H200")
@@ -105,7 +105,7 @@ def _rows(order):
 
 def test_names_of_ops_do_not_depend_on_the_order_of_independent_lines():
     first, second = (
-        compiled(Call(who="lock", function=_rows(order), compiler="nvfuser")).partition for order in ("ab", "ba")
+        compile_call(Call(who="lock", function=_rows(order), compiler="nvfuser")).partition for order in ("ab", "ba")
     )
     assert list(first.graphs[0].ops) == ["sin", "exp", "cos", "exp#2", "sub"]
     assert first.graphs[0].ops == second.graphs[0].ops

@@ -8,9 +8,9 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import cli
-from fuser_lab.cli.user_file import UserFunction, loaded
+from fuser_lab.cli.user_file import UserFunction, load_function
 from fuser_lab.contracts import commands
-from fuser_lab.contracts.compiled import Call, compiled
+from fuser_lab.contracts.compiled import Call, compile_call
 from fuser_lab.contracts.locks import Lock, lock_of, lock_text, printable, revision_of
 from fuser_lab.errors import InputError
 
@@ -42,8 +42,8 @@ def repository(tmp_path, monkeypatch):
         (tmp_path / "model.py").write_text(text, encoding="utf-8")
         _git(tmp_path, "add", "model.py")
         _git(tmp_path, "commit", "--quiet", "-m", title)
-        step, _, _ = loaded(UserFunction(file="model.py", name="step", library=""))
-        made = compiled(Call(who="lock", function=step, compiler="nvfuser")).partition
+        step, _, _ = load_function(UserFunction(file="model.py", name="step", library=""))
+        made = compile_call(Call(who="lock", function=step, compiler="nvfuser")).partition
         lock = Lock(function="model.py:step", revision=revision_of("model.py"), partition=printable(made))
         (tmp_path / f"{number}.lock").write_text(lock_text(lock), encoding="utf-8")
     return tmp_path
@@ -69,7 +69,7 @@ def test_refusals(arguments, said, capsys):
 def test_a_file_without_the_function_is_refused_with_those_that_it_has(tmp_path):
     (tmp_path / "model.py").write_text("def forward(x):\n    return x\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"^lock: .* has no 'step'; it has forward\.$"):
-        loaded(UserFunction(file=str(tmp_path / "model.py"), name="step", who="lock", library=""))
+        load_function(UserFunction(file=str(tmp_path / "model.py"), name="step", who="lock", library=""))
 
 
 def test_lock_writes_what_the_child_process_prints(tmp_path, monkeypatch, capsys):

@@ -7,7 +7,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import cli
-from fuser_lab.contracts.compiled import Call, compiled
+from fuser_lab.contracts.compiled import Call, compile_call
 from fuser_lab.contracts.locks import Lock, lock_of, lock_text, printable
 from fuser_lab.errors import InputError
 from fuser_lab.files.reading import record_of
@@ -16,7 +16,7 @@ from fuser_lab.files.reading import record_of
 @pytest.fixture(scope="module")
 def lock():
     fd, inputs = fl.example("sum_broadcast_add")
-    made = compiled(Call(who="lock", function=fd, inputs=(inputs,), compiler="nvfuser"))
+    made = compile_call(Call(who="lock", function=fd, inputs=(inputs,), compiler="nvfuser"))
     return Lock(function="model.py:step", partition=printable(made.partition))
 
 
@@ -81,7 +81,7 @@ def test_check_compares_two_locks_with_the_exit_status_of_git_bisect(lock, tmp_p
     first, second = tmp_path / "a.lock", tmp_path / "b.lock"
     first.write_text(lock_text(lock), encoding="utf-8")
     fd, inputs = fl.example("sum_broadcast_add")
-    worse = compiled(Call(
+    worse = compile_call(Call(
         who="lock", function=fd, inputs=(inputs,), compiler="nvfuser", options={"strategy": "unfused"},
     )).partition
     second.write_text(lock_text(Lock(partition=printable(worse))), encoding="utf-8")
@@ -105,7 +105,7 @@ def test_bisect_names_the_decision_of_two_locks(lock, tmp_path, capsys):
     first, second = tmp_path / "a.lock", tmp_path / "b.lock"
     first.write_text(lock_text(lock), encoding="utf-8")
     fd, inputs = fl.example("sum_broadcast_add")
-    worse = compiled(Call(
+    worse = compile_call(Call(
         who="lock", function=fd, inputs=(inputs,), compiler="nvfuser", options={"strategy": "unfused"},
     )).partition
     second.write_text(lock_text(Lock(partition=printable(worse))), encoding="utf-8")
