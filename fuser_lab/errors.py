@@ -91,6 +91,18 @@ class SegmentationError(FuserLabError, RuntimeError):
     """A fusion that cannot be segmented under the given options."""
 
 
+class FusionContractError(FuserLabError, AssertionError):
+    """Ops that a contract wants in common kernels, and that a compiler parts; the message says which, and why.
+
+    ``partition`` is the `fuser_lab.contracts.partition.Partition`, ``plans`` are the plans behind it, and ``script`` is
+    the smallest function that still parts, as Python code; an empty text if there is none.
+    """
+
+    def __init__(self, text: str, partition: object = None, plans: tuple[object, ...] = (), script: str = "") -> None:
+        super().__init__(text)
+        self.partition, self.plans, self.script = partition, plans, script
+
+
 class IllegalEdit(FuserLabError, RuntimeError):  # noqa: N818 - reads as the sentence that it is
     """An edit, such as a cut or a glue, that would make an illegal plan; the message says why."""
 

@@ -17,6 +17,7 @@ from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import short_text
 from fuser_lab.cli.user_file import INPUTS_HELP, UserFunction, advice_for, explain_file, place_of
 from fuser_lab.compilers.nvfuser_dumps import AGREEMENT_COUNTS, load_dumps
+from fuser_lab.contracts.commands import add_commands
 from fuser_lab.cost.device import DEVICES, THIS_CPU
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, InputError
@@ -414,6 +415,7 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("row", metavar="ROW", help="the id of a row")
     again.add_argument("--below", type=float, required=True, metavar="SECONDS", help="the limit for a good row")
     again.set_defaults(call=_retime)
+    add_commands(commands)
     for command in (page, compare):
         command.add_argument("file", metavar="FILE", help="a repro script, or an issue that contains one; - for stdin")
         command.add_argument("--name", help="selects one of several definitions by its function, class or variable")

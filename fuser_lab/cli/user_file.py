@@ -10,14 +10,17 @@ import difflib
 import io
 import json
 import re
-import runpy
 import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import ml_dtypes  # noqa: F401 - gives NumPy the dtype bfloat16
+import numpy as np
 
 from fuser_lab.api.explaining import explain
 from fuser_lab.api.functions import report
@@ -45,11 +48,16 @@ _CRASHED = "the process that imported {file} ended without a result (exit status
 class UserFunction:
     """A function or class of a file, and how it is captured.
 
-    ``inputs`` and ``init`` are the texts of arguments: of the call, and of the class.
+    ``inputs`` and ``init`` are the texts of arguments: of the call, and of the class; ``otherwise`` is the text of
+    inputs for a file without ``get_inputs``. ``who`` is the command, which begins messages, and ``library`` that of the
+    arguments; an empty text stands for torch if the file imports it.
     """
 
     file: str
     name: str
+    who: str = "explain"
+    library: str = "torch"
+    otherwise: str | None = None
     inputs: str | None = None
     init: str | None = None
     device: str | None = None
@@ -113,25 +121,8 @@ def main() -> int:
 
 
 def _explained_here(request: UserFunction) -> tuple[StepCosts, Path]:
-    torch = torch_for("explain")
-    with _as_errors(request):
-        values = runpy.run_path(request.file, run_name=Path(request.file).stem)
-    if request.name not in values:
-        names = sorted(name for name, value in values.items() if callable(value) and not name.startswith("_"))
-        nearest = difflib.get_close_matches(request.name, names, n=1, cutoff=0.0)
-        msg = f"explain: {request.file} has no {request.name!r}; it has {', '.join(names[-20:]) or 'no function'}."
-        if nearest:
-            msg = f"{msg} For example: python -m fuser_lab explain {request.file}:{nearest[0]} {_EXAMPLE}"
-        raise InputError(msg)
-    model, read = values[request.name], _Reader(torch, request.device)
+    model, arguments, keywords = load_function(request)
     options: dict[str, Any] = {"target": request.target, "backward": request.backward}
-    with _as_errors(request), torch.device(request.device) if request.device else contextlib.nullcontext():
-        if isinstance(model, type):
-            arguments, keywords = read.arguments(request.init, "init", values.get("get_init_inputs"))
-            _check_count(request, model, arguments, keywords, "init")
-            model = model(*arguments, **keywords)
-        arguments, keywords = read.arguments(request.inputs, "inputs", values.get("get_inputs"))
-        _check_count(request, model, arguments, keywords, "inputs")
     try:
         captured = subject_of("explain", model, arguments, {"keywords": keywords, **options}).captured
     except InputError as error:
@@ -145,6 +136,52 @@ def _explained_here(request: UserFunction) -> tuple[StepCosts, Path]:
     return costs, report(captured, path=request.output, times=costs, title=f"{Path(request.file).name}:{request.name}")
 
 
+def load_function(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]]:
+    """Return a function of a file, which is imported here, and its positional and keyword arguments.
+
+    Raises
+    ------
+    InputError
+        If the file has no such function, raises when it is imported, or the arguments do not suffice.
+    """
+    torch = torch_for(request.who) if request.library == "torch" else None
+    with _as_errors(request):
+        values = vars(_imported(Path(request.file)))
+    if not request.library and "torch" in sys.modules:
+        torch = torch_for(request.who)
+    if request.name not in values:
+        names = sorted(name for name, value in values.items() if callable(value) and not name.startswith("_"))
+        nearest = difflib.get_close_matches(request.name, names, n=1, cutoff=0.0)
+        choices = ", ".join(names[-20:]) or "no function"
+        msg = f"{request.who}: {request.file} has no {request.name!r}; it has {choices}."
+        if nearest:
+            msg = f"{msg} For example: python -m fuser_lab {request.who} {request.file}:{nearest[0]} {_EXAMPLE}"
+        raise InputError(msg)
+    model, read = values[request.name], _Reader(torch, request.device, request.who)
+    has_device = torch is not None and request.device
+    with _as_errors(request), torch.device(request.device) if has_device else contextlib.nullcontext():  # type: ignore[union-attr]
+        if isinstance(model, type):
+            arguments, keywords = read.arguments(request.init, "init", values.get("get_init_inputs"))
+            _check_count(request, model, arguments, keywords, "init")
+            model = model(*arguments, **keywords)
+        examples = values.get("get_inputs")
+        text = request.otherwise if request.inputs is None and not callable(examples) else request.inputs
+        arguments, keywords = read.arguments(text, "inputs", examples)
+        if callable(model):
+            _check_count(request, model, arguments, keywords, "inputs")
+    return model, arguments, keywords
+
+
+def _imported(path: Path) -> ModuleType:
+    """Return a file as a module that stays imported, because torch imports the modules of functions by name."""
+    name = path.stem if path.stem not in sys.modules else f"{path.stem} of {path.parent.name}"
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    sys.modules[name] = module
+    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # noqa: S102 - the user's file, to be run
+    return module
+
+
 @contextlib.contextmanager
 def _as_errors(request: UserFunction) -> Iterator[None]:
     """Raise what the user's code raises as one sentence with the line in the user's file."""
@@ -155,12 +192,12 @@ def _as_errors(request: UserFunction) -> Iterator[None]:
     except FuserLabError:
         raise
     except SystemExit as ended:
-        msg = f"explain: {request.file} ends the process when it is imported (exit status {ended.code})."
+        msg = f"{request.who}: {request.file} ends the process when it is imported (exit status {ended.code})."
         raise InputError(msg) from None
     except Exception as error:  # noqa: BLE001 - the user's code raises anything
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == request.file]
         where = f"{request.file}:{frames[-1].lineno}" if frames else request.file
-        msg = f"explain: {where}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        msg = f"{request.who}: {where}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise InputError(msg) from None
     finally:
         sys.path[:] = before
@@ -176,7 +213,7 @@ def _check_count(
     example = ", ".join([example_input(function).text if option == "inputs" else "512"] * len(names))
     other = f' --inputs "{request.inputs or "f32[64,512]"}"' if option == "init" else ""
     msg = (
-        f"explain: {request.name} takes {', '.join(names)}, given {len(arguments)} of them; for example: "
+        f"{request.who}: {request.name} takes {', '.join(names)}, given {len(arguments)} of them; for example: "
         f"{_command(request, option, example)}{other}"
     )
     raise InputError(msg)
@@ -185,15 +222,16 @@ def _check_count(
 def _command(request: UserFunction, option: str, example: str) -> str:
     """Return the command with other arguments of the call or of the class."""
     init = f' --init "{request.init}"' if option == "inputs" and request.init else ""
-    return f'python -m fuser_lab explain {request.file}:{request.name}{init} --{option} "{example}"'
+    return f'python -m fuser_lab {request.who} {request.file}:{request.name}{init} --{option} "{example}"'
 
 
 class _Reader:
     """Arguments from their texts, with tensors on a device."""
 
-    def __init__(self, torch: Any, device: str | None) -> None:
-        self._torch, self._device = torch, device
-        torch.manual_seed(0)
+    def __init__(self, torch: Any, device: str | None, who: str) -> None:
+        self._torch, self._device, self._who = torch, device, who
+        if torch is not None:
+            torch.manual_seed(0)
 
     def arguments(self, text: str | None, option: str, default: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments; without a text, those of a function of the user's file."""
@@ -217,13 +255,18 @@ class _Reader:
         with contextlib.suppress(ValueError, SyntaxError):
             return ast.literal_eval(text)
         msg = (
-            f"explain: --{option} has {text!r}, which is neither a number nor dtype[sizes] with a dtype of "
+            f"{self._who}: --{option} has {text!r}, which is neither a number nor dtype[sizes] with a dtype of "
             f"{', '.join(_DTYPES)}; for example {_EXAMPLE}."
         )
         raise InputError(msg)
 
     def _tensor(self, dtype: str, sizes: tuple[int, ...], most: int) -> Any:
-        torch, kind = self._torch, getattr(self._torch, dtype)
+        torch = self._torch
+        if torch is None:
+            draw = np.random.default_rng(0)
+            is_whole = dtype.startswith(("int", "uint", "bool"))
+            return (draw.integers(0, most, sizes) if is_whole else draw.standard_normal(sizes)).astype(np.dtype(dtype))
+        kind = getattr(torch, dtype)
         if kind.is_floating_point or kind.is_complex:
             return torch.randn(sizes, device=self._device, dtype=torch.float32).to(kind)
         return torch.randint(0, most, sizes, device=self._device).to(kind)

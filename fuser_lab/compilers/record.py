@@ -63,6 +63,7 @@ class PlanRecord:
     ``groups`` are the operations of all kernels and of nodes without code, ``through`` the sources of buffers made
     without code, ``in_place`` the buffer to whose memory an operation wrote each, ``sizes`` the bytes of each that is
     known, ``writers`` the operation that writes each buffer, and ``read_by`` the operations that each reads.
+    ``computes`` are the nodes of the captured graph that each operation computes, with those that are computed again.
     ``pairwise`` is how many kernels that use a buffer are tried with each, and ``unfusable`` what is never tried.
     """
 
@@ -83,6 +84,7 @@ class PlanRecord:
     pairwise: int | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     in_place: Mapping[str, str] = field(default_factory=dict)
+    computes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def bases(self, name: str) -> tuple[str, ...]:
         """Return the buffers with memory behind a buffer that was made without code; others stand for themselves."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import math
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.api.fusion_definition import FusionDefinition
-from fuser_lab.arguments import short_text, takes, whole
+from fuser_lab.arguments import number, optional, short_text, takes, whole
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.definition.binding import bind, default_inputs
@@ -60,13 +62,14 @@ class Shrunk:
         return f"{before} ops became {after} ({self.tried} plans tried); {self.kept}.\n{self.fd}"
 
 
-@takes(most_plans=whole(0))
+@takes(most_plans=whole(0), seconds=optional(number(0)))
 def shrink(
     fd: object,
     inputs: Sequence[Any] | None = None,
     *,
     keep: tuple[str, str] | str | Keep | None = None,
     most_plans: int = 2000,
+    seconds: float | None = None,
     **segment_options: Any,
 ) -> Shrunk:
     """Return the smallest fusion found that is still cut at the same place, or refused for the same reason.
@@ -87,6 +90,8 @@ def shrink(
         plan. By default, the cut across which the most bytes pass.
     most_plans
         Maximum number of plans to make.
+    seconds
+        Maximum time of the search; no limit by default.
     **segment_options
         As for `segment`.
 
@@ -107,6 +112,7 @@ def shrink(
         msg = f"shrink: this does not hold in the plan of the given fusion: {statement}."
         raise InputError(msg)
     tried = 0
+    ends = math.inf if seconds is None else time.monotonic() + seconds
 
     def still(fusion: Fusion) -> bool:
         nonlocal tried
@@ -118,10 +124,10 @@ def shrink(
 
     fusion = bound.fusion
     progress = True
-    while progress and tried < most_plans:
+    while progress and tried < most_plans and time.monotonic() < ends:
         progress = False
         for smaller in _smaller(fusion):
-            if tried >= most_plans:
+            if tried >= most_plans or time.monotonic() >= ends:
                 break
             if still(smaller):
                 fusion, progress = smaller, True

@@ -31,8 +31,8 @@ HOUSE = (
     ("plan",),
     ("execution",),
     (
-        "api", "bindings", "bridge", "cli", "compilers", "lab", "nvfuser", "nvfuser_direct", "pricing", "search",
-        "teaching", "torch", "__main__",
+        "api", "bindings", "bridge", "cli", "compilers", "contracts", "lab", "nvfuser", "nvfuser_direct", "pricing",
+        "search", "teaching", "torch", "__main__",
     ),
 )
 RUNTIME = "fuser_lab.runtime"

@@ -334,12 +334,20 @@ def calls(w: World) -> dict[str, Call]:
         "load_dump": Call(known(fl.load_dump), (w.dump,), {"sizes": {"i0": 64}, "index": 0, "target": "A100"}),
         "load_recorded": Call(known(fl.load_recorded), (recorded := _recorded(w.folder),)),
         "CompiledPlan.why": Call(known(fl.load_recorded(recorded).plans[0].why), ("buf0", 1)),
+        **{name: Call(known(check), (fd, INPUTS), {
+            "compiler": "nvfuser", "device": "A100", "backward": False, "keywords": {}, "shrink_seconds": 0.0, **more,
+        }) for name, check, more in (
+            ("one_kernel", fl.one_kernel, {}), ("same_kernel", fl.same_kernel, {"ops": ["exp"]}),
+            ("at_most", fl.at_most, {"kernels": 2, "bytes_over_bound": 2.0}),
+        )},
         "load_repro": Call(known(fl.load_repro), (w.script,), {"name": "nvfuser_fusion"}),
         "fastest": Call(known(fl.fastest), (fd, INPUTS), {
             "measure": 0, "seconds": 0.0, "target": "H100", "options": SegmenterOptions(search_states=0),
             "schedulers": fl.SCHEDULERS,
         }),
-        "shrink": Call(known(fl.shrink), (fd, INPUTS), {"keep": lambda p: True, "most_plans": 1, "target": None}),
+        "shrink": Call(known(fl.shrink), (fd, INPUTS), {
+            "keep": lambda p: True, "most_plans": 1, "seconds": 1.0, "target": None,
+        }),
         "spec": Call(known(fl.spec), ((2, 3), "float32", (3, 1), Fill(kind="normal"))),
         "tune": Call(known(fl.tune), (plan, INPUTS), {
             "segments": [], "seconds": 0.0, "candidates": 1, "again": False, "progress": False,

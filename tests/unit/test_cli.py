@@ -88,8 +88,10 @@ def test_every_command_names_the_schema_of_its_json(capsys, tmp_path, repository
         "price": [str(script)],
         "agree": [str(repository / "tests" / "data" / "dumps" / "permute_and_hint.txt")],
     }
-    # `sweep` and `retime` write to a ledger and return an exit status; test_this_cpu.py tests `fit`.
-    assert set(commands) | {"sweep", "retime", "fit"} == set(cli._parser()._subparsers._group_actions[0].choices)
+    # `sweep` and `retime` write to a ledger and return an exit status; test_this_cpu.py tests `fit`, and test_locks.py
+    # the commands of locks.
+    others = {"sweep", "retime", "fit", "lock", "check", "bisect"}
+    assert set(commands) | others == set(cli._parser()._subparsers._group_actions[0].choices)
     for command, arguments in commands.items():
         assert cli.main([command, *arguments, "--json"]) == 0
         data = json.loads(capsys.readouterr().out)

@@ -184,6 +184,11 @@ COMMANDS = {
     "report": ["FILE", "--output", "--title", "--name", "--strategies", "--target", "--segment-set"],
     "sweep": ["FILE", "--ledger", "--scheduler", "--again"],
     "retime": ["FILE", "--below 1", "1 --below"],
+    "lock": [
+        "FILE", "--output", "--compiler", "--target", "--inputs", "--init", "--device", "--option",
+    ],
+    "check": ["FILE", "--target", "--inputs", "--init", "--device", "--option"],
+    "bisect": ["FILE", "--between", "--between a", "--target", "--inputs", "--init", "--device", "--option"],
     "diff": ["FILE", "--name", "--strategies", "--target", "--segment-set"],
 }
 

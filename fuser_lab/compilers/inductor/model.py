@@ -246,6 +246,7 @@ def _record(number: int, record: GraphRecord) -> PlanRecord:
         writers=record.writers, read_by={name: tuple(sorted(read)) for name, read in record.read_by.items()},
         sources=sources_of(record.output_code), output_code=record.output_code, pairwise=record.pairwise,
         in_place=record.in_place, sizes=record.sizes,
+        computes=record.computes,
         unfusable=tuple(name for node in record.nodes if not node.fusable for name in node.ops),
     )
 

@@ -60,6 +60,7 @@ class GraphRecord:
     read_by: dict[str, frozenset[str]] = field(default_factory=dict)  # the operations that each operation reads
     sizes: dict[str, int] = field(default_factory=dict)  # bytes of each buffer
     in_place: dict[str, str] = field(default_factory=dict)  # the buffer that was written to in place, by its new name
+    computes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the FX nodes that each operation computes
     launches: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     output_code: str = ""
 
@@ -225,6 +226,7 @@ class Reader:
         }
         record.sizes = {dep.name: _size(dep) for part in parts for dep in part.read_writes.writes}
         record.in_place = dict(getattr(scheduler, "mutation_real_name", {}))
+        record.computes = {part.get_name(): _fx_nodes(part) for part in parts}
         self._depth += 1
         try:
             made = original(scheduler, *args, **more)
