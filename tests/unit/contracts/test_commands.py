@@ -68,7 +68,7 @@ def test_refusals(arguments, said, capsys):
 
 def test_a_file_without_the_function_is_refused_with_those_that_it_has(tmp_path):
     (tmp_path / "model.py").write_text("def forward(x):\n    return x\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"^lock: .* has no 'step'; it has forward\.$"):
+    with pytest.raises(InputError, match=r"^lock: .* has no 'step'; it has forward\. For example: .* lock .*:forward "):
         load_function(UserFunction(file=str(tmp_path / "model.py"), name="step", who="lock", library=""))
 
 
