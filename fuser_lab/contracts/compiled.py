@@ -3,6 +3,7 @@
 import copy
 import functools
 import hashlib
+import importlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -179,7 +180,7 @@ def _torch_device(torch: Any, call: Call) -> str:
 
 def _inductor_options() -> tuple[str, ...]:
     """Return the entries of Inductor's configuration that differ from its defaults, one text each."""
-    import torch._inductor.config as inductor
+    inductor: Any = importlib.import_module("torch._inductor.config")
 
     entries = getattr(inductor, "_config", {})
     options = []
