@@ -456,6 +456,7 @@ class CompiledPlan:
             self, (*self.groups[:position], *halves, *self.groups[position + 1 :]), len(self.groups) + 1,
         )
 
+    @takes(buffer=TEXT)
     def can_cut(self, buffer: str) -> bool:
         """Whether `cut` accepts a buffer: another operation of its kernel reads it."""
         name = self._operation(buffer)

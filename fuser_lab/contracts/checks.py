@@ -17,7 +17,7 @@ from fuser_lab.arguments import (
     takes,
     whole,
 )
-from fuser_lab.contracts.compiled import Call, Compiled, compile_call
+from fuser_lab.contracts.compiled import Call, Compiled, compile_call, has_schedulers
 from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, bare_name, ops_text
 from fuser_lab.contracts.smallest import smallest
 from fuser_lab.errors import FusionContractError, InputError
@@ -301,7 +301,7 @@ def _step(partition: Partition, apart: Sequence[Decision]) -> str:
         )
         if step:
             return step
-    if apart and partition.compiler in {"nvfuser", "fuser_lab"}:
+    if apart and has_schedulers(partition.compiler):
         return "fl.explain and plan.why say what each scheduler needs, and docs/reasons.md explains the reason's code"
     return "print the partition (error.partition), and ask plan.why about the two ops"
 

@@ -58,6 +58,11 @@ _DECIDING = ("dim", "dims", "dtype", "memory_format")  # names of arguments
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
+def has_schedulers(compiler: str) -> bool:
+    """Whether a compiler, by its name in contracts, is one of ours, whose reasons are those of schedulers."""
+    return compiler in STRATEGIES
+
+
 @dataclass(frozen=True, kw_only=True)
 class Call:
     """A function with its arguments, and how it is compiled.

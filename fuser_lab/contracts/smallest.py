@@ -35,7 +35,7 @@ def smallest(made: Compiled, seconds: float) -> Smallest | None:
     for plan in made.plans:
         made_smaller = (
             _of_plan(plan, seconds) if isinstance(plan, Plan)
-            else _of_inductor(plan, seconds, made.call.options) if plan.compiler == "inductor" else None
+            else _of_inductor(plan, seconds, made.call.options) if plan.editing is not None else None
         )
         if made_smaller is not None:
             return made_smaller

@@ -333,6 +333,7 @@ def calls(w: World) -> dict[str, Call]:
         "examples.get": Call(known(fl.examples.get), ("softmax",)),
         "load_dump": Call(known(fl.load_dump), (w.dump,), {"sizes": {"i0": 64}, "index": 0, "target": "A100"}),
         "load_recorded": Call(known(fl.load_recorded), (recorded := _recorded(w.folder),)),
+        "CompiledPlan.can_cut": Call(known(fl.load_recorded(recorded).plans[0].can_cut), ("buf0",)),
         "CompiledPlan.why": Call(known(fl.load_recorded(recorded).plans[0].why), ("buf0", 1)),
         **{name: Call(known(check), (fd, INPUTS), {
             "compiler": "nvfuser", "device": "A100", "backward": False, "keywords": {}, "shrink_seconds": 0.0, **more,

@@ -99,7 +99,7 @@ def test_a_plan_that_ran_is_copied_without_its_kernels(copied: Callable[[fl.Plan
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_a_compiled_plan_is_not_copied(copied: Callable[[object], object]) -> None:
-    prepared = fl.segment(defined(), [fl.spec((4, 8))]).prepared("cpu")
+    prepared = fl.segment(defined(), [fl.spec((4, 8))]).prepare("cpu")
     with pytest.raises(UnsupportedError, match="cannot be copied or pickled; copy or pickle the plan"):
         copied(prepared)
 
