@@ -388,7 +388,7 @@ def test_kernels_are_compiled_in_the_background_before_they_run(monkeypatch):
         return tuple(lambda *_: None for _ in names)
 
     ahead, run = [], []
-    monkeypatch.setattr("fuser_lab.runtime.cpu.launcher.functions_of", functions_of)
+    monkeypatch.setattr("fuser_lab.runtime.cpu_kernels.functions_of", functions_of)
     monkeypatch.setattr("fuser_lab.runtime.plan.variants.compile_ahead", lambda *_: None)
     monkeypatch.setattr(IN_BACKGROUND, "add", lambda kernels: ahead.append({kernel.source for kernel in kernels}))
     x = torch.randn(6, 6, requires_grad=True)
