@@ -48,11 +48,6 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
             ("if count:", "self._env, self._mask, self._wid"),
         ],
     },
-    "Sizes are constants while indices are simplified; only the printed kernel takes them as arguments.": {
-        "codegen/index_math": [
-            ("if not right.parts:", "return Linear(0, ((term, 1),))"),
-        ],
-    },
     "The values at one point of a nest have no loops.": {
         "codegen/nests": [
             ("if isinstance(statement, Loop):", "return True"),
