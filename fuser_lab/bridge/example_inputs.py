@@ -8,6 +8,7 @@ SHORT_DTYPES = {
     "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "int8": "i8", "int16": "i16",
     "int32": "i32", "int64": "i64", "uint8": "u8", "bool": "bool", "complex64": "c64",
 }
+# Dtypes of a parameter after which the inputs of a module are made, as torch names them.
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 

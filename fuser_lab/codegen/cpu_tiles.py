@@ -93,8 +93,8 @@ def tile_plan(nest: NestPlan) -> TilePlan:
     tensors = (*tiled.outputs, *facts.nest.full, *tiled.inputs)
     choices = [steps for tv in tensors if (steps := _steps_of(facts, tiled, tv)) is not None]  # of all tiled tensors
     shortest = min(choices, key=lambda steps: _run(tiled, side, steps))
-    others = tuple(sorted(tiled.others, key=lambda axis: -shortest[axis]))
-    return TilePlan(nest=nest, tiled=tiled, others=others, side=side)
+    outer = tuple(sorted(tiled.others, key=lambda axis: -shortest[axis]))
+    return TilePlan(nest=nest, tiled=tiled, others=outer, side=side)
 
 
 def _steps_of(facts: CpuFacts, tiled: TiledAxes, tensor: TensorView) -> dict[Axis, int] | None:

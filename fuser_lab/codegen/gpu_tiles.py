@@ -107,8 +107,8 @@ def _elements_of_thread(
     name = tiled.parts[fast.name][-1].name
     for tensor in tensors:
         steps = facts.steps(tensor) or {}
-        others = gcd(vector, facts.layouts[tensor].offset, *(s for axis, s in steps.items() if axis != name))
-        if Access(buffer=facts.buffers[tensor.name], step=steps.get(name), divisor=others).width(vector) > 1:
+        divisor = gcd(vector, facts.layouts[tensor].offset, *(s for axis, s in steps.items() if axis != name))
+        if Access(buffer=facts.buffers[tensor.name], step=steps.get(name), divisor=divisor).width(vector) > 1:
             return vector
     return 1
 
@@ -160,16 +160,17 @@ def _tiles(plan: TilePlan, code: PhaseCode) -> Launch:
         for buffer, _ in plan.tiles.values():
             values.emit(Alloc(buffer=buffer))
         number = _number(values, stack, "tile_along", values.remainder(block, over), over)
-        other = values.remainder(values.quotient(block, over), down)
+        number_across = values.remainder(values.quotient(block, over), down)
         if plan.nest.facts.space.mirrored:
-            other = _mirror_tile(values, stack, number, other, down)
+            number_across = _mirror_tile(values, stack, number, number_across, down)
         else:
-            other = _number(values, stack, "tile_across", other, down)
+            number_across = _number(values, stack, "tile_across", number_across, down)
         rest = values.quotient(block, over * down)
         if tiled.others:
             rest = _number(values, stack, "rest", rest, prod(a.extent for a in tiled.others))
         tile = _Tile(
-            plan=plan, code=code, corner={along: number * plan.sides[along], across: other * plan.sides[across]},
+            plan=plan, code=code,
+            corner={along: number * plan.sides[along], across: number_across * plan.sides[across]},
             outside=code.flat(tiled.others, rest), thread=thread,
         )
         for places, row, column in _transposed_elements(tile):
@@ -215,12 +216,12 @@ def _tile_sums(plan: TilePlan, code: PhaseCode) -> Launch:
             rounds = -(-steps // split)
             turn = open_rounds(values, inner, "round", rounds)
             step = bound(values, inner, "step", turn * split + part, steps, rounds * split)
-            other = values.remainder(step, down)
+            number_across = values.remainder(step, down)
             if plan.nest.facts.space.mirrored:
-                other = _mirror_tile(values, inner, number, other, down)
+                number_across = _mirror_tile(values, inner, number, number_across, down)
             behind = code.flat(reduced, values.quotient(step, down))
             tile = _Tile(
-                plan=plan, code=code, corner={along: number * side, across: other * plan.sides[across]},
+                plan=plan, code=code, corner={along: number * side, across: number_across * plan.sides[across]},
                 outside={**outside, **behind}, thread=thread,
             )
             given_before = dict(values.given)

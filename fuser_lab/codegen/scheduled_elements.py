@@ -21,6 +21,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var, apply
 from fuser_lab.ir.transform import MemoryType, ParallelType, ScheduledFusion
 from fuser_lab.ops import OPS
 
+# Directions of a launch, the fastest first (CUDA C++ Programming Guide, thread hierarchy).
 BLOCKS = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
 THREADS = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 NUMBERS = dict(zip((*BLOCKS, *THREADS), ("bidx", "bidy", "bidz", "tidx", "tidy", "tidz"), strict=True))

@@ -18,8 +18,8 @@ from fuser_lab.report.save import save, table_writers
 from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label
+from fuser_lab.segmentation import STRATEGIES
 
-STRATEGIES = ("bottom_up", "top_down", "optimal", "unfused")
 _ACCEPTED = f"a plan of from_inductor, a plan of its only region, or one of {', '.join(STRATEGIES)}"
 
 
@@ -45,8 +45,9 @@ class GraphComparison(Shown):
     def table(self) -> Table:
         """Return one row per plan; the first is the baseline."""
         first = self.figures[0]
-        others = range(len(self.figures) - 1)
-        moved = [sum(len(region.diffs[place].moved) for region in self.regions) for place in others]
+        moved = [
+            sum(len(region.diffs[place].moved) for region in self.regions) for place in range(len(self.figures) - 1)
+        ]
         columns = ("plan", "segments", "moved", "crossing", "ratio", "ops grouped differently", "predicted", "measured")
         rows = tuple(
             (

@@ -374,8 +374,8 @@ class CompiledPlan:
         """
         from fuser_lab.report.diff import plan_comparison
 
-        others = [self.resegmented(strategy, region) for strategy in ("bottom_up", "optimal")]
-        return plan_comparison((self.fusions[region], *others))
+        ours = [self.resegmented(strategy, region) for strategy in ("bottom_up", "optimal")]
+        return plan_comparison((self.fusions[region], *ours))
 
     def measured(self, plans: "Sequence[CompiledPlan | Plan | str]") -> tuple[float, ...]:
         """Return the seconds of one call of the function under each plan, measured in turns, in one run.

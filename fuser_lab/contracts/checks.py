@@ -17,7 +17,8 @@ from fuser_lab.arguments import (
     takes,
     whole,
 )
-from fuser_lab.contracts.compiled import Call, Compiled, compile_call, has_schedulers
+from fuser_lab.contracts.call import Call, Compiled
+from fuser_lab.contracts.compiled import compile_call, has_schedulers
 from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, bare_name, ops_text
 from fuser_lab.contracts.smallest import smallest
 from fuser_lab.errors import FusionContractError, InputError

@@ -15,8 +15,10 @@ from typing import Any, Final
 
 from fuser_lab.arguments import brief, short_text
 from fuser_lab.cli.user_file import INPUTS_HELP, UserFunction, load_function, place_of
+from fuser_lab.contracts.by_segmenter import STRATEGIES
+from fuser_lab.contracts.call import Call
 from fuser_lab.contracts.comparison import REGRESSED, Comparison, compare_partitions
-from fuser_lab.contracts.compiled import COMPILERS, STRATEGIES, Call, compile_call
+from fuser_lab.contracts.compiled import COMPILERS, compile_call
 from fuser_lab.contracts.locks import Lock, git, lock_of, lock_text, printable, revision_of
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.files.json_text import json_text

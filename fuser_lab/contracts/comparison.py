@@ -147,10 +147,10 @@ def _whole_kernels(partition: Partition) -> int:
     for graph in partition.graphs:
         numbers = {op: graph.kernels_of(op) for op in graph.ops}
         for number, kernel in enumerate(graph.kernels):
-            others = [set(numbers[op]) - {number} for op in kernel.ops]
-            common = set.intersection(*others) if others else set()
+            elsewhere = [set(numbers[op]) - {number} for op in kernel.ops]
+            repeats = set.intersection(*elsewhere) if elsewhere else set()
             # Of several equal kernels, the first one counts.
-            count += not any(number > other or set(graph.kernels[other].ops) > set(kernel.ops) for other in common)
+            count += not any(number > copy or set(graph.kernels[copy].ops) > set(kernel.ops) for copy in repeats)
     return count
 
 

@@ -101,8 +101,9 @@ class Fusion:
             If the partition regressed, or there is no lock.
         """
         __tracebackhide__ = True
+        from fuser_lab.contracts.call import Call
         from fuser_lab.contracts.comparison import REGRESSED, compare_partitions
-        from fuser_lab.contracts.compiled import Call, compile_call
+        from fuser_lab.contracts.compiled import compile_call
         from fuser_lab.contracts.locks import Lock, lock_of, lock_text, printable
         from fuser_lab.errors import FusionContractError
         from fuser_lab.report.save import write_file

@@ -12,8 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fuser_lab.contracts.call import Call
 from fuser_lab.contracts.comparison import REGRESSED, Comparison, compare_partitions
-from fuser_lab.contracts.compiled import Call, compile_call
+from fuser_lab.contracts.compiled import compile_call
 from fuser_lab.contracts.partition import Partition
 from tests.contracts.programs import HEAD, PLANTED, PROGRAMS, Planted, Program, harmless
 from tests.needs import needs

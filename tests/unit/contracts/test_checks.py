@@ -4,7 +4,8 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.contracts.compiled import Call, compile_call
+from fuser_lab.contracts.call import Call
+from fuser_lab.contracts.compiled import compile_call
 from fuser_lab.errors import ArgumentTypeError, InputError
 
 

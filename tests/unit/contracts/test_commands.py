@@ -10,7 +10,8 @@ import fuser_lab as fl
 from fuser_lab import cli
 from fuser_lab.cli.user_file import UserFunction, load_function
 from fuser_lab.contracts import commands
-from fuser_lab.contracts.compiled import Call, compile_call
+from fuser_lab.contracts.call import Call
+from fuser_lab.contracts.compiled import compile_call
 from fuser_lab.contracts.locks import Lock, lock_of, lock_text, printable, revision_of
 from fuser_lab.errors import InputError
 

@@ -7,7 +7,8 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import cli
-from fuser_lab.contracts.compiled import Call, compile_call
+from fuser_lab.contracts.call import Call
+from fuser_lab.contracts.compiled import compile_call
 from fuser_lab.contracts.locks import Lock, lock_of, lock_text, printable
 from fuser_lab.errors import InputError
 from fuser_lab.files.reading import record_of

@@ -66,8 +66,8 @@ class Comparison:
 
     def difference(self) -> PlanDiff | None:
         """Return the difference from the plan that the one on show is compared with."""
-        other = self.plan()
-        return None if other is None or not hasattr(other, "segmented") else plan_diff(other, self._page.plan)
+        compared = self.plan()
+        return None if not hasattr(compared, "segmented") else plan_diff(compared, self._page.plan)
 
     def _plan_of(self, key: str) -> EditablePlan | None:
         session = self._page.session
