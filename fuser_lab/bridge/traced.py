@@ -40,6 +40,7 @@ _FRAME = re.compile(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?')
 _OF_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input-")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]*)?(?:[-+*/@%]|\*\*|//)?=(?!=)")
 OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
+_PACKAGE = PurePath(__file__).parents[1]  # whose functions call those of the user
 
 
 def variable_of(code: str) -> tuple[str, ...]:
@@ -63,7 +64,7 @@ def origin_of(node: Node) -> Origin:
 @functools.lru_cache(4096)  # ops of one line have equal stacks
 def _line(stack: str) -> tuple[str, str]:
     """Return the text of the innermost line outside torch, and its file and number; or two empty texts."""
-    frames = [frame for frame in _FRAME.findall(stack) if PurePath(frame[0]).parent != PurePath(__file__).parent]
+    frames = [frame for frame in _FRAME.findall(stack) if _PACKAGE not in PurePath(frame[0]).parents]
     user_frames = [frame for frame in frames if not OF_TORCH.search(frame[0])] or frames
     if not user_frames:
         return "", ""

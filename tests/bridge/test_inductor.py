@@ -238,3 +238,9 @@ def test_reasons_that_inductor_does_not_give(a, b, facts, code):
 def test_sources_are_found_in_output_code():
     code = "a_0 = async_compile.cpp_pybinding(['float*'], r'''\nint x;\n''')\nb = 3\n"
     assert sources_of(code) == {"a_0": "int x;"}
+
+
+def test_a_module_of_torch_has_no_line_of_ours(torch):
+    captured = fl.from_inductor(torch.nn.Softmax(-1), torch.ones(4, 8))
+    places = {call.place for plan in captured.plans for call in plan.record.calls.values()}
+    assert places == {""}
