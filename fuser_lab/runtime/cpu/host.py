@@ -22,7 +22,7 @@ from fuser_lab.runtime.cpu.copies import copy_transposed
 from fuser_lab.runtime.cpu.host_ready import HostRuns, can_repoint
 from fuser_lab.runtime.cpu.launcher import HostCall, host_calls
 from fuser_lab.runtime.environment import Environment
-from fuser_lab.runtime.interrupts import interrupts_deferred
+from fuser_lab.runtime.interrupts import import_whole, interrupts_deferred
 from fuser_lab.runtime.processors import threads_here
 from fuser_lab.targets import CPU
 
@@ -165,8 +165,9 @@ class HostMemory:
 
 
 def host_memory(number: None = None) -> HostMemory:
-    """Return the memory of the only CPU, which has no number."""
+    """Return the memory of the only CPU, which has no number; import Numba, which its kernels need, as a whole."""
     del number
+    import_whole("fuser_lab.runtime.cpu_kernels")
     return HostMemory()
 
 

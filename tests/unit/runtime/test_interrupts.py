@@ -129,6 +129,32 @@ def test_ops_are_imported_as_a_whole() -> None:
     assert done.stdout == "right\n", done.stderr
 
 
+_IMPORTERS = """
+import importlib.abc, signal, sys, threading
+
+class Watching(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in ("numba", "llvmlite"):
+            handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            raised.add(handled and threading.current_thread() is threading.main_thread())
+
+raised = set()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Watching())
+from tests.interrupts import compute
+compute(1)
+print(raised)
+"""
+
+
+def test_numba_is_imported_where_no_interrupt_is_raised(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORTERS], env={**os.environ, "FUSER_LAB_CACHE": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )
+    assert done.stdout == "{False}\n", done.stderr
+
+
 @posix
 def test_an_import_is_finished_though_waiting_for_it_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
