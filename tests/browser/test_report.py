@@ -79,8 +79,8 @@ def test_one_selection_is_shared_by_graph_inspector_code_and_tables(open_report,
     page.locator(".fx-panel tr[data-id^='op:']").last.click()
     expect(page.locator(".fl-node.fx-selected")).to_have_count(1)
     expect(title).not_to_have_text(selected)
-    tabs = "Segments Compare Timings Roofline Memory Layouts Passes Certificate"
-    for tab in tabs.split():
+    tabs = "Segments, Compare, Time line, Timings, Roofline, Memory, Layouts, Passes, Certificate"
+    for tab in tabs.split(", "):
         button = page.get_by_role("tab", name=tab)
         button.click()
         expect(button).to_have_attribute("aria-selected", "true")

@@ -71,6 +71,10 @@ def _roofline(shown: Shown) -> str:
     return panels.roofline(shown.plan, shown.rows, shown.other, machine)
 
 
+def _time_line(shown: Shown) -> str:
+    return panels.time_line(shown.plan, shown.view, shown.rows, fixed=shown.fixed)
+
+
 def _compare(shown: Shown) -> str:
     others = shown.others()
     return panels.comparison(others, shown.compared, shown.difference, shown.view, shown.amounts, fixed=shown.fixed)
@@ -88,6 +92,7 @@ def _schedule(shown: Shown) -> str:
 TABS: Final = (
     Tab("segments", "Segments"),
     Tab("compare", "Compare", _compare, Follows.TIMES | Follows.SESSION),
+    Tab("time_line", "Time line", _time_line, Follows.TIMES),
     Tab("timings", "Timings"),
     Tab("roofline", "Roofline", _roofline, Follows.TIMES | Follows.SESSION),
     Tab("memory", "Memory", lambda shown: panels.memory(shown.plan)),
