@@ -20,11 +20,11 @@ def test_the_tab_says_what_is_missing_and_how_it_is_measured(stubs):
     plan = fl.segment(*fl.example("softmax"), strategy="unfused")
     view, count = view_plan(plan, decisions=False), len(plan.segments)
     predicted = panels.time_line(plan, view, ())
-    assert predicted.count("<g class=\"fl-point\"") == count
+    assert predicted.count('<g class="fl-point"') == count
     assert "Press Run to measure it." in predicted
     assert "fl.time(plans, inputs)" in panels.time_line(plan, view, (), fixed=True)
     both = panels.time_line(plan, view, rows_of(plan, [1e-3] * count, count * 1.5e-3))
-    assert both.count("<g class=\"fl-point\"") == 2 * count
+    assert both.count('<g class="fl-point"') == 2 * count
     assert "Run" not in both
     assert re.findall(r'data-id="(segment:\d+)" tabindex', both) == [f"segment:{n}" for n in range(count)]
     assert "It is negative" in panels.time_line(plan, view, rows_of(plan, [1e-3] * count, 1e-3))
