@@ -151,6 +151,9 @@ OTHER_KIND = frozenset(
     },
 )
 
+# Reasons that point to a scheduler made for more of the fusion; texts omit them if that scheduler has another reason.
+REFERRALS = frozenset({ReasonCode.PERSISTENT_BUFFER, ReasonCode.REDUCTIONS_OF_BOTH_KINDS})
+
 TEXTS: dict[ReasonCode, str] = {
     ReasonCode.ACROSS_CUT: "{before} is before the cut at {tensor} and {after} is after it",
     ReasonCode.CYCLE: "one kernel for both would close a cycle: it would have to run before and after {through}",
@@ -214,8 +217,8 @@ TEXTS: dict[ReasonCode, str] = {
         "the two"
     ),
     ReasonCode.PATTERN_MISMATCH: (
-        "{first} reduces {first_numel} elements to each of {first_rows} results and {second} reduces {second_numel} to "
-        "each of {second_rows}; all reductions of a kernel reduce the same axes"
+        "{first} reduces {first_numel} elements for each of {first_rows} results and {second} reduces {second_numel} "
+        "for each of {second_rows}; all reductions of a kernel reduce the same axes"
     ),
     ReasonCode.PERSISTENT_BUFFER: (
         "{user} needs {tensor} again after the reduction {reduction}, and this scheduler keeps no tensor on chip "
