@@ -39,7 +39,7 @@ def is_open(root: Locator, name: str) -> None:
 
 
 def tool(root: Locator, name: str) -> Locator:
-    """Return a button of the menu, which is open then."""
+    """Return a button of the menu, which is open until something in it is chosen."""
     if not root.locator(".fx-menu").is_visible():
         root.get_by_role("button", name="More", exact=True).click()
-    return root.locator(".fx-menu").get_by_role("button", name=name, exact=True)
+    return root.locator(".fx-menu").get_by_role("button", name=name, exact=True, include_hidden=True)
