@@ -20,7 +20,7 @@ from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import describe, edge_title
 from fuser_lab.report.tables import decision_reason, segment_table
-from fuser_lab.report.timing_table import timing_table
+from fuser_lab.report.timing_table import timed_plans, timing_table
 from fuser_lab.report.units import seconds_label
 from fuser_lab.report.view_model import ViewModel, view_decisions, view_plan
 
@@ -264,10 +264,12 @@ def _check_tab(check: Check, explorer: Explorer, shown: dict[str, Any], plan: An
             check("row of the selection", shown["chosen"], [home])
     elif tab == "timings":
         timings = explorer.timings
-        rows = () if timings is None else timings.rows
-        check(tab, shown["cells"], [] if timings is None else [list(row) for row in timing_table(timings).rows])
+        rows = [] if timings is None else [list(row) for row in timing_table(timings).rows]
+        plans = [] if timings is None else timed_plans(timings)
+        check(tab, shown["cells"], rows)
         check("segments that were timed", shown["rows"], [
-            f"segment:{row.segment}" if row.segment is not None and row.plan_hash == plan.hash else "" for row in rows
+            f"segment:{name[1:]}" if name.startswith("S") and timed == plan.hash else ""
+            for (_, name, *_), timed in zip(rows, plans, strict=True)
         ])
     elif tab == "source":
         found = shown["source"]

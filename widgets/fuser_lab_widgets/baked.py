@@ -8,7 +8,7 @@ from fuser_lab import targets
 from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.modules import has_modules, module_folds
 from fuser_lab.report.repeats import blocks
-from fuser_lab.report.timing_table import timing_note, timing_table
+from fuser_lab.report.timing_table import timed_plans, timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
 from fuser_lab_widgets import answers, lines, profiles, scenes, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, target_name
@@ -45,7 +45,7 @@ def bake(
     amounts = Amounts(target=target_name(plans[0]), plans=by_hash, machine=machine, measured=totals, note=note)
     timed: dict[str, Any] = {"running": False, "done": 0, "total": 0, "note": _UNTIMED}
     if timings is not None:
-        timed |= {"table": timing_table(timings).to_dict(), "note": note, "plans": [row.plan_hash for row in rows]}
+        timed |= {"table": timing_table(timings).to_dict(), "note": note, "plans": timed_plans(timings)}
     made = [_plan(n, plans, views, amounts, rows, pieces, followed, profile) for n in range(len(plans))]
     return {
         "hint": _HINT,

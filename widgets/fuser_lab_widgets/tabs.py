@@ -73,6 +73,10 @@ def _roofline(shown: Shown) -> str:
     return panels.roofline(shown.plan, shown.rows, shown.other, machine)
 
 
+def _time_line(shown: Shown) -> str:
+    return panels.time_line(shown.plan, shown.view, shown.rows, fixed=shown.fixed)
+
+
 def _compare(shown: Shown) -> str:
     others = shown.others()
     return panels.comparison(others, shown.compared, shown.difference, shown.view, shown.amounts, fixed=shown.fixed)
@@ -91,6 +95,7 @@ VIEWS: Final = (
     View("decisions", "Decisions", "Why"),
     View("passes", "Passes", "Why", lambda shown: panels.passes(shown.plan, shown.view)),
     View("segments", "Segments", "Cost"),
+    View("time_line", "Time line", "Cost", _time_line, Follows.TIMES),
     View("timings", "Timings", "Cost"),
     View("memory", "Memory", "Cost", lambda shown: panels.memory(shown.plan)),
     View("roofline", "Roofline", "Cost", _roofline, Follows.TIMES | Follows.SESSION),

@@ -448,7 +448,9 @@ def test_the_plan_is_compared_with_others_and_the_marks_follow_edits():
     explorer.close()
 
 
-@pytest.mark.parametrize("name", ["graph", "roofline", "memory", "layouts", "passes", "compare", "certificate"])
+@pytest.mark.parametrize("name", [
+    "graph", "roofline", "memory", "time_line", "layouts", "passes", "compare", "certificate",
+])
 def test_each_written_tab_escapes_names(stubs, name):
     plan = stubs.sum_broadcast_add(("<script>alert(1)</script>", "T1", "T2", "<b>T3</b>", "T4"))
     explorer = Explorer(plan)
