@@ -9,11 +9,11 @@ from fuser_lab.cost.kernel_time import Prediction
 from fuser_lab.cost.predicted_times import TimeBound, time_bound
 from fuser_lab.definition.binding import bind
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.plan.accepted import TENSOR_OR_SEGMENT
+from fuser_lab.ir.tensor_names import name_of, names_by_tensor, tensor_called
+from fuser_lab.plan.accepted import TENSOR, TENSOR_OR_SEGMENT
 from fuser_lab.plan.base import PlanBase
 from fuser_lab.plan.code import FORMS, PlanCode
 from fuser_lab.plan.definitions import SegmentDefinitions
-from fuser_lab.plan.names import tensor_called
 from fuser_lab.report import certificates
 from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
 from fuser_lab.report.shown import Shown
@@ -56,6 +56,24 @@ class ExplainedPlan(PlanBase):
         self._check_kept(InputError, a, b)
         return self._why(a, b)
 
+    @takes(tensor=TENSOR)
+    def name_of(self, tensor: str) -> str:
+        """Return what a tensor is called in pictures and sentences: the user's variable, else the op that computes it.
+
+        Variables are those of the definition's code, a pasted script or a captured function; ``names`` lists all.
+        Names never change a plan. ``""`` is returned for an input that no variable names.
+
+        Raises
+        ------
+        InputError
+            If the plan has no such tensor.
+        """
+        self._check_kept(InputError, tensor)
+        if tensor not in self.fusion.tensors:
+            msg = f"name_of: the fusion has no tensor called {tensor!r}; it has {listing(self.fusion.tensors)}."
+            raise InputError(msg)
+        return name_of(tensor, self.fusion, names_by_tensor(self.names))
+
     def _called(self, name: T, kind: type[FuserLabError]) -> T | str:
         """Return the fusion's name of a tensor given by that name or by the user's name; other values unchanged."""
         if not isinstance(name, str):
@@ -81,7 +99,8 @@ class ExplainedPlan(PlanBase):
 
     def _why(self, a: str | int, b: str | int) -> Why:
         explanation = why(self.segmented, a, b, self.decisions, self.oracle, self.options.segment_set)
-        return explanation.with_origins(self._origins).with_sources(dict(self.sources))
+        explained = explanation.with_origins(self._origins).with_sources(dict(self.sources))
+        return replace(explained, called=self.names)
 
     @cached_property
     def _origins(self) -> dict[str, str]:

@@ -11,6 +11,7 @@ import { Header } from "./header.js";
 import { Inspector } from "./inspector.js";
 import { Help, Keyboard } from "./keyboard.js";
 import { Modes } from "./modes.js";
+import { Names } from "./names.js";
 import { Panels } from "./panels.js";
 import { Previews } from "./previews.js";
 import { Search } from "./search.js";
@@ -40,6 +41,7 @@ export class Explorer {
     this.keyboard = new Keyboard(this);
     this.focus = new Focus(this.root);
     this.shortcuts = new Shortcuts(this.root);
+    this.names = new Names(this);
     this.build(el);
     this.listen();
     this.decisions.draw();
@@ -76,7 +78,7 @@ export class Explorer {
   }
 
   dispose() {
-    for (const part of [this.channel, this.graph, this.tabs, this.previews, this.decisions, this.status, this.focus, this.shortcuts]) part.dispose();
+    for (const part of [this.channel, this.graph, this.tabs, this.previews, this.decisions, this.status, this.focus, this.shortcuts, this.names]) part.dispose();
   }
 
   /** Draw another picture, and everything that depends on the plan. */
