@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fuser_lab.arguments import listing, number, one_of, optional, takes, whole
+from fuser_lab.arguments import having, listing, number, one_of, optional, takes, whole
 from fuser_lab.cost.kernel_time import Prediction
 from fuser_lab.cost.predicted_times import TimeBound, time_bound
 from fuser_lab.definition.binding import bind
@@ -27,6 +27,7 @@ from fuser_lab.segmentation.privatization import without
 
 if TYPE_CHECKING:
     from fuser_lab.definition.cache import FusionCache
+    from fuser_lab.plan.changes import PlanChange
 
 T = TypeVar("T")
 
@@ -183,6 +184,17 @@ class ExplainedPlan(PlanBase):
         model = time_model_of(self.oracle)
         once = without(self.fusion, self.segmented.replicas)
         return time_bound(once, model, predict_seconds(self.segmented, model))
+
+    @takes(before=having("segmented", "predicted_time", accepted="a plan, as fl.segment returns it"))
+    def change_from(self, before: "ExplainedPlan") -> "PlanChange":
+        """Return what is different from an earlier plan of the same definition, as one sentence when printed.
+
+        It says which ops moved between which segments and why, which are new or gone, and the change of segments, bytes
+        and predicted time; `fuser_lab.diff` has all differences as a table.
+        """
+        from fuser_lab.plan.changes import plan_change
+
+        return plan_change(before, self)
 
     def predicted_time(self) -> Prediction:
         """Return the predicted time of the plan's kernels run one after another on its target, with an interval.

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import pairwise
 from time import monotonic
 
-from fuser_lab.cost.amounts import bytes_label, seconds_label
+from fuser_lab.cost.amounts import bytes_label, change_label, seconds_label
 from fuser_lab.cost.traffic import CostModel, traffic
 from fuser_lab.cost.verdict import Verdict
 from fuser_lab.errors import IllegalEdit
@@ -94,7 +94,7 @@ class EditPreview:
         if self.after is None:
             return "", "", ""
         segments = f"{self.before.segments} → {self.after.segments}"
-        return segments, _change_text(self.moved, bytes_label), _change_text(self.seconds, seconds_label)
+        return segments, change_label(self.moved, bytes_label), change_label(self.seconds, seconds_label)
 
     @property
     def change(self) -> str:
@@ -322,11 +322,6 @@ def _rule(edit: _Edit, regrouping: Regrouping) -> str:
     takes = "" if answer is None or answer.chosen is None else answer.chosen.value
     segments = "both" if kind == "glue" else f"S{arguments[1]} with {arguments[0]}"
     return f"The {takes} scheduler accepts {segments}."
-
-
-def _change_text(amount: float, label: Callable[[float], str]) -> str:
-    """Return a change with its sign."""
-    return f"{'+' if amount > 0 else '−' if amount < 0 else '±'}{label(abs(amount))}"
 
 
 def _sentence(text: str) -> str:

@@ -381,7 +381,9 @@ class Explorer(anywidget.AnyWidget):
     # ---- what the page shows
 
     def _draw(self) -> None:
-        self._picture.draw(self._runs.amounts, self._comparison.difference())
+        changed = self._page.changed
+        difference = self._comparison.difference() or (changed.difference if changed is not None else None)
+        self._picture.draw(self._runs.amounts, difference)
 
     def _show(self) -> None:
         with self.hold_sync():
