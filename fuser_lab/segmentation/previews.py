@@ -188,6 +188,22 @@ class Previews:
                 break
         return tuple(sorted(previews, key=lambda preview: (preview.seconds, preview.edit))[:most])
 
+    def gains(self, seconds: float) -> tuple[EditPreview, ...]:
+        """Return the legal edits that save time among the previews made so far, and the cuts examined in ``seconds``.
+
+        A cut adds bytes and a launch, but its two kernels may be scheduled better than one for both sides.
+        """
+        end = monotonic() + seconds
+        for group in self._segmented.groups:
+            inside = {expr.name for expr in group.exprs}
+            for expr in group.exprs:
+                if monotonic() >= end:
+                    break
+                readers = self._segmented.fusion.users.get(expr.out, ())
+                if expr.tensor_outputs and any(user.name in inside for user in readers):
+                    self.cut(expr.name)
+        return tuple(preview for preview in [*self._known.values()] if preview.legal and preview.seconds < 0)
+
     def _promising(self) -> Iterator[tuple[float, _Edit]]:
         """Yield glues and moves that save time if they are legal, each with the bytes that it saves, as a negative."""
         launch = self._model.launch_bytes

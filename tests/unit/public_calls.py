@@ -396,6 +396,7 @@ def calls(w: World) -> dict[str, Call]:
         "Plan.best_edits": Call(known(plan.best_edits), (), {"most": 1, "seconds": 1.0}),
         "Plan.with_edit": Call(known(plan.with_edit), (plan.preview_cut("T3"),)),
         "Plan.why": Call(known(plan.why), ("T2", "T3")),
+        "Plan.advice": Call(known(plan.advice), (), {"seconds": 1.0}),
         "Plan.change_from": Call(known(plan.cut("T3").change_from), (plan,)),
         "Plan.name_of": Call(known(plan.name_of), ("T2",)),
         "Plan.annotate": Call(known(fl.segment(fd, INPUTS).annotate), ("T2", ["T3"])),

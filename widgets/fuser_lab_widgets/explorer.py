@@ -134,6 +134,7 @@ class Explorer(anywidget.AnyWidget):
     views = traitlets.List(tabs.views()).tag(sync=True)
     targets: traitlets.List[Any] = traitlets.List().tag(sync=True)  # what the source tab offers
     foreseen = traitlets.Dict().tag(sync=True)  # previews of edits at the edges of the plan on show
+    advice = traitlets.Dict().tag(sync=True)  # the sentence about the largest gain of a plan, with its event
     called = traitlets.Dict().tag(sync=True)  # the user's names of tensors, which the page adds to sentences and tables
     heat = traitlets.Dict().tag(sync=True)  # the values of colourings, which follow the picture
     status = traitlets.Dict().tag(sync=True)

@@ -2,6 +2,7 @@
 // that its parts share: the channel to Python and the selection. A part draws itself on request, and passes the user's
 // actions to the explorer or to another part.
 
+import { Advice } from "./advice.js";
 import { Channel } from "./channel.js";
 import { Decisions } from "./decisions.js";
 import { button, h, soon } from "./dom.js";
@@ -41,6 +42,7 @@ export class Explorer {
     this.keyboard = new Keyboard(this);
     this.focus = new Focus(this.root);
     this.shortcuts = new Shortcuts(this.root);
+    this.advice = new Advice(this);
     this.names = new Names(this);
     this.build(el);
     this.listen();
@@ -55,7 +57,7 @@ export class Explorer {
   build(el) {
     const { root, header, status, search, graph, panels, inspector, tabs, help } = this;
     graph.element.append(help.element);
-    root.append(header.element, h("div.fx-feedback", {}, status.element, header.badge, header.controls, graph.heat.legend, search.element), header.notes, header.progress,
+    root.append(header.element, h("div.fx-feedback", {}, status.element, this.advice.element, header.badge, header.controls, graph.heat.legend, search.element), header.notes, header.progress,
       h("div.fx-main", {}, graph.element, h("div.fx-side", {}, h("div.fx-around", {}, graph.overview.element, panels.zoom), inspector.element)), tabs.bar, tabs.panel);
     this.modes.mark(root);
     tabs.choose(tabs.current);
@@ -72,6 +74,7 @@ export class Explorer {
     channel.on("panels", () => tabs.draw());
     channel.on("heat", () => this.graph.drawHeat());
     channel.on("foreseen", () => this.previews.draw());
+    channel.on("advice", () => this.advice.draw());
     channel.on("times", () => this.header.drawTimes());
     channel.on("status", () => this.status.draw(channel));
     channel.on("code", () => this.inspector.drawCode());
@@ -89,6 +92,7 @@ export class Explorer {
     this.header.drawTitle(scene);
     this.header.drawFacts();
     this.menu.draw(scene);
+    this.advice.draw();
     this.graph.draw(scene);
     this.segment = Math.min(this.graph.home(this.selected) ?? this.segment, scene.segments.rows.length - 1);
     this.search.refresh();

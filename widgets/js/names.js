@@ -6,10 +6,10 @@ const PLAIN = "pre, code, svg, textarea, .fx-name, .fx-overview"; // source text
 
 export class Names {
   /** Uses the explorer's channel, and the parts that have sentences and tables. */
-  constructor({ channel, status, inspector, decisions, tabs, previews, header }) {
+  constructor({ advice, channel, status, inspector, decisions, tabs, previews, header }) {
     this.channel = channel;
     this.watch = new MutationObserver((changes) => this.add(changes));
-    const parts = [status.element, inspector.element, decisions.element, tabs.panel, previews.hint, header.badge];
+    const parts = [advice.element, status.element, inspector.element, decisions.element, tabs.panel, previews.hint, header.badge];
     for (const part of parts) this.watch.observe(part, { childList: true, subtree: true });
   }
 
