@@ -14,12 +14,13 @@ from nbformat import NotebookNode
 from fuser_lab.teaching.glossary import footer
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+TEXTS = Path(__file__).parent / "text"  # outside the folder that JupyterLab lists, where each lesson is once
 MARK = "\n\n**Words:** "
 
 
 def text_form(name: str) -> Path:
     """Return the path of the text form of a notebook."""
-    return NOTEBOOKS / "text" / f"{name}.py"
+    return TEXTS / f"{name}.py"
 
 
 def with_footer(cells: list[NotebookNode]) -> str:
@@ -43,6 +44,6 @@ def written(name: str) -> NotebookNode:
 
 
 if __name__ == "__main__":
-    for path in sorted((NOTEBOOKS / "text").glob("*.py")):
+    for path in sorted(TEXTS.glob("*.py")):
         if len(sys.argv) == 1 or path.stem in sys.argv[1:]:
             nbformat.write(written(path.stem), NOTEBOOKS / f"{path.stem}.ipynb")

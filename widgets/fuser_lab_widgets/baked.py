@@ -72,7 +72,7 @@ def _plan(
         ids += [fold.id for fold in module_folds(view)]
     drawn = {detail: scenes.scene(view, pieces, detail=detail) for detail in details}
     for drawn_scene in drawn.values():
-        drawn_scene["facts"] += amounts.facts(view.header)
+        drawn_scene["times"] = amounts.facts(view.header)
     others = [(str(m), f"{plans[m].name}", views[m]) for m in range(len(plans)) if m != n]
     difference = plan_diff(plans[0], plan) if n and hasattr(plan, "segmented") else None
     if difference is not None:
@@ -85,7 +85,7 @@ def _plan(
     plan_profile = profile if profile is not None and profile.plan_hash == plan.hash else None
     linked = view.header.ops <= _MOST_LINKED
     followed = linked and len(plan.segments) <= most_followed
-    written = {tab.name: tab.write(shown) for tab in tabs.TABS if tab.write is not None and not tab.live_only}
+    written = {each.name: each.write(shown) for each in tabs.VIEWS if each.write is not None and not each.live_only}
     return {
         "name": plan.name,
         "detail": scenes.first_detail(view),

@@ -123,7 +123,7 @@ def test_a_new_edit_drops_what_was_undone(page):
 
 
 def test_the_strategy_can_be_switched_and_switched_back(page):
-    (_, _, buttons), = page.explorer.history["controls"]
+    (_, _, buttons, _), = page.explorer.history["controls"]
     assert [button[:3] for button in buttons] == [["bottom_up", "bottom-up", True], ["top_down", "top-down", False]]
     assert page.send("strategy", strategy="top_down") == "Top-down: 2 segments."
     assert page.explorer.plan.strategy == "top_down"

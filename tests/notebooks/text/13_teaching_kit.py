@@ -276,7 +276,7 @@ pd.DataFrame(course, columns=["lesson", "title", "questions", "code cells"]).sty
 # - **A compiler course** of six sessions: 01 + 02, 03 + 04, 05 + 06, 07 + 22, 08 + 23, and 12 as the exercise to hand in.
 # - **People who work on nvFuser**: 03, 09, 11, 12, and their own issues.
 #
-# Lessons are notebooks with a text form in `notebooks/text` (`jupytext`); the files in `notebooks/questions` are the key to their questions. Tests run each of them from top to bottom, so what you show tomorrow is
+# Lessons are notebooks with a text form in `tests/notebooks/text` (`jupytext`); the files in `notebooks/questions` are the key to their questions. Tests run each of them from top to bottom, so what you show tomorrow is
 # what was true at the last commit: `make test PYTEST_ARGS=tests/notebooks`.
 #
 # ## Your turn
