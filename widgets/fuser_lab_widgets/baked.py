@@ -34,8 +34,8 @@ def bake(
     """Return what the report's script shows: each plan's drawings, answers, sources, decisions and tabs.
 
     ``machine`` is the cost model of the device on which the plans were timed. Plans of up to ``followed`` segments
-    have the steps of their kernels. ``profile`` is shown beside the source of its plan, and ``opens`` is the view that is
-    open at first.
+    have the steps of their kernels. ``profile`` is shown beside the source of its plan, and ``opens`` is the view that
+    is open at first.
     """
     views = [view_plan(plan, title=title, decisions=False) for plan in plans]
     pieces = scenes.Pieces()
