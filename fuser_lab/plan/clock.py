@@ -77,16 +77,18 @@ def features_of(fusion: Fusion, kernel: Kernel, device: Device) -> Features:
     return kernel_features(fusion, kernel) if device.host is None else host_features(kernel, device.host.caches)
 
 
-def prediction_of(features: Features, device: Device, seconds: float | None = None) -> Prediction:
+def prediction_of(
+    features: Features, device: Device, seconds: float | None = None, *, is_first: bool = True,
+) -> Prediction:
     """Return the predicted time of a kernel in isolation, or a known time in a plan, with its interval."""
     if isinstance(features, KernelFeatures):
-        return kernel_model(device).predict(features, seconds)
+        return kernel_model(device).predict(features, seconds, is_first=is_first)
     rates = device.host
     assert rates is not None
     if seconds is None:
         (seconds,) = host_seconds([KernelInPlan(features=features, reads=(), writes=())], rates).tolist()
     return Prediction(
-        seconds=seconds, low=rates.low * seconds, high=rates.high * seconds, source=rates.source,
+        seconds=seconds, low=rates.low * seconds, high=rates.high * seconds, source=rates.source, launch=rates.call,
     )
 
 
@@ -199,9 +201,10 @@ class ScheduledClock:
             _IDLE if number in idle else self._kernel(group, layouts) for number, group in enumerate(segmented.groups)
         ]
         times = self._times(segmented, idle, answers)
+        first = min(set(range(len(answers))) - idle, default=0)
         return tuple(
-            part if isinstance(part, Prediction) else prediction_of(part, self._device, seconds)
-            for part, seconds in zip(answers, times, strict=True)
+            part if isinstance(part, Prediction) else prediction_of(part, self._device, seconds, is_first=n == first)
+            for n, (part, seconds) in enumerate(zip(answers, times, strict=True))
         )
 
     def alone(self, segmented: SegmentedFusion, number: int) -> Prediction:

@@ -13,10 +13,11 @@ import itertools
 import random
 import re
 import time
+import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import fuser_lab as fl
@@ -24,6 +25,7 @@ from fuser_lab.compilers.plan import CompiledPlan, CompiledWhy
 from fuser_lab.errors import IllegalEdit
 from tests.bridge import random_functions
 from tests.bridge.inductor_functions import FUNCTIONS, MODELS, inputs_of, model_of
+from tests.bridge.inductor_programs import PROGRAMS
 from tests.needs import needs
 
 torch = needs("torch")
@@ -38,6 +40,7 @@ class Case:
     function: Callable[..., Any]
     inputs: list[Any]
     backward: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 _CALL = re.compile(r"^\s+(?:\w+ = )?(cpp_fused\w*|triton_\w+|extern_kernels\.\w+|(?:torch\.ops|aten)\.[\w.]+)\((.*)\)$")
@@ -134,7 +137,7 @@ class Run:
     def compile(self, case: Case) -> None:
         """Compile a case, and compare its plans with what Inductor emits."""
         captured, groups = with_partitions(
-            lambda: fl.from_inductor(case.function, *case.inputs, backward=case.backward),
+            lambda: fl.from_inductor(case.function, *case.inputs, backward=case.backward, **case.options),
         )
         self.count["functions"] += 1
         for plan, emitted in zip(captured.plans, groups, strict=True):
@@ -220,7 +223,10 @@ def overhead(case: Case, rounds: int) -> tuple[float, float]:
 
 def cases_of(options: argparse.Namespace) -> Iterator[Case]:
     """The cases that a command line asks for."""
-    if not options.models:
+    if options.programs:
+        for name, program in PROGRAMS.items():
+            yield Case(name, program.function, program.inputs(), program.backward, program.options)
+    elif not options.models:
         for name, (function, shapes) in FUNCTIONS.items():
             yield Case(name, function, inputs_of(shapes))
     for seed in range(options.random):
@@ -237,6 +243,7 @@ def main() -> None:
     parser.add_argument("--cuts", type=int, default=30, help="random cuts of all functions together")
     parser.add_argument("--glues", type=int, default=10, help="random glues")
     parser.add_argument("--random", type=int, default=0, help="number of random functions beside the fifty")
+    parser.add_argument("--programs", action="store_true", help="the programs of inductor_programs instead")
     parser.add_argument("--models", action="store_true", help="models instead of functions, forward and a step")
     parser.add_argument("--overhead", type=int, default=0, help="only time this many compilations in two ways")
     parser.add_argument("--only", default="", help="pattern of names of functions or models")
@@ -249,7 +256,11 @@ def main() -> None:
             times.append(overhead(case, options.overhead))
             print(f"{case.name}: {times[-1][0]:.3f} s, {times[-1][1]:.3f} s with the record", flush=True)
         elif re.search(options.only, case.name):
-            run.compile(case)
+            try:
+                run.compile(case)
+            except Exception:  # noqa: BLE001 - the other cases are of interest all the same
+                run.count["functions that FAIL"] += 1
+                print(f"{case.name}: {traceback.format_exc()}", flush=True)
     if times:
         plain, recorded = (sum(each) for each in zip(*times, strict=True))
         print(f"{plain:.2f} s without, {recorded:.2f} s with the record: {recorded / plain - 1:+.1%}")

@@ -1,4 +1,4 @@
-"""How soon the explorer is at rest: ``python -m tests.browser.rest`` opens all tabs of all examples at five sizes.
+"""How soon the explorer is at rest: ``python -m tests.browser.rest`` opens all views of all examples at five sizes.
 
 After each action, nothing may change in the page once the last answer of Python is a second old, and no message may
 pass between them. *Messages* is the number that the page sent for one action, *changes* that of changes of its
@@ -18,6 +18,7 @@ from playwright.sync_api import sync_playwright
 
 import fuser_lab as fl
 from tests.browser.stage import Stage
+from tests.browser.tools import open_view, view_names
 from tests.browser_path import HOW, find_browser
 
 if TYPE_CHECKING:
@@ -101,12 +102,9 @@ def opened(browser: Browser, plan: Plan, size: tuple[int, int]) -> Stage:
 
 
 def drive(stage: Stage, quiet: float = _QUIET) -> dict[str, Rest]:
-    """Open each tab, and return how the page came to rest each time."""
-    rests = {}
-    for name in stage.root.get_by_role("tab").all_inner_texts():
-        tab = stage.root.get_by_role("tab", name=name, exact=True)
-        rests[name] = rest_after(stage, tab.click, quiet)
-    return rests
+    """Open each view, and return how the page came to rest each time."""
+    names = view_names(stage.root)
+    return {name: rest_after(stage, lambda name=name: open_view(stage.root, name), quiet) for name in names}
 
 
 def main(names: Sequence[str]) -> int:
@@ -121,13 +119,13 @@ def main(names: Sequence[str]) -> int:
             executable_path=path, args=["--no-sandbox", "--disable-gpu"],
             ignore_default_args=["--hide-scrollbars"],  # which take room from what they scroll
         )
-        print(f"{'example':26}{'size':>10}  tabs  messages  changes  rest ms  restless")
+        print(f"{'example':26}{'size':>10} views  messages  changes  rest ms  restless")
         for name in names or fl.examples.names():
             plan = example(name)
             for width, height in SIZES:
                 stage = opened(browser, plan, (width, height))
                 rests = drive(stage)
-                late = [tab for tab, rest in rests.items() if not rest.is_soon]
+                late = [name for name, rest in rests.items() if not rest.is_soon]
                 restless += len(late)
                 most = [max(values) for values in zip(*(
                     (rest.messages, rest.changes, 1e3 * (rest.seconds or 0)) for rest in rests.values()), strict=True)]

@@ -168,12 +168,12 @@ TOY = Target(
         },
         {},
     ),
-    "a tab": (
+    "a view": (
         {},
         {
             "widgets/fuser_lab_widgets/tabs.py": {
-                '    Tab("segments", "Segments"),': """    Tab(
-        "toy", "Toy", lambda shown: f"<p>a toy with {len(shown.plan.segments)} segments</p>",
+                '    View("segments", "Segments", "Cost"),': """    View(
+        "toy", "Toy", "Cost", lambda shown: f"<p>a toy with {len(shown.plan.segments)} segments</p>",
     ),
 """,
             },

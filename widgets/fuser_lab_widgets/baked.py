@@ -8,7 +8,7 @@ from fuser_lab import targets
 from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.modules import has_modules, module_folds
 from fuser_lab.report.repeats import blocks
-from fuser_lab.report.timing_table import timing_note, timing_table
+from fuser_lab.report.timing_table import timed_plans, timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
 from fuser_lab_widgets import answers, lines, profiles, scenes, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, target_name
@@ -45,7 +45,7 @@ def bake(
     amounts = Amounts(target=target_name(plans[0]), plans=by_hash, machine=machine, measured=totals, note=note)
     timed: dict[str, Any] = {"running": False, "done": 0, "total": 0, "note": _UNTIMED}
     if timings is not None:
-        timed |= {"table": timing_table(timings).to_dict(), "note": note, "plans": [row.plan_hash for row in rows]}
+        timed |= {"table": timing_table(timings).to_dict(), "note": note, "plans": timed_plans(timings)}
     made = [_plan(n, plans, views, amounts, rows, pieces, followed, profile) for n in range(len(plans))]
     return {
         "hint": _HINT,
@@ -72,7 +72,7 @@ def _plan(
         ids += [fold.id for fold in module_folds(view)]
     drawn = {detail: scenes.scene(view, pieces, detail=detail) for detail in details}
     for drawn_scene in drawn.values():
-        drawn_scene["facts"] += amounts.facts(view.header)
+        drawn_scene["times"] = amounts.facts(view.header)
     others = [(str(m), f"{plans[m].name}", views[m]) for m in range(len(plans)) if m != n]
     difference = plan_diff(plans[0], plan) if n and hasattr(plan, "segmented") else None
     if difference is not None:
@@ -85,7 +85,7 @@ def _plan(
     plan_profile = profile if profile is not None and profile.plan_hash == plan.hash else None
     linked = view.header.ops <= _MOST_LINKED
     followed = linked and len(plan.segments) <= most_followed
-    written = {tab.name: tab.write(shown) for tab in tabs.TABS if tab.write is not None and not tab.live_only}
+    written = {each.name: each.write(shown) for each in tabs.VIEWS if each.write is not None and not each.live_only}
     return {
         "name": plan.name,
         "detail": scenes.first_detail(view),

@@ -56,8 +56,23 @@ def side(plan: CompiledPlan, kernel: CompiledKernel | None, graph: int) -> str:
     ]
     source = plan.record.sources.get(kernel.function)
     if source is not None:
-        parts += [element("h4", f"Source of {kernel.function}"), element("pre", source, css="fx-source")]
+        parts += [element("h4", f"Source of {kernel.function}"), _source(kernel)]
     return "".join(map(to_html, parts))
+
+
+def _source(kernel: CompiledKernel) -> Element:
+    """Return the source with the op of each line; lines of the other kernels of its function are dimmed."""
+    lines = kernel.source_lines()
+    rows = [
+        element(
+            "tr", element("td", line.op, css="fx-note"), element("td", line.place, css="fx-note"),
+            element("td", element("code", line.text)),
+            css="fx-within" if line.inside else "fx-beside" if line.node else "",
+        )
+        for line in lines
+    ]
+    head = element("tr", *(element("th", name, scope="col") for name in ("op", "line", "source")))
+    return element("table", element("thead", head), element("tbody", *rows), css="fx-source")
 
 
 def below(plan: CompiledPlan) -> str:

@@ -67,7 +67,7 @@ export class Baked {
     const { plans } = this.data;
     this.state.panels = this.plan.panels;
     this.tell("decisions", { log: this.at, ...this.plan.decisions });
-    this.tell("history", { fixed: true, profiled: this.plan.profiled, undo: false, redo: false, edits: [], runnable: false, searching: "", strategy: String(this.at), controls: [["Strategy", "", plans.map((p, n) => [String(n), p.name, n === this.at, true, "", { type: "strategy", strategy: String(n) }])]] });
+    this.tell("history", { fixed: true, profiled: this.plan.profiled, undo: false, redo: false, edits: [], runnable: false, searching: "", strategy: String(this.at), controls: [["Strategy", "", plans.map((p, n) => [String(n), p.name, n === this.at, true, "", { type: "strategy", strategy: String(n) }]), "always"]] });
     this.state.heat = { ...this.plan.heat, plan: this.at };
     this.tell("scene", { ...this.plan.scenes[this.detail], plan: this.at, rev: (this.state.scene?.rev || 0) + 1 });
   }

@@ -10,7 +10,7 @@ const EDIT = "edit"; // how phases of the attempts of edits begin
 const OUTCOMES = [["all", "all"], ["yes", "accepted"], ["no", "refused"]];
 
 export class Decisions {
-  /** Uses the explorer's channel, graph, panels, status line, and level of detail. */
+  /** Uses the explorer's channel, graph, tabs, status line, and level of detail. */
   constructor(explorer) {
     this.explorer = explorer;
     this.channel = explorer.channel;
@@ -38,7 +38,7 @@ export class Decisions {
       h("input.fx-search", { type: "search", placeholder: "T3, reduction, cycle …", "aria-label": "Filter decisions", oninput: (e) => this.filterBy("text", e.target.value.toLowerCase()) }),
       h("select", { "aria-label": "Outcome", onchange: (e) => this.filterBy("outcome", e.target.value) }, ...OUTCOMES.map(([v, t]) => h("option", { value: v }, t))));
     this.element = h("section.fx-log", { "aria-label": "Decisions" },
-      h("div.fx-log-head", {}, h("h3", {}, "Decisions"), h("label", {}, this.mine, " selection only"), this.count), this.player, this.filters, this.rows);
+      h("div.fx-log-head", {}, this.player, this.filters, h("label", {}, this.mine, " selection only"), this.count), this.rows);
   }
 
   dispose() {
@@ -61,7 +61,7 @@ export class Decisions {
     if (first === this.taken.length) {
       for (const row of rows) this.taken.push({ ...row, step: this.taken.length + 1, verdicts: row.verdicts.map((n) => said[n]) });
     }
-    if (this.explorer.panels.log.shown) this.load();
+    if (this.explorer.tabs.shows("decisions")) this.load();
     this.drawRows();
     this.refresh();
   }
@@ -119,7 +119,7 @@ export class Decisions {
   }
 
   showMine() {
-    this.explorer.panels.log.toggle(true);
+    this.explorer.tabs.open("decisions");
     this.mine.checked = this.filter.mine = true;
     this.drawRows();
     this.rows.querySelector("button")?.focus();
@@ -164,7 +164,7 @@ export class Decisions {
     else if (!this.total) {
       explorer.status.tell(NONE);
       return;
-    } else if (!explorer.panels.log.shown) explorer.panels.log.toggle(true);
+    } else explorer.tabs.open("decisions");
     this.step = step == null ? null : Math.min(Math.max(step, 0), this.total);
     if (step != null && channel.get("scene").detail !== "ops") channel.send("detail", { detail: "ops", quiet: true }); // the status line shows the step
     else this.showStep();

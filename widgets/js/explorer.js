@@ -10,6 +10,7 @@ import { Graph } from "./graph.js";
 import { Header } from "./header.js";
 import { Inspector } from "./inspector.js";
 import { Help, Keyboard } from "./keyboard.js";
+import { Menu } from "./menu.js";
 import { Modes } from "./modes.js";
 import { Panels } from "./panels.js";
 import { Previews } from "./previews.js";
@@ -17,7 +18,6 @@ import { Search } from "./search.js";
 import { Shortcuts } from "./shortcuts.js";
 import { Status } from "./status.js";
 import { Tabs } from "./tabs.js";
-import { Toolbar } from "./toolbar.js";
 
 export class Explorer {
   constructor(model, el) {
@@ -26,15 +26,15 @@ export class Explorer {
     this.root = h("div.fl-explorer", { role: "region", tabindex: -1, onkeydown: (e) => this.keyboard.onKey(e) });
     this.status = new Status();
     this.channel = new Channel(model, (text, kind) => this.status.tell(text, kind), () => this.status.draw(this.channel));
-    this.modes = new Modes(this.channel);
+    this.modes = new Modes(this);
     this.previews = new Previews(this);
     this.graph = new Graph(this);
     this.search = new Search(this.graph, (id) => this.select(id));
     this.tabs = new Tabs(this);
     this.panels = new Panels(this);
     this.help = new Help(this.root);
+    this.menu = new Menu(this);
     this.header = new Header(this);
-    this.toolbar = new Toolbar(this);
     this.inspector = new Inspector(this);
     this.decisions = new Decisions(this);
     this.keyboard = new Keyboard(this);
@@ -51,10 +51,10 @@ export class Explorer {
   }
 
   build(el) {
-    const { root, header, toolbar, status, graph, decisions, inspector, tabs, help } = this;
+    const { root, header, status, search, graph, panels, inspector, tabs, help } = this;
     graph.element.append(help.element);
-    root.append(header.element, toolbar.element, h("div.fx-feedback", {}, status.element, header.badge, header.controls), header.notes, header.progress,
-      h("div.fx-main", {}, graph.element, decisions.element, h("div.fx-side", {}, graph.overview.element, inspector.element)), tabs.bar, tabs.panel);
+    root.append(header.element, h("div.fx-feedback", {}, status.element, header.badge, header.controls, graph.heat.legend, search.element), header.notes, header.progress,
+      h("div.fx-main", {}, graph.element, h("div.fx-side", {}, h("div.fx-around", {}, graph.overview.element, panels.zoom), inspector.element)), tabs.bar, tabs.panel);
     this.modes.mark(root);
     tabs.choose(tabs.current);
     el.append(root, h("style", {}, this.channel.get("hides") || ""));
@@ -86,7 +86,7 @@ export class Explorer {
     if (!scene.nodes) return;
     this.header.drawTitle(scene);
     this.header.drawFacts();
-    this.toolbar.draw(scene);
+    this.menu.draw(scene);
     this.graph.draw(scene);
     this.segment = Math.min(this.graph.home(this.selected) ?? this.segment, scene.segments.rows.length - 1);
     this.search.refresh();

@@ -1,6 +1,6 @@
-// The panels to the right of and below the canvas, and full screen.
+// The panels to the right of and below the canvas, what is seen of the picture, and full screen.
 
-import { flag, option } from "./dom.js";
+import { button, flag, h, option } from "./dom.js";
 
 /** A panel that a button shows and hides. */
 class Panel {
@@ -23,20 +23,22 @@ class Panel {
 }
 
 export class Panels {
-  /** Uses the explorer's root element, tabs and status line. */
+  /** Uses the explorer's root element, graph, tabs and status line. */
   constructor(explorer) {
     this.explorer = explorer;
-    const { root } = explorer;
-    this.log = new Panel(root, "nolog", ["Decisions", "Show or hide the decisions (d)"], () => explorer.decisions.load());
+    const { root, graph } = explorer;
     this.side = new Panel(root, "noside", ["Inspector", "Show or hide the inspector and the overview (i)"]);
     this.tables = new Panel(root, "nopanel", ["Tables", "Show or hide the tables below (t)"], () => explorer.tabs.draw());
-    this.log.toggle(false);
     this.side.toggle(true);
     this.tables.toggle(false);
+    const { viewport } = graph;
+    this.zoom = h("span.fx-zoom", { role: "group", "aria-label": "Zoom" },
+      button("+", "Zoom in (+)", () => viewport.zoom(1.25)), button("−", "Zoom out (−)", () => viewport.zoom(0.8)),
+      button("Fit", "Fit (0)", () => viewport.fit()), button("Full", "Full screen (f)", () => this.toggleFull()));
   }
 
   get buttons() {
-    return [this.log, this.side, this.tables].map((one) => one.button);
+    return [this.side, this.tables].map((one) => one.button);
   }
 
   async toggleFull() {

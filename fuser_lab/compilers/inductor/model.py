@@ -15,7 +15,7 @@ from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep
 from fuser_lab.compilers.inductor.names import INDUCTOR, InductorNames, names_for
-from fuser_lab.compilers.inductor.reader import FusedNode, GraphRecord, Reader, sources_of
+from fuser_lab.compilers.inductor.reader import FusedNode, GraphRecord, Reader
 from fuser_lab.compilers.inductor.writer import LIFTED, code_of, handler_of
 from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
 from fuser_lab.compilers.reasons import loops_text
@@ -82,18 +82,39 @@ class Source:
             torch.manual_seed(0)
             args, keywords = copies(torch, (self.inputs, dict(self.keywords)))
             start = time.perf_counter()
-            results = [x for x in leaves(run(*args, **keywords)) if isinstance(x, torch.Tensor)]
-            outputs = [x for x in results if x.requires_grad]
-            gradients: Sequence[Any] = ()
-            if self.backward and outputs:
-                gradients = torch.autograd.grad(
-                    outputs, accumulators(outputs), [torch.ones_like(x) for x in outputs], allow_unused=True,
-                )
+            with self._refusing_gradients():
+                returned = run(*args, **keywords)
+            results = [x for x in leaves(returned) if isinstance(x, torch.Tensor)]
+            gradients = self._gradients(torch, [x for x in results if x.requires_grad]) if self.backward else ()
             if any(x.is_cuda for x in results):
                 torch.cuda.synchronize()
             seconds = time.perf_counter() - start
         # A later call may write to the same memory, as graphs of CUDA do.
         return tuple(x.detach().clone() for x in (*results, *gradients) if x is not None), seconds
+
+    @contextmanager
+    def _refusing_gradients(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if self.backward or "does not require grad" not in str(error):
+                raise
+            msg = "from_inductor: the function computes gradients itself, which needs backward=True, given False."
+            raise InputError(msg) from error
+
+    def _gradients(self, torch: Any, outputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the gradients of outputs; none if the function has computed its gradients itself."""
+        if not outputs:
+            return ()
+        try:
+            gradients: Sequence[Any] = torch.autograd.grad(
+                outputs, accumulators(outputs), [torch.ones_like(x) for x in outputs], allow_unused=True,
+            )
+        except RuntimeError as error:
+            if "second time" not in str(error):  # torch has no other name for the error of a freed graph
+                raise
+            return ()
+        return gradients
 
     @contextmanager
     def _configured(self, parts: Parts | None, *, tries_all: bool) -> Iterator[None]:
@@ -244,7 +265,7 @@ def _record(number: int, record: GraphRecord) -> PlanRecord:
         groups=tuple(node.ops for node in record.nodes),
         through={name: node.reads for node in silent for name in node.writes},
         writers=record.writers, read_by={name: tuple(sorted(read)) for name, read in record.read_by.items()},
-        sources=sources_of(record.output_code), output_code=record.output_code, pairwise=record.pairwise,
+        sources=record.sources, lines=record.lines, output_code=record.output_code, pairwise=record.pairwise,
         in_place=record.in_place, sizes=record.sizes,
         computes=record.computes,
         unfusable=tuple(name for node in record.nodes if not node.fusable for name in node.ops),
