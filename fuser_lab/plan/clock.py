@@ -170,6 +170,10 @@ class ScheduledClock:
             fusion=group.candidate.narrowed, scheduler=group.scheduler, target=target, device=self._device,
         )
 
+    def idle(self, segmented: SegmentedFusion) -> frozenset[int]:
+        """Return the numbers of the segments of a plan that launch nothing."""
+        return found_layouts(segmented, self._given)[1]
+
     def predict(self, segmented: SegmentedFusion) -> Prediction:
         """Return the predicted time of a plan: the sum over its segments, with launches and gaps."""
         parts = self.parts(segmented)
