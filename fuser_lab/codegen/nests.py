@@ -10,8 +10,19 @@ from math import prod
 
 from fuser_lab.codegen.index_map import ZERO, Components, Index, IndexMap, index_var
 from fuser_lab.codegen.index_math import linear, simplify, substitute, variables
-from fuser_lab.codegen.kernel_ir import Buffer, If, Load, Loop, Role, Statement, accesses_of, every_term, terms_of, walk
-from fuser_lab.codegen.layout import Layout
+from fuser_lab.codegen.kernel_ir import (
+    Buffer,
+    If,
+    Layout,
+    Load,
+    Loop,
+    Role,
+    Statement,
+    accesses_of,
+    every_term,
+    terms_of,
+    walk,
+)
 from fuser_lab.codegen.values import Values, level_of
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
