@@ -1,4 +1,4 @@
-"""What long CPU kernels share: the mathematical functions that they call, and names for constants.
+"""What long CPU kernels share: the functions that they compute for vectors, and names for constants.
 
 A name saves compile time: each use of ``float32(0.5)`` takes Numba six statements, and a use of a name none.
 
@@ -22,18 +22,36 @@ from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
+_STEMS = {
+    name: f"{name}_" if name[-1].isdigit() else name
+    for name in (
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "exp", "exp2"),
+        *("expm1", "fmod", "log", "log10", "log1p", "log2", "pow", "remainder", "sin", "sinh", "tan", "tanh"),
+    )
+} | {"mod": "fmod"}
 VECTORIZED = {
-    "cos": "cos32", "erf": "erf32", "exp": "exp32", "exp2": "exp2_32", "expm1": "expm1_32", "log": "log32",
-    "log10": "log10_32", "log1p": "log1p32", "log2": "log2_32", "pow": "pow32", "sin": "sin32", "tanh": "tanh32",
+    **{(fn, DataType.Float): f"{stem}32" for fn, stem in _STEMS.items()},
+    **{(fn, DataType.Double): f"{stem}64" for fn, stem in _STEMS.items()},
+    ("lgamma", DataType.Float): "lgamma32",
 }
-"""Their names in kernels."""
+"""Their names in kernels, by function and dtype."""
+
+# They have paths that few numbers take, and LLVM vectorizes no loop with such a branch.
+BRANCHING = (
+    "cos32", "cos64", "fmod32", "fmod64", "lgamma32", "remainder32", "remainder64", "sin32", "sin64", "tan32", "tan64",
+)
 
 MOST_WRITTEN = crossover("cpu.functions.written")
 
 
+def vectorized_name(term: Term) -> str | None:
+    """Return the name in kernels of the function of a term, if it is one of these."""
+    return VECTORIZED.get((term.fn, term.args[0].dtype.compute)) if isinstance(term, Apply) else None
+
+
 def is_vectorized(term: Term) -> bool:
     """Whether a term is one of these functions."""
-    return isinstance(term, Apply) and term.fn in VECTORIZED and term.args[0].dtype.compute is DataType.Float
+    return vectorized_name(term) is not None
 
 
 def are_called(body: tuple[Statement, ...]) -> bool:
