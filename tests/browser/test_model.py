@@ -62,8 +62,8 @@ FAULTS = """(root) => {
     if (meet(a, b)) faults.push(`${words[n].textContent} meets ${words[n + 1 + m].textContent}`);
   }));
   const [picture, side] = [".fm-picture", ".fm-side"].map((part) => box(root.querySelector(part)));
-  const isBeside = !meet(picture, side) && Math.abs(picture.top - side.top) <= 1;
-  if (!isBeside) faults.push("the details are not beside the picture");
+  const isBeside = Math.abs(picture.top - side.top) <= 1 || side.top >= picture.bottom - 1;
+  if (meet(picture, side) || !isBeside) faults.push("the details are not beside the picture, or below it");
   if (picture.top > box(root.querySelector(".fm-bar")).bottom + 1) faults.push("a gap above the picture");
   return faults;
 }"""
