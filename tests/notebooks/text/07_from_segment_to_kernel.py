@@ -14,7 +14,7 @@
 # # From a segment to a kernel: the schedule, step by step
 #
 # After this lesson, you can read the schedule of a generated kernel, find each of its steps in the source, change one and run the
-# result.
+# result. The lesson takes about 20 minutes.
 #
 # The picture shows softmax over rows: seven ops in one box, a segment. A box is not a program. Between this picture and something that
 # a GPU runs, somebody decides how many threads work on a row, what each thread keeps, and when threads wait for each other. Who
