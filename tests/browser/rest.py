@@ -1,10 +1,11 @@
 """How soon the explorer is at rest: ``python -m tests.browser.rest`` opens all views of all examples at five sizes.
 
 After each action, nothing may change in the page once the last answer of Python is a second old, no message may pass
-between them, and the picture is not drawn again: views, panels, the menu and the window do not concern it. *Messages* is
-the number that the page sent for one action, *changes* that of changes of its elements, *rest* the time from the last
-answer to the last change, each the largest of a row. A cycle between what is shown, its size and what is asked never
-ends: its action counts as restless, as does one that draws the picture again. Names of examples select some of them.
+between them, and the picture is not drawn again: views, panels, the menu and the window do not concern it. *Messages*
+is the number that the page sent for one action, *changes* that of changes of its elements, *rest* the time from the
+last answer to the last change, each the largest of a row. A cycle between what is shown, its size and what is asked
+never ends: its action counts as restless, as does one that draws the picture again. Names of examples select some of
+them.
 """
 
 from __future__ import annotations
