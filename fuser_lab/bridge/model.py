@@ -15,6 +15,7 @@ from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compile_graph
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.example_inputs import example_inputs
+from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.bridge.model_step import Source, accumulators, copies, leaves, state_kept, step_arguments, step_of
 from fuser_lab.bridge.model_view import LeftOver, left_rows
 from fuser_lab.bridge.on_meta import traced_on_meta
@@ -123,11 +124,12 @@ def from_torch(
     """
     torch = torch_for("from_torch")
     named_arguments = dict(keywords or {})
-    capture = Capture(options_of(options, "from_torch"))
+    chosen = options_of(options, "from_torch")
     exported = isinstance(function, torch.export.ExportedProgram)
     if exported and not inputs and not named_arguments and function.example_inputs is not None:
         inputs, named_arguments = tuple(function.example_inputs[0]), dict(function.example_inputs[1])
     called = callable_of(torch, function, inputs, named_arguments)
+    capture = Capture(chosen, arguments=parameters_of(called))
     tensors = [x for x in leaves((inputs, named_arguments)) if isinstance(x, torch.Tensor)]
     check_parameters(torch, called)
     check_layouts(torch, tensors)

@@ -7,12 +7,10 @@ from math import prod
 
 import numpy as np
 
-from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.codegen.host_features import host_features
-from fuser_lab.codegen.kernel_features import kernel_features
-from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.layout import Layout, layout_of
-from fuser_lab.codegen.pipeline import lower
+from fuser_lab.codegen.kernel_ir import Kernel, Layout, layout_of
+from fuser_lab.codegen.kernel_profile import kernel_features
+from fuser_lab.codegen.pipeline import evaluated_because, lower
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.host_plan import host_seconds
@@ -169,6 +167,10 @@ class ScheduledClock:
         return KernelRequest(
             fusion=group.candidate.narrowed, scheduler=group.scheduler, target=target, device=self._device,
         )
+
+    def idle(self, segmented: SegmentedFusion) -> frozenset[int]:
+        """Return the numbers of the segments of a plan that launch nothing."""
+        return found_layouts(segmented, self._given)[1]
 
     def predict(self, segmented: SegmentedFusion) -> Prediction:
         """Return the predicted time of a plan: the sum over its segments, with launches and gaps."""

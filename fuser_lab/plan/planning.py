@@ -177,7 +177,7 @@ def segment(
     ran = tuple(passes)
     fusion = rewrite_fusion(bound.fusion, chosen, decisions, ran)
     clock = None
-    if strategy == "fastest":
+    if strategy in {"optimal", "fastest"}:
         clock = ScheduledClock(device, chosen.search_states // STATES_PER_LOWERED, given_strides(bound.inputs))
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions, clock=clock)
     agreed = None

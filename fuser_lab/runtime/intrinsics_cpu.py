@@ -138,16 +138,6 @@ fmax = _running("llvm.maxnum", -math.inf)
 fmin = _running("llvm.minnum", math.inf)
 
 
-@intrinsic
-def fmod(context: Any, x: Any, y: Any) -> Any:
-    """Return C's fmod: the remainder with the sign of ``x``."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.frem(*args)
-
-    return x(x, x), generate
-
-
 def _truncation(dtype: DataType) -> Any:
     """Return a function that converts floats to integers as `fuser_lab.dtypes.truncate` does, without a branch."""
     bits, (low, high) = ir.IntType(8 * dtype.itemsize), dtype.limits
@@ -467,15 +457,6 @@ def divide_uint(a: Any, b: Any) -> Any:
 def modulo_uint(a: Any, b: Any) -> Any:
     """Return the remainder of unsigned integers; x % 0 is 0."""
     return a % b if b != 0 else a - a
-
-
-@njit(error_model="numpy")
-def remainder_float(a: Any, b: Any) -> Any:
-    """Return the remainder with the sign of ``b``, like Python's ``%``."""
-    rest = fmod(a, b)
-    if rest != 0 and (rest < 0) != (b < 0):
-        rest += b
-    return rest
 
 
 @njit

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from browser.test_explorer import REAL, SHOW
-from browser.tools import is_open, open_view, tool, view_choice
+from browser.tools import in_menu, is_open, open_view, tool, view_choice
 from browser.waiting import eventually, expect, until
 
 pytestmark = pytest.mark.browser
@@ -43,7 +43,7 @@ def look_at(desk, tensor, kind):
 def test_the_buttons_of_the_inspector_and_the_header_edit_and_go_back(open_explorer):
     desk = open_explorer(SHOW)
     expect(button(desk, "Undo")).to_be_disabled()
-    expect(tool(desk.explorer, "Reset")).to_be_disabled()
+    expect(in_menu(desk.explorer, "Reset")).to_be_disabled()
     expect(button(desk, "mine")).to_have_count(0)
     look_at(desk, "T3", "inside")
     button(desk, "Cut at T3").click()
@@ -100,7 +100,7 @@ def test_the_buttons_on_the_graph(open_explorer):
     expect(help_shown).to_be_hidden()
     for name, panel in (("Inspector", ".fx-inspector"), ("Tables", ".fx-panel")):
         for shown in (name == "Inspector", name != "Inspector"):
-            expect(tool(desk.explorer, name)).to_have_attribute("aria-pressed", str(shown).lower())
+            expect(in_menu(desk.explorer, name)).to_have_attribute("aria-pressed", str(shown).lower())
             expect(desk.explorer.locator(panel)).to_be_visible(visible=shown)
             tool(desk.explorer, name).click()
         expect(desk.explorer.locator(panel)).to_be_visible(visible=name == "Inspector")
@@ -165,7 +165,7 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     explorer.locator(".fl-box").first.wait_for()
     for mode in ("segment_set", "Look", "Cut"):
         keys.press("e")
-        expect(tool(explorer, mode)).to_have_attribute("aria-pressed", "true")
+        expect(in_menu(explorer, mode)).to_have_attribute("aria-pressed", "true")
     keys.press("/")
     keys.type("add")
     keys.press("Enter")

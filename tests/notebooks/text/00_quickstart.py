@@ -36,10 +36,13 @@ rng = np.random.default_rng(0)
 inputs = [rng.standard_normal((2048, 1024), dtype=np.float32) for _ in range(2)]
 
 plan = fl.segment(fd, inputs)
-plan
+fl.explore(plan, inputs, view="decisions")
 
 # %% [markdown]
-# Each box is a segment, which becomes one kernel. Each arrow between boxes is a tensor that passes through memory.
+# The explorer shows the first decision of nvFuser's segmenter: it tries the whole fusion as one kernel, the ops with the
+# dashed red outline, and no scheduler accepts it. The reason is beside the decision. Press `j` for the next decision, `k` for the one
+# before it, or `p` to play all of them: ops that now share a group get one colour. `Esc` ends the player and shows the plan:
+# each box is a segment, which becomes one kernel, and the arrow between the boxes is a tensor that passes through memory.
 #
 # ## Why two?
 #

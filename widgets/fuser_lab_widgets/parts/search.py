@@ -57,7 +57,8 @@ class Search:
         else:
             session.switch(strategy)
             page.show()
-            page.say(f"{words(strategy).capitalize()}: {page.counted}.")
+            same = [words(other) for other in session.same if other != strategy]
+            page.say(f"{words(strategy).capitalize()}: {f'the same plan as {same[0]}' if same else page.counted}.")
 
     def _search(self, strategy: str) -> None:
         """Make a strategy's plan and its certificate in the background; show it unless the user did something else."""
