@@ -115,7 +115,6 @@ def test_no_page_loads_anything_from_elsewhere(pages, site):
         assert not re.search(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
 
 
-@pytest.mark.browser
 def test_the_site_searches_from_disk_and_opens_explorers_without_a_request(site, browser_path):
     playwright = pytest.importorskip("playwright.sync_api")
     requests = []
