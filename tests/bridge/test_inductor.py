@@ -3,6 +3,7 @@
 `tests.bridge.inductor_plans` does the same for many functions with real kernels.
 """
 
+import re
 import subprocess
 import sys
 
@@ -49,6 +50,42 @@ def test_the_kernels_are_those_of_the_output_code(captured):
     opaque = next(kernel for kernel in plan.segments if kernel.opaque)
     with pytest.raises(InputError, match="wrote no source"):
         opaque.source()
+
+
+def test_each_line_of_a_source_that_computes_shows_its_op(captured):
+    (plan,) = captured.plans
+    first, line = plan.segments[0], f"test_inductor.py:{block.__code__.co_firstlineno + 1}"
+    lines = first.source_lines()
+    assert "\n".join(each.text for each in lines) == first.source()
+    (sine, *_) = [each for each in lines if "std::sin(" in each.text]
+    assert (sine.op, sine.place, sine.inside) == ("sin", line, True)
+    assert str(sine).split()[:2] == ["sin", line]
+    computing = [each for each in lines if re.search(r"\btmp\d+\b", each.text)]
+    assert computing
+    assert all(each.node in plan.record.calls for each in computing)
+    for kernel in plan.segments:
+        inside = {each.node for each in kernel.source_lines() if each.inside} if not kernel.opaque else set()
+        assert inside <= set(kernel.nodes)
+    of_loops = [each for each in lines if each.text.strip().startswith("for(")]
+    assert {(each.op, each.inside) for each in of_loops} == {("", False)}
+
+
+def test_the_record_changes_no_line_of_the_output_code(torch):
+    from torch._inductor.graph import GraphLowering
+
+    from fuser_lab.compilers.inductor.model import Source
+
+    source = Source(
+        function=block, inputs=(torch.ones(8, 16), torch.ones(16, 16)), keywords={}, backward=False, options={},
+        names=inductor_names.names_for("from_inductor"),
+    )
+    recorded = source.compiled().records[0].output_code
+    codes = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GraphLowering, "save_output_code", staticmethod(codes.append))
+        source.compiled(is_recorded=False)
+    plain, with_record = (re.sub(r"AOT ID.*|\b\w+/\S+", "", code) for code in (codes[0], recorded))
+    assert plain == with_record
 
 
 def test_each_pair_that_is_not_fused_has_a_reason_and_who_states_it(captured):
