@@ -244,6 +244,14 @@ class CompiledPlan:
                         after[writers[base]].add(kernel.index)
         return tuple(map(frozenset, after))
 
+    @property
+    def bytes_crossing(self) -> int:
+        """The bytes of the buffers that one kernel writes and another reads, as far as their sizes are known."""
+        read = {base for kernel in self.segments for name in kernel.reads for base in self.record.bases(name)}
+        return sum(
+            self.record.sizes.get(name, 0) for kernel in self.segments for name in kernel.writes if name in read
+        )
+
     # Why
 
     @takes(a=TEXT | whole(0), b=TEXT | whole(0))

@@ -234,6 +234,13 @@ def test_recorded_plans_open_without_torch(captured, tmp_path):
     assert printed == f"{captured}\n{expected}\n"
     loaded = fl.load_recorded(path)
     assert loaded.plans[0].decisions == plan.decisions
+    assert loaded.plans[0].segments[0].source_lines() == plan.segments[0].source_lines()
+    edited = plan.cut(plan.segments[0].writes[0])
+    figures = fl.compare([loaded.plans[0], plan, edited]).figures
+    assert [row.segments for row in figures] == [len(plan.segments), len(plan.segments), len(plan.segments) + 1]
+    assert [row.moved for row in figures[:2]] == [0, 0]
+    assert figures[2].moved > 0
+    assert figures[0].predicted == figures[1].predicted > 0
     with pytest.raises(IllegalEdit, match="a plan of inductor is read-only"):
         loaded.plans[0].cut(plan.segments[0].writes[0])
     with pytest.raises(UnsupportedError, match="read without a capture"):
