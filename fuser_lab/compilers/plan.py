@@ -155,11 +155,15 @@ class Editing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditTimes:
-    """Seconds of one call before and after an edit, measured in turns, and the largest difference of a result."""
+    """Seconds of one call before and after an edit, measured in turns, and the largest difference of a result.
+
+    ``before`` and ``after`` are the least times; ``ratios`` are, for each turn, the time after by the time before.
+    """
 
     before: float
     after: float
     difference: float
+    ratios: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         """Return the times and the difference."""
