@@ -16,6 +16,7 @@ from fuser_lab.codegen.accurate import accurate
 from fuser_lab.codegen.column_sums import backward_of, rows_each, rows_nest, totals
 from fuser_lab.codegen.cpu_facts import CpuFacts
 from fuser_lab.codegen.decompose import decompose
+from fuser_lab.codegen.float_values import with_float_values
 from fuser_lab.codegen.gpu_facts import GpuFacts
 from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Role
 from fuser_lab.codegen.layout import Layout, layout_of
@@ -92,7 +93,7 @@ class KernelOps:
     @classmethod
     def of(cls, fusion: Fusion) -> "KernelOps":
         """Return the ops of a segment's kernels."""
-        decomposed = decompose(fusion)
+        decomposed = decompose(with_float_values(fusion))
         corrected = accurate(decomposed)
         return cls(decomposed=decomposed, corrected=corrected, fusion=with_sums_of_rows(corrected))
 
