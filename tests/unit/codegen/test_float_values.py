@@ -1,4 +1,4 @@
-"""Values that a kernel keeps in Float: all but those in memory, those kept for a second pass, and those of other kinds."""
+"""Values that a kernel keeps in Float: all but those in memory, those of a second pass, and those of some ops."""
 
 from dataclasses import replace
 from typing import Any
