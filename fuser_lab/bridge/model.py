@@ -106,7 +106,8 @@ def from_torch(
         Its keyword arguments.
     **options
         As for the backend: ``strategy``, ``target``, ``options``, ``min_region_ops``, ``max_region_ops``,
-        ``left_to_torch``, ``check``, ``matmuls`` (`fuser_lab.bridge.backend.backend`). ``annotate`` puts a
+        ``left_to_torch``, ``check``, ``matmuls``, ``precision`` (`fuser_lab.bridge.backend.backend`); here the default
+        of ``precision`` is ``"eager"``, so that plans are of the ops as they are recorded. ``annotate`` puts a
         ``segment_set`` at the boundaries of modules and of calls, forward and backward, before segmentation. Each
         entry is a module path or the end of one (``"layers.*.mlp"``; ``*`` matches one component, ``**`` any
         number), a module class, a torch function (``torch.nn.functional.silu``) or an ATen op (``"aten.silu"``).
