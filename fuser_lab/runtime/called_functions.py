@@ -19,7 +19,7 @@ _FLOAT, _INDEX = ir.FloatType(), ir.IntType(64)
 _LANES = (4, 8, 16)  # of the vectors of SSE, AVX and AVX-512
 
 
-def _called(name: str, rule: Callable[..., Number]) -> Any:
+def _calling(name: str, rule: Callable[..., Number]) -> Any:
     """Return a function for kernels that calls the function of a rule."""
     arity = len(inspect.signature(rule).parameters)
 
@@ -95,4 +95,4 @@ def _as_vectors(module: Any, lanes: int) -> Any:
     return loop
 
 
-globals().update({name: _called(name, rule) for name, rule in RULES.items()})
+globals().update({name: _calling(name, rule) for name, rule in RULES.items()})

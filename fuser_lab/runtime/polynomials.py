@@ -103,7 +103,7 @@ def _whole(number: int) -> Any:
     return ir.Constant(_INT, number)
 
 
-def _written(rule: Callable[..., Number]) -> Any:
+def _inlined_function(rule: Callable[..., Number]) -> Any:
     """Return a function for kernels whose instructions are written into its caller."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -340,7 +340,7 @@ class _Angle:
     rest: Number
 
 
-def _reduced(x: Number) -> _Angle:
+def _angle_of(x: Number) -> _Angle:
     """Return a float64 of magnitude up to 2**51 as an angle (Cody and Waite, with fused multiply-add)."""
     shifted = x * (2 / math.pi) + _LARGE_DOUBLE
     n = shifted - _LARGE_DOUBLE
@@ -359,8 +359,8 @@ def _angle(x: Number) -> _Angle:
             old.where(above, new) for old, new in zip((first, second, third), pieces, strict=True)
         )
     scaled = wide * scale
-    high, low = _reduced(scaled * first), _reduced(scaled * second)
-    total = _reduced(high.rest + (low.rest + scaled * third))
+    high, low = _angle_of(scaled * first), _angle_of(scaled * second)
+    total = _angle_of(high.rest + (low.rest + scaled * third))
     rights = builder.add(builder.add(high.rights, low.rights), total.rights)
     return _Angle(rights=builder.trunc(rights, _INT), rest=total.rest)
 
@@ -448,4 +448,4 @@ RULES: dict[str, Callable[..., Number]] = {
 }
 """The functions by the names that kernels call them by."""
 
-globals().update({name: _written(rule) for name, rule in RULES.items()})
+globals().update({name: _inlined_function(rule) for name, rule in RULES.items()})

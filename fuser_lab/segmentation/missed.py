@@ -67,7 +67,7 @@ def _tensors(
     meaning: SegmentSetMeaning,
 ) -> Iterator[Missed]:
     ours, theirs = _accesses(segmented), _accesses(cheaper)
-    moved_here, moved_there = _moved(segmented), _moved(cheaper)
+    moved_here, moved_there = _bytes_by_tensor(segmented), _bytes_by_tensor(cheaper)
     for tensor in segmented.fusion.tensors.values():
         saved = moved_here[tensor] - moved_there[tensor]
         if not saved:
@@ -88,7 +88,7 @@ def _times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def _moved(segmented: SegmentedFusion) -> Counter[TensorView]:
+def _bytes_by_tensor(segmented: SegmentedFusion) -> Counter[TensorView]:
     """Return the bytes of each tensor that segments read and write."""
     moved: Counter[TensorView] = Counter()
     for group in segmented.groups:
