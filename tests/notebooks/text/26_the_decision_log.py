@@ -14,7 +14,7 @@
 # # The decision log: which attempt decided a cut
 #
 # After this lesson, you can read the log of a plan: find the attempt that decided a cut, name the scheduler that came closest, and tell a
-# refused pair from a pair that was never tried.
+# refused pair from a pair that was never tried. The lesson takes about 15 minutes.
 #
 # The fusion below divides each row of x by its sum, and then sums the columns of the result. The picture shows the plan for rows of
 # 65,536 elements: two kernels. Which question did the segmenter ask, and who said no?
@@ -135,3 +135,5 @@ score(first, second, third)
 # * [The segmenter, attempt by attempt](03_how_the_segmenter_thinks.ipynb): in which order the segmenter asks, and why.
 # * [Reasons](../docs/reasons.md): every reason with a fusion that triggers it, and what to do about it.
 # * `log.filter(code="rows_and_sums_too_large")`, `log.to_pandas()` and `log.save("log.json")` are the log as data.
+#
+# **Words:** [Broadcast](../docs/glossary.md#broadcast "An op that gives a tensor one more axis, along which it repeats its elements; it moves no data.") · [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Verdict](../docs/glossary.md#verdict "A scheduler's answer to a candidate: accepted, or refused with a reason.")

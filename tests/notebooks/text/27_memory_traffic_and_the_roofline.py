@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Memory traffic and the roofline: what bounds a kernel
 #
-# After this lesson, you can say whether memory or arithmetic bounds a kernel, and how much work fits between a load and a store for free.
+# After this lesson, you can say whether memory or arithmetic bounds a kernel, and how much work fits between a load and a store for free. The lesson takes about 15 minutes.
 #
 # [Lesson 01](01_what_is_a_fusion.ipynb) counts the bytes that fusing saves. A kernel also computes. When do bytes stop to matter? The
 # picture shows the bias and SiLU of lesson 01 with one kernel per op.
@@ -153,3 +153,5 @@ score(first, second, third)
 # * [Cost models: what a count of bytes misses](06_cost_models.ipynb): sectors, caches, and when fewer bytes are slower.
 # * [The roofline, tuning, and where the time of a call goes](23_roofline_and_tuning.ipynb): the same for a measured kernel.
 # * [The time of a kernel](../docs/cost_model.md): what the predictions are made of, and how well they agree with measurements.
+#
+# **Words:** [Bound](../docs/glossary.md#bound "A cost that every plan of a fusion has to pay, however it is cut.") · [Cost model](../docs/glossary.md#cost-model "An estimate of the time of a plan that is cheap to compute, such as a count of bytes and launches.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Roofline](../docs/glossary.md#roofline "A plot of two limits of a device: operations per second against operations per byte of memory traffic.")

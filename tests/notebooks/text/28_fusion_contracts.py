@@ -14,7 +14,7 @@
 # # Fusion contracts: tests that keep a fusion fused
 #
 # After this lesson, you can write a test that fails when two ops get separate kernels, read its message, and choose a contract that does not
-# depend on the device.
+# depend on the device. The lesson takes about 15 minutes.
 #
 # A change of a shape, a dtype or a release of the compiler can cut a fusion in two. The results stay right, so no other test fails. The
 # picture shows the fusion to keep: each row of x divided by its sum, and the sums of the columns of the result, in one kernel.
@@ -139,3 +139,5 @@ score(first, second, third)
 # * [Fusion contracts](../docs/contracts.md): names of ops, locks, `bisect`, and a job of GitHub Actions.
 # * [The decision log](26_the_decision_log.ipynb): where the reason in the message comes from.
 # * [Kernels of torch.compile](25_why_torch_compile_cut_here.ipynb): the same questions about a function of torch.
+#
+# **Words:** [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.")
