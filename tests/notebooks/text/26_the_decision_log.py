@@ -14,8 +14,7 @@
 # # The decision log: which attempt decided a cut
 #
 # After this lesson, you can read the log of a plan: find the attempt that decided a cut, name the scheduler that came closest, and tell a
-# refused pair from a pair that was never tried. The lesson takes
-# about 15 minutes. The lesson takes about 15 minutes.
+# refused pair from a pair that was never tried. The lesson takes about 15 minutes.
 #
 # The fusion below divides each row of x by its sum, and then sums the columns of the result. The picture shows the plan for rows of
 # 65,536 elements: two kernels. Which question did the segmenter ask, and who said no?

@@ -13,8 +13,7 @@
 # %% [markdown]
 # # Memory traffic and the roofline: what bounds a kernel
 #
-# After this lesson, you can say whether memory or arithmetic bounds a kernel, and how much work fits between a load and a store for free. The lesson takes
-# about 15 minutes. The lesson takes about 15 minutes.
+# After this lesson, you can say whether memory or arithmetic bounds a kernel, and how much work fits between a load and a store for free. The lesson takes about 15 minutes.
 #
 # [Lesson 01](01_what_is_a_fusion.ipynb) counts the bytes that fusing saves. A kernel also computes. When do bytes stop to matter? The
 # picture shows the bias and SiLU of lesson 01 with one kernel per op.

@@ -14,8 +14,7 @@
 # # Fusion contracts: tests that keep a fusion fused
 #
 # After this lesson, you can write a test that fails when two ops get separate kernels, read its message, and choose a contract that does not
-# depend on the device. The lesson takes
-# about 15 minutes. The lesson takes about 15 minutes.
+# depend on the device. The lesson takes about 15 minutes.
 #
 # A change of a shape, a dtype or a release of the compiler can cut a fusion in two. The results stay right, so no other test fails. The
 # picture shows the fusion to keep: each row of x divided by its sum, and the sums of the columns of the result, in one kernel.
