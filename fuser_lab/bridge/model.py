@@ -15,6 +15,7 @@ from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compile_graph
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.example_inputs import example_input, example_inputs
+from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.bridge.model_step import Source, accumulators, copies, leaves, state_kept, step_arguments, step_of
 from fuser_lab.bridge.model_view import LeftOver, left_rows
 from fuser_lab.bridge.on_meta import traced_on_meta
@@ -105,7 +106,8 @@ def from_torch(
         Its keyword arguments.
     **options
         As for the backend: ``strategy``, ``target``, ``options``, ``min_region_ops``, ``max_region_ops``,
-        ``left_to_torch``, ``check``, ``matmuls`` (`fuser_lab.bridge.backend.backend`). ``annotate`` puts a
+        ``left_to_torch``, ``check``, ``matmuls``, ``precision`` (`fuser_lab.bridge.backend.backend`); here the default
+        of ``precision`` is ``"eager"``, so that plans are of the ops as they are recorded. ``annotate`` puts a
         ``segment_set`` at the boundaries of modules and of calls, forward and backward, before segmentation. Each
         entry is a module path or the end of one (``"layers.*.mlp"``; ``*`` matches one component, ``**`` any
         number), a module class, a torch function (``torch.nn.functional.silu``) or an ATen op (``"aten.silu"``).
@@ -123,6 +125,7 @@ def from_torch(
     """
     torch = torch_for("from_torch")
     named_arguments = dict(keywords or {})
+    chosen = options_of(options, "from_torch")
     exported = isinstance(function, torch.export.ExportedProgram)
     if exported and not inputs and not named_arguments and function.example_inputs is not None:
         inputs, named_arguments = tuple(function.example_inputs[0]), dict(function.example_inputs[1])
@@ -136,7 +139,7 @@ def from_torch(
     breaks = importlib.import_module("torch._dynamo.utils").counters["graph_break"]  # their numbers, by explanation
     breaks_before, skipped = dict(breaks), ""
     for skips_errors in (False, True):
-        capture = Capture(options_of(options, "from_torch"))
+        capture = Capture(chosen, arguments=parameters_of(called))
         run = _compile(torch, called, capture, backward=backward, skips_errors=skips_errors)
         with collecting_rarely(), state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
             given_copies, copied_keywords = copies(torch, (inputs, named_arguments))

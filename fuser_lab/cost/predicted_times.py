@@ -116,7 +116,9 @@ class TimeModel:
     def predict(self, exprs: Iterable[Expr], moved: int, source: str) -> Prediction:
         """Return the predicted time of expressions as one segment, with bounds that hold for 80 % of measured times."""
         seconds = self.kernel(exprs, moved)
-        return Prediction(seconds=seconds, low=self.low * seconds, high=self.high * seconds, source=source)
+        return Prediction(
+            seconds=seconds, low=self.low * seconds, high=self.high * seconds, source=source, launch=self.launch,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
