@@ -53,7 +53,7 @@ class ExplainedPlan(PlanBase):
         InputError
             If a name or number is unknown, or names a fusion input.
         """
-        a, b = self._called(a, InputError), self._called(b, InputError)
+        a, b = self._fusion_name(a, InputError), self._fusion_name(b, InputError)
         self._check_kept(InputError, a, b)
         return self._why(a, b)
 
@@ -76,7 +76,7 @@ class ExplainedPlan(PlanBase):
             raise InputError(msg)
         return name_of(tensor, self.fusion, names_by_tensor(self.names))
 
-    def _called(self, name: T, kind: type[FuserLabError]) -> T | str:
+    def _fusion_name(self, name: T, kind: type[FuserLabError]) -> T | str:
         """Return the fusion's name of a tensor given by that name or by the user's name; other values unchanged."""
         if not isinstance(name, str):
             return name
@@ -171,9 +171,11 @@ class ExplainedPlan(PlanBase):
             search_states=self.options.search_states if states is None else states,
             search_seconds=self.options.search_seconds if seconds is None else seconds,
         )
-        certificate = certify(self.segmented, self.oracle, options, log=self.decisions)
+        from fuser_lab.plan.clock import clock_of
+
+        certificate = certify(self.segmented, self.oracle, options, log=self.decisions, idle=clock_of(self).idle)
         values = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
-        return ShownCertificate(**values | {"made": tuple(self._origins.items()), "views": tuple(sorted(self.idle))})
+        return ShownCertificate(**values | {"made": tuple(self._origins.items())})
 
     def time_bound(self) -> TimeBound:
         """Return the plan's time by bytes and arithmetic, a lower bound on that of any plan, and its assumptions.
@@ -184,7 +186,7 @@ class ExplainedPlan(PlanBase):
         """
         model = time_model_of(self.oracle)
         once = without(self.fusion, self.segmented.replicas)
-        return time_bound(once, model, predict_seconds(self.segmented, model))
+        return time_bound(once, model, predict_seconds(self.segmented, model, self.idle))
 
     @takes(before=having("segmented", "predicted_time", accepted="a plan, as fl.segment returns it"))
     def change_from(self, before: "ExplainedPlan") -> "PlanChange":

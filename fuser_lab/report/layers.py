@@ -286,11 +286,11 @@ class Net:
             needed = [items[n].height + (tops[rank[n]] - y if rank[n] < at else 0.0) for n in ending]
             height = heights[at] = max([0.0, *needed])
             if graph.frame is not None and at == 1:
-                top = y if heights[0] else 0.0
-                y = top + graph.frame.header[1] + graph.frame.padding
+                top = heights[0] + graph.frame.gap if heights[0] else 0.0
+                y = top + graph.frame.header[1] + graph.frame.top
             if graph.frame is not None and at == len(heights) - 1:
-                bottom = y - graph.rank_gap + graph.frame.padding
-                y = bottom + (graph.rank_gap if height else 0.0)
+                bottom = y - graph.rank_gap + graph.frame.bottom
+                y = bottom + (graph.frame.gap if height else 0.0)
             tops.append(y)
             y += height + graph.rank_gap
         xs = self._x

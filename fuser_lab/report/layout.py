@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
 MARGIN = 11.0  # pixels around the whole drawing
-PADDING = 16.0  # pixels between a segment's frame and its nodes
+PADDING = 16.0  # pixels between the sides of a segment's frame and its nodes
+_TOP, _BOTTOM = 10.0, 10.0  # pixels between the nodes of a segment and its header, and the frame below them
+_FRAME_GAP = 12.0  # pixels between a segment's frame and the inputs above it, or the results below it
 GAP = 18.0  # pixels between neighbours of a row in a segment
 RANK_GAP = 26.0  # pixels between rows in a segment
 OUTER_GAP = 26.0  # pixels between neighbouring segments
-OUTER_RANK_GAP = 24.0  # pixels between rows of segments
-_PITCH = 44.0  # the height of a label and the gap below it
+OUTER_RANK_GAP = 20.0  # pixels between rows of segments
+_PITCH = 40.0  # the height of a label and the gap below it
 _EXITS = 12.0  # between the tensors that leave one node
 _NEAR = 2  # ranks from the first reader of a tensor to those that it has wires to
 _SHARP, _ROUND = 8.0, 24.0  # pixels of the corners of ops, and of inputs and results
@@ -212,7 +214,10 @@ class _Drawing:
             carried.append(port)
         placed = place(Graph(
             items=tuple(items), wires=tuple(wires), gap=GAP, rank_gap=RANK_GAP,
-            frame=Frame(header=(measure.header_width(segment), measure.HEADER_HEIGHT), padding=PADDING),
+            frame=Frame(
+                header=(measure.header_width(segment), measure.HEADER_HEIGHT), padding=PADDING, top=_TOP,
+                bottom=_BOTTOM, gap=_FRAME_GAP,
+            ),
         ))
         assert placed.frame is not None
         (left, top), (width, height) = placed.frame

@@ -187,7 +187,7 @@ class Painter:
         """Return the header in the top left corner of a segment's box."""
         chip, scheduler, moved = measure.segment_label(segment)
         hue = self._hue(segment)
-        x, y, height = box.x + 14.0, box.y + 8.0, 20.0
+        x, y, height = box.x + 14.0, box.y + 5.0, 20.0
         band = f' x="{_n(x)}" y="{_n(y)}" width="{_n(measure.header_width(segment))}" height="{_n(height)}" rx="5"'
         chip_width = measure.chip_width(chip)
         middle, size = y + height / 2, measure.LABEL_SIZE + 1

@@ -41,10 +41,16 @@ class Wire(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """The box around the items of a graph: its header, and the space between its sides and the items."""
+    """The box around the items of a graph: its header, the space within its sides, and the gap above and below it.
+
+    ``padding`` is the space at the left and right, ``top`` that between the header and the items.
+    """
 
     header: tuple[float, float]
     padding: float
+    top: float
+    bottom: float
+    gap: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

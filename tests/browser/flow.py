@@ -2,11 +2,11 @@
 
 The pictures are those of all examples, of the gallery and of 100 captured regions. dot gets the same boxes: equal sizes
 and gaps, labels of tensors as boxes, and a cluster with a header of equal size for each segment. It draws each edge
-between the middles of two boxes, cut off at their borders (free ports). The last line also compares with its pictures in
+between the middles of two boxes, cut off at their borders (free ports). The last line compares with its pictures in
 which edges lead from the middle of the bottom of a box to that of the top of another (fixed ports), as ours do not.
-*Against* is the number of edges that run upwards somewhere. *Crossings* is the number of pairs of edges that meet although they have no end in
-common, *length* that of all edges in thousands of pixels, *ms* the processor time of a layout, for dot the time of its
-process. Patterns select pictures: ``python -m tests.browser.flow 'example/*'``.
+*Against* is the number of edges that run upwards somewhere. *Crossings* is the number of pairs of edges that meet
+although they have no end in common, *length* that of all edges in thousands of pixels, *ms* the processor time of a
+layout, for dot the time of its process. Patterns select pictures: ``python -m tests.browser.flow 'example/*'``.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Hands:
             self.page.get_by_label("Search the graph").fill(on)
         elif kind == "colour":
             on = self.random.randrange(4)
-            self.page.get_by_label("Colour").select_option(index=on)
+            self.page.get_by_label("Colour").select_option(index=on, force=True)  # shown or not
         elif kind == "trait":
             on = self._set()
         else:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from browser.test_explorer import REAL, SHOW
-from browser.tools import is_open, open_view, tool, view_choice
+from browser.tools import in_menu, is_open, open_view, tool, view_choice
 from browser.waiting import eventually, expect, until
 
 pytestmark = pytest.mark.browser
@@ -43,7 +43,7 @@ def look_at(desk, tensor, kind):
 def test_the_buttons_of_the_inspector_and_the_header_edit_and_go_back(open_explorer):
     desk = open_explorer(SHOW)
     expect(button(desk, "Undo")).to_be_disabled()
-    expect(tool(desk.explorer, "Reset")).to_be_disabled()
+    expect(in_menu(desk.explorer, "Reset")).to_be_disabled()
     expect(button(desk, "mine")).to_have_count(0)
     look_at(desk, "T3", "inside")
     button(desk, "Cut at T3").click()
@@ -100,7 +100,7 @@ def test_the_buttons_on_the_graph(open_explorer):
     expect(help_shown).to_be_hidden()
     for name, panel in (("Inspector", ".fx-inspector"), ("Tables", ".fx-panel")):
         for shown in (name == "Inspector", name != "Inspector"):
-            expect(tool(desk.explorer, name)).to_have_attribute("aria-pressed", str(shown).lower())
+            expect(in_menu(desk.explorer, name)).to_have_attribute("aria-pressed", str(shown).lower())
             expect(desk.explorer.locator(panel)).to_be_visible(visible=shown)
             tool(desk.explorer, name).click()
         expect(desk.explorer.locator(panel)).to_be_visible(visible=name == "Inspector")
@@ -143,7 +143,7 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     cells = "() => window.jupyterapp.shell.currentWidget.content.widgets.map((c) => c.model.sharedModel.getSource())"
     sources = desk.page.evaluate(cells)
     explorer.locator(".fl-node[tabindex='0']").focus()
-    for key in "abm":  # without an action here
+    for key in "abw":  # without an action here
         keys.press(key)
     for key, shown in (("j", "Decision 0 (1 of 2): "), ("j", "Decision 1 (2 of 2): "), ("k", "Decision 0 (1 of 2): ")):
         keys.press(key)
@@ -165,13 +165,13 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     explorer.locator(".fl-box").first.wait_for()
     for mode in ("segment_set", "Look", "Cut"):
         keys.press("e")
-        expect(tool(explorer, mode)).to_have_attribute("aria-pressed", "true")
+        expect(in_menu(explorer, mode)).to_have_attribute("aria-pressed", "true")
     keys.press("/")
     keys.type("add")
     keys.press("Enter")
     explorer.locator(".fl-op.fx-selected.fx-found").wait_for()
     keys.press("Escape")
-    for key, view in (("2", "segments"), ("2", "timings"), ("3", "source"), ("1", "decisions"), ("2", "timings")):
+    for key, view in (("2", "segments"), ("2", "time_line"), ("3", "source"), ("1", "decisions")):
         keys.press(key)
         is_open(explorer, view)
     keys.press("y")

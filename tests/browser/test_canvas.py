@@ -8,7 +8,7 @@ import pytest
 from browser.accessibility import RULES, serious_findings
 from browser.sizes import chain, layers, two_norms
 from browser.stage import Stage
-from browser.tools import tool
+from browser.tools import colour_by, in_menu, tool
 from browser.waiting import eventually, expect, until
 from fuser_lab_widgets import Explorer
 
@@ -213,7 +213,7 @@ def test_panels_dock_beside_the_canvas_and_give_their_room_back(open_stage, plan
     stage = open_stage(plans["11"])
     canvas = stage.root.locator(".fx-canvas")
     first = canvas.bounding_box()
-    for key, side in (("i", "width"), ("t", "height"), ("d", "width")):
+    for key, side in (("i", "width"), ("t", "height"), ("d", "height")):
         stage.root.evaluate("(root) => root.focus()")
         stage.page.keyboard.press(key)
         until(canvas.bounding_box, lambda box, side=side: abs(box[side] - first[side]) > 50)
@@ -233,7 +233,7 @@ def test_keys_still_reach_the_explorer_after_what_had_the_focus_is_drawn_anew_or
     root.locator(".fl-op").nth(3).focus()
     for detail in ("Segments", "Ops"):  # neither picture contains the focused element of the other
         keys.press("o")
-        expect(root.get_by_role("button", name=detail, exact=True)).to_have_attribute("aria-pressed", "true")
+        expect(in_menu(root, detail)).to_have_attribute("aria-pressed", "true")
         expect(root).to_be_focused()
     root.locator(".fl-edge.fl-inside").last.focus()
     root.get_by_role("button", name=re.compile("^Cut at")).press("Enter")
@@ -269,7 +269,7 @@ def test_segments_are_coloured_by_bytes_time_and_distance_from_the_roof(open_sta
     boxes = stage.root.locator(".fl-segment .fl-box")
     plain = boxes.evaluate_all(fills)
     for by in ("bytes", "time", "roof"):
-        stage.root.get_by_label("Colour").select_option(by)
+        colour_by(stage.root, by)
         expect(stage.root.locator(".fx-legend")).to_have_text(re.compile(r"\S"))
         until(lambda: set(boxes.evaluate_all(fills)), lambda colours: len(colours) > 1)
         stage.settle()
@@ -291,9 +291,9 @@ def test_axe_finds_nothing_in_any_panel(open_stage, plans, theme):
     folded = stage.root.locator(".fl-whole").count()
     stage.root.get_by_role("button", name="Show its segments").click()
     until(stage.root.locator(".fl-whole").count, lambda now: now > folded)
-    stage.root.get_by_label("Colour").select_option("roof")
+    colour_by(stage.root, "roof")
     expect(stage.root.locator(".fx-legend")).to_have_text(re.compile(r"\S"))
-    for key, panel in (("d", ".fx-decisions .fx-decision"), ("t", ".fx-panel tr")):
+    for key, panel in (("d", ".fx-decisions .fx-decision"), ("2", ".fx-panel tr"), ("m", ".fx-menu button")):
         stage.root.evaluate("(root) => root.focus()")
         stage.page.keyboard.press(key)
         expect(stage.root.locator(panel).first).to_be_visible()

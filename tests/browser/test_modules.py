@@ -34,8 +34,8 @@ def stage(browser):
 def test_modules_open_and_fold_again(stage, shots):
     root = stage.root
     boxes = root.locator(".fl-whole")
-    tool(root, "Modules").click()
     modules = tool(root, "Modules")
+    modules.click()
     expect(modules).to_have_attribute("aria-pressed", "true")
     first = root.locator('.fl-whole[data-id="module:layers.0@0"]')
     first.focus()

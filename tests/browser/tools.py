@@ -38,8 +38,27 @@ def is_open(root: Locator, name: str) -> None:
     expect(root.locator(".fx-panel")).to_be_visible()
 
 
+def in_menu(root: Locator, name: str) -> Locator:
+    """Return a button of the menu, shown or not."""
+    return root.locator(".fx-menu").get_by_role("button", name=name, exact=True, include_hidden=True)
+
+
 def tool(root: Locator, name: str) -> Locator:
-    """Return a button of the menu, which is open then."""
+    """Return a button of the menu, which is open until something in it is chosen."""
+    open_menu(root)
+    return in_menu(root, name)
+
+
+def open_menu(root: Locator) -> None:
+    """Open the menu, unless it is open."""
     if not root.locator(".fx-menu").is_visible():
         root.get_by_role("button", name="More", exact=True).click()
-    return root.locator(".fx-menu").get_by_role("button", name=name, exact=True)
+
+
+def colour_by(root: Locator, value: str) -> None:
+    """Choose a colouring in the menu, and close it."""
+    open_menu(root)
+    choice = root.get_by_label("Colour")
+    choice.select_option(value)
+    choice.press("Escape")
+    expect(root.locator(".fx-menu")).to_be_hidden()

@@ -29,12 +29,13 @@ _HINT: Final = "Click an op, edge or segment for details; press ? for the keys."
 
 def bake(
     plans: Sequence[EditablePlan], timings: Any = None, *, title: str | None = None, machine: CostModel | None = None,
-    followed: int = 8, profile: Any = None,
+    followed: int = 8, profile: Any = None, opens: str = "",
 ) -> dict[str, Any]:
     """Return what the report's script shows: each plan's drawings, answers, sources, decisions and tabs.
 
     ``machine`` is the cost model of the device on which the plans were timed. Plans of up to ``followed`` segments
-    have the steps of their kernels. ``profile`` is shown beside the source of its plan.
+    have the steps of their kernels. ``profile`` is shown beside the source of its plan, and ``opens`` is the view that
+    is open at first.
     """
     views = [view_plan(plan, title=title, decisions=False) for plan in plans]
     pieces = scenes.Pieces()
@@ -51,6 +52,7 @@ def bake(
         "hint": _HINT,
         "timings": timed,
         "views": tabs.views(live=False),
+        "opens": opens,
         "targets": sources.offers(),
         "plans": made,
         "chunks": pieces.stock.chunks,

@@ -48,7 +48,7 @@ def hidden_by(key: str) -> str:
 
 def saved_html(
     plans: Sequence[EditablePlan], key: str, *, timings: Any = None, title: str | None = None,
-    machine: CostModel | None = None, profile: Any = None,
+    machine: CostModel | None = None, profile: Any = None, opens: str = "",
 ) -> str:
     """Return HTML of the first plan, at most 300,000 characters unless the picture alone is larger.
 
@@ -71,6 +71,8 @@ def saved_html(
         The cost model of the device on which the plans were timed.
     profile
         The result of `fuser_lab.profile` for the first plan; omitted if it does not fit.
+    opens
+        The name of the view that is open at first, or ``""``.
     """
     view = view_plan(plans[0], title=title, decisions=False)
     drawing = view_svg(view)
@@ -85,7 +87,8 @@ def saved_html(
             *((n, profile) for n in counts if profile is not None), *((n, None) for n in counts),
         ):
             page = packed_page(
-                bake(plans[:count], timings, title=title, machine=machine, followed=_MOST_FOLLOWED, profile=counted),
+                bake(plans[:count], timings, title=title, machine=machine, followed=_MOST_FOLLOWED, profile=counted,
+                     opens=opens),
                 script=assets.report_script(), style=assets.style(), title=title or plans[0].name,
             )
             frame = f'<iframe title="{name}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(page)}"></iframe>'

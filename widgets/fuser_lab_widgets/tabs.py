@@ -107,6 +107,7 @@ VIEWS: Final = (
     View("layouts", "Layouts", "Layouts", lambda shown: panels.layouts(shown.plan, shown.view)),
     View("graph", "Table of ops", "Layouts", lambda shown: panels.graph(shown.view)),
 )
+NAMES: Final = tuple(view.name for view in VIEWS)
 WRITTEN: Final = {view.name: view.write for view in VIEWS if view.write is not None}
 
 

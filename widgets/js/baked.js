@@ -7,7 +7,7 @@ export class Baked {
     this.listeners = {};
     this.at = Math.max(this.indexOf(link.plan), 0); // the number of the shown plan
     this.detail = this.plan.scenes[link.detail] ? link.detail : this.plan.detail;
-    this.state = { events: [], acked: 0, answer: {}, source: {}, code: {}, advice: {}, certificate: {}, foreseen: {}, views: data.views, targets: data.targets, status: { text: data.hint, kind: "info" }, times: data.timings };
+    this.state = { events: [], acked: 0, answer: {}, source: {}, code: {}, advice: {}, certificate: {}, foreseen: {}, views: data.views, opens: data.opens, targets: data.targets, status: { text: data.hint, kind: "info" }, times: data.timings };
     data.chunks.forEach((chunk, n) => (this.state[`chunk${n}`] = chunk));
     this.show();
   }

@@ -20,18 +20,19 @@ export class Decisions {
     this.step = null; // number of decisions applied while stepping through the log
     this.playing = null;
     this.filter = { text: "", outcome: "all", mine: false };
-    const named = (label, title, act) => {
-      const made = button(label, title, act);
-      made.setAttribute("aria-label", title);
+    const named = (label, key, title, act) => {
+      const made = button(h("span", {}, label), `${title} (${key})`, act);
+      made.setAttribute("aria-label", made.title);
+      made.append(h("kbd.fx-key", {}, key));
       return made;
     };
     this.count = h("span.fx-note");
     this.slider = h("input.fx-slider", { type: "range", min: 0, "aria-label": "Decisions taken", oninput: (e) => this.stepTo(Number(e.target.value)) });
-    this.playButton = named("▶", "Play or pause (p)", () => this.play());
+    this.playButton = named("▶", "p", "Play or pause", () => this.play());
     this.stepCount = h("span.fx-note");
-    this.leave = named("Plan", "End stepping and show the plan (Esc)", () => this.stepTo(null));
-    this.player = h("div.fx-player", { role: "group", "aria-label": "Step through the decisions" }, named("◂", "One decision back (k)", () => this.stepBy(-1)), this.playButton,
-      named("▸", "One decision forward (j)", () => this.stepBy(1)), this.slider, this.stepCount, this.leave);
+    this.leave = named("Plan", "Esc", "End stepping and show the plan", () => this.stepTo(null));
+    this.player = h("div.fx-player", { role: "group", "aria-label": "Step through the decisions" }, named("◂", "k", "One decision back", () => this.stepBy(-1)), this.playButton,
+      named("▸", "j", "One decision forward", () => this.stepBy(1)), this.slider, this.stepCount, this.leave);
     this.mine = h("input", { type: "checkbox", title: "Only decisions about the selection", onchange: (e) => this.filterBy("mine", e.target.checked) });
     this.rows = h("ol.fx-decisions", { onclick: (e) => this.onClick(e) });
     this.filters = h("div.fx-filters", {},
@@ -149,13 +150,13 @@ export class Decisions {
     if (!total) return;
     this.stepTo(this.step == null || this.step >= total ? 0 : this.step);
     this.playing = setInterval(() => (this.step < total ? this.stepTo(this.step + 1) : this.stop()), Math.min(900, Math.max(60, 15000 / total)));
-    this.playButton.textContent = "❚❚";
+    this.playButton.firstChild.textContent = "❚❚";
   }
 
   stop() {
     clearInterval(this.playing);
     this.playing = null;
-    this.playButton.textContent = "▶";
+    this.playButton.firstChild.textContent = "▶";
   }
 
   /** Show the groups after a number of decisions, or (null) the plan. */

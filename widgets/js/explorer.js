@@ -52,6 +52,8 @@ export class Explorer {
     this.drawAnswer();
     this.header.drawTimes();
     this.status.draw(this.channel);
+    const tab = this.channel.get("opens");
+    if (tab) this.restore({ tab, step: tab === "decisions" ? 1 : null });
   }
 
   build(el) {

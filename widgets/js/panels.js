@@ -31,22 +31,31 @@ export class Panels {
     this.tables = new Panel(root, "nopanel", ["Tables", "Show or hide the tables below (t)"], () => explorer.tabs.draw());
     this.side.toggle(true);
     this.tables.toggle(false);
-    const { viewport } = graph;
-    this.zoom = h("span.fx-zoom", { role: "group", "aria-label": "Zoom" },
-      button("+", "Zoom in (+)", () => viewport.zoom(1.25)), button("−", "Zoom out (−)", () => viewport.zoom(0.8)),
-      button("Fit", "Fit (0)", () => viewport.fit()), button("Full", "Full screen (f)", () => this.toggleFull()));
+    this.zoom = zoomTools(graph.viewport, () => this.toggleFull());
   }
 
   get buttons() {
     return [this.side, this.tables].map((one) => one.button);
   }
 
-  async toggleFull() {
-    try {
-      if (document.fullscreenElement) await document.exitFullscreen();
-      else await this.explorer.root.requestFullscreen();
-    } catch {
-      this.explorer.status.tell("The browser does not allow full screen here.", "error");
-    }
+  toggleFull() {
+    return toggleFull(this.explorer.root, (text) => this.explorer.status.tell(text, "error"));
+  }
+}
+
+/** The buttons that decide what is seen of a picture. */
+export function zoomTools(viewport, full) {
+  return h("span.fx-zoom", { role: "group", "aria-label": "Zoom" },
+    button("+", "Zoom in (+)", () => viewport.zoom(1.25)), button("−", "Zoom out (−)", () => viewport.zoom(0.8)),
+    button("Fit", "Fit (0)", () => viewport.fit()), button("Full", "Full screen (f)", full));
+}
+
+/** Show a view on the full screen or in the page again, and tell why that is not possible. */
+export async function toggleFull(root, tell) {
+  try {
+    if (document.fullscreenElement) await document.exitFullscreen();
+    else await root.requestFullscreen();
+  } catch {
+    tell("The browser does not allow full screen here.");
   }
 }

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Quickstart: see where a fusion is cut, ask why, cut it elsewhere
 #
-# After this notebook, you can see where nvFuser cuts a fusion, ask why, cut it elsewhere, and time the result.
+# After this notebook, you can see where nvFuser cuts a fusion, ask why, cut it elsewhere, and time the result. The notebook takes about 10 minutes.
 #
 # The fusion below sums each row of a matrix, broadcasts the sums back, and adds them to another tensor. One loop could do all
 # of it, but **nvFuser cuts it in two.** This notebook shows where it cuts, why, what the cut costs, and what happens when you
@@ -36,10 +36,13 @@ rng = np.random.default_rng(0)
 inputs = [rng.standard_normal((2048, 1024), dtype=np.float32) for _ in range(2)]
 
 plan = fl.segment(fd, inputs)
-plan
+fl.explore(plan, inputs, view="decisions")
 
 # %% [markdown]
-# Each box is a segment, which becomes one kernel. Each arrow between boxes is a tensor that passes through memory.
+# The explorer shows the first decision of nvFuser's segmenter: it tries the whole fusion as one kernel, the ops with the
+# dashed red outline, and no scheduler accepts it. The reason is beside the decision. Press `j` for the next decision, `k` for the one
+# before it, or `p` to play all of them: ops that now share a group get one colour. `Esc` ends the player and shows the plan:
+# each box is a segment, which becomes one kernel, and the arrow between the boxes is a tensor that passes through memory.
 #
 # ## Why two?
 #
