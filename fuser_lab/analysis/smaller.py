@@ -92,7 +92,9 @@ class _Resizing:
                 raise TypeError(new)
             return new
 
-        return Fusion(inputs=inputs, exprs=exprs, outputs=tuple(map(tensor, fusion.outputs)))
+        return Fusion(
+            inputs=inputs, exprs=exprs, outputs=tuple(map(tensor, fusion.outputs)), keeps_float=fusion.keeps_float,
+        )
 
     def fresh(
         self, extent: Extent, kind: IterType = IterType.ITERATION, expanded: Extent | None = None,

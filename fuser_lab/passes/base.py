@@ -132,6 +132,7 @@ def rebuilt(fusion: Fusion, exprs: Iterable[Expr]) -> Fusion:
         aliases=fusion.aliases,
         hidden=fusion.hidden,
         stride_orders=fusion.stride_orders,
+        keeps_float=fusion.keeps_float,
     )
 
 

@@ -15,6 +15,7 @@ from fuser_lab import teaching
 from tests.layering.test_imports import HOUSE
 from tests.notebooks.answer_key import bank_of, lessons
 from tests.pages import architecture
+from tests.unit.public_names import EXCEPTIONS
 
 EXAMPLE = "softmax"  # the only one whose explorer is written here
 # Functions of the page that are reached by the name of their module.
@@ -67,6 +68,9 @@ def test_the_api_page_lists_public_names_only(pages):
     public = set(fl.__all__) | {f"{module}.{name}" for module, names in exported.items() for name in names}
     listed = documented(pages["docs/api.html"])
     assert {name for name in listed if not name.startswith(("errors.", "views."))} - public == BY_MODULE
+    internal = {name for name, reason in EXCEPTIONS.items() if reason.startswith("called by the package")}
+    members = set(re.findall(r'<dt class="sig sig-object py" id="fuser_lab\.([\w.]+)"', pages["docs/api.html"]))
+    assert members & internal == {"Pass.run"}  # which users write
 
 
 def test_every_lesson_is_a_page_and_is_listed_on_the_start_page(pages, repository):
@@ -111,7 +115,6 @@ def test_no_page_loads_anything_from_elsewhere(pages, site):
         assert not re.search(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
 
 
-@pytest.mark.browser
 def test_the_site_searches_from_disk_and_opens_explorers_without_a_request(site, browser_path):
     playwright = pytest.importorskip("playwright.sync_api")
     requests = []
