@@ -10,8 +10,20 @@ from math import prod
 
 from fuser_lab.codegen.index_map import ZERO, Components, Index, IndexMap, index_var
 from fuser_lab.codegen.index_math import linear, simplify, substitute, variables
-from fuser_lab.codegen.kernel_ir import Buffer, If, Load, Loop, Role, Statement, accesses_of, every_term, terms_of, walk
-from fuser_lab.codegen.layout import Layout
+from fuser_lab.codegen.kernel_ir import (
+    Buffer,
+    If,
+    Layout,
+    Let,
+    Load,
+    Loop,
+    Role,
+    Statement,
+    accesses_of,
+    every_term,
+    terms_of,
+    walk,
+)
 from fuser_lab.codegen.values import Values, level_of
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
@@ -370,9 +382,10 @@ def _in_memory_order(
             if isinstance(component, Var):
                 steps[component.name] = stride
     else:
+        behind = _axes_behind(written, nest.axes)
         for statement in walk(written):
             for load in _loads(statement):
-                candidate = _steps(load.position, nest.axes)
+                candidate = _steps(load.buffer, load.position, nest.axes, behind)
                 if (len(candidate), load.buffer.size) > best:
                     best, steps = (len(candidate), load.buffer.size), candidate
     def order(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -388,10 +401,23 @@ def _loads(statement: Statement) -> Iterator[Load]:
         yield from (t for t in term.walk() if isinstance(t, Load))
 
 
-def _steps(position: Term, axes: Sequence[Axis]) -> dict[str, int]:
+def _axes_behind(statements: tuple[Statement, ...], axes: Sequence[Axis]) -> dict[str, frozenset[str]]:
+    """Return the names of the axes that each value of some statements is computed from."""
+    behind = {axis.name: frozenset((axis.name,)) for axis in axes}
+    for statement in walk(statements):
+        if isinstance(statement, Let):
+            read = (term.name for term in statement.value.walk() if isinstance(term, Var))
+            behind[statement.name] = frozenset().union(*(behind.get(name, ()) for name in read))
+    return behind
+
+
+def _steps(
+    buffer: Buffer, position: Term, axes: Sequence[Axis], behind: Mapping[str, frozenset[str]],
+) -> dict[str, int]:
     """Return the distance in memory between the first elements along each axis, if known and nonzero.
 
     An axis that a reshape made from others occurs in quotients and remainders, of which the first gives its step.
+    Elements at positions that are data, which are computed from an axis, are as far apart as the buffer is long.
     """
     used = variables(position)
     origin = substitute(position, dict.fromkeys(used, ZERO))
@@ -401,7 +427,8 @@ def _steps(position: Term, axes: Sequence[Axis]) -> dict[str, int]:
         form = linear(Apply(ZERO.dtype, "sub", (second, origin)), {})
         if not form.parts and form.constant:
             steps[name] = abs(form.constant)
-    return steps
+    data = frozenset().union(*(behind.get(term.name, ()) for term in position.walk() if isinstance(term, Var)))
+    return steps | dict.fromkeys(sorted(data - used), buffer.size)
 
 
 def fastest_is_reduced(
@@ -415,9 +442,11 @@ def fastest_is_reduced(
         return bool(nest.reduced)
     reduced = {axis.name for axis in nest.reduced}
     along: dict[tuple[Buffer, bool], int] = {}
-    for statement in walk(at_one_point(fusion, nest, buffers, layouts)):
+    statements = at_one_point(fusion, nest, buffers, layouts)
+    behind = _axes_behind(statements, nest.axes)
+    for statement in walk(statements):
         for buffer, position in accesses_of(statement):
-            steps = _steps(position, nest.axes)
+            steps = _steps(buffer, position, nest.axes, behind)
             if not reduced.isdisjoint(steps):
                 fastest = min(steps, key=lambda name: steps[name])
                 times = reads if buffer.role is Role.INPUT else 1

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from itertools import chain
 
-from fuser_lab.codegen.cpu_functions import VECTORIZED, are_called, is_vectorized
+from fuser_lab.codegen.cpu_functions import BRANCHING, VECTORIZED, are_called, is_vectorized, vectorized_name
 from fuser_lab.codegen.emitter import (
     COMPLEX_FUNCTIONS,
     CONVERSIONS,
@@ -17,6 +17,7 @@ from fuser_lab.codegen.emitter import (
     storage_name,
     used_names,
 )
+from fuser_lab.codegen.index_math import access_of
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
@@ -37,7 +38,6 @@ from fuser_lab.codegen.kernel_ir import (
     every_term,
     walk,
 )
-from fuser_lab.codegen.progressions import access_of
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
@@ -52,8 +52,8 @@ _TYPES = (
 _INTRINSICS = (
     *TRUNCATIONS, *COMPLEX_FUNCTIONS.values(),
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
-    "fmod", "maximum", "maximum_unsigned", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
-    "opaque", "philox_uniform", "power_int", "power_uint", "remainder_float", "remainder_int", "rint",
+    "maximum", "maximum_unsigned", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
+    "opaque", "philox_uniform", "power_int", "power_uint", "remainder_int", "rint",
     "running_product", "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc", "where",
 )
 _NARROW_FLOATS = (*CONVERSIONS, "e4m3_bits", "e5m2_bits")
@@ -63,12 +63,6 @@ _THREADS = ("Threaded", "prange")
 _RUNNING = {"add": "running_sum", "mul": "running_product"}
 _UNSIGNED = frozenset({"abs", "exp", "exp2"})  # their results are positive, 0.0 or NaN
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
-_BY_MATH = frozenset(
-    {
-        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "exp", "expm1",
-        "lgamma", "log", "log10", "log1p", "sin", "sinh", "sqrt", "tan", "tanh",
-    },
-)
 
 _COMPLEX = {
     "abs": "abs", "div": "complex_div", "sqrt": "np.sqrt", **COMPLEX_FUNCTIONS,
@@ -94,7 +88,7 @@ class CpuEmitter(Emitter):
     form = Form.CORES
     complex_calls = _COMPLEX
     loops = _LOOPS
-    called_powers = frozenset({DataType.Float})
+    called_powers = frozenset({DataType.Float, DataType.Double})
     rounded_before = frozenset({DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2})
 
     def __init__(self, kernel: Kernel) -> None:
@@ -114,12 +108,15 @@ class CpuEmitter(Emitter):
             lines += ["", "import numpy as np"]
         if names := used_names(body, _TYPES):
             lines += ["", f"from numba import {', '.join(sorted(names))}"]
+        functions = tuple(dict.fromkeys(VECTORIZED.values()))
+        called = functions if self._calls else BRANCHING
         ours = {
             "called_loops": used_names(body, ("called",)),
             "cpu_kernels": ("kernel",),
             "intrinsics_cpu": used_names(body.replace("math.", "math_"), _INTRINSICS),
             "narrow_floats_cpu": used_names(body, _NARROW_FLOATS),
-            "called_functions" if self._calls else "polynomials": used_names(body, tuple(VECTORIZED.values())),
+            "called_functions": used_names(body, called),
+            "polynomials": used_names(body, tuple(name for name in functions if name not in called)),
             "threads": used_names(body, _THREADS),
         }
         lines += ["", *(f"from fuser_lab.runtime.{m} import {', '.join(fns)}" for m, fns in ours.items() if fns)]
@@ -304,20 +301,12 @@ class CpuEmitter(Emitter):
             return self._call(fn, args)
         if fn in _ROUNDINGS:
             return self._call(_ROUNDINGS[fn], args)
-        if is_vectorized(term):
-            return self._call(VECTORIZED[fn], args)
+        if (name := vectorized_name(term)) is not None:
+            return self._call(name, args)
         if fn == "rsqrt":
             return f"({self.constant(operand, 1)} / {self._call('math.sqrt', args)})"
-        if fn == "sqrt" or fn in _BY_MATH:
+        if fn in {"isnan", "isinf", "isfinite", "lgamma", "sqrt"}:
             return self._call(f"math.{fn}", args)
-        if fn in {"exp2", "log2"}:
-            return self._call(f"np.{fn}", args)
-        if fn in {"isnan", "isinf", "isfinite"}:
-            return self._call(f"math.{fn}", args)
-        if fn in {"mod", "fmod"}:
-            return self._call("fmod", args)
-        if fn == "remainder":
-            return self._call("remainder_float", args)
         if fn in {"erfinv", "erfcinv"}:
             return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
         if fn == "nextafter":

@@ -15,13 +15,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.codegen.index_math import (
+    ACCESS_BYTES,
     UNBOUNDED,
+    Access,
     Linear,
     Range,
     Ranges,
+    access_of,
+    divisor,
     linear,
     narrow,
     range_of,
+    resolve,
     simplify,
     substitute,
     to_term,
@@ -45,8 +50,7 @@ from fuser_lab.codegen.kernel_ir import (
     every_term,
     walk,
 )
-from fuser_lab.codegen.progressions import ACCESS_BYTES, Access, access_of, divisor, resolve
-from fuser_lab.codegen.unconditional import depends_on, made_of_data
+from fuser_lab.codegen.rewrites import depends_on, made_of_data
 from fuser_lab.codegen.windows import Key, Loops, Window, holds_for, place_of, window_of, windows_of
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
@@ -271,7 +275,7 @@ class _Vectorizer:
                 ))
                 return Load(dtype, words, simplify(slot + Var(DataType.Index, around.loop.var), {}))
             case Apply(DataType.Float | DataType.Double as dtype, "philox_uniform", (seed, offset, position)):
-                drawn = self._drawn(seed, offset, position, around, moves, origin)
+                drawn = self._random_number(seed, offset, position, around, moves, origin)
                 return value if drawn is None else cast(drawn, dtype)
             case Apply(dtype, "select", (condition, *sides)):
                 return Apply(dtype, "select", (self._read(condition, around, moves, origin), *sides))
@@ -280,7 +284,7 @@ class _Vectorizer:
             case _:
                 return value
 
-    def _drawn(
+    def _random_number(
         self, seed: Term, offset: Term, position: Term, around: "_Around", moves: _Moves, origin: str | None,
     ) -> Term | None:
         """Return a random number from those drawn together before the loop; None if they are not consecutive."""

@@ -11,9 +11,9 @@ from fuser_lab.arguments import TEXT, takes
 from fuser_lab.cost.traffic import one_kernel_traffic
 from fuser_lab.definition.binding import Described
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.tensor_names import Names
 from fuser_lab.passes import PASSES, Pass
 from fuser_lab.plan.code import Edit
-from fuser_lab.plan.names import Names
 from fuser_lab.plan.segment import Segment
 from fuser_lab.plan.segment_edit import SegmentEdit
 from fuser_lab.process.forks import new_lock
@@ -55,14 +55,14 @@ class PlanBase:
     _lock: threading.Lock = field(default_factory=new_lock, repr=False)
 
     @classmethod
-    def _copied(cls, values: Mapping[str, Any]) -> Self:
+    def _copy(cls, values: Mapping[str, Any]) -> Self:
         return cls(**values)
 
     def __reduce__(self) -> tuple[Callable[[Mapping[str, Any]], Self], tuple[Mapping[str, Any]]]:
         """Return what copies and pickles are made of; they compile their own kernels."""
         private = ("shared", "_cache", "_lock")
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in private}
-        return type(self)._copied, (values,)  # noqa: SLF001 - of the same class
+        return type(self)._copy, (values,)  # noqa: SLF001 - of the same class
 
     @property
     def fusion(self) -> Fusion:

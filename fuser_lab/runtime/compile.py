@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.codegen.pipeline import without_comments
+from fuser_lab.codegen.pipeline import GeneratedKernel, without_comments
 from fuser_lab.errors import CompilationError
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
@@ -21,8 +20,12 @@ from fuser_lab.runtime.recent import Recent
 
 # The modules of this package that machine code depends on.
 _MACHINE_CODE = (
-    "called_functions.py", "called_loops.py", "complex_functions.py", "cpu_kernels.py", "intrinsics_cpu.py",
-    "narrow_floats_cpu.py", "polynomials.py", "threads.py", "cpu/bits.py", "cpu/llvm_worker.py", "cpu/pipelines.py",
+    "called_functions.py", "called_loops.py", "complex_functions.py", "cpu_kernels.py", "integer_functions.py",
+    "intrinsics_cpu.py", "narrow_floats_cpu.py", "polynomials.py", "threads.py", "cpu/bits.py", "cpu/llvm_worker.py",
+    "cpu/pipelines.py",
+    *(f"cpu/elementary/{name}.py" for name in (
+        "error_functions", "exponentials", "logarithms", "number", "remainders", "trigonometry",
+    )),
     "cuda_compilers/*.py",
 )
 _MOST_SOURCES = 256  # sources whose functions stay in memory, the most recent ones

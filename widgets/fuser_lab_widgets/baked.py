@@ -104,6 +104,7 @@ def _plan(
         "decisions": answers.decision_page(tuple(getattr(plan, "decisions", None) or ()), count=None),
         "panels": {name: {"hash": view.header.hash, "html": html} for name, html in written.items()},
         "code": plan.to_python(),
+        "called": view.called,
     }
 
 

@@ -136,6 +136,8 @@ class Explorer(anywidget.AnyWidget):
     views = traitlets.List(tabs.views()).tag(sync=True)
     targets: traitlets.List[Any] = traitlets.List().tag(sync=True)  # what the source tab offers
     foreseen = traitlets.Dict().tag(sync=True)  # previews of edits at the edges of the plan on show
+    advice = traitlets.Dict().tag(sync=True)  # the sentence about the largest gain of a plan, with its event
+    called = traitlets.Dict().tag(sync=True)  # the user's names of tensors, which the page adds to sentences and tables
     heat = traitlets.Dict().tag(sync=True)  # the values of colourings, which follow the picture
     status = traitlets.Dict().tag(sync=True)
     opens = traitlets.Unicode().tag(sync=True)  # the view that is open at first
@@ -384,10 +386,13 @@ class Explorer(anywidget.AnyWidget):
     # ---- what the page shows
 
     def _draw(self) -> None:
-        self._picture.draw(self._runs.amounts, self._comparison.difference())
+        changed = self._page.changed
+        difference = self._comparison.difference() or (changed.difference if changed is not None else None)
+        self._picture.draw(self._runs.amounts, difference)
 
     def _show(self) -> None:
         with self.hold_sync():
+            self.called = dict(self._page.view.called)
             self._draw()
             self._selection.follow()
             self._panels.follow()

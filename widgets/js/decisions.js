@@ -83,10 +83,11 @@ export class Decisions {
   drawRows() {
     const all = this.taken;
     const { names = [] } = this.channel.get("answer");
+    const called = this.channel.get("called") || {};
     const { text, outcome, mine } = this.filter;
     const found = all.filter((row) =>
       (outcome === "all" || row.ok === (outcome === "yes")) && (!mine || this.isMine(row)) &&
-      (!text || `${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
+      (!text || `${row.names.map((name) => called[name] || "").join(" ")} ${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
     this.count.textContent = this.total ? `${found.length} of ${this.total}` : "";
     const empty = !this.total ? NONE : all.length < this.total ? "…" : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
     // A window around the current step, because a page of thousands of rows would be slow.

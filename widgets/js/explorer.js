@@ -2,6 +2,7 @@
 // that its parts share: the channel to Python and the selection. A part draws itself on request, and passes the user's
 // actions to the explorer or to another part.
 
+import { Advice } from "./advice.js";
 import { Channel } from "./channel.js";
 import { Decisions } from "./decisions.js";
 import { button, h, soon } from "./dom.js";
@@ -12,6 +13,7 @@ import { Inspector } from "./inspector.js";
 import { Help, Keyboard } from "./keyboard.js";
 import { Menu } from "./menu.js";
 import { Modes } from "./modes.js";
+import { Names } from "./names.js";
 import { Panels } from "./panels.js";
 import { Previews } from "./previews.js";
 import { Search } from "./search.js";
@@ -40,6 +42,8 @@ export class Explorer {
     this.keyboard = new Keyboard(this);
     this.focus = new Focus(this.root);
     this.shortcuts = new Shortcuts(this.root);
+    this.advice = new Advice(this);
+    this.names = new Names(this);
     this.build(el);
     this.listen();
     this.decisions.draw();
@@ -55,7 +59,7 @@ export class Explorer {
   build(el) {
     const { root, header, status, search, graph, panels, inspector, tabs, help } = this;
     graph.element.append(help.element);
-    root.append(header.element, h("div.fx-feedback", {}, status.element, header.badge, header.controls, graph.heat.legend, search.element), header.notes, header.progress,
+    root.append(header.element, h("div.fx-feedback", {}, status.element, this.advice.element, header.badge, header.controls, graph.heat.legend, search.element), header.notes, header.progress,
       h("div.fx-main", {}, graph.element, h("div.fx-side", {}, h("div.fx-around", {}, graph.overview.element, panels.zoom), inspector.element)), tabs.bar, tabs.panel);
     this.modes.mark(root);
     tabs.choose(tabs.current);
@@ -72,13 +76,14 @@ export class Explorer {
     channel.on("panels", () => tabs.draw());
     channel.on("heat", () => this.graph.drawHeat());
     channel.on("foreseen", () => this.previews.draw());
+    channel.on("advice", () => this.advice.draw());
     channel.on("times", () => this.header.drawTimes());
     channel.on("status", () => this.status.draw(channel));
     channel.on("code", () => this.inspector.drawCode());
   }
 
   dispose() {
-    for (const part of [this.channel, this.graph, this.tabs, this.previews, this.decisions, this.status, this.focus, this.shortcuts]) part.dispose();
+    for (const part of [this.channel, this.graph, this.tabs, this.previews, this.decisions, this.status, this.focus, this.shortcuts, this.names]) part.dispose();
   }
 
   /** Draw another picture, and everything that depends on the plan. */
@@ -89,6 +94,7 @@ export class Explorer {
     this.header.drawTitle(scene);
     this.header.drawFacts();
     this.menu.draw(scene);
+    this.advice.draw();
     this.graph.draw(scene);
     this.segment = Math.min(this.graph.home(this.selected) ?? this.segment, scene.segments.rows.length - 1);
     this.search.refresh();

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Quickstart: see where a fusion is cut, ask why, cut it elsewhere
 #
-# After this notebook, you can see where nvFuser cuts a fusion, ask why, cut it elsewhere, and time the result.
+# After this notebook, you can see where nvFuser cuts a fusion, ask why, cut it elsewhere, and time the result. The notebook takes about 10 minutes.
 #
 # The fusion below sums each row of a matrix, broadcasts the sums back, and adds them to another tensor. One loop could do all
 # of it, but **nvFuser cuts it in two.** This notebook shows where it cuts, why, what the cut costs, and what happens when you

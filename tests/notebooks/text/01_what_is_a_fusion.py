@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Memory traffic: what fusing saves
 #
-# After this lesson, you can count the bytes that a fusion moves, and predict from them how much fusing saves.
+# After this lesson, you can count the bytes that a fusion moves, and predict from them how much fusing saves. The lesson takes about 20 minutes.
 #
 # Add a bias to every row of a matrix, then apply SiLU, which is z · sigmoid(z). A library runs this one op after another, as in
 # the picture below. Each box is a **kernel**, a program that runs on the GPU; each arrow is a tensor that one kernel writes to

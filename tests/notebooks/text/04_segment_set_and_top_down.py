@@ -13,7 +13,7 @@
 # %% [markdown]
 # # segment_set: what a hint does, bottom-up and top-down
 #
-# After this lesson, you can predict what a `segment_set` does to a plan, and decide whether it helps.
+# After this lesson, you can predict what a `segment_set` does to a plan, and decide whether it helps. The lesson takes about 20 minutes.
 #
 # A column x is added to a matrix, and the same column is negated. All of this fits in one kernel. Then somebody adds one line,
 # `segment_set`, because the negated column should be finished separately. One would expect two kernels; the picture shows what

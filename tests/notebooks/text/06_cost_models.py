@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Cost models: what a count of bytes misses
 #
-# After this lesson, you can build a cost model for your machine, and say where such a model stops being true.
+# After this lesson, you can build a cost model for your machine, and say where such a model stops being true. The lesson takes about 25 minutes.
 #
 # The fusion below computes the row sums and the column sums of sin(x). In the first plan, each of two kernels computes the sines for
 # itself. Nothing passes between them, and a search has **proved** that no plan costs less. The plan further down stores the sines

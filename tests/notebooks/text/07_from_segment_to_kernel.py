@@ -14,7 +14,7 @@
 # # From a segment to a kernel: the schedule, step by step
 #
 # After this lesson, you can read the schedule of a generated kernel, find each of its steps in the source, change one and run the
-# result.
+# result. The lesson takes about 20 minutes.
 #
 # The picture shows softmax over rows: seven ops in one box, a segment. A box is not a program. Between this picture and something that
 # a GPU runs, somebody decides how many threads work on a row, what each thread keeps, and when threads wait for each other. Who
@@ -144,7 +144,7 @@ print(segment.source("cuda"))
 
 # %% [markdown]
 # Each line of the source knows the op that it implements, which is how the explorer links code and graph. In the explorer,
-# `fl.explore(fd)`, the *Schedule* tab shows the steps of this lesson, with buttons that change them.
+# `fl.explore(fd)`, the view *Schedule* in the tab *Code* shows the steps of this lesson, with buttons that change them.
 #
 # ## 4. Change one
 #

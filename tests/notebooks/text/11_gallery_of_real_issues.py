@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Published segment counts: a gallery of real issues
 #
-# After this lesson, you can compare a published segment count with a plan, and judge when such a count still holds.
+# After this lesson, you can compare a published segment count with a plan, and judge when such a count still holds. The lesson takes about 20 minutes.
 #
 # Each of the twenty-seven fusions was rebuilt from a public issue or a real model: Llama, Phi-3, Mistral, nanoGPT, diffusion transformers, batch norm, cross
 # entropy. For nearly all of them, somebody published how many segments nvFuser made. The picture shows one of them; the issue says at

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # A teaching kit: questions, exercises, a game and grades
 #
-# After this lesson, you can write questions, exercises and a game for a class, and grade the answers.
+# After this lesson, you can write questions, exercises and a game for a class, and grade the answers. The lesson takes about 25 minutes.
 #
 # Thirty students, one fusion, half an hour: who finds the best plan? This notebook is for those who teach with the others. The picture is the start of a game: nvFuser's plan for a fusion with one cut in a
 # bad place. Everybody looks for a better plan and hands it in as a line of text. The grade depends on the bytes that the plan moves.
@@ -270,8 +270,9 @@ for path in sorted(Path().glob("[0-9][0-9]_*.ipynb")):
 pd.DataFrame(course, columns=["lesson", "title", "questions", "code cells"]).style.set_properties(**{"text-align": "left"}).hide()
 
 # %% [markdown]
-# There are three ways through them:
+# There are four ways through them:
 #
+# - **A lecture of 90 minutes**: 01 to 05, and 07, by [the plan of the course](../docs/course.md), which has an answer key.
 # - **One hour**: 00, then 01, 02 and the game above.
 # - **A compiler course** of six sessions: 01 + 02, 03 + 04, 05 + 06, 07 + 22, 08 + 23, and 12 as the exercise to hand in.
 # - **People who work on nvFuser**: 03, 09, 11, 12, and their own issues.

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Layouts: in which order the axes of a tensor are stored
 #
-# After this lesson, you can predict where a layout costs time, and let segments agree on a better one.
+# After this lesson, you can predict where a layout costs time, and let segments agree on a better one. The lesson takes about 15 minutes.
 #
 # A tensor is a block of memory, read in some order of its axes. The numbers below are positions in memory, for one matrix of 3 rows and 5
 # columns in both orders. A kernel that walks along the dark cells reads neighbours; a kernel that walks across them reads from a different

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Dumps of nvFuser: where it cut, and which rule made the difference
 #
-# After this lesson, you can read a dump of nvFuser's segments, compare it with fuser_lab's plan, and find the rule behind a difference.
+# After this lesson, you can read a dump of nvFuser's segments, compare it with fuser_lab's plan, and find the rule behind a difference. The lesson takes about 15 minutes.
 #
 # Where did nvFuser cut? fuser_lab computes where it *should* cut. Only nvFuser knows where it *did* cut, and it says so on request:
 # `NVFUSER_DUMP=segmented_fusion python script.py`. You do not need a GPU to read the answer from somebody who has one.

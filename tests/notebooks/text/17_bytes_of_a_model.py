@@ -13,7 +13,7 @@
 # %% [markdown]
 # # PyTorch models: the cuts that move the most bytes
 #
-# After this lesson, you can find the most expensive cuts of a PyTorch model, and the rule and the source line behind each.
+# After this lesson, you can find the most expensive cuts of a PyTorch model, and the rule and the source line behind each. The lesson takes about 15 minutes.
 #
 # The cells below capture a PyTorch model with its gradients. Which of its cuts move the most bytes between kernels, and why are they
 # there? Nothing below runs. Tensors on the device `"meta"` have sizes but no memory, so the model may be as large as yours.

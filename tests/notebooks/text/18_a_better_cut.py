@@ -13,7 +13,7 @@
 # %% [markdown]
 # # From a PyTorch function to a better cut
 #
-# After this lesson, you can find a better cut of a PyTorch function, express it as a hint, and measure the gain.
+# After this lesson, you can find a better cut of a PyTorch function, express it as a hint, and measure the gain. The lesson takes about 15 minutes.
 #
 # A function in PyTorch becomes three kernels. Is it cut at the best place, and if not, how do you tell the segmenter? The function
 # turns scores into shares of each row, scales each column by its largest share, and adds a bias: a step of routing tokens to experts.

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Sweeps and ledgers: many measurements for one question
 #
-# After this lesson, you can turn a question into a sweep, keep the results in a ledger, and compare them with older ones.
+# After this lesson, you can turn a question into a sweep, keep the results in a ledger, and compare them with older ones. The lesson takes about 20 minutes.
 #
 # A softmax over rows is one kernel that keeps each row on chip. Up to which length does that hold, on which GPU and for which dtype, and
 # what do longer rows cost? One plan answers for one length:

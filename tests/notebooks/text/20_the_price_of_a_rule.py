@@ -13,7 +13,7 @@
 # %% [markdown]
 # # The price of a rule: cuts without it, recomputation, and the fastest plan
 #
-# After this lesson, you can say what a rule of nvFuser costs a fusion, cut without it, and find the plan that is predicted to be fastest.
+# After this lesson, you can say what a rule of nvFuser costs a fusion, cut without it, and find the plan that is predicted to be fastest. The lesson takes about 20 minutes.
 #
 # nvFuser refuses some merges that one kernel could compute. Which rule stands in the way, and what would you gain without it?
 

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Cuts without hints: reshapes, and one hint that helps
 #
-# After this lesson, you can find a hint that makes a plan better, and say when a cut without a hint pays.
+# After this lesson, you can find a hint that makes a plan better, and say when a cut without a hint pays. The lesson takes about 15 minutes.
 #
 # Lesson 04 shows hints that cost a segment. The fusion below is like the one in lesson 03: nvFuser cuts it into the three segments of
 # the picture, and two are possible. Which single `segment_set` leads nvFuser to the better plan?

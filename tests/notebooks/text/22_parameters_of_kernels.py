@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Parameters of kernels: heuristics, registers, tuning, and a schedule by hand
 #
-# After this lesson, you can say why a kernel has the parameters that it has, let a search find better ones, and write a schedule.
+# After this lesson, you can say why a kernel has the parameters that it has, let a search find better ones, and write a schedule. The lesson takes about 20 minutes.
 #
 # The segment in the picture is the softmax over rows of [lesson 07](07_from_segment_to_kernel.ipynb): a schedule turns it into a kernel,
 # and the numbers in that schedule decide how many threads work on a row. Who chose these numbers, and what would others cost?

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Kernels of torch.compile, and why it cut here
 #
-# After this lesson, you can list the kernels that torch.compile makes of a function, ask why two of them are separate, and try another cut.
+# After this lesson, you can list the kernels that torch.compile makes of a function, ask why two of them are separate, and try another cut. The lesson takes about 15 minutes.
 #
 # `fl.from_inductor` compiles a function as `torch.compile` does and records what its compiler, Inductor, decides. The picture shows the
 # softmax of rows. How many kernels has the softmax of columns?

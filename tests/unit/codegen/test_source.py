@@ -141,7 +141,8 @@ def test_a_chain_longer_than_calls_may_nest(target: str) -> None:
     ("neg", D.Float, "where(c, x, -x)", "where(c, x, -x)"),
     ("exp", D.Float, "where(c, x, exp32(x))", "where(c, x, fast_exp(x))"),
     ("expm1", D.Float, "where(c, x, expm1_32(x))", "x if c else math.expm1(x)"),
-    ("exp", D.Double, "x if c else math.exp(x)", "x if c else math.exp(x)"),
+    ("exp", D.Double, "where(c, x, exp64(x))", "x if c else math.exp(x)"),
+    ("lgamma", D.Double, "x if c else math.lgamma(x)", "x if c else math.lgamma(x)"),
     ("neg", D.ComplexFloat, "x if c else -x", "x if c else -x"),
 ])
 def test_choices_are_branches_only_where_these_skip_slow_functions(
@@ -174,4 +175,13 @@ def test_many_functions_are_called(count: int) -> None:
     module = "polynomials" if count == MOST_WRITTEN else "called_functions"
     assert f"from fuser_lab.runtime.{module} import exp32" in source
     doubles = generate(build(functions, [(7, 64)], D.Double), S.POINTWISE, "cpu").source
-    assert "called_functions" not in doubles
+    assert f"from fuser_lab.runtime.{module} import exp64" in doubles
+
+
+def test_functions_with_rare_paths_are_called() -> None:
+    def remainder(fd: Any, x: Any) -> Any:
+        return fd.ops.exp(fd.ops.fmod(x, 3.0))
+
+    source = generate(build(remainder, [(7, 64)], D.Float), S.POINTWISE, "cpu").source
+    assert "from fuser_lab.runtime.called_functions import fmod32" in source
+    assert "from fuser_lab.runtime.polynomials import exp32" in source
