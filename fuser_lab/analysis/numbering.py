@@ -28,6 +28,7 @@ def number_values(fusion: Fusion) -> Numbered:
         hidden=frozenset(map(naming.tensor, fusion.hidden)),
         stride_orders=tuple((naming.tensor(tv), ranks) for tv, ranks in fusion.stride_orders),
         centered=tuple(map(naming.tensor, fusion.centered)),
+        keeps_float=fusion.keeps_float,
     )
     return Numbered(fusion=made, names={old.name: new.name for old, new in naming.tensors.items()})
 

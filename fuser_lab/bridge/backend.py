@@ -14,6 +14,7 @@ from fuser_lab.bridge.options import COMMON, chosen_of, cutting_of
 from fuser_lab.bridge.partition import Wishes
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.segmentation.options import PRECISIONS
 
 NAME = "fuser_lab"
 _WHO = "fuser_lab backend"  # in messages
@@ -33,7 +34,9 @@ class _Last(threading.local):
 
 _LAST = _Last()
 _MATMULS = ("torch", "record")
-TORCH_OPTIONS: Mapping[str, Any] = {**COMMON, "left_to_torch": (), "matmuls": "torch", "annotate": ()}  # with defaults
+TORCH_OPTIONS: Mapping[str, Any] = {  # with defaults
+    **COMMON, "left_to_torch": (), "matmuls": "torch", "annotate": (), "precision": "eager",
+}
 
 
 def options_of(options: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOptions:
@@ -49,6 +52,9 @@ def options_of(options: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOpt
     chosen = chosen_of(who, TORCH_OPTIONS, options)
     if chosen["matmuls"] not in _MATMULS:
         msg = f"{who}: matmuls must be 'torch' or 'record', given {short_text(chosen['matmuls'])}."
+        raise InputError(msg)
+    if chosen["precision"] not in PRECISIONS:
+        msg = f"{who}: precision must be 'eager' or 'fused', given {short_text(chosen['precision'])}."
         raise InputError(msg)
     return CaptureOptions(
         wishes=Wishes(
@@ -94,7 +100,9 @@ def backend(
         the minimum and maximum number of ops in a region (1 and 256); ``left_to_torch``, ops that torch runs, such as
         ``["aten.gelu"]``; ``check``, whether each region's result is compared with torch's; ``matmuls``, ``"torch"`` or
         ``"record"``; ``annotate``, the modules and calls at whose boundaries regions get a ``segment_set``, as
-        ``["layers.*.mlp", torch.nn.functional.silu]`` (`fuser_lab.from_torch`).
+        ``["layers.*.mlp", torch.nn.functional.silu]`` (`fuser_lab.from_torch`); ``precision``, ``"fused"`` (the
+        default: kernels round values of float16 and bfloat16 only where they store them, as other compilers do) or
+        ``"eager"`` (after each op).
 
     mode
         The mode of ``torch.compile``; only ``"default"`` is accepted.
@@ -111,7 +119,7 @@ def backend(
     if mode not in {None, "default"}:
         msg = f"{_WHO}: unknown mode {mode!r}; pass options instead, such as {{'strategy': 'saving'}}."
         raise InputError(msg)
-    chosen = options_of(options)
+    chosen = options_of({"precision": "fused", **(options or {})})
     before, root = _LAST.capture, _root()
     capture = before
     if before is None or before.options != chosen:

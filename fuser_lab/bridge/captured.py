@@ -24,6 +24,10 @@ from fuser_lab.plan import Plan
 from fuser_lab.report.save import save
 
 _SELECTION = (TEXT | whole(0)).worded(ACCEPTED)
+_ROUNDINGS = {
+    "eager": "kernels round values of float16 and bfloat16 after each op.",
+    "fused": "kernels round values of float16 and bfloat16 only where they store them.",
+}
 
 
 class Captured(ABC):
@@ -175,8 +179,10 @@ class Captured(ABC):
         return save("a model", path, map_writers(self, depth))
 
     def __repr__(self) -> str:
-        """Return the map of the model as text."""
-        return model_text(self.graphs, self.graph_breaks)
+        """Return the map of the model as text, and where its kernels round."""
+        text = model_text(self.graphs, self.graph_breaks)
+        precisions = {region.signature.cutting.precision for region in self.regions if region.rounds}
+        return "\n".join([text, *(f"precision={name!r}: {_ROUNDINGS[name]}" for name in sorted(precisions))])
 
     def _repr_html_(self) -> str:
         """Return the map of the model as HTML: the picture, and tables of regions and of ops left to the library."""

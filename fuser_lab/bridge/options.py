@@ -1,6 +1,7 @@
 """Common options of the bridge: how regions are cut, how large they are, whether they are checked."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fuser_lab.api.fusion_definition import FusionDefinition
@@ -8,6 +9,7 @@ from fuser_lab.arguments import short_text
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.plan.planning import segment
+from fuser_lab.segmentation import SegmenterOptions
 
 COMMON: Mapping[str, Any] = {
     "strategy": "bottom_up", "target": None, "options": None, "min_region_ops": 1, "max_region_ops": 256,
@@ -51,7 +53,10 @@ def chosen_of(who: str, defaults: Mapping[str, Any], options: Mapping[str, Any] 
 
 def cutting_of(chosen: Mapping[str, Any]) -> Cutting:
     """Return how regions are cut."""
-    return Cutting(strategy=chosen["strategy"], target=chosen["target"], options=chosen["options"])
+    options = chosen["options"]
+    if chosen.get("precision") == "fused" and (options is None or isinstance(options, SegmenterOptions)):
+        options = replace(options or SegmenterOptions(), precision="fused")
+    return Cutting(strategy=chosen["strategy"], target=chosen["target"], options=options)
 
 
 def _check_cutting(cutting: Cutting) -> None:

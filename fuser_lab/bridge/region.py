@@ -111,6 +111,12 @@ class Region(ABC):
         return self.recorded.definition
 
     @property
+    def rounds(self) -> bool:
+        """Whether some values are of float16 or bfloat16."""
+        results = (traced for call in self.signature.calls for traced in call.results if traced is not None)
+        return any(traced.dtype in {"float16", "bfloat16"} for traced in results)
+
+    @property
     def specs(self) -> tuple[TensorSpec, ...]:
         """Abstract inputs of the definition."""
         return self.recorded.specs

@@ -49,6 +49,11 @@ class Cutting:
     target: "str | Device | None" = None
     options: SegmenterOptions | None = None
 
+    @property
+    def precision(self) -> str:
+        """Where kernels round values of Half and BFloat16: ``"eager"`` or ``"fused"``."""
+        return (self.options or SegmenterOptions()).precision
+
 
 @dataclass(frozen=True, slots=True)
 class Ref:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from fuser_lab.codegen.column_sums import backward_of, rows_each, rows_nest, totals
 from fuser_lab.codegen.cpu_facts import CpuFacts
 from fuser_lab.codegen.decompose import accurate, decompose, with_sums_of_rows, with_transposed_reads
+from fuser_lab.codegen.float_values import with_float_values
 from fuser_lab.codegen.gpu_facts import GpuFacts
 from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Layout, Role, layout_of
 from fuser_lab.codegen.nest_facts import NestFacts
@@ -88,7 +89,7 @@ class KernelOps:
     @classmethod
     def of(cls, fusion: Fusion) -> "KernelOps":
         """Return the ops of a segment's kernels."""
-        decomposed = decompose(fusion)
+        decomposed = decompose(with_float_values(fusion))
         corrected = accurate(decomposed)
         return cls(decomposed=decomposed, corrected=corrected, fusion=with_sums_of_rows(corrected))
 

@@ -401,7 +401,7 @@ def _loads(statement: Statement) -> Iterator[Load]:
         yield from (t for t in term.walk() if isinstance(t, Load))
 
 
-def _axes_behind(statements: Sequence[Statement], axes: Sequence[Axis]) -> dict[str, frozenset[str]]:
+def _axes_behind(statements: tuple[Statement, ...], axes: Sequence[Axis]) -> dict[str, frozenset[str]]:
     """Return the names of the axes that each value of some statements is computed from."""
     behind = {axis.name: frozenset((axis.name,)) for axis in axes}
     for statement in walk(statements):

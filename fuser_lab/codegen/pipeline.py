@@ -28,6 +28,7 @@ from fuser_lab.codegen import (
 )
 from fuser_lab.codegen.decompose import decompose, welford_of
 from fuser_lab.codegen.emitter import Place, Source
+from fuser_lab.codegen.float_values import with_float_values
 from fuser_lab.codegen.gpu_common import with_hints
 from fuser_lab.codegen.kernel_ir import Kernel, Layout, Phase, Role
 from fuser_lab.codegen.kernel_passes import with_passes
@@ -90,7 +91,7 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
     A schedule that is lowered loop by loop (`KernelRequest.loops`) has the first and the last two steps.
     """
     if request.loops:
-        fusion = decompose(request.fusion)
+        fusion = decompose(with_float_values(request.fusion))
         yield "decompose", fusion
         kernel = _lower_loop_by_loop(fusion, request)
     else:

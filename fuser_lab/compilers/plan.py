@@ -155,11 +155,15 @@ class Editing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditTimes:
-    """Seconds of one call before and after an edit, measured in turns, and the largest difference of a result."""
+    """Seconds of one call before and after an edit, measured in turns, and the largest difference of a result.
+
+    ``before`` and ``after`` are the least times; ``ratios`` are, for each turn, the time after by the time before.
+    """
 
     before: float
     after: float
     difference: float
+    ratios: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         """Return the times and the difference."""
@@ -243,6 +247,14 @@ class CompiledPlan:
                     if base in writers and writers[base] != kernel.index:
                         after[writers[base]].add(kernel.index)
         return tuple(map(frozenset, after))
+
+    @property
+    def bytes_crossing(self) -> int:
+        """The bytes of the buffers that one kernel writes and another reads, as far as their sizes are known."""
+        read = {base for kernel in self.segments for name in kernel.reads for base in self.record.bases(name)}
+        return sum(
+            self.record.sizes.get(name, 0) for kernel in self.segments for name in kernel.writes if name in read
+        )
 
     # Why
 

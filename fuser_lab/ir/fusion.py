@@ -25,7 +25,8 @@ class Fusion:
     for that and are not returned. ``stride_orders`` pairs outputs with the layout that the user requires of them, the
     rank of each axis counted from the fastest; it never changes, whereas inferred layouts may be dropped. ``centered``
     are sums of squared deviations of which a segment knows that what it reads and subtracts is the mean of the same
-    elements. Two fusions are equal if they differ only in names.
+    elements. ``keeps_float`` says that kernels round values of Half and BFloat16 only where they store them. Two
+    fusions are equal if they differ only in names.
 
     Raises
     ------
@@ -41,6 +42,7 @@ class Fusion:
     hidden: frozenset[TensorView] = frozenset()
     stride_orders: tuple[tuple[TensorView, tuple[int, ...]], ...] = ()
     centered: tuple[TensorView, ...] = ()
+    keeps_float: bool = False
 
     def __post_init__(self) -> None:
         """Verify topological order, single assignment and required layouts."""
@@ -165,6 +167,7 @@ class Fusion:
             aliases=self.aliases,
             hidden=self.hidden,
             stride_orders=(*((tv, asked) for tv, asked in self.stride_orders if tv != tensor), (placed, ranks)),
+            keeps_float=self.keeps_float,
         )
 
     def get_output_stride_order(self, output: TensorView | str) -> tuple[int, ...] | None:
@@ -287,7 +290,7 @@ class _Canon:
         orders = tuple((self._values[tv], ranks) for tv, ranks in fusion.stride_orders)
         centered = tuple(self._values[tv] for tv in fusion.centered)
         rest = (orders, centered) if centered else (orders,) if orders else ()
-        return (inputs, exprs, outputs, aliases, *rest)
+        return (inputs, exprs, outputs, aliases, *rest, *(["keeps_float"] if fusion.keeps_float else []))
 
     def _declare(self, value: Val) -> tuple[object, ...]:
         number = self._values.setdefault(value, len(self._values))

@@ -167,6 +167,7 @@ class Rewriter:
             aliases=tuple((result(a), b) for a, b in fusion.aliases),
             hidden=frozenset(map(result, fusion.hidden)),
             stride_orders=tuple((result(tv), ranks) for tv, ranks in fusion.stride_orders),
+            keeps_float=fusion.keeps_float,
         )
         live = tuple(needed_exprs(new))
         if len(live) == len(new.exprs):

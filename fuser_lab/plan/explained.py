@@ -53,7 +53,7 @@ class ExplainedPlan(PlanBase):
         InputError
             If a name or number is unknown, or names a fusion input.
         """
-        a, b = self._called(a, InputError), self._called(b, InputError)
+        a, b = self._fusion_name(a, InputError), self._fusion_name(b, InputError)
         self._check_kept(InputError, a, b)
         return self._why(a, b)
 
@@ -75,7 +75,7 @@ class ExplainedPlan(PlanBase):
             raise InputError(msg)
         return name_of(tensor, self.fusion, names_by_tensor(self.names))
 
-    def _called(self, name: T, kind: type[FuserLabError]) -> T | str:
+    def _fusion_name(self, name: T, kind: type[FuserLabError]) -> T | str:
         """Return the fusion's name of a tensor given by that name or by the user's name; other values unchanged."""
         if not isinstance(name, str):
             return name

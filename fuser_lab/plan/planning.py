@@ -1,6 +1,7 @@
 """Making a plan from a definition and inputs."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
@@ -176,6 +177,8 @@ def segment(
     decisions = ShownLog() if log is None else log
     ran = tuple(passes)
     fusion = rewrite_fusion(bound.fusion, chosen, decisions, ran)
+    if chosen.precision == "fused":
+        fusion = replace(fusion, keeps_float=True)
     clock = None
     if strategy in {"optimal", "fastest"}:
         clock = ScheduledClock(device, chosen.search_states // STATES_PER_LOWERED, given_strides(bound.inputs))

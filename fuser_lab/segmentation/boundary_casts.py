@@ -187,7 +187,9 @@ def _with_lower_ends(group: Candidate, types: dict[TensorView, DataType]) -> Can
                 outputs.append(exprs[-1].out)
             elif tensor in group.outputs:
                 outputs.append(tensor)
-    fusion = Fusion(inputs=tuple(inputs), exprs=tuple(exprs), outputs=tuple(outputs))
+    fusion = Fusion(
+        inputs=tuple(inputs), exprs=tuple(exprs), outputs=tuple(outputs), keeps_float=group.fusion.keeps_float,
+    )
     return candidate(fusion, fusion.tensor_exprs)
 
 

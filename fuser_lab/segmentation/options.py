@@ -39,6 +39,7 @@ class SegmentSetMeaning(enum.Enum):
 TOP_DOWN_ONLY = ("cut_reshape_inputs", "cut_resize_inputs", "pieces_by_depth")
 FACTORIES = frozenset({"full", "iota", "constant"})
 LAYOUT_MODES = ("outputs", "propagate", "negotiate")
+PRECISIONS = ("eager", "fused")
 
 _ENABLE = (
     "fuse_matmul", "io_to_lower_precision", "memory_promotion", "resize_scheduler", "warp_specialized_normalization",
@@ -77,6 +78,7 @@ _FIELDS = {
     "disabled_schedulers": _names(*_SCHEDULERS, also=instance(SchedulerType)),
     "least_capability": optional(CAPABILITY),
     "layout_mode": one_of(*LAYOUT_MODES),
+    "precision": one_of(*PRECISIONS),
     "search_states": whole(0),
     "search_seconds": optional(number(0), "for no limit"),
 }
@@ -145,6 +147,9 @@ class SegmenterOptions:
         Memory layouts of tensors that segments write: ``"outputs"`` (outputs of the fusion follow the layouts of
         inputs, as in nvFuser), ``"propagate"`` (also tensors between segments), or ``"negotiate"`` (the layouts with
         the lowest cost for producer and consumers).
+    precision
+        Where kernels round values of Half and BFloat16: ``"eager"``, after each op, as the definition says, or
+        ``"fused"``, only where a segment stores them, as ``torch.compile`` does.
     search_states
         Maximum number of partial segments that ``strategy="optimal"`` and certificates examine; a question to the
         schedulers counts as ten. The answer is the same on every machine.
@@ -175,6 +180,7 @@ class SegmenterOptions:
     fuse_matmul: bool = False
     least_capability: tuple[int, int] | None = None
     layout_mode: str = "outputs"
+    precision: str = "eager"
     search_states: int = 400_000
     search_seconds: float | None = None
 

@@ -63,11 +63,13 @@ class Candidate:
         of their fusions from the other.
         """
         centered = self._centered_sums()
-        key = (tuple(map(id, self.exprs)), tuple(map(id, self.outputs)), tuple(map(id, centered)))
+        whole = self.fusion
+        key = (tuple(map(id, self.exprs)), tuple(map(id, self.outputs)), tuple(map(id, centered)), whole.keeps_float)
         fusion = _NARROWED.get(key)
         if fusion is None:
             fusion = _NARROWED[key] = Fusion(
                 inputs=self.inputs, exprs=self.exprs, outputs=self.outputs, centered=centered,
+                keeps_float=whole.keeps_float,
             )
         return fusion
 
@@ -81,7 +83,7 @@ LEAST_PART = 16  # fewest expressions of a part whose facts begin those of a can
 LEAST_RATIO = 8  # fewest expressions of that part for each further expression of the candidate
 
 # A fusion holds the expressions whose ids are its key.
-_NARROWED: WeakValueDictionary[tuple[tuple[int, ...], ...], Fusion] = WeakValueDictionary()
+_NARROWED: WeakValueDictionary[tuple[object, ...], Fusion] = WeakValueDictionary()
 
 
 def candidate(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = frozenset()) -> Candidate:

@@ -42,7 +42,10 @@ def rewrite_answer(group: Candidate, oracle: SchedulerOracle) -> Answer:
     welford_exprs = welfords(group.exprs, group.fusion)
     moments = (tv for expr in welford_exprs for tv in expr.tensor_outputs[:2])
     exposed = tuple(dict.fromkeys((*group.outputs, *moments)))
-    copy = written_out(Fusion(inputs=group.inputs, exprs=group.exprs, outputs=exposed), {e.name for e in welford_exprs})
+    whole = Fusion(
+        inputs=group.inputs, exprs=group.exprs, outputs=exposed, keeps_float=group.fusion.keeps_float,
+    )
+    copy = written_out(whole, {e.name for e in welford_exprs})
     return oracle.ask(candidate(copy, copy.tensor_exprs))
 
 
@@ -99,6 +102,7 @@ class _Writer:
             hidden=frozenset(map(self._now, fusion.hidden)),
             stride_orders=tuple((self._now(tv), ranks) for tv, ranks in fusion.stride_orders),
             centered=tuple(map(self._now, fusion.centered)),
+            keeps_float=fusion.keeps_float,
         )
 
     def _now(self, tensor: TensorView) -> TensorView:

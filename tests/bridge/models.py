@@ -304,7 +304,7 @@ def row(name: str, make: Callable[[], tuple[Any, Any]], dtype: Any = None) -> di
     losses, gradients, eager = trained(model, model, given)
     model.load_state_dict(kept)
     before = bridge.last()
-    compiled = torch.compile(model, backend="fuser_lab")
+    compiled = torch.compile(model, backend="fuser_lab", options={"precision": "eager"})
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -143,7 +143,7 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     cells = "() => window.jupyterapp.shell.currentWidget.content.widgets.map((c) => c.model.sharedModel.getSource())"
     sources = desk.page.evaluate(cells)
     explorer.locator(".fl-node[tabindex='0']").focus()
-    for key in "abm":  # without an action here
+    for key in "abw":  # without an action here
         keys.press(key)
     for key, shown in (("j", "Decision 0 (1 of 2): "), ("j", "Decision 1 (2 of 2): "), ("k", "Decision 0 (1 of 2): ")):
         keys.press(key)
@@ -171,7 +171,7 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     keys.press("Enter")
     explorer.locator(".fl-op.fx-selected.fx-found").wait_for()
     keys.press("Escape")
-    for key, view in (("2", "segments"), ("2", "timings"), ("3", "source"), ("1", "decisions"), ("2", "timings")):
+    for key, view in (("2", "segments"), ("2", "time_line"), ("3", "source"), ("1", "decisions")):
         keys.press(key)
         is_open(explorer, view)
     keys.press("y")

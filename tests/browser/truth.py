@@ -79,9 +79,9 @@ def _check_head(check: Check, explorer: Explorer, shown: dict[str, Any], plan: A
     check("facts", shown["facts"], [f"{value} {name}".strip() or measured for value, name, _ in facts])
     (_, _, strategies, _), *switches = controls(session, explorer._search.topic, explorer._steps.mention())
     check("strategy", shown["strategy"], [[words, on, free] for _, words, on, free, *_ in strategies])
-    check("switches", shown["switches"], [
+    check("switches", sorted(shown["switches"]), sorted(  # some are in a menu
         [name, [[words, on, free] for _, words, on, free, *_ in buttons]] for name, _, buttons, _ in switches
-    ])
+    ))
     check("the strategy of the plan", [words for words, on, _ in shown["strategy"] if on], [
         "mine" if state.edits else state.strategy.replace("_", "-"),
     ])

@@ -63,12 +63,12 @@ def _source(kernel: CompiledKernel) -> Element:
         element(
             "tr", element("td", line.op, css="fx-note"), element("td", line.place, css="fx-note"),
             element("td", element("code", line.text)),
-            css="fx-within" if line.inside else "fx-beside" if line.node else "",
+            css="fm-within" if line.inside else "fm-beside" if line.node else "",
         )
         for line in lines
     ]
     head = element("tr", *(element("th", name, scope="col") for name in ("op", "line", "source")))
-    return element("table", element("thead", head), element("tbody", *rows), css="fx-source")
+    return element("table", element("thead", head), element("tbody", *rows), css="fm-source")
 
 
 def below(plan: CompiledPlan) -> str:

@@ -215,7 +215,7 @@ class Session:
     @property
     def unannotated(self) -> EditablePlan:
         """The plan of the current strategy and switches for the given definition."""
-        return self._plan_of(replace(self.state, plan=self.state.origin, lifted=""))
+        return self._plan_of(replace(self.state, plan=self.state.origin, annotated=False, lifted=""))
 
     @property
     def has_unannotated(self) -> bool:

@@ -1,6 +1,7 @@
 """Which op each line of a kernel's source computes: noted while Inductor writes the line, without changing its text."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fuser_lab.compilers.inductor.names import InductorNames
@@ -25,6 +26,23 @@ def _line(text: str, op: LineOp) -> _Line:
     line = _Line(text)
     line.op = op
     return line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """A loop's function with the FX node for which Inductor made it; ``inside`` are those being traced."""
+
+    node: str
+    function: Callable[..., Any]
+    inside: list[str]
+
+    def __call__(self, *indices: Any) -> Any:
+        """Return what the function returns."""
+        self.inside.append(self.node)
+        try:
+            return self.function(*indices)
+        finally:
+            self.inside.pop()
 
 
 def _op_of(line: Any) -> LineOp | None:
@@ -78,16 +96,7 @@ class SourceLines:
         node = getattr(self._virtual.graph, "current_node", None)
         if function is None or node is None:
             return
-        inside, name = self._inside, node.name
-
-        def named(*indices: Any) -> Any:
-            inside.append(name)
-            try:
-                return function(*indices)
-            finally:
-                inside.pop()
-
-        named.node = name  # type: ignore[attr-defined] - of a function
+        named = _Named(node=node.name, function=function, inside=self._inside)
         object.__setattr__(loops, "inner_fn", named)  # these classes are frozen
 
     def _traced(self, original: Callable[..., Any], tracer: Any, *args: Any, **more: Any) -> Any:

@@ -311,8 +311,10 @@ class _Editing:
         edited = replace(self.plan(number, made), tries_all=tries_all)
         _check(asked, count, edited)
         difference = self._difference(made)
-        before, after = self._times((self._compiled.run, made.run))
-        return replace(edited, edited=EditTimes(before=before, after=after, difference=difference))
+        turns = self._turns((self._compiled.run, made.run))
+        before, after = map(min, zip(*turns, strict=True))
+        ratios = tuple(later / sooner for sooner, later in turns)
+        return replace(edited, edited=EditTimes(before=before, after=after, difference=difference, ratios=ratios))
 
     def measured(self, plans: Sequence[CompiledPlan | Plan | str]) -> tuple[float, ...]:
         """Return the seconds of a call under each plan; a strategy is one of our own backend."""
@@ -327,7 +329,7 @@ class _Editing:
             else:
                 msg = f"compare: plan {plan.name!r} cannot be measured; give the name of its strategy instead."
                 raise UnsupportedError(msg)
-        return self._times(runs)
+        return tuple(map(min, zip(*self._turns(runs), strict=True)))
 
     def _difference(self, made: _Compiled) -> float:
         """Return the largest difference of a result, relative to the largest magnitude of that result."""
@@ -347,11 +349,15 @@ class _Editing:
             raise IllegalEdit(msg)
         return largest
 
-    def _times(self, runs: Sequence[Callable[..., Any]]) -> tuple[float, ...]:
-        """Return the least seconds of a call of each, called in turns."""
+    def _turns(self, runs: Sequence[Callable[..., Any]]) -> list[tuple[float, ...]]:
+        """Return the seconds of a call of each in each turn; every other turn calls them in reverse order."""
         torch = torch_for("from_inductor")
-        turns = [[self._source.called(torch, run)[1] for run in runs] for _ in range(_TIMED)]
-        return tuple(map(min, zip(*turns, strict=True)))
+        turns = []
+        for turn in range(_TIMED):
+            order = range(len(runs))[:: 1 if turn % 2 else -1]
+            seconds = {number: self._source.called(torch, runs[number])[1] for number in order}
+            turns.append(tuple(seconds[number] for number in range(len(runs))))
+        return turns
 
 
 def _check(asked: Sequence[Sequence[str]], count: int, edited: CompiledPlan) -> None:

@@ -91,14 +91,14 @@ class Reader:
     def reading(self) -> Iterator[None]:
         """Record everything that Inductor compiles in the context."""
         with _READING, ExitStack() as stack:
-            for key, wrapper in (
-                ("can_fuse", self._can_fuse), ("will_fusion_create_cycle", self._cycle),
-                ("get_possible_fusions", self._candidates), ("fuse_nodes_once", self._once),
-                ("fuse_two_nodes", self._fused), ("codegen", self._codegen), ("why_no_fuse", self._why),
-                ("extern_codegen", self._extern),
-                ("launched", self._launched), ("launched_cpp", self._launched), ("launched_triton", self._launched),
-                ("output_code", self._output_code), *self._lines.wrappers.items(),
-            ):
+            wrappers: dict[str, Callable[..., Any]] = {
+                "can_fuse": self._can_fuse, "will_fusion_create_cycle": self._cycle,
+                "get_possible_fusions": self._candidates, "fuse_nodes_once": self._once,
+                "fuse_two_nodes": self._fused, "codegen": self._codegen, "why_no_fuse": self._why,
+                "extern_codegen": self._extern, "launched": self._launched, "launched_cpp": self._launched,
+                "launched_triton": self._launched, "output_code": self._output_code, **self._lines.wrappers,
+            }
+            for key, wrapper in wrappers.items():
                 if key not in self._names.missing:
                     stack.enter_context(_replaced(self._names, key, wrapper))
             yield

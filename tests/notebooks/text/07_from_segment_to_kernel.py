@@ -144,7 +144,7 @@ print(segment.source("cuda"))
 
 # %% [markdown]
 # Each line of the source knows the op that it implements, which is how the explorer links code and graph. In the explorer,
-# `fl.explore(fd)`, the *Schedule* tab shows the steps of this lesson, with buttons that change them.
+# `fl.explore(fd)`, the view *Schedule* in the tab *Code* shows the steps of this lesson, with buttons that change them.
 #
 # ## 4. Change one
 #

@@ -264,7 +264,7 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go next
 #
-# - In `fl.explore(...)`, the tab *memory* shows the same bars; cut and glue, and watch them change.
+# - In `fl.explore(...)`, the view *Memory* in the tab *Cost* shows the same bars; cut and glue, and watch them change.
 # - [14_segments_as_definitions](14_segments_as_definitions.ipynb) runs segments by hand and drops each tensor after its last reader.
 #
 # **Words:** [Forwarding](../docs/glossary.md#forwarding "The segmenter's choice to let each segment compute a cheap tensor again, so that it is neither written nor read.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Peak memory](../docs/glossary.md#peak-memory "The largest number of bytes that the tensors of a plan occupy at one moment.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")

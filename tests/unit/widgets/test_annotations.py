@@ -182,6 +182,15 @@ def test_edits_of_the_partition_are_left_behind_and_the_way_back_keeps_them(open
     assert page.explorer.plan is edited
 
 
+def test_the_star_of_an_annotated_definition_goes_with_its_annotations(open_page, diamond):
+    page = open_page(diamond)
+    page.send("mark", id=edges(page, "T1")[0])
+    page.send("strategy", strategy="unfused")
+    assert page.explorer.scene["title"] == "unfused*"
+    page.send("reset")
+    assert page.explorer.scene["title"] == "unfused"
+
+
 def test_the_annotated_plan_is_compared_with_the_plain_one_and_reset_goes_back_to_it(open_page, diamond):
     page = open_page(diamond)
     plain = page.explorer.plan
