@@ -3,8 +3,8 @@
 Each is drawn by its seed: three to seven pieces of models (norms, softmaxes, gates, look-ups, windows, scans,
 rotations, quantisation, losses) one after another, forward or with gradients, of a drawn dtype, size and layout. The
 table has a line for each; below it are the geometric mean of inductor's time over fuser_lab's, the share of workloads
-below 0.9, and the ten slowest beside inductor with their kernels. ``--index 17`` runs one workload of a seed and prints its kernels'
-source. Processor time counts on the CPU, and events on a GPU; both backends take turns.
+below 0.9, and the ten slowest beside inductor with their kernels. ``--index 17`` runs one workload of a seed and
+prints its kernels' source. Processor time counts on the CPU, and events on a GPU; both backends take turns.
 """
 
 import argparse
