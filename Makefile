@@ -5,7 +5,7 @@
 #              (the only wheel of it brings CUDA libraries, 5 GB in all)
 # make test-mlir  CUDA kernels compiled with numba-cuda-mlir, which CI does not install, in an environment of its own
 # make check   lint and types only
-# make pages   the documentation site, with every lesson executed, and a report of one repro script, in site/
+# make pages   the documentation site in site/, with every lesson executed: open site/index.html
 # make scripts the scripts of the explorer from the modules in widgets/js; needs Node and npm
 # make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed;
 #              then random programs, and random functions through the bridge, against torch (where it is installed), then
@@ -114,8 +114,8 @@ fuzz: $(TEST_READY)
 	$(PY) -m tests.fuzz_segmentation --count $(GRAPHS) --seed $(SEED)
 
 pages: $(TEST_READY)
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --clean
-	$(PY) -m fuser_lab report tests/data/repros/old_frontend.py.txt -o site/report.html --strategies bottom_up,top_down,unfused
+	rm -rf site
+	$(PY) -m sphinx -q -E -W --keep-going -d $(VENV)/doctrees -c docs . site
 	@echo "site/index.html"
 
 scripts:

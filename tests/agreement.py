@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.api.functions import FusionDefinition, segment
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.codegen.kernel_eval import Lanes, evaluate_kernel
-from fuser_lab.codegen.layout import dense_strides, layout_of
+from fuser_lab.codegen.kernel_ir import dense_strides, layout_of
+from fuser_lab.codegen.pipeline import GeneratedKernel, evaluated_because
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType, from_numpy, number_of
 from fuser_lab.interpreter import evaluate

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from fuser_lab.api.functions import segment
+from fuser_lab.codegen.index_math import ACCESS_BYTES
 from fuser_lab.codegen.kernel_eval import Lanes
 from fuser_lab.codegen.kernel_ir import Buffer, Load, Store, VectorLoad, VectorStore
-from fuser_lab.codegen.progressions import ACCESS_BYTES
 from fuser_lab.ir import OpKind
 from fuser_lab.ir.term import Term
 from fuser_lab.targets import CPU

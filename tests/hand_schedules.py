@@ -13,9 +13,8 @@ import numpy as np
 
 from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.codegen import kernel_eval
-from fuser_lab.codegen.generate import GeneratedKernel, generate_scheduled
-from fuser_lab.codegen.kernel_ir import Barrier, Kernel, Load, Loop, Reduce, Role, Scope, Statement, Store
-from fuser_lab.codegen.layout import layout_of
+from fuser_lab.codegen.kernel_ir import Barrier, Kernel, Load, Loop, Reduce, Role, Scope, Statement, Store, layout_of
+from fuser_lab.codegen.pipeline import GeneratedKernel, generate_scheduled
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate

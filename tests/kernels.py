@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fuser_lab.codegen import generate as codegen
 from fuser_lab.codegen import pipeline
-from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Kernel
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.codegen.request import KernelRequest, Strides
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import Fusion
@@ -23,7 +22,7 @@ def generate(
     strides: Strides | None = None, alignment: Mapping[str, int] | None = None, **options: Any,
 ) -> GeneratedKernel:
     """The kernel of a segment; ``options`` are fields of its `KernelRequest`."""
-    return codegen.generate(_request(fusion, scheduler, target, name, strides, alignment, **options))
+    return pipeline.generate(_request(fusion, scheduler, target, name, strides, alignment, **options))
 
 
 def lower(
@@ -47,7 +46,7 @@ def prepare(
 
 def kernel_of(segment: Segment, target: str, strides: Strides) -> GeneratedKernel:
     """The kernel of a plan's segment for inputs of these strides."""
-    return codegen.generate(replace(request_of(segment, target), strides=strides))
+    return pipeline.generate(replace(request_of(segment, target), strides=strides))
 
 
 def _request(

@@ -22,7 +22,7 @@ import fuser_lab as fl
 from fuser_lab import examples
 from fuser_lab.analysis.smaller import smaller
 from fuser_lab.codegen.decompose import decompose
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.definition.scheduling import RULES
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.interpreter import evaluate

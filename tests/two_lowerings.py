@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import fuser_lab as fl
 from fuser_lab import examples
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
+from fuser_lab.codegen.pipeline import GeneratedKernel, evaluated_because
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir.kernel_transforms import is_hint, is_template
 from fuser_lab.plan import Plan, Segment

@@ -64,8 +64,11 @@ Reads = Mapping[TensorView, Mapping[str, Part]]
 
 
 def chooses(exprs: Iterable[Expr]) -> bool:
-    """Return whether some expression may read only a part of an operand; otherwise every operand is read completely."""
-    return any(expr.kind in _CHOOSING for expr in exprs)
+    """Return whether some expression may read only a part of an operand; otherwise every operand is read completely.
+
+    For a result without elements nothing is read.
+    """
+    return any(expr.kind in _CHOOSING or 0 in tensor.shape for expr in exprs for tensor in expr.tensor_outputs)
 
 
 def parts_read(exprs: Sequence[Expr], results: Iterable[TensorView]) -> Reads:
@@ -89,6 +92,8 @@ def _operands(expr: Expr, part: Part | None) -> list[tuple[TensorView, Part]]:
     tensors = expr.tensor_inputs
     if part is None:
         return [(tensor, Part.of(tensor)) for tensor in tensors]
+    if not part.elements:
+        return [(tensor, Part(((0, 0),) * tensor.ndim, 0)) for tensor in tensors]
     match expr.kind:
         case OpKind.POINTWISE if all(tensor.ndim == len(part.box) for tensor in tensors):
             return [(tensor, _fitting(tensor, part)) for tensor in tensors]

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 _EXPLORED = ("bottom_up", "top_down", "optimal", "unfused")
 
 
-@takes(title=optional(TEXT))
+@takes(title=optional(TEXT), view=optional(TEXT))
 def explore(
     subject: object,
     /,
     *inputs: Any,
     title: str | None = None,
     profile: "PlanProfile | None" = None,
+    view: str | None = None,
     **options: Any,
 ) -> "Explorer | ModelExplorer | CompiledExplorer":
     """Return the live explorer of a model, a fusion or a plan, for display in a notebook.
@@ -49,14 +50,17 @@ def explore(
         Title in the header; by default the name of the plan on show.
     profile
         What `fuser_lab.profile` returned for the plan: its lines and sentences are shown beside the source.
+    view
+        The view of a plan that is open at first: ``"decisions"``, which steps through them from the first one on,
+        ``"time_line"``, ``"source"`` or another one of the explorer's tabs.
     **options
         As for `explain`.
 
     Raises
     ------
     ArgumentTypeError
-        If there are options but a plan or a captured model is given, which is already segmented; or a profile of a
-        model.
+        If there are options but a plan or a captured model is given, which is already segmented; or a profile or a
+        view of a model.
     InputError
         If the profile is that of another plan.
     UnsupportedError
@@ -69,12 +73,16 @@ def explore(
         raise UnsupportedError(msg) from None
     plans = compiled_plans(subject)
     if plans:
+        if view is not None:
+            msg = f"explore: view={view!r} is of a plan of fuser_lab, given plans of another compiler; omit view."
+            raise ArgumentTypeError(msg)
         return CompiledExplorer(plans, strategies=_EXPLORED)
     chosen = subject_of("explore", subject, inputs, options)
     captured, flat = chosen.captured, chosen.inputs
     if captured is not None:
-        if profile is not None:
-            msg = "explore: a profile is of one plan, given a captured model; explore the plan that was profiled."
+        if profile is not None or view is not None:
+            name = "profile" if profile is not None else "view"
+            msg = f"explore: a {name} is of one plan, given a captured model; explore one of its plans."
             raise ArgumentTypeError(msg)
         return ModelExplorer(captured, title or headline(captured.graphs, captured.graph_breaks), strategies=_EXPLORED)
     notes: list[str] = []
@@ -88,4 +96,4 @@ def explore(
         chosen = replace(chosen, inputs=list(runnable_inputs.inputs) if are_abstract else flat)
         flat = chosen.inputs if runnable_inputs.fits else None
     notes += getattr(chosen.definition, "notes", ())
-    return Explorer(chosen.plans[0], flat, strategies=_EXPLORED, title=title, notes=notes, profile=profile)
+    return Explorer(chosen.plans[0], flat, strategies=_EXPLORED, title=title, notes=notes, profile=profile, view=view)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
+from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.partition import Left, Partition, Wishes, partition_graph, prepare
 from fuser_lab.bridge.region import Region
@@ -97,8 +98,11 @@ class GraphBreak:
 class Capture:
     """The captures so far of one call of `fuser_lab.from_torch`, or of one compilation by torch."""
 
-    def __init__(self, options: CaptureOptions, names: Names | None = None) -> None:
+    def __init__(
+        self, options: CaptureOptions, names: Names | None = None, arguments: Sequence[str] = (),
+    ) -> None:
         self.options = options
+        self.arguments = tuple(arguments)  # the parameters of the captured function
         self.idle = False  # whether torch currently runs the regions
         self.graphs: list[CapturedGraph] = []
         self.breaks: list[GraphBreak] = []
@@ -153,8 +157,10 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> C
     """Return a callable for a graph that Dynamo captured; AOTAutograd creates its forward and backward graphs."""
     common = importlib.import_module("torch._dynamo.backends.common")
 
+    names = input_names(gm, capture.arguments)
+
     def compiler(kind: str) -> Callable[[Any, Sequence[Any]], Any]:
-        return lambda graph_module, inputs: graph_callable(graph_module, kind, capture)
+        return lambda graph_module, inputs: graph_callable(write_input_names(graph_module, names), kind, capture)
 
     backend = common.aot_autograd(
         fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),

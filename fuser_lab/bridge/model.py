@@ -4,8 +4,8 @@ import importlib
 import logging
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import PurePath
 from typing import Any, ClassVar, NoReturn
 
@@ -14,7 +14,8 @@ from fuser_lab.bridge.admission import callable_of, check_devices, check_gradien
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compile_graph
 from fuser_lab.bridge.captured import Captured
-from fuser_lab.bridge.example_inputs import example_inputs
+from fuser_lab.bridge.example_inputs import example_input, example_inputs
+from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.bridge.model_step import Source, accumulators, copies, leaves, state_kept, step_arguments, step_of
 from fuser_lab.bridge.model_view import LeftOver, left_rows
 from fuser_lab.bridge.on_meta import traced_on_meta
@@ -124,7 +125,7 @@ def from_torch(
     """
     torch = torch_for("from_torch")
     named_arguments = dict(keywords or {})
-    capture = Capture(options_of(options, "from_torch"))
+    chosen = options_of(options, "from_torch")
     exported = isinstance(function, torch.export.ExportedProgram)
     if exported and not inputs and not named_arguments and function.example_inputs is not None:
         inputs, named_arguments = tuple(function.example_inputs[0]), dict(function.example_inputs[1])
@@ -134,23 +135,31 @@ def from_torch(
     check_layouts(torch, tensors)
     check_gradients(torch, called, tensors, backward=backward)
     check_devices(torch, called, tensors)
-    run = _compile(torch, called, capture, backward=backward)
     on_meta = any(x.device.type == "meta" for x in tensors)
-    with collecting_rarely(), state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
-        given_copies, copied_keywords = copies(torch, (inputs, named_arguments))
-        capture.idle = True
-        try:
-            results = run(*given_copies, **copied_keywords)
-            if backward and not any(graph.kind == "backward" for graph in capture.graphs):
-                _run_backward(torch, results)
-        except FuserLabError:
-            raise
-        except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
-            raise InputError(_refusal(called, str(error))) from None
-        except Exception as error:  # the user's code raises anything
-            has_no_values = on_meta and isinstance(error, RuntimeError) and "meta" in str(error).lower()
-            raise InputError(_without_values(error) if has_no_values else _raised(called, error)) from error
-        capture.idle = False
+    breaks = importlib.import_module("torch._dynamo.utils").counters["graph_break"]  # their numbers, by explanation
+    breaks_before, skipped = dict(breaks), ""
+    for skips_errors in (False, True):
+        capture = Capture(chosen, arguments=parameters_of(called))
+        run = _compile(torch, called, capture, backward=backward, skips_errors=skips_errors)
+        with collecting_rarely(), state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
+            given_copies, copied_keywords = copies(torch, (inputs, named_arguments))
+            capture.idle = True
+            try:
+                results = run(*given_copies, **copied_keywords)
+                if backward and not any(graph.kind == "backward" for graph in capture.graphs):
+                    _run_backward(torch, results)
+            except FuserLabError:
+                raise
+            except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
+                raise InputError(_refusal(called, str(error))) from None
+            except Exception as error:  # the user's code raises anything
+                if not skips_errors and _is_of_tracer(error):
+                    skipped = f"its tracer fails: {_first_line(error)}; "
+                    continue
+                has_no_values = on_meta and isinstance(error, RuntimeError) and "meta" in str(error).lower()
+                raise InputError(_without_values(error) if has_no_values else _raised(called, error)) from error
+            capture.idle = False
+        break
     capture.note_runs()
     for graph in capture.graphs:
         for region in graph.regions:
@@ -158,10 +167,18 @@ def from_torch(
     if not capture.graphs:
         name = getattr(function, "__qualname__", type(function).__name__)
         recurrent = _recurrent(torch, called)
+        said = (EXPLAINED.search(text) for text, count in breaks.items() if count > breaks_before.get(text, 0))
+        because = skipped or next((f"{match[1].rstrip('.')}; " for match in said if match), "")
         why = (
-            "give a function that computes with its tensor arguments, by ops that torch.compile captures; for example "
-            "fl.from_torch(torch.nn.functional.gelu, torch.randn(64, 512))"
+            f"{because}give a function that computes with its tensor arguments, by ops that torch.compile captures; "
+            "for example fl.from_torch(torch.nn.functional.gelu, torch.randn(64, 512))"
         )
+        quantised = _quantised(torch, called)
+        if quantised:
+            why = (
+                "its quantised layers are single calls of a library, between which nothing is fused; capture the model "
+                f"before it is quantised, for example a layer of it: {quantised}"
+            )
         if recurrent and backward:
             why = (
                 f"it does not capture training of {recurrent}, nor the rest of the same function; "
@@ -173,16 +190,51 @@ def from_torch(
     return CapturedModel(capture, run, Source(function=called, inputs=tuple(inputs), keywords=named_arguments))
 
 
+EXPLAINED = re.compile(r"Explanation: (.*)")  # in Dynamo's messages
+
+
 def _recurrent(torch: Any, called: Any) -> str:
     """Return the kind of a module's first recurrent layer, such as ``torch.nn.LSTM``, or an empty text."""
     modules = called.modules() if isinstance(called, torch.nn.Module) else ()
     return next((f"torch.nn.{type(m).__name__}" for m in modules if isinstance(m, torch.nn.RNNBase)), "")
 
 
-def _compile(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Callable[..., Any]:
+def _quantised(torch: Any, called: Any) -> str:
+    """Return a call that captures a module's first quantised layer without quantisation, or an empty text."""
+    for module in called.modules() if isinstance(called, torch.nn.Module) else ():
+        name = type(module).__name__
+        if not type(module).__module__.startswith("torch.ao.nn.") or not hasattr(torch.nn, name):
+            continue
+        attributes = ("in_features", "out_features"), ("in_channels", "out_channels", "kernel_size")
+        sizes = next(([getattr(module, n) for n in names] for names in attributes if hasattr(module, names[0])), None)
+        if sizes is not None:
+            layer = f"torch.nn.{name}({', '.join(map(str, sizes))})"
+            return f"fl.from_torch({layer}, {example_input(module).code})"
+    return ""
+
+
+def _is_of_tracer(error: Exception) -> bool:
+    """Whether torch's tracer raised an error itself, and not the code that it traces."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and "_dynamo" in PurePath(frames[-1].filename).parts
+
+
+def _compile(
+    torch: Any, called: Any, capture: Capture, *, backward: bool, skips_errors: bool,
+) -> Callable[..., Any]:
+    """Return a function that runs what was called and captures its graphs.
+
+    With ``skips_errors``, functions in which torch's tracer fails run uncaptured.
+    """
+    failures: list[FuserLabError] = []
+
     def keep(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         capture.note_break(gm)
-        return compile_graph(gm, example_inputs, capture)
+        try:
+            return compile_graph(gm, example_inputs, capture)
+        except FuserLabError as error:
+            failures.append(error)
+            raise
 
     def entered(*args: Any, **kwargs: Any) -> Any:
         return called(*args, **kwargs)
@@ -194,6 +246,7 @@ def _compile(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Ca
         "recompile_limit": 1 << 30, "accumulated_recompile_limit": 1 << 30, "run_gc_after_compile": False,
         # By default, torch skips recurrent layers such as LSTM, and it cannot partition their gradient.
         "allow_rnn": not backward,
+        "suppress_errors": skips_errors,
     }
     patches = {setting: value for name, value in settings.items() if (setting := _setting_name(config, name))}
     ignored = _setting_name(config, "ignore_logging_functions")
@@ -203,10 +256,25 @@ def _compile(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Ca
     traced = optimizing(entered)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        with torch.set_grad_enabled(backward):
-            return traced(*args, **kwargs)
+        with torch.set_grad_enabled(backward), _silent("torch._dynamo") if skips_errors else nullcontext():
+            results = traced(*args, **kwargs)
+        if failures:  # torch has skipped it, too
+            raise failures.pop(0)
+        return results
 
     return run
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Return a context in which loggers below a name write only errors."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 _OLDER = {
@@ -239,7 +307,7 @@ def _messages() -> set[Any]:
 
 def _refusal(called: Any, text: str) -> str:
     """Return Dynamo's refusal as one sentence: its explanation, and the innermost line of the user's code."""
-    why = re.search(r"got \w+\(['\"](.*)['\"]\)", text) or re.search(r"Explanation: (.*)", text)
+    why = re.search(r"got \w+\(['\"](.*)['\"]\)", text) or EXPLAINED.search(text)
     lines = re.findall(r'File "([^"]*)", line (\d+)', text.partition("from user code:")[2])
     user_lines = [(path, line) for path, line in lines if not OF_TORCH.search(path) and path != __file__]
     where = f" at {PurePath(user_lines[-1][0]).name}:{user_lines[-1][1]}" if user_lines else ""
@@ -254,13 +322,17 @@ def _refusal(called: Any, text: str) -> str:
 
 def _raised(called: Any, error: Exception) -> str:
     """Return what a function raised while torch ran it as one sentence, with the user's line."""
-    said = str(error).partition("\n")[0].rstrip(".") or "no message"
+    said = _first_line(error)
     advice = "model(*inputs) has to run in eager mode"
     if "does not require grad" in said:
         advice = "fl.from_torch(model, *inputs, backward=True) records gradients"
     elif hasattr(called, "modules"):
         advice += f"; inputs that fit the first layer are, for example, fl.from_torch(model, {example_inputs(called)})"
     return f"from_torch: the function raises {type(error).__name__}{_at(error)}: {said}; {advice}."
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".") or "no message"
 
 
 def _at(error: Exception) -> str:

@@ -17,6 +17,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, OutOfMemoryError, RegionWarning, ValidationError, warn
 from fuser_lab.execution.validation import check_outputs
 from fuser_lab.ir import TensorView
+from fuser_lab.ir.tensor_names import OF_GRAPH
 from fuser_lab.plan import Plan
 from fuser_lab.process.forks import new_lock
 from fuser_lab.segmentation.origins import source_lines
@@ -146,16 +147,18 @@ class Region(ABC):
 
     @functools.cached_property
     def names(self) -> tuple[tuple[str, str], ...]:
-        """What the graph and the user's code call tensors, with their names in the definition."""
+        """What the user's code calls tensors, and ``%mul_1`` of the graph, with their names in the definition."""
         inputs = zip(self.input_nodes, self.definition.fusion.inputs, strict=False)
-        pairs = [(node.name, value.name) for node, value in inputs if isinstance(value, TensorView)]
+        read = [(node, value.name) for node, value in inputs if isinstance(value, TensorView)]
+        users = [(node.meta.get("called", ""), name) for node, name in read]
+        pairs = [(f"{OF_GRAPH}{node.name}", name) for node, name in read]
         lines: dict[tuple[str, str], str] = {}  # an assignment names what its last op computes
         for node, op in zip(self.call_nodes, self.ops, strict=True):
             if op.tensors:
-                pairs.append((node.name, op.tensors[-1]))
+                pairs.append((f"{OF_GRAPH}{node.name}", op.tensors[-1]))
                 lines |= {(name, op.origin.place): op.tensors[-1] for name in variable_of(op.origin.code)}
-        pairs += [(name, tensor) for (name, _), tensor in lines.items()]
-        return tuple(dict.fromkeys((name, tensor) for name, tensor in pairs if name))
+        users += [(name, tensor) for (name, _), tensor in lines.items()]
+        return tuple(dict.fromkeys((name, tensor) for name, tensor in (*users, *pairs) if name))
 
     @functools.cached_property
     def modules(self) -> tuple[str, ...]:

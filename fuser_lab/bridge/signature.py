@@ -15,7 +15,7 @@ from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor, record
 from fuser_lab.bridge.traced import Node, call_of, is_node, plain, target_of, tensor_of
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec

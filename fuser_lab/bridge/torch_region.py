@@ -16,7 +16,7 @@ from fuser_lab.targets import CPU, has_own_memory, is_on_host
 Again = Callable[[Sequence[Any], None], list[Any] | None]
 
 if TYPE_CHECKING:
-    from fuser_lab.codegen.generate import GeneratedKernel
+    from fuser_lab.codegen.pipeline import GeneratedKernel
     from fuser_lab.codegen.varying import SharedKernels
     from fuser_lab.runtime.plan.executor import PreparedPlan
 

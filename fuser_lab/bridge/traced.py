@@ -39,14 +39,15 @@ class Origin:
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?')
 _OF_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input-")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]*)?(?:[-+*/@%]|\*\*|//)?=(?!=)")
+_LAMBDA = re.compile(r"\blambda\b")
 OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
 _PACKAGE = PurePath(__file__).parents[1]  # whose functions call those of the user
 
 
 def variable_of(code: str) -> tuple[str, ...]:
-    """Return the variable that a line of code assigns its value to, if it is one."""
+    """Return the variable that a line of code assigns its value to, if it is one; a lambda's values are not."""
     assignment = _ASSIGNED.match(code)
-    return () if assignment is None else (assignment[1],)
+    return () if assignment is None or _LAMBDA.search(code) else (assignment[1],)
 
 
 def origin_of(node: Node) -> Origin:

@@ -9,8 +9,7 @@ from math import prod
 
 from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.index_math import variables
-from fuser_lab.codegen.kernel_ir import Buffer, Role
-from fuser_lab.codegen.layout import Layout, layout_of
+from fuser_lab.codegen.kernel_ir import Buffer, Layout, Role, layout_of
 from fuser_lab.codegen.nests import Nest, nests_of
 from fuser_lab.ir import Expr, Fusion, IterType, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.passes.rewriter import Axes

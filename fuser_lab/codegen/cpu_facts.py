@@ -3,9 +3,8 @@
 from dataclasses import replace
 from functools import cached_property
 
-from fuser_lab.codegen.nest_facts import NestFacts, extent_of
+from fuser_lab.codegen.nest_facts import NestFacts, TiledAxes, extent_of, tiles_of
 from fuser_lab.codegen.persistence import inputs_needed, is_scalar
-from fuser_lab.codegen.transposed import TiledAxes, tiles_of
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.schedule.loops import PARTIAL_ADDITIONS
 from fuser_lab.schedule.state import Space

@@ -16,9 +16,9 @@ from fuser_lab.codegen.cpu_common import chunk, index_variable, outer_loop
 from fuser_lab.codegen.cpu_facts import CpuFacts
 from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Phase, Role, Store, Transpose
 from fuser_lab.codegen.kernel_plan import NestPlan
+from fuser_lab.codegen.nest_facts import TiledAxes
 from fuser_lab.codegen.nest_writing import PhaseCode, Places, written_phase
 from fuser_lab.codegen.nests import Axis
-from fuser_lab.codegen.transposed import TiledAxes
 from fuser_lab.codegen.values import Values
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView

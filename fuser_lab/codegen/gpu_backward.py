@@ -24,7 +24,7 @@ from fuser_lab.codegen.gpu_row_steps import (
     place_in_row,
 )
 from fuser_lab.codegen.gpu_rows import at_row, passes_over
-from fuser_lab.codegen.index_math import substitute
+from fuser_lab.codegen.index_math import ACCESS_BYTES, substitute
 from fuser_lab.codegen.kernel_ir import (
     LARGEST_STATIC,
     Alloc,
@@ -38,7 +38,6 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.nest_writing import Fold, PhaseCode, Places, folds_of, open_loop, update, write_point
 from fuser_lab.codegen.persistence import inputs_needed
-from fuser_lab.codegen.progressions import ACCESS_BYTES
 from fuser_lab.codegen.values import Values
 from fuser_lab.cost.device import WARP
 from fuser_lab.ir import Expr, TensorView

@@ -40,8 +40,7 @@ from fuser_lab.codegen.nest_writing import (
     update,
     write_point,
 )
-from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
-from fuser_lab.codegen.persistence import inputs_needed, shared_along
+from fuser_lab.codegen.persistence import finite, inputs_needed, online_pair, scale, shared_along, whole_sum
 from fuser_lab.codegen.values import Values
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, WARP, WORD_BYTES

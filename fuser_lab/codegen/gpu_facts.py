@@ -7,14 +7,11 @@ from dataclasses import replace
 from functools import cached_property
 
 from fuser_lab.codegen.index_map import Index, Read, counted_position, element_term, index_var
-from fuser_lab.codegen.index_math import Ranges, linear, simplify, substitute, variables
+from fuser_lab.codegen.index_math import ACCESS_BYTES, Ranges, access_of, linear, simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import Role, Statement
-from fuser_lab.codegen.nest_facts import NestFacts, extent_of
+from fuser_lab.codegen.nest_facts import LEAST, MOST_TILES, NestFacts, TiledAxes, extent_of, tiles_of
 from fuser_lab.codegen.nests import Axis, axis_indices
-from fuser_lab.codegen.online import moments, online_pair
-from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, rows_kept
-from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
-from fuser_lab.codegen.transposed import LEAST, MOST_TILES, TiledAxes, tiles_of
+from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, moments, online_pair, rows_kept
 from fuser_lab.codegen.values import result_element
 from fuser_lab.codegen.vectorize import SMALL, accesses, best_width
 from fuser_lab.cost.crossovers import crossover

@@ -46,8 +46,7 @@ from fuser_lab.codegen.nest_writing import (
     update,
     write_point,
 )
-from fuser_lab.codegen.online import Moments, moments
-from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.codegen.persistence import Moments, inputs_needed, moments
 from fuser_lab.codegen.values import Values
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView

@@ -16,13 +16,11 @@ from fuser_lab.codegen.gpu_common import (
     words_of,
 )
 from fuser_lab.codegen.gpu_facts import GpuFacts, gpu_facts
-from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.index_math import ACCESS_BYTES, simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Buffer, Load, Role, Scope, VectorLoad, VectorStore
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, update, write_point
-from fuser_lab.codegen.online import finite, scale
-from fuser_lab.codegen.persistence import Saved, inputs_needed
-from fuser_lab.codegen.progressions import ACCESS_BYTES
+from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, scale
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Term, Var, apply, index

@@ -34,6 +34,7 @@ from fuser_lab.codegen.gpu_columns import (
 )
 from fuser_lab.codegen.gpu_common import bound, gpu_phase, open_lanes, open_rounds, words_of
 from fuser_lab.codegen.gpu_facts import GpuFacts, gpu_facts
+from fuser_lab.codegen.index_math import ACCESS_BYTES, Access
 from fuser_lab.codegen.kernel_ir import (
     LARGEST_STATIC,
     Alloc,
@@ -46,10 +47,9 @@ from fuser_lab.codegen.kernel_ir import (
     VectorLoad,
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
+from fuser_lab.codegen.nest_facts import TiledAxes
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, write_point
 from fuser_lab.codegen.nests import Axis
-from fuser_lab.codegen.progressions import ACCESS_BYTES, Access
-from fuser_lab.codegen.transposed import TiledAxes
 from fuser_lab.codegen.values import Values
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView

@@ -4,17 +4,20 @@ A kernel is a tuple of phases that run one after another; each phase is one laun
 Every statement has an ``origin``, the name of the expression it comes from, so that a source line can be traced to an
 op and back. Invariants: each store is predicated or in range for every index of its loops; a ``Barrier`` and a block
 ``Reduce`` or ``Scan`` are in uniform control flow; a name is assigned once, except for accumulators.
+
+A `Layout` gives the positions of a tensor's elements in its buffer.
 """
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.cost.device import ACCESS_BYTES, STATIC_BUFFER
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
+from fuser_lab.ir import TensorView
 from fuser_lab.ir.scalar import Number
-from fuser_lab.ir.term import Term, Var, index
+from fuser_lab.ir.term import Const, Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.parameters import NestChoice
 from fuser_lab.schedule.state import Evict, LoopSchedule
@@ -434,3 +437,49 @@ def arguments_of(body: tuple[Statement, ...]) -> tuple[tuple[Buffer, ...], tuple
             elif isinstance(term, Var) and term.dtype is not DataType.Index and term.name not in defined:
                 scalars[term] = None
     return tuple(buffers), tuple(scalars)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Element ``index`` is at position ``offset + sum(index * strides)`` of a buffer of ``size`` elements."""
+
+    strides: tuple[int, ...]
+    offset: int
+    size: int
+
+    def position(self, index: Sequence[Term]) -> Term:
+        """Return the position of an element as an index term."""
+        total: Term = Const(DataType.Index, self.offset)
+        for i, stride in zip(index, self.strides, strict=True):
+            total = total + i * stride
+        return total
+
+
+def dense_strides(tensor: TensorView) -> tuple[int, ...]:
+    """Return the strides, in elements, of a tensor that is dense in its allocation order; 0 for expanded axes."""
+    sizes = tensor.stored_shape
+    strides = [0] * len(sizes)
+    step = 1
+    for axis in reversed(tensor.domain.allocation_order):
+        expanded = tensor.domain.axes[axis].expanded is not None
+        strides[axis] = 0 if expanded else step
+        step *= max(sizes[axis], 1)
+    return tuple(strides)
+
+
+def layout_of(tensor: TensorView, strides: Sequence[int] | Layout | None = None) -> Layout:
+    """Return the layout for given strides in elements, by default dense in the tensor's allocation order.
+
+    Axes of size 1 get stride 0, because their index is always 0. A given layout, such as that of a view in the buffer
+    of another tensor, is returned unchanged.
+    """
+    if isinstance(strides, Layout):
+        return strides
+    shape = tensor.shape
+    distances = dense_strides(tensor) if strides is None else tuple(strides)
+    used = tuple(0 if n <= 1 else s for n, s in zip(shape, distances, strict=True))
+    if 0 in shape:
+        return Layout(strides=used, offset=0, size=0)
+    low = sum((n - 1) * s for n, s in zip(shape, used, strict=True) if s < 0)
+    high = sum((n - 1) * s for n, s in zip(shape, used, strict=True) if s > 0)
+    return Layout(strides=used, offset=-low, size=high - low + 1)

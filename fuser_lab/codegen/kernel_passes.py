@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fuser_lab.codegen.cpu_functions import with_named_constants
 from fuser_lab.codegen.kernel_ir import Statement
 from fuser_lab.codegen.long_loops import divide_long_loops
-from fuser_lab.codegen.named_constants import with_named_constants
-from fuser_lab.codegen.rewrites import rewrite
-from fuser_lab.codegen.unconditional import unconditional
+from fuser_lab.codegen.rewrites import rewrite, unconditional
 from fuser_lab.codegen.vectorize import with_vectors
 from fuser_lab.targets import Form, target_of
 

@@ -12,20 +12,16 @@ these forms a kernel has depends on its ops and on the schedules of its nests, s
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fuser_lab.codegen.accurate import accurate
 from fuser_lab.codegen.column_sums import backward_of, rows_each, rows_nest, totals
 from fuser_lab.codegen.cpu_facts import CpuFacts
-from fuser_lab.codegen.decompose import decompose
+from fuser_lab.codegen.decompose import accurate, decompose, with_sums_of_rows, with_transposed_reads
 from fuser_lab.codegen.float_values import with_float_values
 from fuser_lab.codegen.gpu_facts import GpuFacts
-from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Role
-from fuser_lab.codegen.layout import Layout, layout_of
+from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Layout, Role, layout_of
 from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nests import Nest, fastest_is_reduced, nests_of
-from fuser_lab.codegen.online import online_pair
+from fuser_lab.codegen.persistence import online_pair
 from fuser_lab.codegen.request import KernelRequest
-from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
-from fuser_lab.codegen.transposed_reads import with_transposed_reads
 from fuser_lab.codegen.values import level_of
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_eval import Lanes, Trace, evaluate_kernel
 from fuser_lab.codegen.kernel_ir import (
     Barrier,
@@ -27,10 +26,11 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     Store,
     Transpose,
+    layout_of,
     map_blocks,
     walk,
 )
-from fuser_lab.codegen.layout import layout_of
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.term import Var

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from fuser_lab.codegen.emitter import Place
-from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import (
     Barrier,
     Buffer,
@@ -21,6 +20,7 @@ from fuser_lab.codegen.kernel_ir import (
     VectorStore,
 )
 from fuser_lab.codegen.numba_cpu import CpuEmitter
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.ir.term import Term
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.parameters import MEANINGS, NestChoice

@@ -29,7 +29,7 @@ from functools import partial
 from itertools import accumulate, groupby, pairwise
 
 from fuser_lab.codegen.cpu_functions import are_called, is_vectorized
-from fuser_lab.codegen.index_math import negate, simplify
+from fuser_lab.codegen.index_math import access_of, negate, simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
@@ -46,7 +46,6 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
-from fuser_lab.codegen.progressions import access_of
 from fuser_lab.codegen.rewriter import map_terms, replace_terms
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType

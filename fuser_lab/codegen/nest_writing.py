@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from fuser_lab.codegen.kernel_ir import (
     Buffer,
     Launch,
+    Layout,
     Let,
     Load,
     Phase,
@@ -17,7 +18,6 @@ from fuser_lab.codegen.kernel_ir import (
     arguments_of,
 )
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.nests import Axis, Nest, axis_indices
 from fuser_lab.codegen.values import Values, call_text
 from fuser_lab.ir import Expr, Fusion, TensorView

@@ -13,6 +13,7 @@ from fuser_lab.codegen.index_math import linear, simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import (
     Buffer,
     If,
+    Layout,
     Let,
     Load,
     Loop,
@@ -23,7 +24,6 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
-from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.values import Values, level_of
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView

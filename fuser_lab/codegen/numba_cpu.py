@@ -17,6 +17,7 @@ from fuser_lab.codegen.emitter import (
     storage_name,
     used_names,
 )
+from fuser_lab.codegen.index_math import access_of
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
@@ -37,7 +38,6 @@ from fuser_lab.codegen.kernel_ir import (
     every_term,
     walk,
 )
-from fuser_lab.codegen.progressions import access_of
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError

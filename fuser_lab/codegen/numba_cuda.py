@@ -40,7 +40,7 @@ from fuser_lab.codegen.kernel_ir import (
     VectorStore,
     walk,
 )
-from fuser_lab.codegen.narrow_values import NarrowValues, narrow_values
+from fuser_lab.codegen.rewrites import NarrowValues, narrow_values
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError

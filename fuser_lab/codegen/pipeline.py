@@ -1,7 +1,11 @@
-"""The way from a request to the source of its kernel, in steps that can be looked at one by one."""
+"""The way from a request to the source of its kernel, in steps that can be looked at one by one.
+
+`generate` takes all steps, and returns the source with the origin of each line.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -20,31 +24,33 @@ from fuser_lab.codegen import (
     gpu_row_parts,
     gpu_rows,
     gpu_scans,
-    gpu_staged_rows,
     gpu_tiles,
 )
-from fuser_lab.codegen.decompose import decompose
-from fuser_lab.codegen.emitter import Source
+from fuser_lab.codegen.decompose import decompose, welford_of
+from fuser_lab.codegen.emitter import Place, Source
 from fuser_lab.codegen.float_values import with_float_values
 from fuser_lab.codegen.gpu_common import with_hints
-from fuser_lab.codegen.kernel_ir import Kernel, Phase, Role
+from fuser_lab.codegen.kernel_ir import Kernel, Layout, Phase, Role
 from fuser_lab.codegen.kernel_passes import with_passes
-from fuser_lab.codegen.kernel_plan import KernelOps, KernelPlan, NestPlan, plan_of
+from fuser_lab.codegen.kernel_plan import EVALUATED, KernelOps, KernelPlan, NestPlan, plan_of
 from fuser_lab.codegen.nest_writing import StylePlan
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.values import call_text
+from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.scheduling import RULES
 from fuser_lab.dtypes import DataType
+from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion, Scalar
 from fuser_lab.ir.replay import replay
 from fuser_lab.ir.term import Var
+from fuser_lab.ir.transform import ScheduledFusion
 from fuser_lab.schedule.parameters import Chooser, KeptChoice, NestChoice
 from fuser_lab.schedule.state import Space, Style
 from fuser_lab.schedule.tuned_parameters import kept_choice
-from fuser_lab.targets import target_of
+from fuser_lab.targets import names, target_of, with_blocks
 
 _Of = TypeVar("_Of")
 Made = Fusion | tuple[Nest | Space | NestChoice | StylePlan[Any], ...] | Kernel | Source
@@ -139,7 +145,7 @@ def _gpu_style(nest: NestPlan) -> StylePlan[Any]:
         return StylePlan(nest, gpu_backward.backward_plan(rows), gpu_backward.write_backward)
     if schedule.split > 1:
         return StylePlan(nest, gpu_row_parts.parted_row_plan(rows), gpu_row_parts.write_parted_rows)
-    return StylePlan(nest, rows, gpu_staged_rows.write_staged_rows if schedule.staged else gpu_rows.write_rows)
+    return StylePlan(nest, rows, gpu_rows.write_staged_rows if schedule.staged else gpu_rows.write_rows)
 
 
 def _cpu_style(nest: NestPlan) -> StylePlan[Any]:
@@ -295,3 +301,128 @@ def _rename(values: Mapping[str, _Of], names: Mapping[str, str]) -> dict[str, _O
 def without_comments(source: str) -> str:
     """Return generated source without the lines that are comments: equal for kernels with the same code."""
     return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
+
+
+# Per tensor input: strides in elements or a layout, and alignment in bytes.
+Layouts = tuple[tuple[tuple[int, ...] | Layout, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedKernel:
+    """A kernel as IR and as a Python file.
+
+    ``line_origins[n]`` is the expression behind line n + 1, or None; ``line_statements[n]`` is the statement of Kernel
+    IR that the line prints: the number of its phase, and its position there in the order of `walk`. ``repeats`` maps
+    statements without a line to those whose lines compute them too. ``compiler`` is the compiler that the file is for,
+    if the target has several.
+    """
+
+    kernel_ir: Kernel
+    source: str
+    line_origins: tuple[str | None, ...]
+    line_statements: tuple[Place | None, ...]
+    repeats: Mapping[Place, Place]
+    compiler: str
+
+    def lines_of(self, expr: str) -> tuple[int, ...]:
+        """Return the numbers (from 1) of the lines that an expression produced."""
+        return tuple(number for number, origin in enumerate(self.line_origins, 1) if origin == expr)
+
+
+def evaluated_because(fusion: Fusion, scheduler: SchedulerType | None) -> str:
+    """Return why the array library evaluates a segment with known extents; an empty text if it has kernels.
+
+    Of the segments that Greedy accepts, those with only scans and pointwise ops have kernels; those with sorts or
+    scatters do not.
+    """
+    if scheduler is None:
+        return "no scheduler accepts it"
+    if scheduler in EVALUATED:
+        return scheduler.value
+    return scheduler.value if scheduler is SchedulerType.GREEDY and not _has_kernels(fusion) else ""
+
+
+@lru_cache(maxsize=1024)
+def _has_kernels(fusion: Fusion) -> bool:
+    """Whether each target has a kernel for a segment that Greedy accepts."""
+    try:
+        for target in names():
+            lower(KernelRequest(fusion=fusion, scheduler=SchedulerType.GREEDY, target=target))
+    except CodegenError:
+        return False
+    return True
+
+
+def generate(request: KernelRequest, plan: KernelPlan | None = None) -> GeneratedKernel:
+    """Return the kernel of a segment, scheduled by the heuristics and parameters set by hand, or by transforms.
+
+    ``plan`` is the planned kernel of the request, if a caller has it (`fuser_lab.codegen.pipeline.plan_kernel`).
+
+    Raises
+    ------
+    ScheduleError
+        If parameters set by hand are illegal, or loops cannot be lowered.
+    CodegenError
+        If the segment has no kernel, with the reason.
+    """
+    _check(request)
+    if request.loops:
+        return _generate(lower(request))
+    plan = plan or plan_kernel(request)
+    served, renamed = plan.ops.corrections(), welford_of(request.fusion)
+    return _generate(lower(request, plan), renamed | {name: renamed.get(expr, expr) for name, expr in served.items()})
+
+
+def schedules_of(request: KernelRequest) -> tuple[NestChoice, ...]:
+    """Return the loops of each nest of a segment's kernel, which is not written; errors are those of `generate`."""
+    _check(request)
+    if request.loops or request.scheduler is SchedulerType.GREEDY:
+        return lower(request).nests  # whether a Greedy segment has a kernel is known when it is written
+    return plan_kernel(request).choices
+
+
+def _check(request: KernelRequest) -> None:
+    if request.target not in names():
+        msg = f"unknown target {request.target!r}; choose from {', '.join(map(repr, names()))}."
+        raise CodegenError(msg)
+
+
+def _generate(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:
+    """Return a kernel with its source, whose lines come from the expressions that some expressions stand for."""
+    source, served = print_kernel(kernel), origins or {}
+    return GeneratedKernel(
+        kernel_ir=kernel, source=source.text,
+        line_origins=tuple(None if name is None else served.get(name, name) for name in source.origins),
+        line_statements=source.statements, repeats=source.repeats, compiler=source.compiler,
+    )
+
+
+def generate_scheduled(
+    scheduled: ScheduledFusion, name: str = "", layouts: Layouts | None = None, target: str | None = None,
+) -> GeneratedKernel:
+    """Return the kernel of a scheduled fusion with known extents, lowered loop by loop; needs no GPU.
+
+    Parameters
+    ----------
+    scheduled
+        A concretized fusion with its transforms.
+    name
+        Name of the kernel's function.
+    layouts
+        Strides in elements, or a layout, and alignment in bytes of each tensor input; dense and aligned to 16 by
+        default.
+    target
+        The name of a target with blocks; by default the first one registered.
+
+    Raises
+    ------
+    ScheduleError
+        If the schedule cannot be lowered.
+    CodegenError
+        If the target has no blocks.
+    """
+    inputs = scheduled.fusion.tensor_inputs
+    pairs = layouts or ()
+    strides = {tv.name: strides for tv, (strides, _) in zip(inputs, pairs, strict=bool(pairs))}
+    alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, pairs, strict=bool(pairs))}
+    return _generate(lower_scheduled(scheduled, RULES, target or with_blocks().name, name, strides, alignments))

@@ -1,20 +1,64 @@
-"""Cheaper forms of values for GPUs, which combine consecutive expressions.
+"""Cheaper forms of values and loads for GPUs.
+
+`rewrite` combines consecutive expressions.
 
 ``1 + tanh(x)``, as in the tanh form of GELU, is ``2 / (1 + exp(-2 x))``, with half the instructions and without
 cancellation where tanh is near -1. ``1 / (1 + exp(-x))``, the logistic function, multiplies by an approximate
 reciprocal, which is as accurate as the exponential; ``x / (1 + exp(-x))``, SiLU, is x times that. ``cos(2 pi x)``, as
 in normal numbers by Box and Muller, needs no reduction by an inexact pi. A bound at or beyond the largest ``e4m3``
 number has no effect before a conversion to e4m3, which saturates anyway.
+
+`unconditional` makes loads at data-dependent positions unconditional, so that no branch waits for the positions.
+
+    if (t1_at >= 0) & (t1_at < 1024):           t0 = T0[512 * row + t1_at if (t1_at >= 0) & (t1_at < 1024) else 0]
+        t0 = T0[512 * row + t1_at]       ->     t2 = t0 if (t1_at >= 0) & (t1_at < 1024) else 0.0
+        t2 = t0
+    else:
+        t2 = 0.0
+
+Almost all positions are in range. A branch on a position has to wait for it, as do all loads after the branch, which
+serializes them; without branches, they are in flight at once. If a position is out of range, the first element of the
+tensor is loaded and discarded.
+
+`narrow_values` finds values of reduced floats that are only stored: a rounding or a conversion can be omitted.
+
+    t6 = round_e4m3(t5)            t6 = t5                          (the store rounds)
+    T6[i] = float_to_e4m3(t6)  ->  T6[i] = float_to_e4m3(t6)
+
+    t0 = e4m3_to_float(T0[i])      t0 = T0[i]                       (a word, copied as it is)
+    T9[j] = float_to_e4m3(t0)  ->  T9[j] = t0
+
+This does not change Kernel IR, in which a value of a reduced dtype is exact, so both forms mean the same. Printers that
+convert by instructions choose the cheaper form; statements are given by their positions in the order of `walk`.
 """
 
+import itertools
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
-from fuser_lab.codegen.kernel_ir import Let, Statement, every_term, map_blocks, walk
+from fuser_lab.codegen.index_math import negate
+from fuser_lab.codegen.kernel_ir import (
+    Buffer,
+    If,
+    Let,
+    Load,
+    Loop,
+    Reduce,
+    Role,
+    Statement,
+    Store,
+    VectorLoad,
+    VectorStore,
+    every_term,
+    map_blocks,
+    walk,
+)
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Const, Term, Var
+from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var, index
 
 _LARGEST_E4M3 = 448.0  # largest number of Float8_e4m3fn (OCP 8-bit floating point, E4M3)
 
@@ -100,3 +144,236 @@ def _without(body: Block, names: set[str]) -> Block:
         map_blocks(statement, partial(_without, names=names)) for statement in body
         if not isinstance(statement, Let) or statement.name not in names
     )
+
+
+MOST_VALUES = crossover("branches.values")
+_REGISTERS = frozenset({Role.SCRATCH, Role.WORDS})
+_CHEAP = frozenset({"add", "sub", "mul", "neg", "cast", "select", "and", "or", "not"}) | COMPARISONS
+
+
+
+
+def made_of_data(body: Block) -> frozenset[str]:
+    """Return the names of index variables whose values are loaded, or computed from loaded values."""
+    names: set[str] = set()
+    for statement in walk(body):
+        if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
+            parts = list(statement.value.walk())
+            loaded = any(isinstance(t, Load) or (isinstance(t, Var) and t.dtype is not DataType.Index) for t in parts)
+            if loaded or any(isinstance(t, Var) and t.name in names for t in parts):
+                names.add(statement.name)
+    return frozenset(names)
+
+
+def depends_on(condition: Term, names: Iterable[str]) -> bool:
+    """Whether a condition depends on some variables."""
+    name_set = set(names)
+    return any(isinstance(term, Var) and term.name in name_set for term in condition.walk())
+
+
+def unconditional(body: Block) -> Block:
+    """Return statements without branches on data-dependent positions, if both sides only load and select."""
+    data = made_of_data(body)
+    names = Counter(s.name for s in walk(body) if isinstance(s, Let) and not s.update)
+    return _with_unconditional(body, data, names) if data else body
+
+
+def _with_unconditional(body: Block, data: frozenset[str], names: Counter[str]) -> Block:
+    return tuple(new for statement in body for new in _statement(statement, data, names))
+
+
+def _statement(statement: Statement, data: frozenset[str], names: Counter[str]) -> Block:
+    inner = map_blocks(statement, partial(_with_unconditional, data=data, names=names))
+    if isinstance(inner, If) and depends_on(inner.condition, data):
+        return _selection(inner, names) or (inner,)
+    return (inner,)
+
+
+def _selection(choice: If, names: Counter[str]) -> Block:
+    """Return a branch-free selection between two values; empty if the branches do anything else.
+
+    ``names`` counts the definitions of each name: values of a branch that share theirs with others get new ones,
+    because they are now defined in the block around the branch.
+    """
+    then, otherwise = choice.then, choice.otherwise
+    both = (*then, *otherwise)
+    values = [s for s in both if isinstance(s, Let) and not s.update]
+    if len(values) < len(both) or not then or not otherwise or len(both) > MOST_VALUES + 2:
+        return ()
+    last, other = values[len(then) - 1], values[-1]
+    if last.name != other.name or not all(_is_cheap(s.value) for s in values):
+        return ()
+    result: list[Statement] = []
+    sides = []
+    for block, condition in ((values[: len(then)], choice.condition), (values[len(then) :], negate(choice.condition))):
+        renamed: dict[str, str] = {}
+        for value in block[:-1]:
+            inside = _within(value.value, condition, renamed)
+            if names[value.name] > 1:
+                renamed[value.name] = _fresh(value.name, names)
+            result.append(replace(value, name=renamed.get(value.name, value.name), value=inside))
+        sides.append(_within(block[-1].value, condition, renamed))
+    if result:
+        result[0] = replace(result[0], note=choice.note)
+    made = Apply(last.value.dtype, "select", (choice.condition, *sides))
+    result.append(replace(last, value=made, note="" if result else choice.note))
+    return tuple(result)
+
+
+def _is_cheap(value: Term) -> bool:
+    """Whether a value may be computed and discarded: it is cheap, and each of its loads can be made safe."""
+    loads = [term for term in value.walk() if isinstance(term, Load)]
+    functions = {term.fn for term in value.walk() if isinstance(term, Apply) and term.dtype is not DataType.Index}
+    return functions <= _CHEAP and all(load.buffer.role in _REGISTERS or load.buffer.size for load in loads)
+
+
+def _fresh(base: str, names: Counter[str]) -> str:
+    """Return a new name, and count it."""
+    name = next(name for number in itertools.count(1) if not names[name := f"{base}_{number}"])
+    names[name] += 1
+    return name
+
+
+def _within(value: Term, condition: Term, renamed: Mapping[str, str]) -> Term:
+    """Return a value that loads the first element if a condition does not hold, with some variables renamed."""
+    match value:
+        case Var(dtype, name):
+            return Var(dtype, renamed.get(name, name))
+        case Load(dtype, buffer, position):
+            place = _within(position, condition, renamed)
+            if buffer.role not in _REGISTERS:
+                place = Apply(DataType.Index, "select", (condition, place, index(0)))
+            return Load(dtype, buffer, place)
+        case Apply(dtype, fn, args):
+            return Apply(dtype, fn, tuple(_within(arg, condition, renamed) for arg in args))
+        case _:
+            return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NarrowValues:
+    """``unrounded`` are Lets and the Stores that round their values, ``copied`` the Lets and Stores that move words.
+
+    ``wide`` are the Role.WORDS buffers that a thread fills element by element and stores as vectors, so that they can
+    hold float32 until then.
+    """
+
+    unrounded: frozenset[int] = frozenset()
+    copied: frozenset[int] = frozenset()
+    wide: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """A statement, its position, and the end of its block."""
+
+    place: int
+    end: int
+    statement: Statement
+
+
+def narrow_values(body: tuple[Statement, ...], paired: frozenset[DataType]) -> NarrowValues:
+    """Return the values of reduced floats that a phase need not round or widen.
+
+    ``paired`` are the dtypes that vector stores convert several elements at a time to.
+    """
+    placed = sorted(_placements(body, 0)[0], key=lambda p: p.place)
+    statements = [p.statement for p in placed]
+    names = {s.name for s in statements if isinstance(s, Let) and s.value.dtype.is_reduced_float}
+    unrounded, copied = set[int](), set[int]()
+    for name in names:
+        lets = [p for p in placed if _sets(p.statement) == name]
+        if any(not any(let.place < place < let.end for let in lets) for place in _uses(name, statements)):
+            continue  # assigned in a branch and used after it
+        for let in lets:
+            stores = _stored_only(let, lets, statements)
+            if stores is not None and isinstance(let.statement, Let):
+                group = copied if isinstance(let.statement.value, Load) else unrounded
+                group |= {let.place, *stores}
+    return NarrowValues(
+        unrounded=frozenset(unrounded), copied=frozenset(copied), wide=frozenset(_wide(statements, copied, paired)),
+    )
+
+
+def _placements(body: tuple[Statement, ...], first: int) -> tuple[list[_Placed], int]:
+    """Return the statements of a block with their positions, and the position after it."""
+    placements: list[_Placed] = []
+    starts: list[tuple[int, Statement]] = []
+    for statement in body:
+        starts.append((first, statement))
+        first += 1
+        blocks = {Loop: ("body",), If: ("then", "otherwise")}.get(type(statement), ())
+        for block in blocks:
+            inner, first = _placements(getattr(statement, block), first)
+            placements += inner
+    placements += [_Placed(place=place, end=first, statement=statement) for place, statement in starts]
+    return placements, first
+
+
+def _sets(statement: Statement) -> str | None:
+    """Return the name that a statement assigns."""
+    match statement:
+        case Let(name=name) | Reduce(name=name) | Loop(var=name):
+            return name
+        case _:
+            return None
+
+
+def _stored_only(let: _Placed, lets: list[_Placed], statements: list[Statement]) -> list[int] | None:
+    """Return the positions of the stores after a Let in its block, if nothing else uses its value; else None."""
+    statement = let.statement
+    if not isinstance(statement, Let) or statement.update or not _is_narrow(statement):
+        return None
+    if any(let.place < other.place < let.end or other.place < let.place < other.end for other in lets):
+        return None
+    places = [place for place in _uses(statement.name, statements) if let.place < place < let.end]
+    return places if places and all(_is_stored(statement, statements[place]) for place in places) else None
+
+
+def _is_narrow(let: Let) -> bool:
+    """Whether a Let rounds to a reduced float or reads one from memory."""
+    match let.value:
+        case Apply(dtype, "cast", (operand,)):
+            return dtype.is_reduced_float and operand.dtype.is_float and not operand.dtype.is_complex
+        case Load(dtype, buffer):
+            return dtype.is_reduced_float and buffer.dtype is dtype and buffer.role is not Role.SCRATCH
+        case _:
+            return False
+
+
+def _is_stored(let: Let, statement: Statement) -> bool:
+    """Whether a statement stores the value of a Let in the Let's dtype, and does nothing else with it."""
+    match statement:
+        case Store(buffer=buffer, position=position, value=Var(_, name)) if name == let.name:
+            positioned = any(isinstance(t, Var) and t.name == name for t in position.walk())
+            return buffer.dtype is let.value.dtype and buffer.role is not Role.SCRATCH and not positioned
+        case _:
+            return False
+
+
+def _uses(name: str, statements: list[Statement]) -> list[int]:
+    """Return the positions of the statements that use a name."""
+    return [
+        place for place, statement in enumerate(statements)
+        if any(isinstance(t, Var) and t.name == name for t in every_term(statement))
+    ]
+
+
+def _wide(statements: list[Statement], copied: set[int], paired: frozenset[DataType]) -> Iterator[str]:
+    """Yield the words that are written one by one, all as numbers, and read only by vector stores."""
+    written = dict[Buffer, None]()
+    excluded = set[Buffer]()
+    for place, statement in enumerate(statements):
+        match statement:
+            case Store(buffer=buffer) if place not in copied:
+                written[buffer] = None
+            case Store(buffer=buffer):
+                excluded.add(buffer)
+            case VectorLoad(buffer=buffer, words=words):
+                excluded |= {buffer, words}
+            case VectorStore(buffer=buffer):
+                excluded.add(buffer)
+        excluded |= {t.buffer for t in every_term(statement) if isinstance(t, Load)}
+    for buffer in written:
+        if buffer.role is Role.WORDS and buffer.dtype in paired and buffer not in excluded:
+            yield buffer.name

@@ -9,8 +9,7 @@ from typing import NoReturn
 
 from fuser_lab.codegen.index_map import ZERO, Read, ReadScalar, element_term, operand_index
 from fuser_lab.codegen.index_math import is_index, simplify
-from fuser_lab.codegen.kernel_ir import Buffer, If, Load, Statement, Store
-from fuser_lab.codegen.layout import Layout
+from fuser_lab.codegen.kernel_ir import Buffer, If, Layout, Load, Statement, Store
 from fuser_lab.codegen.scheduled_loops import Loops, index_of
 from fuser_lab.codegen.scheduled_memory import Memory
 from fuser_lab.codegen.values import result_element

@@ -2,15 +2,34 @@
 
 Loops over blocks and threads are bound to their indices. Inside them, each tensor is computed by its own loops
 (`scheduled_statements`). Values are in variables and arrays (`scheduled_memory`).
+
+Variables that are read outside of the loop or branch that sets them get initial values.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import prod
 
-from fuser_lab.codegen.initial_values import with_initial_values
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Kernel, Launch, Let, Loop, Phase, Role, Statement, arguments_of
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Buffer,
+    If,
+    Kernel,
+    Launch,
+    Layout,
+    Let,
+    Loop,
+    Phase,
+    Role,
+    Statement,
+    arguments_of,
+    every_term,
+    layout_of,
+    map_blocks,
+    walk,
+)
 from fuser_lab.codegen.kernel_passes import with_passes
-from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.scheduled_elements import BLOCKS, NUMBERS, THREADS, Elements
 from fuser_lab.codegen.scheduled_loops import Loops, index_of
 from fuser_lab.codegen.scheduled_memory import Memory
@@ -23,7 +42,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Fusion, OpKind, Scalar
 from fuser_lab.ir.kernel_transforms import is_template
-from fuser_lab.ir.term import Term, Var, apply, index
+from fuser_lab.ir.term import Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType, Rules, ScheduledFusion
 from fuser_lab.ir.transform_arguments import int_of
 from fuser_lab.ops import OPS
@@ -222,3 +241,46 @@ def _unfold(name: str, kinds: Sequence[ParallelType], sizes: Sizes) -> tuple[tup
 
 def _parameter(value: Scalar) -> Var:
     return Var(DataType.Int if value.dtype is DataType.Index else value.dtype, value.name)
+
+
+def with_initial_values(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """Return statements in which such variables are zero at the beginning, and updated where they are set."""
+    begun = _begun(body)
+    return (*begun, *_updating(body, frozenset(let.name for let in begun)))
+
+
+def _begun(body: tuple[Statement, ...]) -> tuple[Let, ...]:
+    """Return initial values of the variables that are read outside of the loop or branch that sets them."""
+    outside = set(_read_outside(body, frozenset()))
+    dtypes: dict[str, DataType] = {}
+    for statement in walk(body):
+        if isinstance(statement, Let) and statement.name in outside:
+            dtypes.setdefault(statement.name, statement.value.dtype)
+    return tuple(Let(name=name, value=Const(dtype, 0)) for name, dtype in dtypes.items())
+
+
+def _read_outside(statements: Sequence[Statement], visible: frozenset[str]) -> Iterator[str]:
+    """Yield the names that statements read where no block around them has set them before."""
+    for statement in statements:
+        names = {t.name for t in every_term(statement) if isinstance(t, Var)}
+        yield from names - visible
+        match statement:
+            case Let(name=name, update=update):
+                if update and name not in visible:
+                    yield name
+                visible |= {name}
+            case Loop(body=inner):
+                yield from _read_outside(inner, visible)
+            case If(then=then, otherwise=otherwise):
+                yield from _read_outside(then, visible)
+                yield from _read_outside(otherwise, visible)
+
+
+def _updating(body: tuple[Statement, ...], begun: frozenset[str]) -> tuple[Statement, ...]:
+    """Return a body that updates the variables that have an initial value."""
+    def updating(statement: Statement) -> Statement:
+        if isinstance(statement, Let) and statement.name in begun:
+            return replace(statement, update=True)
+        return map_blocks(statement, partial(_updating, begun=begun))
+
+    return tuple(map(updating, body))

@@ -23,8 +23,7 @@ from fuser_lab.codegen.index_map import (
     operand_index,
 )
 from fuser_lab.codegen.index_math import FixedRanges, Ranges, is_index, narrow, negate, range_key, simplify, variables
-from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Loop, Statement, Store
-from fuser_lab.codegen.layout import Layout
+from fuser_lab.codegen.kernel_ir import Buffer, If, Layout, Let, Load, Loop, Statement, Store
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val

@@ -15,13 +15,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.codegen.index_math import (
+    ACCESS_BYTES,
     UNBOUNDED,
+    Access,
     Linear,
     Range,
     Ranges,
+    access_of,
+    divisor,
     linear,
     narrow,
     range_of,
+    resolve,
     simplify,
     substitute,
     to_term,
@@ -45,8 +50,7 @@ from fuser_lab.codegen.kernel_ir import (
     every_term,
     walk,
 )
-from fuser_lab.codegen.progressions import ACCESS_BYTES, Access, access_of, divisor, resolve
-from fuser_lab.codegen.unconditional import depends_on, made_of_data
+from fuser_lab.codegen.rewrites import depends_on, made_of_data
 from fuser_lab.codegen.windows import Key, Loops, Window, holds_for, place_of, window_of, windows_of
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType

@@ -8,7 +8,7 @@ from typing import Any
 from fuser_lab.arguments import short_text
 from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.cost.amounts import seconds_label
-from fuser_lab.errors import InputError
+from fuser_lab.errors import InputError, UnsupportedError
 from fuser_lab.passes import bare
 from fuser_lab.plan import Plan
 from fuser_lab.report.diff import PlanComparison, plan_comparison
@@ -25,13 +25,18 @@ _ACCEPTED = f"a plan of from_inductor, a plan of its only region, or one of {', 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFigures:
-    """The figures of one plan of a graph, summed over its regions; ``measured`` are the seconds of a call, or None."""
+    """The figures of one plan of a graph, summed over its regions.
+
+    ``moved`` are the ops that it groups otherwise than the first plan, None if the two have no ops in common;
+    ``predicted`` are seconds, None if the plan has no prediction; ``measured`` are the seconds of a call, or None.
+    """
 
     name: str
     segments: int
     bytes: int
     bytes_crossing: int
-    predicted: float
+    moved: int | None
+    predicted: float | None
     measured: float | None
 
 
@@ -45,23 +50,25 @@ class GraphComparison(Shown):
     def table(self) -> Table:
         """Return one row per plan; the first is the baseline."""
         first = self.figures[0]
-        moved = [
-            sum(len(region.diffs[place].moved) for region in self.regions) for place in range(len(self.figures) - 1)
-        ]
         columns = ("plan", "segments", "moved", "crossing", "ratio", "ops grouped differently", "predicted", "measured")
         rows = tuple(
             (
                 row.name, str(row.segments), bytes_label(row.bytes), bytes_label(row.bytes_crossing),
-                f"{row.bytes / first.bytes:.2f}" if first.bytes else "", count, seconds_label(row.predicted),
+                f"{row.bytes / first.bytes:.2f}" if first.bytes else "",
+                "" if row is first or row.moved is None else str(row.moved),
+                "" if row.predicted is None else seconds_label(row.predicted),
                 "" if row.measured is None else seconds_label(row.measured),
             )
-            for row, count in zip(self.figures, ("", *map(str, moved)), strict=True)
+            for row in self.figures
         )
         return Table(columns=columns, rows=rows, numeric=frozenset(columns) - {"plan"})
 
     def records(self) -> Records:
         """Return one row per plan, as numbers."""
-        columns = ("plan", "segments", "moved [bytes]", "crossing [bytes]", "predicted [s]", "measured [s]")
+        columns = (
+            "plan", "segments", "moved [bytes]", "crossing [bytes]", "ops grouped differently", "predicted [s]",
+            "measured [s]",
+        )
         return Records(columns=columns, rows=tuple(tuple(asdict(row).values()) for row in self.figures))
 
     def save(self, path: str | Path) -> Path:
@@ -103,12 +110,15 @@ class GraphComparison(Shown):
 def compared_plans(plans: Sequence[CompiledPlan | Plan | str], *, measure: bool) -> GraphComparison:
     """Return plans of one graph side by side; with ``measure`` each is called in turns, in one run.
 
+    Plans of files and of XLA have no capture of our own: plans beside such one are compared by what their compilers
+    say of them, and may be of different graphs.
+
     Raises
     ------
     InputError
         If the first is not a compiler's plan, there is only one, or they are of different graphs.
     UnsupportedError
-        If the first was read without a capture of its graph; or something to measure cannot be run.
+        If a strategy stands beside a plan without a capture of its graph; or something to measure cannot be run.
     """
     first = plans[0] if plans else None
     if not isinstance(first, CompiledPlan) or len(plans) == 1:
@@ -117,20 +127,57 @@ def compared_plans(plans: Sequence[CompiledPlan | Plan | str], *, measure: bool)
             f"[{', '.join(type(plan).__name__ for plan in plans)}]; fl.diff compares plans of one definition."
         )
         raise InputError(msg)
+    read = [plan for plan in plans if isinstance(plan, CompiledPlan)]
+    if any(plan.graph is None for plan in read):
+        return _by_record(plans, measure=measure)
     by_plan = [_fusions(first, plan) for plan in plans]
     times = first.measured(plans) if measure else (None,) * len(plans)
+    regions = tuple(map(plan_comparison, zip(*by_plan, strict=True)))
     figures = [
         PlanFigures(
             name=plan if isinstance(plan, str) else plan.name, segments=sum(len(fusion.segments) for fusion in fusions),
             bytes=sum(segment.bytes for fusion in fusions for segment in fusion.segments),
             bytes_crossing=sum(fusion.bytes_crossing for fusion in fusions),
+            moved=sum(len(region.diffs[place - 1].moved) for region in regions) if place else 0,
             predicted=sum(fusion.time_bound().seconds for fusion in fusions), measured=seconds,
         )
-        for plan, fusions, seconds in zip(plans, by_plan, times, strict=True)
+        for place, (plan, fusions, seconds) in enumerate(zip(plans, by_plan, times, strict=True))
     ]
-    return GraphComparison(
-        figures=tuple(figures), regions=tuple(map(plan_comparison, zip(*by_plan, strict=True))),
-    )
+    return GraphComparison(figures=tuple(figures), regions=regions)
+
+
+def _by_record(plans: Sequence[CompiledPlan | Plan | str], *, measure: bool) -> GraphComparison:
+    """Return plans side by side by what was recorded of each: its kernels, their bytes, and nodes of the graph."""
+    other = next((plan for plan in plans if not isinstance(plan, CompiledPlan)), None)
+    if other is not None:
+        name = other if isinstance(other, str) else other.name
+        msg = (
+            f"compare: {short_text(name)} cannot stand beside a plan that was read without a capture of its graph; "
+            f"only plans of compilers can."
+        )
+        raise UnsupportedError(msg)
+    compiled = [plan for plan in plans if isinstance(plan, CompiledPlan)]
+    times = compiled[0].measured(compiled) if measure else (None,) * len(compiled)
+    first = _homes(compiled[0])
+    figures = []
+    for plan, seconds in zip(compiled, times, strict=True):
+        homes, costs = _homes(plan), plan.region_costs()
+        figures.append(PlanFigures(
+            name=plan.name, segments=len(plan.segments), bytes=sum(kernel.bytes for kernel in plan.segments),
+            bytes_crossing=plan.bytes_crossing,
+            moved=sum(homes[node] != first[node] for node in homes) if homes.keys() == first.keys() else None,
+            predicted=sum(cost.seconds for cost in costs) if costs else None, measured=seconds,
+        ))
+    return GraphComparison(figures=tuple(figures), regions=())
+
+
+def _homes(plan: CompiledPlan) -> dict[str, frozenset[str]]:
+    """Return, for each node of the graph, the nodes of the first kernel that computes it."""
+    homes: dict[str, frozenset[str]] = {}
+    for kernel in plan.segments:
+        for node in kernel.nodes:
+            homes.setdefault(node, frozenset(kernel.nodes))
+    return homes
 
 
 def _fusions(first: CompiledPlan, plan: CompiledPlan | Plan | str) -> tuple[Plan, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from fuser_lab.arguments import TEXT, listing, short_text, takes, whole
 from fuser_lab.compilers.picture import kernel_map
 from fuser_lab.compilers.reasons import OURS, Unsaid
-from fuser_lab.compilers.record import KernelRecord, PlanRecord, RegionCost, bare
+from fuser_lab.compilers.record import KernelRecord, LineOp, PlanRecord, RegionCost, bare
 from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.errors import IllegalEdit, InputError, UnsupportedError
 from fuser_lab.plan.accepted import PLACE
@@ -64,6 +64,26 @@ class CompiledKernel(KernelRecord):
             raise InputError(msg)
         return text
 
+    def source_lines(self) -> "tuple[SourceLine, ...]":
+        """Return the lines of `source`, each with the op that it computes.
+
+        Raises
+        ------
+        InputError
+            If the kernel is taken from elsewhere, so that the compiler wrote no source for it.
+        """
+        by_line = {op.line: op for op in self.plan.record.lines.get(self.function, ())}
+        return tuple(
+            self._source_line(text, by_line.get(number)) for number, text in enumerate(self.source().splitlines())
+        )
+
+    def _source_line(self, text: str, op: LineOp | None) -> "SourceLine":
+        call = self.plan.record.calls.get(op.node) if op is not None else None
+        return SourceLine(
+            text=text, node=op.node if op is not None else "", op=bare(call.target) if call is not None else "",
+            place=call.place if call is not None else "", inside=op is not None and op.operation in self.names,
+        )
+
     def __str__(self) -> str:
         """Return one line: what it computes, and from which lines."""
         calls = (self.plan.record.calls[name] for name in self.nodes)
@@ -71,6 +91,25 @@ class CompiledKernel(KernelRecord):
         where = f"  ({', '.join(self.lines)})" if self.lines else ""
         kind = f"  from elsewhere: {self.function}" if self.opaque else f"  loops {self.loops}"
         return f"{self.index:>3}  {'+'.join(self.writes)}: {ops}{kind}{where}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLine:
+    """A line of a source: its text, and the op that it computes, with the node of the graph and the user's line.
+
+    ``op``, ``node`` and ``place`` are empty for a line that computes none, such as the head of a loop. ``inside`` says
+    whether the line is of the kernel that was asked, because several kernels may be in one function.
+    """
+
+    text: str
+    op: str
+    node: str
+    place: str
+    inside: bool
+
+    def __str__(self) -> str:
+        """Return the op, the user's line and the text, in columns."""
+        return f"{self.op:>12} {self.place:>16} {'|' if self.inside else ' '} {self.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +155,15 @@ class Editing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditTimes:
-    """Seconds of one call before and after an edit, measured in turns, and the largest difference of a result."""
+    """Seconds of one call before and after an edit, measured in turns, and the largest difference of a result.
+
+    ``before`` and ``after`` are the least times; ``ratios`` are, for each turn, the time after by the time before.
+    """
 
     before: float
     after: float
     difference: float
+    ratios: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         """Return the times and the difference."""
@@ -204,6 +247,14 @@ class CompiledPlan:
                     if base in writers and writers[base] != kernel.index:
                         after[writers[base]].add(kernel.index)
         return tuple(map(frozenset, after))
+
+    @property
+    def bytes_crossing(self) -> int:
+        """The bytes of the buffers that one kernel writes and another reads, as far as their sizes are known."""
+        read = {base for kernel in self.segments for name in kernel.reads for base in self.record.bases(name)}
+        return sum(
+            self.record.sizes.get(name, 0) for kernel in self.segments for name in kernel.writes if name in read
+        )
 
     # Why
 

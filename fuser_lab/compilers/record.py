@@ -27,6 +27,18 @@ class TracedCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LineOp:
+    """A line of a source, counted from 0, with the operation and the node of the graph that it computes.
+
+    ``node`` is empty if the compiler added the line by itself.
+    """
+
+    line: int
+    operation: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRecord:
     """One kernel: names of its operations, buffers and nodes of the graph; `CompiledKernel` states the meaning."""
 
@@ -64,6 +76,7 @@ class PlanRecord:
     without code, ``in_place`` the buffer to whose memory an operation wrote each, ``sizes`` the bytes of each that is
     known, ``writers`` the operation that writes each buffer, and ``read_by`` the operations that each reads.
     ``computes`` are the nodes of the captured graph that each operation computes, with those that are computed again.
+    ``lines`` are the lines of each source that compute an op.
     ``pairwise`` is how many kernels that use a buffer are tried with each, and ``unfusable`` what is never tried.
     """
 
@@ -85,6 +98,7 @@ class PlanRecord:
     sizes: Mapping[str, int] = field(default_factory=dict)
     in_place: Mapping[str, str] = field(default_factory=dict)
     computes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lines: Mapping[str, tuple[LineOp, ...]] = field(default_factory=dict)
 
     def bases(self, name: str) -> tuple[str, ...]:
         """Return the buffers with memory behind a buffer that was made without code; others stand for themselves."""

@@ -14,7 +14,7 @@ from fuser_lab.arguments import short_text
 from fuser_lab.bridge.requirement import jax_for
 from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.compilers.reasons import loops_text
-from fuser_lab.compilers.record import KernelRecord, PlanRecord, TracedCall
+from fuser_lab.compilers.record import KernelRecord, LineOp, PlanRecord, TracedCall
 from fuser_lab.compilers.recorded import RecordedModel
 from fuser_lab.errors import ArgumentTypeError, UnsupportedError
 from fuser_lab.segmentation.events import Attempt, Kind, Outcome, VerdictRecord
@@ -140,6 +140,10 @@ def plan_of(hlo: str, pages: Sequence[str]) -> CompiledPlan:
         writers={name: name for name in names},
         read_by={kernel.name: tuple(name for name in kernel.operands if name in names) for kernel in kernels},
         sources={kernel.name: module.texts[kernel.called] for kernel in kernels if kernel.called in module.texts},
+        lines={
+            kernel.name: tuple(_lines(module.texts[kernel.called], kernel.name, calls)) for kernel in kernels
+            if kernel.called in module.texts
+        },
         output_code=hlo, sizes={kernel.name: _bytes(kernel.shape) for kernel in kernels},
         unfusable=tuple(kernel.name for kernel in kernels if kernel.opcode in _LIBRARY),
     )
@@ -153,6 +157,14 @@ def _inside(module: _Module, instruction: _Instruction) -> Iterator[_Instruction
         return
     for inner in module.computations.get(instruction.called, ()):
         yield from _inside(module, inner)
+
+
+def _lines(text: str, kernel: str, calls: Mapping[str, TracedCall]) -> Iterator[LineOp]:
+    """Yield the lines of a computation that have an instruction of a kernel."""
+    for number, line in enumerate(text.splitlines()):
+        match = _INSTRUCTION.match(line)
+        if match is not None and match[2] in calls:
+            yield LineOp(line=number, operation=kernel, node=match[2])
 
 
 def _module(hlo: str) -> _Module:

@@ -1,6 +1,7 @@
 """Bytes and seconds as text: three significant digits, decimal units."""
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 _STEP = 1000.0  # factor between adjacent decimal units
@@ -36,3 +37,8 @@ def three_digits(value: float) -> str:
     """Return a number with three significant digits, and never in exponent form."""
     digits = next((d for d, limit in ((2, 9.995), (1, 99.95)) if abs(value) < limit), 0)
     return f"{value:.{digits}f}"
+
+
+def change_label(amount: float, label: Callable[[float], str]) -> str:
+    """Return a change with its sign."""
+    return f"{'+' if amount > 0 else '−' if amount < 0 else '±'}{label(abs(amount))}"

@@ -111,13 +111,15 @@ class Interval:
 class Prediction:
     """Predicted seconds of a kernel, with the bounds within which eight of ten measurements are expected.
 
-    ``low`` and ``high`` equal ``seconds`` where nothing was measured.
+    ``low`` and ``high`` equal ``seconds`` where nothing was measured. ``launch`` is the part of ``seconds`` before the
+    kernel starts: of its launch, or in a plan on a GPU, of the gap after the kernel before it.
     """
 
     seconds: float
     low: float
     high: float
     source: str
+    launch: float = 0.0
 
     def __str__(self) -> str:
         """Return the time, its interval and its source."""
@@ -238,13 +240,16 @@ class KernelModel:
         """Return the predicted time of a kernel."""
         return float(predicted_seconds(columns([kernel]), self.rates, self.device)[0])
 
-    def predict(self, kernel: KernelFeatures, seconds: float | None = None) -> Prediction:
+    def predict(
+        self, kernel: KernelFeatures, seconds: float | None = None, *, is_first: bool = True,
+    ) -> Prediction:
         """Return the predicted time of a kernel, or the given time of it in a plan, with its bounds."""
         seconds = self.seconds(kernel) if seconds is None else seconds
         intervals = self.intervals or {}
         interval = intervals.get(kernel.style) or intervals.get("") or Interval()
         return Prediction(
             seconds=seconds, low=seconds * interval.low, high=seconds * interval.high, source=self.source,
+            launch=self.rates.launch if is_first else self.together.gap,
         )
 
     def __str__(self) -> str:

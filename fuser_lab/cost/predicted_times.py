@@ -11,7 +11,7 @@ from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.host_time import HostRates
 from fuser_lab.cost.kernel_time import Prediction
-from fuser_lab.cost.traffic import LAUNCH_SECONDS, bytes_read
+from fuser_lab.cost.traffic import LAUNCH_SECONDS, bytes_read, may_view, seen_as
 from fuser_lab.cost.work import Work, product_flops, repeated_work, work_of
 from fuser_lab.ir import Expr, Fusion, OpKind
 
@@ -116,7 +116,9 @@ class TimeModel:
     def predict(self, exprs: Iterable[Expr], moved: int, source: str) -> Prediction:
         """Return the predicted time of expressions as one segment, with bounds that hold for 80 % of measured times."""
         seconds = self.kernel(exprs, moved)
-        return Prediction(seconds=seconds, low=self.low * seconds, high=self.high * seconds, source=source)
+        return Prediction(
+            seconds=seconds, low=self.low * seconds, high=self.high * seconds, source=source, launch=self.launch,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,19 +160,26 @@ def time_bound(fusion: Fusion, model: TimeModel, seconds: float) -> TimeBound:
     """Return the time of a plan by bytes and arithmetic beside a bound for all plans, recomputation included.
 
     The bound assumes one launch in which each input is read once and each output is written once, or every expression
-    is computed once, whichever takes longer. A matrix product is a separate launch that reads its operands and writes
-    its result, unless it is fused.
+    is computed once, whichever takes longer. Views are free. A matrix product is a separate launch that reads its
+    operands and writes its result, unless it is fused.
     """
     products = [expr for expr in fusion.tensor_exprs if _is_product(expr)]
     alone = sum(model.kernel([expr], _touched_bytes(expr)) for expr in products)
-    rest = [expr for expr in fusion.tensor_exprs if not _is_product(expr)]
-    results = {expr.out for expr in products}
+    views = {expr for expr in fusion.tensor_exprs if may_view(expr)}
+    rest = [expr for expr in fusion.tensor_exprs if expr not in views and not _is_product(expr)]
     outputs = {*fusion.outputs, *(v for expr in products for v in expr.tensor_inputs)}
-    read = {v for expr in rest for v in expr.tensor_inputs if v in results or v not in fusion.producers}
-    written = {v for expr in rest for v in expr.tensor_outputs if v in outputs}
+    least = bytes_read(fusion.tensor_exprs, fusion.tensors.values(), fusion.outputs)
+    memory = 0.0
     fast = max(model.bandwidth, model.cache_bandwidth, model.fastest)
-    least = bytes_read(fusion.tensor_exprs, read, fusion.outputs)
-    memory = (sum(least.values()) + sum(tensor.nbytes for tensor in written)) / fast
+    for tensor in fusion.tensors.values():
+        maker = fusion.producers.get(tensor)
+        if maker in views:
+            continue  # a view of a tensor that counts
+        seen, users = seen_as(fusion, tensor, views)
+        if (maker is None or _is_product(maker)) and not set(users).isdisjoint(rest):
+            memory += min(least[view] for view in seen if view in fusion.users) / fast
+        if maker in rest and not outputs.isdisjoint(seen):
+            memory += min(view.nbytes for view in seen) / fast
     arithmetic = model.arithmetic(work_of(rest))
     terms: list[tuple[float, str]] = []
     if products:

@@ -3,10 +3,11 @@
 Costs are whole numbers of bytes (a launch counts as the bytes that memory moves in that time), so sums are exact and
 comparisons need no tolerance. Each segment is charged once for each element that it reads and for each that it writes:
 a tensor read by three segments costs one write and three reads, however many edges lead to them. Of a tensor that a
-segment only slices, or looks up at some positions, it reads only these elements (`fuser_lab.analysis.parts_read`).
+segment only slices, or looks up at some positions, it reads only these elements (`fuser_lab.analysis.parts_read`). A
+segment that only makes views costs nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -105,6 +106,31 @@ def one_kernel_traffic(fusion: Fusion, views: Iterable[Expr] = ()) -> Traffic:
             exprs.append(expr)
             needed.update(expr.tensor_inputs)
     return traffic_of(exprs[::-1], [tensor for tensor in fusion.tensor_inputs if tensor in needed], results)
+
+
+def may_view(expr: Expr) -> bool:
+    """Whether a segment of nothing but such expressions may launch nothing, because its results are views."""
+    return expr.op.name == "select" or (expr.kind.is_view and expr.op.name not in {"pad", "cat"})
+
+
+def seen_as(fusion: Fusion, tensor: TensorView, views: Collection[Expr]) -> tuple[list[TensorView], list[Expr]]:
+    """Return a tensor with the tensors that only view it, and the other expressions that read any of these."""
+    tensors, readers = [tensor], dict[Expr, None]()
+    for seen in tensors:
+        for user in fusion.users.get(seen, ()):
+            if user in views:
+                tensors += user.tensor_outputs
+            else:
+                readers[user] = None
+    return tensors, list(readers)
+
+
+def viewed(fusion: Fusion, view: Expr, views: Collection[Expr]) -> TensorView:
+    """Return the tensor that a view is of, directly or through other views."""
+    tensor = view.tensor_inputs[0]
+    while tensor in fusion.producers and fusion.producers[tensor] in views:
+        tensor = fusion.producers[tensor].tensor_inputs[0]
+    return tensor
 
 
 def part_bytes(tensor: TensorView, parts: Iterable[Part]) -> int:

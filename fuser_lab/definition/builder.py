@@ -179,7 +179,8 @@ class FusionBuilder(Recording):
         self._open = False
         self._left_by = next((kind.__name__ for kind in exception[:1] if isinstance(kind, type)), None)
         if not any(exception):
-            self.names = (*self.names, *_variables(self))
+            # A variable of the script names a value that a function has returned better than the function's own.
+            self.names = tuple(dict.fromkeys((*self.names, *_variables(self), *self._assigned)))
         if self._walk is not None and not any(exception):
             self._look_up(self._walk)
 

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuser_lab.definition.canonical import Step, steps_of
-from fuser_lab.definition.handles import Handle
+from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.known import KnownDefinitions
 from fuser_lab.definition.record import EMIT, Record, Unrecordable, arguments, named_in
 from fuser_lab.definition.state import DEFINES, Called, FusionState, fusion_state
 from fuser_lab.definition.trie import End
+from fuser_lab.definition.variables import assigned_names
 from fuser_lab.definition.walk import Walk
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir import AttrValue, Expr, Fusion, Scalar, TensorView, Val
@@ -38,6 +39,7 @@ class Recording:
         self._walk: Walk[Any] | None = None if cache is None else Walk(cache)
         self._end: End | None = None
         self._calls: list[Called] = []
+        self._assigned: list[tuple[str, str]] = []  # variables, with the tensors that they were assigned
         self._inside = False  # a user's call, whose parts are not user's calls
         self._state: FusionState | None = None
 
@@ -61,9 +63,21 @@ class Recording:
     def recorded(
         self, name: str, carry_out: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> Any:
-        """Return the result of a user's call, and store the call; known calls are not executed."""
+        """Return the result of a user's call, and store the call and the variables that it is assigned to."""
         if self._inside:
             return carry_out(*args, **kwargs)
+        result = self._result_of(name, carry_out, args, kwargs)
+        values = result if isinstance(result, list | tuple) else (result,)
+        self._assigned += [
+            (variable, value.name) for variable, value in zip(assigned_names(), values, strict=False)
+            if isinstance(value, Tensor) and not variable.startswith("_")
+        ]
+        return result
+
+    def _result_of(
+        self, name: str, carry_out: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+    ) -> Any:
+        """Return the result of a user's call, and store the call; known calls are not executed."""
         walk, record = self._walk, None
         if walk is not None:
             record = walk.record(name, args, kwargs, self)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fuser_lab.arguments import FLAG, TEXT, brief, list_of, short_text, takes, whole
-from fuser_lab.codegen.generate import generate_scheduled
+from fuser_lab.codegen.pipeline import generate_scheduled
 from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind, default_inputs

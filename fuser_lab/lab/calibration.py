@@ -15,8 +15,8 @@ import numpy as np
 
 from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import number, takes, whole
-from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.host_features import host_features
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.cost.device import THIS_CPU
 from fuser_lab.cost.host_fitting import FEWEST, HostFit, HostSample, fitted_host
 from fuser_lab.cost.host_time import HostCaches

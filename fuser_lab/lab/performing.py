@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fuser_lab.api.functions import time as time_plans
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec

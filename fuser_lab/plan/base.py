@@ -11,9 +11,9 @@ from fuser_lab.arguments import TEXT, takes
 from fuser_lab.cost.traffic import one_kernel_traffic
 from fuser_lab.definition.binding import Described
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.tensor_names import Names
 from fuser_lab.passes import PASSES, Pass
 from fuser_lab.plan.code import Edit
-from fuser_lab.plan.names import Names
 from fuser_lab.plan.segment import Segment
 from fuser_lab.plan.segment_edit import SegmentEdit
 from fuser_lab.process.forks import new_lock

@@ -7,12 +7,10 @@ from math import prod
 
 import numpy as np
 
-from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.codegen.host_features import host_features
-from fuser_lab.codegen.kernel_features import kernel_features
-from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.layout import Layout, layout_of
-from fuser_lab.codegen.pipeline import lower
+from fuser_lab.codegen.kernel_ir import Kernel, Layout, layout_of
+from fuser_lab.codegen.kernel_profile import kernel_features
+from fuser_lab.codegen.pipeline import evaluated_because, lower
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.host_plan import host_seconds
@@ -77,16 +75,18 @@ def features_of(fusion: Fusion, kernel: Kernel, device: Device) -> Features:
     return kernel_features(fusion, kernel) if device.host is None else host_features(kernel, device.host.caches)
 
 
-def prediction_of(features: Features, device: Device, seconds: float | None = None) -> Prediction:
+def prediction_of(
+    features: Features, device: Device, seconds: float | None = None, *, is_first: bool = True,
+) -> Prediction:
     """Return the predicted time of a kernel in isolation, or a known time in a plan, with its interval."""
     if isinstance(features, KernelFeatures):
-        return kernel_model(device).predict(features, seconds)
+        return kernel_model(device).predict(features, seconds, is_first=is_first)
     rates = device.host
     assert rates is not None
     if seconds is None:
         (seconds,) = host_seconds([KernelInPlan(features=features, reads=(), writes=())], rates).tolist()
     return Prediction(
-        seconds=seconds, low=rates.low * seconds, high=rates.high * seconds, source=rates.source,
+        seconds=seconds, low=rates.low * seconds, high=rates.high * seconds, source=rates.source, launch=rates.call,
     )
 
 
@@ -168,6 +168,10 @@ class ScheduledClock:
             fusion=group.candidate.narrowed, scheduler=group.scheduler, target=target, device=self._device,
         )
 
+    def idle(self, segmented: SegmentedFusion) -> frozenset[int]:
+        """Return the numbers of the segments of a plan that launch nothing."""
+        return found_layouts(segmented, self._given)[1]
+
     def predict(self, segmented: SegmentedFusion) -> Prediction:
         """Return the predicted time of a plan: the sum over its segments, with launches and gaps."""
         parts = self.parts(segmented)
@@ -199,9 +203,10 @@ class ScheduledClock:
             _IDLE if number in idle else self._kernel(group, layouts) for number, group in enumerate(segmented.groups)
         ]
         times = self._times(segmented, idle, answers)
+        first = min(set(range(len(answers))) - idle, default=0)
         return tuple(
-            part if isinstance(part, Prediction) else prediction_of(part, self._device, seconds)
-            for part, seconds in zip(answers, times, strict=True)
+            part if isinstance(part, Prediction) else prediction_of(part, self._device, seconds, is_first=n == first)
+            for n, (part, seconds) in enumerate(zip(answers, times, strict=True))
         )
 
     def alone(self, segmented: SegmentedFusion, number: int) -> Prediction:

@@ -14,6 +14,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ir.transform import Transform
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
 from fuser_lab.plan.accepted import PLACE, READERS, SEGMENT, SEGMENTS, TARGET, TENSOR
+from fuser_lab.plan.advice import Advice, advice
 from fuser_lab.plan.annotating import WAYS, AnnotationResult, to_annotations
 from fuser_lab.plan.code import Edit
 from fuser_lab.plan.explained import ExplainedPlan
@@ -462,6 +463,22 @@ class EditablePlan(ExplainedPlan):
             Time after which no further edits are examined.
         """
         return self._previews.best(most, seconds)
+
+    @takes(seconds=number(0))
+    def advice(self, *, seconds: float = 10.0) -> Advice:
+        """Return the largest gain that is known as one sentence: a cut, glue or move, or how close the bound is.
+
+        The edit is checked by making it: its gain is the difference of the `predicted_time` of both plans, so an edit
+        that the model calls slower is never recommended. ``with_edit(advice.edit)`` makes it.
+
+        Parameters
+        ----------
+        seconds
+            Time after which no further edits are examined; 0 for those that were previewed before.
+        """
+        if seconds:
+            self._previews.best(1, seconds / 2)
+        return advice(self, self._previews.gains(seconds / 2))
 
     @takes(preview=instance(EditPreview))
     def with_edit(self, preview: EditPreview) -> Self:

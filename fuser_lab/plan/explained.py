@@ -4,16 +4,16 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fuser_lab.arguments import listing, number, one_of, optional, takes, whole
+from fuser_lab.arguments import having, listing, number, one_of, optional, takes, whole
 from fuser_lab.cost.kernel_time import Prediction
 from fuser_lab.cost.predicted_times import TimeBound, time_bound
 from fuser_lab.definition.binding import bind
 from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.plan.accepted import TENSOR_OR_SEGMENT
+from fuser_lab.ir.tensor_names import name_of, names_by_tensor, tensor_called
+from fuser_lab.plan.accepted import TENSOR, TENSOR_OR_SEGMENT
 from fuser_lab.plan.base import PlanBase
 from fuser_lab.plan.code import FORMS, PlanCode
 from fuser_lab.plan.definitions import SegmentDefinitions
-from fuser_lab.plan.names import tensor_called
 from fuser_lab.report import certificates
 from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
 from fuser_lab.report.shown import Shown
@@ -27,6 +27,7 @@ from fuser_lab.segmentation.privatization import without
 
 if TYPE_CHECKING:
     from fuser_lab.definition.cache import FusionCache
+    from fuser_lab.plan.changes import PlanChange
 
 T = TypeVar("T")
 
@@ -56,6 +57,24 @@ class ExplainedPlan(PlanBase):
         self._check_kept(InputError, a, b)
         return self._why(a, b)
 
+    @takes(tensor=TENSOR)
+    def name_of(self, tensor: str) -> str:
+        """Return what a tensor is called in pictures and sentences: the user's variable, else the op that computes it.
+
+        Variables are those of the definition's code, a pasted script or a captured function; ``names`` lists all.
+        Names never change a plan. ``""`` is returned for an input that no variable names.
+
+        Raises
+        ------
+        InputError
+            If the plan has no such tensor.
+        """
+        self._check_kept(InputError, tensor)
+        if tensor not in self.fusion.tensors:
+            msg = f"name_of: the fusion has no tensor called {tensor!r}; it has {listing(self.fusion.tensors)}."
+            raise InputError(msg)
+        return name_of(tensor, self.fusion, names_by_tensor(self.names))
+
     def _called(self, name: T, kind: type[FuserLabError]) -> T | str:
         """Return the fusion's name of a tensor given by that name or by the user's name; other values unchanged."""
         if not isinstance(name, str):
@@ -81,7 +100,8 @@ class ExplainedPlan(PlanBase):
 
     def _why(self, a: str | int, b: str | int) -> Why:
         explanation = why(self.segmented, a, b, self.decisions, self.oracle, self.options.segment_set)
-        return explanation.with_origins(self._origins).with_sources(dict(self.sources))
+        explained = explanation.with_origins(self._origins).with_sources(dict(self.sources))
+        return replace(explained, called=self.names)
 
     @cached_property
     def _origins(self) -> dict[str, str]:
@@ -150,9 +170,11 @@ class ExplainedPlan(PlanBase):
             search_states=self.options.search_states if states is None else states,
             search_seconds=self.options.search_seconds if seconds is None else seconds,
         )
-        certificate = certify(self.segmented, self.oracle, options, log=self.decisions)
+        from fuser_lab.plan.clock import clock_of
+
+        certificate = certify(self.segmented, self.oracle, options, log=self.decisions, idle=clock_of(self).idle)
         values = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
-        return ShownCertificate(**values | {"made": tuple(self._origins.items()), "views": tuple(sorted(self.idle))})
+        return ShownCertificate(**values | {"made": tuple(self._origins.items())})
 
     def time_bound(self) -> TimeBound:
         """Return the plan's time by bytes and arithmetic, a lower bound on that of any plan, and its assumptions.
@@ -163,7 +185,18 @@ class ExplainedPlan(PlanBase):
         """
         model = time_model_of(self.oracle)
         once = without(self.fusion, self.segmented.replicas)
-        return time_bound(once, model, predict_seconds(self.segmented, model))
+        return time_bound(once, model, predict_seconds(self.segmented, model, self.idle))
+
+    @takes(before=having("segmented", "predicted_time", accepted="a plan, as fl.segment returns it"))
+    def change_from(self, before: "ExplainedPlan") -> "PlanChange":
+        """Return what is different from an earlier plan of the same definition, as one sentence when printed.
+
+        It says which ops moved between which segments and why, which are new or gone, and the change of segments, bytes
+        and predicted time; `fuser_lab.diff` has all differences as a table.
+        """
+        from fuser_lab.plan.changes import plan_change
+
+        return plan_change(before, self)
 
     def predicted_time(self) -> Prediction:
         """Return the predicted time of the plan's kernels run one after another on its target, with an interval.

@@ -180,7 +180,7 @@ def segment(
     if chosen.precision == "fused":
         fusion = replace(fusion, keeps_float=True)
     clock = None
-    if strategy == "fastest":
+    if strategy in {"optimal", "fastest"}:
         clock = ScheduledClock(device, chosen.search_states // STATES_PER_LOWERED, given_strides(bound.inputs))
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions, clock=clock)
     agreed = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fuser_lab.codegen.decompose import decompose
-from fuser_lab.codegen.generate import generate_scheduled, schedules_of
+from fuser_lab.codegen.pipeline import generate_scheduled, schedules_of
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.schedule_reading import read_schedule
 from fuser_lab.definition.scheduling import RULES, HandSchedule, Steps, steps_of

@@ -23,9 +23,9 @@ from fuser_lab.segmentation import SegmentedGroup
 from fuser_lab.segmentation.origins import with_sources
 
 if TYPE_CHECKING:
-    from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.codegen.kernel_plan import KernelPlan
     from fuser_lab.codegen.kernel_steps import KernelSteps
+    from fuser_lab.codegen.pipeline import GeneratedKernel
     from fuser_lab.codegen.request import KernelRequest
     from fuser_lab.plan.clock import Features
     from fuser_lab.plan.ranking import Candidates
@@ -136,7 +136,7 @@ class Segment(Shown):
         CodegenError
             If the segment has no kernel: no scheduler accepts it, or the array library evaluates it.
         """
-        from fuser_lab.codegen.generate import generate
+        from fuser_lab.codegen.pipeline import generate
 
         return generate(self._request(target), self._kernel_plan(target))
 
@@ -205,8 +205,8 @@ class Segment(Shown):
             If no smaller extents fit the ops, or the kernel takes too many steps.
         """
         from fuser_lab.analysis.smaller import smaller
-        from fuser_lab.codegen.generate import generate
         from fuser_lab.codegen.kernel_steps import MOST_ELEMENTS, kernel_steps
+        from fuser_lab.codegen.pipeline import generate
 
         generated = self.kernel(target)
         fusion, shrunk = smaller(self.fusion, MOST_ELEMENTS)

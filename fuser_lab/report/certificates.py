@@ -34,7 +34,7 @@ def _headline(certificate: Certificate) -> Element:
         (certificate.total_text(certificate.bound), "bound: no plan costs less"),
         *([(certificate.total_text(certificate.known), "known")] if certificate.known < certificate.cost else []),
         (bytes_label(moved), "read and written"),
-        (str(len(certificate.segments)), "launches" if len(certificate.segments) != 1 else "launch"),
+        (str(certificate.launches), "launches" if certificate.launches != 1 else "launch"),
     ]
     shown = [element("span", element("b", value), f" {name}", css="fl-fact") for value, name in facts]
     model = element("span", certificate.model_text, css="fl-note")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuser_lab.ir.tensor_names import full_name
 from fuser_lab.report.markup import clean
 from fuser_lab.report.units import bytes_label
 
@@ -24,13 +25,15 @@ def view_dot(view: ViewModel) -> str:
         lines += [f"    {_node(n, numbers[n.id])}" for n in view.nodes if n.segment == segment.index]
         lines.append("  }")
     for edge in view.edges:
-        label = f" [label={_quoted(f'{edge.tensor} {bytes_label(edge.bytes)}')}]" if edge.kind == "boundary" else ""
+        text = f"{full_name(edge.tensor, edge.called)} {bytes_label(edge.bytes)}"
+        label = f" [label={_quoted(text)}]" if edge.kind == "boundary" else ""
         lines.append(f"  {numbers[edge.source]} -> {numbers[edge.target]}{label};")
     return "\n".join([*lines, "}", ""])
 
 
 def _node(node: NodeView, number: str) -> str:
-    label = f"{node.label} {node.tensor}" if node.kind == "op" else node.label
+    name = ", ".join(map(full_name, node.tensors, node.called or ("",) * len(node.tensors)))
+    label = f"{node.label} {name}" if node.kind == "op" else name or node.label
     return f"{number} [label={_quoted(label)}, shape={_SHAPES[node.kind]}];"
 
 

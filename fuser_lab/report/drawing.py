@@ -14,6 +14,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.ir import TensorView
+from fuser_lab.ir.tensor_names import name_of, names_by_tensor
 from fuser_lab.passes.annotations import HINT
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView, view_verdicts, word
@@ -113,10 +114,10 @@ class Drawn:
         entry = self._before.get(id(segment.exprs))
         return entry if entry is not None and entry[0].of[1] is segment.exprs else None
 
-    def input(self, node: str, tensor: TensorView, called: tuple[str, ...]) -> NodeView:
+    def input(self, node: str, tensor: TensorView, called: str) -> NodeView:
         """Return the node of a fusion input, the same one as before if it is the same tensor."""
         entry = self._inputs.get(node)
-        if entry is None or entry[0] is not tensor or entry[1].called != called:
+        if entry is None or entry[0] is not tensor or entry[1].called != (called,):
             entry = self._inputs[node] = tensor, _tensor_node(node, "input", tensor, called)
         return entry[1]
 
@@ -149,9 +150,7 @@ class Drawing:
     ) -> None:
         self._fusion = fusion
         self._given = lines, modules, names
-        self._called: dict[str, tuple[str, ...]] = {}
-        for called, tensor in names:
-            self._called[tensor] = (*self._called.get(tensor, ()), called)
+        self._called = names_by_tensor(names)
         self._lines, self._modules = dict(lines), dict(modules)
         self._drawn = Drawn() if drawn is None else drawn
         self._drawn.begin()
@@ -188,9 +187,12 @@ class Drawing:
             self._drawn.keep(segment_ops, wires, row)
         ends = [(f"out:{n}:{tensor.name}", tensor) for n, tensor in enumerate(_shown_tensors(fusion))]
         sources = [(node, tensor, self._made.get(tensor.name)) for node, tensor in ends]
-        outputs = tuple(_tensor_node(node, "output", tensor) for node, tensor in ends)
+        outputs = tuple([
+            _tensor_node(node, "output", tensor, self._called.get(tensor.name, "")) for node, tensor in ends
+        ])
         leaving = tuple(
-            _edge(tensor, place, (None, node), labelled=False) for node, tensor, place in sources if place is not None
+            self._edge(tensor, place, (None, node), labelled=False)
+            for node, tensor, place in sources if place is not None
         )
         within = (part.part(segment.index) for segment, part in zip(segments, ops, strict=True))
         self.nodes = Parts((Part(segment=None, rough=tuple(inputs)), *within, Part(segment=None, rough=outputs)))
@@ -204,7 +206,7 @@ class Drawing:
         """
         if len(readers) <= 1:
             self._made[tensor.name] = None, f"in:{tensor.name}"
-            return [self._drawn.input(f"in:{tensor.name}", tensor, self._called.get(tensor.name, ()))]
+            return [self._drawn.input(f"in:{tensor.name}", tensor, self._called.get(tensor.name, ""))]
         leader = min(readers)
         nodes = {
             reader: f"in:{tensor.name}" if reader == leader else f"in:{tensor.name}@{first}"
@@ -212,7 +214,7 @@ class Drawing:
         }
         self._read |= {(tensor.name, reader): (None, node) for reader, node in nodes.items()}
         self._made[tensor.name] = None, next(iter(nodes.values()))
-        called = self._called.get(tensor.name, ())
+        called = self._called.get(tensor.name, "")
         return [self._drawn.input(node, tensor, called) for node in nodes.values()]
 
     def _ops(self, segment: SegmentLike, earlier: _Ops | None) -> _Ops:
@@ -258,7 +260,7 @@ class Drawing:
             text=f"{expr_text(expr)}\n{line}" if line else expr_text(expr),
             line=line,
             module=source_of(first.name, self._modules),
-            called=tuple(name for result in results for name in self._called.get(result.name, ())),
+            called=tuple(self._called.get(result.name, "") for result in results),
         )
 
     def _op_id(self, expr: Expr, segment: int) -> str:
@@ -283,9 +285,23 @@ class Drawing:
             for tensor in dict.fromkeys(expr.tensor_inputs):
                 source = inside.get(tensor.name) or self._producer(tensor.name, segment)
                 if source is not None:
-                    edges.append(_edge(tensor, source, (segment, node.id), labelled=tensor.name not in labelled))
+                    edges.append(self._edge(tensor, source, (segment, node.id), labelled=tensor.name not in labelled))
                     labelled.add(tensor.name)
         return tuple(edges)
+
+    def _edge(self, tensor: TensorView, source: _Place, target: _Place, *, labelled: bool) -> EdgeView:
+        kind = _edge_kind(source[0], target)
+        return EdgeView(
+            id=_edge_id(tensor.name, source[1], target[1]),
+            source=source[1],
+            target=target[1],
+            tensor=tensor.name,
+            bytes=tensor_bytes(tensor),
+            kind=kind,
+            segments=(source[0], target[0]),
+            labelled=labelled and kind == "boundary",
+            called=name_of(tensor.name, self._fusion, self._called),
+        )
 
     def _producer(self, tensor: str, segment: int) -> _Place | None:
         """Return the producer of a tensor that a segment reads."""
@@ -320,7 +336,7 @@ def _renumbered_edges(
         edges_here.append(EdgeView(
             id=edge.id if source == edge.source else _edge_id(edge.tensor, source, edge.target), source=source,
             target=edge.target, tensor=edge.tensor, bytes=edge.bytes, kind=edge.kind, segments=(side, segment),
-            labelled=edge.labelled,
+            labelled=edge.labelled, called=edge.called,
         ))
     return tuple(edges_here)
 
@@ -379,20 +395,6 @@ def _shown_tensors(fusion: Fusion) -> Iterator[TensorView]:
     return (tensor for tensor in fusion.outputs if tensor not in fusion.hidden)
 
 
-def _edge(tensor: TensorView, source: _Place, target: _Place, *, labelled: bool) -> EdgeView:
-    kind = _edge_kind(source[0], target)
-    return EdgeView(
-        id=_edge_id(tensor.name, source[1], target[1]),
-        source=source[1],
-        target=target[1],
-        tensor=tensor.name,
-        bytes=tensor_bytes(tensor),
-        kind=kind,
-        segments=(source[0], target[0]),
-        labelled=labelled and kind == "boundary",
-    )
-
-
 def _copies(segments: Sequence[SegmentLike], replicas: Mapping[str, str]) -> dict[str, int]:
     """Return how many segments compute an expression, if several do; replicas are separate expressions."""
     names = list(chain.from_iterable(_names(tuple(segment.exprs)) for segment in segments))
@@ -418,7 +420,7 @@ def _edge_kind(source: int | None, target: _Place) -> EdgeKind:
     return "inside" if source == target[0] else "boundary"
 
 
-def _tensor_node(node: str, kind: NodeKind, tensor: TensorView, called: tuple[str, ...] = ()) -> NodeView:
+def _tensor_node(node: str, kind: NodeKind, tensor: TensorView, called: str) -> NodeView:
     return NodeView(
         id=node,
         kind=kind,
@@ -432,5 +434,5 @@ def _tensor_node(node: str, kind: NodeKind, tensor: TensorView, called: tuple[st
         replica=False,
         copies=1,
         text=f"{kind} {tensor.name}",
-        called=called,
+        called=(called,),
     )

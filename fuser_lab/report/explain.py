@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fuser_lab.ir.tensor_names import named_text, names_by_tensor
 from fuser_lab.report.passes import view_passes
 from fuser_lab.report.text import decisions_text, plan_text
 from fuser_lab.report.units import bytes_label, plural
@@ -47,7 +48,8 @@ def explain_text(plan: Any, *, log: bool = False, certificate: bool = False) -> 
     said: ExplainedPlan = plan
     changed = {key: value for key, value in options_data(said.options).items() if value != _DEFAULTS[key]}
     options = ", ".join(f"{key}={value!r}" for key, value in changed.items()) or "nvFuser's defaults"
-    parts = [plan_text(plan), f"target: {said.target}; options: {options}"]
+    called = names_by_tensor(getattr(said, "names", ()))
+    parts = [f"target: {said.target}; options: {options}"]
     ops = [f"S{s.index}: " + ", ".join(f"{e.name} = {e.op.name}" for e in s.exprs) for s in said.segments]
     parts.append("\n".join(ops))
     parts += [
@@ -59,7 +61,7 @@ def explain_text(plan: Any, *, log: bool = False, certificate: bool = False) -> 
         crossing = between(said.segmented, *why.segments)
         size = bytes_label(sum(tv.nbytes for tv in crossing))
         names = ", ".join(tv.name for tv in crossing)
-        parts.append(f"Between S{why.segments[0]} and S{why.segments[1]} ({names}, {size}): {why}")
+        parts.append(f"Between S{why.segments[0]} and S{why.segments[1]} ({names}, {size}): {replace(why, called=())}")
     if not boundaries:
         parts.append("No tensor passes between segments.")
     if certificate:
@@ -71,7 +73,7 @@ def explain_text(plan: Any, *, log: bool = False, certificate: bool = False) -> 
         attempts = len(said.decisions)
         how = f"{accepted} of them accepted" if attempts != 1 else "accepted" if accepted else "refused"
         parts.append(f"{plural(attempts, 'attempt')}, {how}")
-    return "\n\n".join(parts)
+    return "\n\n".join([plan_text(plan), named_text("\n\n".join(parts), called)])
 
 
 def explain_data(plan: Any, *, certificate: bool = False) -> dict[str, Any]:

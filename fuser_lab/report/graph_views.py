@@ -20,8 +20,8 @@ class NodeView:
     """A fusion input, an op in a segment, a fusion output, or (collapsed) a whole segment, which ``detail`` describes.
 
     A replica stands in several segments. ``line`` is the line of the user's code that an op came from, if it is known;
-    ``text`` ends with it. ``module`` is the path of the module that called it, ``called`` the names of its tensors in
-    the user's code.
+    ``text`` ends with it. ``module`` is the path of the module that called it; ``called`` are the user's names of its
+    tensors, ``""`` for those without one.
     """
 
     id: str
@@ -47,7 +47,8 @@ class EdgeView:
     """A tensor that one node passes to another.
 
     ``segments`` holds both ends, None outside all segments; ``labelled`` marks the first edge that takes a tensor into
-    another segment and carries the label with its bytes.
+    another segment and carries the label with its bytes. ``called`` is what the tensor is called beside its own name:
+    the user's name, or that of its op.
     """
 
     id: str
@@ -58,6 +59,7 @@ class EdgeView:
     kind: EdgeKind
     segments: tuple[int | None, int | None]
     labelled: bool = False
+    called: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,17 +84,20 @@ def plan_parts(view: ViewModel, *, style: bool = True) -> list[Element]:
 
     ``style=False`` is for pages that already contain the style sheet of the drawing.
     """
-    parts = [_headline(view), _picture(view, style=style), table_element(segment_table(view.segments))]
+    segments = segment_table(view.segments).named(view.called)
+    parts = [_headline(view), _picture(view, style=style), table_element(segments)]
     parts += [
         element("div", element("p", f"S{s.index} has no scheduler:"), _verdict_list(s.verdicts))
         for s in view.segments
         if not s.ok
     ]
     if view.layouts:
-        parts.append(table_element(layout_table(view.layouts), caption="Layouts: axes in memory, slowest first"))
+        layouts = layout_table(view.layouts).named(view.called)
+        parts.append(table_element(layouts, caption="Layouts: axes in memory, slowest first"))
     lines = line_table(view)
     if lines is not None:
-        parts.append(element("details", element("summary", "lines that the ops come from"), table_element(lines)))
+        of_lines = table_element(lines.named(view.called))
+        parts.append(element("details", element("summary", "lines that the ops come from"), of_lines))
     if view.passes:
         parts.append(_pass_part(view.passes))
     if view.decisions:

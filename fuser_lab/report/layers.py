@@ -15,10 +15,12 @@ it, or left and right beside it, at the height of the item that an annex belongs
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fuser_lab.report import order, ranks, spread
@@ -35,6 +37,7 @@ _BEND_WIDTH = 4.0  # pixels that a wire occupies in a layer that it passes
 _MOST_BENDS, _MOST_PIECES = 20_000, 200_000
 _MOST_PARTS = 400  # of all items together
 _ENTRANCES = 12.0  # pixels between the tips of arrows into one item
+_ATTACHED = 2  # passes over the ends of wires; each depends on the other end
 _CORNER = 24.0  # pixels from the side of an annex, which is round, to its wires
 _STEP = 1.0  # pixels aside that are worth a corner
 _CROSSING = 8.0  # how much more a tensor from or for another frame wants to be straight than one of an annex
@@ -209,6 +212,40 @@ class Net:
             for place, (_, n) in enumerate(sorted(tips)):
                 self._tips[n] = (place - (len(tips) - 1) / 2) * step
 
+    def _attach(self) -> None:
+        """Move the ends of wires along their items to where the wires are short; their order and gaps stay."""
+        ends: dict[tuple[int, bool], dict[Hashable, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for n, wire in enumerate(self._graph.wires):
+            if self._graph.items[wire.source].corner is not None:
+                ends[wire.source, False][wire.trunk].append(n)
+            if wire.enters is None:
+                ends[wire.target, True][n].append(n)
+        for _ in range(_ATTACHED):
+            for (item, is_top), groups in ends.items():
+                self._attach_to(item, list(groups.values()), is_top=is_top)
+
+    def _attach_to(self, item: int, groups: Sequence[Sequence[int]], *, is_top: bool) -> None:
+        """Set the offsets of the ends of wires at one side of an item; the wires of a group have one end."""
+        offsets, paths = (self._tips if is_top else self._exits), self._paths
+        room = max(self._width[item] / 2 - (self._graph.items[item].corner or 0.0), 0.0)
+        step = min(_ENTRANCES, 2 * room / max(len(groups) - 1, 1))
+        wishes = []
+        for group in groups:
+            aims = sorted(self._aim(n, paths[n], is_top=is_top) - self._x[item] for n in group)
+            wishes.append((statistics.median(aims), group))
+        wishes.sort(key=itemgetter(0))
+        placed = _apart([wish for wish, _ in wishes], step, room)
+        for offset, (_, group) in zip(placed, wishes, strict=True):
+            for n in group:
+                offsets[n] = offset
+
+    def _aim(self, n: int, path: Sequence[int], *, is_top: bool) -> float:
+        """Return the x of the neighbour of an end of a wire."""
+        wire, near = self._graph.wires[n], path[-2] if is_top else path[1]
+        if is_top:
+            return self._x[near] + (self._exits[n] if near == path[0] else 0.0)
+        return self._x[near] + (self._tips[n] if near == wire.target else 0.0)
+
     def _framed(self, frame: Frame) -> tuple[float, float]:
         """Return the left and the right side of the frame, and set the x of what is beside it."""
         xs, widths, gap = self._x, self._width, self._graph.gap
@@ -238,6 +275,7 @@ class Net:
         """Return positions from (0, 0) on."""
         graph, rank, items = self._graph, self.rank, self._graph.items
         sides = None if graph.frame is None else self._framed(graph.frame)
+        self._attach()
         ends: list[list[int]] = [[] for _ in range(self._ranked.count)]  # the items that end in each rank
         for n in range(len(items)):
             ends[rank[self._last(n)]].append(n)
@@ -248,11 +286,11 @@ class Net:
             needed = [items[n].height + (tops[rank[n]] - y if rank[n] < at else 0.0) for n in ending]
             height = heights[at] = max([0.0, *needed])
             if graph.frame is not None and at == 1:
-                top = y if heights[0] else 0.0
-                y = top + graph.frame.header[1] + graph.frame.padding
+                top = heights[0] + graph.frame.gap if heights[0] else 0.0
+                y = top + graph.frame.header[1] + graph.frame.top
             if graph.frame is not None and at == len(heights) - 1:
-                bottom = y - graph.rank_gap + graph.frame.padding
-                y = bottom + (graph.rank_gap if height else 0.0)
+                bottom = y - graph.rank_gap + graph.frame.bottom
+                y = bottom + (graph.frame.gap if height else 0.0)
             tops.append(y)
             y += height + graph.rank_gap
         xs = self._x
@@ -290,3 +328,13 @@ class Net:
             if abs(ahead - x) >= _STEP:
                 corners += ((x, feet[rank[above]]), (ahead, tops[rank[n]]))
         return tuple([a for a, b in pairwise((*corners, end)) if a != b] + [end])
+
+
+def _apart(wishes: Sequence[float], step: float, room: float) -> list[float]:
+    """Return numbers near ordered wishes, within ``room`` of zero and at least a step apart."""
+    placed, low = list[float](), -room
+    for n, wish in enumerate(wishes):
+        high = room - (len(wishes) - 1 - n) * step
+        placed.append(min(max(wish, low), max(high, low)))
+        low = placed[-1] + step
+    return placed

@@ -25,14 +25,17 @@ if TYPE_CHECKING:
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
 MARGIN = 11.0  # pixels around the whole drawing
-PADDING = 16.0  # pixels between a segment's frame and its nodes
+PADDING = 16.0  # pixels between the sides of a segment's frame and its nodes
+_TOP, _BOTTOM = 10.0, 10.0  # pixels between the nodes of a segment and its header, and the frame below them
+_FRAME_GAP = 12.0  # pixels between a segment's frame and the inputs above it, or the results below it
 GAP = 18.0  # pixels between neighbours of a row in a segment
 RANK_GAP = 26.0  # pixels between rows in a segment
 OUTER_GAP = 26.0  # pixels between neighbouring segments
-OUTER_RANK_GAP = 24.0  # pixels between rows of segments
-_PITCH = 44.0  # the height of a label and the gap below it
+OUTER_RANK_GAP = 20.0  # pixels between rows of segments
+_PITCH = 40.0  # the height of a label and the gap below it
 _EXITS = 12.0  # between the tensors that leave one node
 _NEAR = 2  # ranks from the first reader of a tensor to those that it has wires to
+_SHARP, _ROUND = 8.0, 24.0  # pixels of the corners of ops, and of inputs and results
 _ARROW = 7.0  # pixels of an arrow's head
 _DOOR = 2.0  # width of the place where a tensor enters or leaves a segment
 
@@ -171,8 +174,9 @@ class _Drawing:
         outside = {node.id for node in annexes}
         far = _far(segment.nodes, edges)
         items = [
-            Item(width=width, height=height, annex=name in outside, x=hints.get(name))
-            for name, (width, height) in sizes.items()
+            Item(
+                width=width, height=height, annex=node.id in outside, x=hints.get(node.id), corner=_corner(node),
+            ) for node in (*nodes, *annexes) for width, height in [sizes[node.id]]
         ]
         entering: dict[Port, int] = {}
         leaving: dict[Port, int] = {}
@@ -210,7 +214,10 @@ class _Drawing:
             carried.append(port)
         placed = place(Graph(
             items=tuple(items), wires=tuple(wires), gap=GAP, rank_gap=RANK_GAP,
-            frame=Frame(header=(measure.header_width(segment), measure.HEADER_HEIGHT), padding=PADDING),
+            frame=Frame(
+                header=(measure.header_width(segment), measure.HEADER_HEIGHT), padding=PADDING, top=_TOP,
+                bottom=_BOTTOM, gap=_FRAME_GAP,
+            ),
         ))
         assert placed.frame is not None
         (left, top), (width, height) = placed.frame
@@ -249,10 +256,10 @@ class _Drawing:
         items, number, hints = list[Item](), self._number, self._before.outer
         for index, inside in self._insides.items():
             number[index] = len(items)
-            items.append(Item(*inside.size, x=self._before.x_of(self._segments[index].nodes)))
+            items.append(Item(*inside.size, x=self._before.x_of(self._segments[index].nodes), corner=None))
         for node in self._free:
             number[node.id] = len(items)
-            items.append(Item(*self._sizes[node.id], x=hints.get(self._known_by(node))))
+            items.append(Item(*self._sizes[node.id], x=hints.get(self._known_by(node)), corner=_corner(node)))
         labels = self._labels
         for edge, port, _, goal in self._crossing:
             if edge.labelled and goal is None and port not in labels:
@@ -402,6 +409,11 @@ def _exits(ports: Iterable[Port], sizes: Mapping[str, Size]) -> dict[Port, float
         step = min(_EXITS, sizes[source][0] / (len(exits) + 1))
         places |= {port: (n - (len(exits) - 1) / 2) * step for n, port in enumerate(exits)}
     return places
+
+
+def _corner(node: NodeView) -> float:
+    """Return how far the corners of a node's shape reach along its side."""
+    return _SHARP if node.kind in {"op", "segment"} else _ROUND
 
 
 def _box_around(centre: Point, size: Size) -> Box:

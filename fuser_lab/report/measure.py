@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from fuser_lab.ir.tensor_names import full_name, short_name
 from fuser_lab.report import theme
 from fuser_lab.report.units import bytes_label, plural
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView
 
 NAME_SIZE = 13.0  # pixels of the font of names
+_FAR_SIZE = 18.4  # pixels of a name at the least scale at which the explorer opens a picture, 11 on the screen
 DETAIL_SIZE = theme.DETAIL_SIZE
 LABEL_SIZE = 11.0  # pixels of the font of labels
 HEADER_HEIGHT = 24.0  # pixels of a segment's header
@@ -36,9 +38,13 @@ def mono_width(text: str, size: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxText:
-    """The lines of a node box and its size in pixels; ``aside`` follows the name on the same line."""
+    """The lines of a node box and its size in pixels.
+
+    The user's name of the result (``called``) and ``aside`` follow the name on the same line.
+    """
 
     name: str
+    called: str = ""
     aside: str
     detail: str
     width: float
@@ -53,16 +59,21 @@ def node_text(node: NodeView, *, compact: bool) -> BoxText:
     shape = f"{node.dtype} [{', '.join(node.shape)}]"
     if len(shape) > _SHAPE_CHARS:
         shape = shape[: _SHAPE_CHARS - 1] + "…"
+    called = tuple(map(short_name, node.called))
     if node.kind != "op":
-        aside = bytes_label(node.bytes)
-        width = _with_aside(node.label, aside, mono_width(shape, DETAIL_SIZE) + 40)
-        return BoxText(name=node.label, aside=aside, detail=shape, width=width, height=42)
-    name = node.label
-    aside = ", ".join(node.tensors) + (f" ×{node.copies}" if node.replica else "")
+        name, aside = "".join(called) or node.label, bytes_label(node.bytes)
+        aside = f"{node.label} {aside}" if any(called) else aside
+        width = _with_aside(name, aside, mono_width(shape, DETAIL_SIZE) + 40)
+        return BoxText(name=name, aside=aside, detail=shape, width=width, height=42)
+    name, (alone, *others) = node.label, called or ("",)
+    aside = ", ".join(map(full_name, node.tensors, called or ("",) * len(node.tensors))) if others else node.tensor
+    aside += f" ×{node.copies}" if node.replica else ""
+    alone = "" if others else alone
     detail = "" if compact else shape
-    width = max(mono_width(detail, DETAIL_SIZE) + 22, 64)
+    read = sans_width(f"{name}\u2002{alone}", _FAR_SIZE) + 8 if alone else 0.0
+    width = _with_aside(name, full_name(aside, alone), max(mono_width(detail, DETAIL_SIZE) + 22, 64, read))
     height = 26 if compact else 42
-    return BoxText(name=name, aside=aside, detail=detail, width=_with_aside(name, aside, width), height=height)
+    return BoxText(name=name, called=alone, aside=aside, detail=detail, width=width, height=height)
 
 
 def _with_aside(name: str, aside: str, width: float) -> float:
@@ -96,7 +107,14 @@ def chip_width(chip: str) -> float:
 
 def edge_label(edge: EdgeView) -> str:
     """Return the text beside a boundary edge, or at the start of one that is drawn without its source."""
-    return f"{edge.tensor} · {bytes_label(edge.bytes)}" if edge.labelled else edge.tensor
+    return "".join(edge_label_parts(edge))
+
+
+def edge_label_parts(edge: EdgeView) -> tuple[str, str, str]:
+    """Return the text of an edge's label in three parts: the name, the tensor where it is not the name, the bytes."""
+    name = short_name(edge.called)
+    more = f" · {bytes_label(edge.bytes)}" if edge.labelled else ""
+    return name or edge.tensor, f" {edge.tensor}" if name else "", more
 
 
 def edge_label_size(edge: EdgeView) -> tuple[float, float]:

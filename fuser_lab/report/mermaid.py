@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuser_lab.ir.tensor_names import full_name
 from fuser_lab.report.units import bytes_label
 
 if TYPE_CHECKING:
@@ -21,14 +22,16 @@ def view_mermaid(view: ViewModel) -> str:
         lines += [f"    {_node(n, numbers[n.id])}" for n in view.nodes if n.segment == segment.index]
         lines.append("  end")
     for edge in view.edges:
-        arrow = f'== "{quote_text(edge.tensor)} {bytes_label(edge.bytes)}" ==>' if edge.kind == "boundary" else "-->"
+        name = quote_text(full_name(edge.tensor, edge.called))
+        arrow = f'== "{name} {bytes_label(edge.bytes)}" ==>' if edge.kind == "boundary" else "-->"
         lines.append(f"  {numbers[edge.source]} {arrow} {numbers[edge.target]}")
     return "\n".join(lines) + "\n"
 
 
 def _node(node: NodeView, number: str) -> str:
     before, after = _SHAPES[node.kind]
-    label = f"{node.label} {node.tensor}" if node.kind == "op" else node.label
+    name = ", ".join(map(full_name, node.tensors, node.called or ("",) * len(node.tensors)))
+    label = f"{node.label} {name}" if node.kind == "op" else name or node.label
     return f"{number}{before}{quote_text(label)}{after}"
 
 

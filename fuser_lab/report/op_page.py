@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fuser_lab.codegen.generate import evaluated_because, generate
+from fuser_lab.codegen.pipeline import evaluated_because, generate
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder

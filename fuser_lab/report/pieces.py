@@ -71,7 +71,7 @@ def node_piece(painter: Painter, node: NodeView, box: Box) -> Piece:
     x, y = round(box.x + box.width / 2, 1), round(box.y + box.height / 2, 1)
     markup = _node_markup(
         node.kind, node.label, node.tensor, node.tensors, node.dtype, node.shape, node.bytes, node.replica,
-        node.copies, node.text, node.detail, painter.compact,
+        node.copies, node.text, node.detail, painter.compact, node.called,
     )
     return Piece(x=x, y=y, css=painter.node_css(node), markup=markup)
 
@@ -110,11 +110,11 @@ def _box_markup(  # an edit changes only the numbers of most segments
 @lru_cache(maxsize=1 << 13)
 def _node_markup(  # the node's text: an edit changes only its id and its segment
     kind: NodeKind, label: str, tensor: str, tensors: tuple[str, ...], dtype: str, shape: tuple[str, ...], size: int,
-    replica: bool, copies: int, text: str, detail: str, compact: bool,
+    replica: bool, copies: int, text: str, detail: str, compact: bool, called: tuple[str, ...],
 ) -> str:
     node = NodeView(
         id="", kind=kind, label=label, tensor=tensor, tensors=tensors, dtype=dtype, shape=shape, bytes=size,
-        segment=None, replica=replica, copies=copies, text=text, detail=detail,
+        segment=None, replica=replica, copies=copies, text=text, detail=detail, called=called,
     )
     lines = measure.node_text(node, compact=compact)
     box = Box(x=-lines.width / 2, y=-lines.height / 2, width=lines.width, height=lines.height)

@@ -106,6 +106,12 @@ def device_of(plan: Any) -> Device:
     return device
 
 
+def is_label_of(device: Device, label: str) -> bool:
+    """Return whether a label of measurements, such as ``NVIDIA H200`` or ``CPU (8 threads)``, names the device."""
+    words = label.replace("-", " ").split()
+    return device.name in words or (device.host is not None and words[:1] == ["CPU"])
+
+
 def roof_that_ran(target: Device, model: CostModel | None) -> Roof:
     """Return the roof of the device that ran the plan: the target, or the device of ``model`` if it is another one."""
     if model is None or model.device == target.name:

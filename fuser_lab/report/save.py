@@ -98,7 +98,7 @@ def graph_writers(view: ViewModel) -> Writers:
     return drawing_writers(view) | {
         ".json": view.to_json,
         ".csv": lambda: records_csv(op_records(view)),
-        ".txt": lambda: f"{table_text(op_table(view))}\n",
+        ".txt": lambda: f"{table_text(op_table(view).named(view.called))}\n",
     }
 
 

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, fromstring
 
+from fuser_lab.ir.tensor_names import full_name, named_text
 from fuser_lab.report import measure, theme
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.markup import clean
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
 _XMLNS: Final = "http://www.w3.org/2000/svg"
+SPACE: Final = "\u2002"  # between the name in a box and what follows
 _SPINE: Final = 7.0  # pixels of the coloured edge of a node
 _MARK_AT: Final = 9.0  # from the start of a wire
 _MOST_SAID: Final = 60  # segments in the description of a picture
@@ -185,7 +187,7 @@ class Painter:
         """Return the header in the top left corner of a segment's box."""
         chip, scheduler, moved = measure.segment_label(segment)
         hue = self._hue(segment)
-        x, y, height = box.x + 14.0, box.y + 8.0, 20.0
+        x, y, height = box.x + 14.0, box.y + 5.0, 20.0
         band = f' x="{_n(x)}" y="{_n(y)}" width="{_n(measure.header_width(segment))}" height="{_n(height)}" rx="5"'
         chip_width = measure.chip_width(chip)
         middle, size = y + height / 2, measure.LABEL_SIZE + 1
@@ -220,9 +222,10 @@ class Painter:
             return f'{wire}<path class="fl-tip" d="{tip}"/>{mark}'
         inside = inner(edge)
         stroke = theme.hue(inside) if inside is not None else "ink" if edge.kind == "boundary" else "wire"
+        title = named_text(edge_title(edge), {edge.tensor: edge.called})
         thin = ("", "") if inside is None else (' stroke-opacity="0.75"', ' fill-opacity="0.75"')
         return (
-            f"{self._described(edge_title(edge), f'{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)')}"
+            f"{self._described(title, f'{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)')}"
             f'<path class="fl-wire" d="{path}"{self.paint(stroke=stroke)} stroke-width="{width:.1f}"{thin[0]}/>'
             f'<path class="fl-tip" d="{tip}"{self.paint(fill=stroke)} stroke="none"{thin[1]}/>{mark}'
         )
@@ -238,14 +241,18 @@ class Painter:
     def label(self, edge: EdgeView, centre: Point) -> str:
         """Return the label of an edge between segments."""
         width, height = measure.edge_label_size(edge)
+        name, tensor, more = measure.edge_label_parts(edge)
+        text = f"{_text(name)}{self._suffix(tensor)}{_text(more)}"
         return (
             f'<rect class="fl-tag" x="{_n(centre[0] - width / 2 + 2)}" y="{_n(centre[1] - height / 2 + 1)}" '
             f'width="{_n(width - 4)}" height="{_n(height - 2)}" rx="9"{self.paint(fill="paper", stroke="line")} '
             'pointer-events="all"/>'
-            + self._write(
-                measure.edge_label(edge), centre, measure.LABEL_SIZE, "fl-name", more=' text-anchor="middle"',
-            )
+            + self._write(text, centre, measure.LABEL_SIZE, "fl-name", more=' text-anchor="middle"', marked=True)
         )
+
+    def _suffix(self, tensor: str) -> str:
+        """Return a tensor's own name beside the user's name, in a label."""
+        return f'<tspan class="fl-detail"{self.paint(fill="muted")}>{_text(tensor)}</tspan>' if tensor else ""
 
     def node_css(self, node: NodeView) -> str:
         """Return the classes of a node."""
@@ -263,7 +270,7 @@ class Painter:
         if not self._style:
             sheet = _outline(node, behind, "fl-sheet") if node.replica else ""
             return (
-                f"<title>{_text(node.text)}</title>{sheet}{_outline(node, box, 'fl-shape')}"
+                f"<title>{_text(node_title(node))}</title>{sheet}{_outline(node, box, 'fl-shape')}"
                 f"{self._node_lines(node, box)}"
             )
         stroke = "muted" if node.segment is None else theme.hue(node.segment)
@@ -276,7 +283,7 @@ class Painter:
         width = "2" if node.kind == "output" else "1.4"
         paint = f'{self.paint(fill=fill, stroke=stroke)} stroke-width="{width}"{dashes}'
         return (
-            f"{self._described(node.text, node_text(node, self._schedulers))}{sheet}"
+            f"{self._described(node_title(node), node_text(node, self._schedulers))}{sheet}"
             f"{_outline(node, box, 'fl-shape', paint)}{self._node_lines(node, box)}"
         )
 
@@ -286,6 +293,12 @@ class Painter:
         name_y = box.y + (box.height / 2 if not lines.detail else box.height * 0.34) + measure.NAME_SIZE * _TEXT_DROP
         mono = f' font-family="monospace" font-size="{_n(measure.DETAIL_SIZE)}"' if self._style else ""
         bold, light = (' font-weight="600"', ' font-weight="400"') if self._style else ("", "")
+        called = ""
+        if lines.called:
+            called = (
+                f'<tspan class="fl-detail fl-mono fl-called"{mono}{light}{self.paint(fill="ink")}>'
+                f"{SPACE}{_text(lines.called)}</tspan>"
+            )
         detail = ""
         if lines.detail:
             at = box.y + box.height * 0.72 + measure.DETAIL_SIZE * _TEXT_DROP
@@ -295,14 +308,17 @@ class Painter:
             )
         return (
             f'<text class="fl-name" x="{_n(middle)}" y="{_n(name_y)}"{bold}{self.paint(fill="ink")}>'
-            f'{_text(lines.name)}<tspan class="fl-detail fl-mono"{mono}{light}{self.paint(fill="muted")}>'
-            f"\u2002{_text(lines.aside)}</tspan></text>{detail}"
+            f'{_text(lines.name)}{called}<tspan class="fl-detail fl-mono"{mono}{light}{self.paint(fill="muted")}>'
+            f"{' ' if called else SPACE}{_text(lines.aside)}</tspan></text>{detail}"
         )
 
-    def _write(self, text: str, at: Point, size: float, css: str, *, more: str = "", fill: str = "ink") -> str:
+    def _write(
+        self, text: str, at: Point, size: float, css: str, *, more: str = "", fill: str = "ink", marked: bool = False,
+    ) -> str:
+        """Return text at a place; ``marked`` text is markup already."""
         return (
             f'<text class="{css}" x="{_n(at[0])}" y="{_n(at[1] + size * _TEXT_DROP)}" font-size="{_n(size)}"{more}'
-            f"{self.paint(fill=fill)}>{_text(text)}</text>"
+            f"{self.paint(fill=fill)}>{text if marked else _text(text)}</text>"
         )
 
 
@@ -348,6 +364,12 @@ def segment_text(segment: SegmentView) -> str:
         f"{', '.join(segment.ops)}. Reads {', '.join(segment.inputs)} ({bytes_label(segment.bytes_in)}), "
         f"writes {', '.join(segment.outputs)} ({bytes_label(segment.bytes_out)})."
     )
+
+
+def node_title(node: NodeView) -> str:
+    """Return the expression of a node, with the whole of the user's names for its results."""
+    named = [full_name(tensor, name) for tensor, name in zip(node.tensors, node.called, strict=False) if name]
+    return f"{node.text}\n{', '.join(named)}" if named else node.text
 
 
 def node_text(node: NodeView, schedulers: Mapping[int, str]) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element
 
+from fuser_lab.ir.tensor_names import named_text
 from fuser_lab.report.markup import element
 from fuser_lab.report.units import bytes_label
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fuser_lab.report.view_model import DecisionView, LayoutView, SegmentView, ViewModel
 
@@ -34,6 +35,11 @@ class Table:
             "numeric": [column in self.numeric for column in self.columns],
             "strong": sorted(self.strong),
         }
+
+    def named(self, called: Mapping[str, str]) -> Table:
+        """Return the table with the user's names of tensors before the fusion's."""
+        rows = tuple(tuple(named_text(cell, called) for cell in row) for row in self.rows)
+        return replace(self, rows=rows) if called else self
 
     def __repr__(self) -> str:
         """Return the table as text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuser_lab.ir.tensor_names import named_text
 from fuser_lab.report.tables import decision_reason, layout_table, line_table, segment_table, table_text
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_decisions, view_plan
@@ -23,12 +24,13 @@ def plan_text(plan: PlanLike, *, title: str | None = None) -> str:
 
 def view_text(view: ViewModel) -> str:
     """Return the text of a view model, followed by any decisions."""
-    parts = [headline(view.header), table_text(segment_table(view.segments))]
-    parts += [refusal_text(s) for s in view.segments if not s.ok]
+    parts = [headline(view.header), table_text(segment_table(view.segments).named(view.called))]
+    parts += [named_text(refusal_text(s), view.called) for s in view.segments if not s.ok]
     if view.layouts:
-        parts.append(table_text(layout_table(view.layouts)))
+        parts.append(table_text(layout_table(view.layouts).named(view.called)))
     lines = line_table(view)
     if lines is not None:
+        lines = lines.named(view.called)
         parts.append("\n".join(f"{segment} computes {line}: {names}" for segment, line, names in lines.rows))
     if view.decisions:
         parts.append(_attempts(view.decisions))

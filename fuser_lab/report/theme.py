@@ -138,6 +138,7 @@ _GRAPH_RULES: Final = (
     ".fl-svg .fl-chip-text{fill:var(--fl-paper)}"
     ".fl-svg .fl-name{fill:var(--fl-ink)}"
     ".fl-svg .fl-detail{fill:var(--fl-muted)}"
+    ".fl-svg .fl-called{fill:var(--fl-ink)}"
     ".fl-svg .fl-nodes .fl-name{font-weight:600}"
     f".fl-svg .fl-nodes .fl-mono{{font-size:{DETAIL_SIZE}px;font-weight:400}}"
     ".fl-svg .fl-shape{fill:var(--fl-node);stroke:var(--fl-wire);stroke-width:1.4}"

@@ -26,21 +26,48 @@ _NAMED: Final = 4  # rows named in a sentence
 
 
 def timing_table(timings: Timings, *, verbose: bool = False) -> Table:
-    """Return the formatted table; the heading of the times names the device, so that CPU times say CPU."""
+    """Return the formatted table; the heading of the times names the device, so that CPU times say CPU.
+
+    The segments of a plan and its gaps add up to its total.
+    """
     time, spread = f"{_device(timings)} median", "± IQR"
     warm = any(not math.isnan(row.warm) for row in timings.rows)
     notes = any(row.note for row in timings.rows)
     columns = ["plan", "segment", "scheduler", "ops", "in+out", "crossing", time, spread, "GB/s", "ratio"]
     columns += ["warm"] * warm
     if verbose:
-        columns += ["gaps", "samples", "timer", "device", "clocks", "error"]
+        columns += ["samples", "timer", "device", "clocks", "error"]
     columns += ["note"] * notes
+    lines = _with_gaps(timings)
     return Table(
         columns=tuple(columns),
-        rows=tuple(_cells(row, verbose=verbose, warm=warm, notes=notes) for row in timings.rows),
+        rows=tuple(
+            _gap_cells(row, len(columns)) if is_gap else _cells(row, verbose=verbose, warm=warm, notes=notes)
+            for row, is_gap in lines
+        ),
         numeric=frozenset(columns) - {"plan", "segment", "scheduler", "timer", "device", "clocks", "note"},
-        strong=frozenset(n for n, row in enumerate(timings.rows) if row.segment is None),
+        strong=frozenset(n for n, (row, is_gap) in enumerate(lines) if row.segment is None and not is_gap),
     )
+
+
+def timed_plans(timings: Timings) -> list[str]:
+    """Return the hash of the plan of each row of the table."""
+    return [row.plan_hash for row, _ in _with_gaps(timings)]
+
+
+def _with_gaps(timings: Timings) -> list[tuple[TimingRow, bool]]:
+    """Return the rows, and that of each plan once more, marked, for its gaps."""
+    lines: list[tuple[TimingRow, bool]] = []
+    for row in timings.rows:
+        if row.segment is None and not math.isnan(row.kernels):
+            lines.append((row, True))
+        lines.append((row, False))
+    return lines
+
+
+def _gap_cells(row: TimingRow, count: int) -> tuple[str, ...]:
+    cells = (row.plan, "gaps", "", "", "", "", seconds_label(row.median - row.kernels))
+    return (*cells, *[""] * (count - len(cells)))
 
 
 def timing_note(timings: Timings) -> str:
@@ -176,8 +203,7 @@ def _cells(row: TimingRow, *, verbose: bool, warm: bool, notes: bool) -> tuple[s
         cells += (seconds_label(row.warm),)
     if verbose:
         error = _NOT_MEASURED if math.isnan(row.error) else f"{row.error:.2g}"
-        gaps = "" if math.isnan(row.gaps) else seconds_label(row.gaps)
-        cells += (gaps, str(row.samples), row.timer, row.device, row.clocks, error)
+        cells += (str(row.samples), row.timer, row.device, row.clocks, error)
     return (*cells, row.note) if notes else cells
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.files.json_text import json_text
+from fuser_lab.ir.tensor_names import names_by_tensor
 from fuser_lab.passes import annotations_of
 from fuser_lab.report.drawing import COMPACT_FROM, Drawing
 from fuser_lab.report.graph_views import (
@@ -122,6 +123,7 @@ class ViewModel:
     layouts: tuple[LayoutView, ...] = ()
     passes: tuple[PassView, ...] = ()
     annotations: tuple[AnnotationView, ...] = ()
+    called: Mapping[str, str] = field(default_factory=dict)  # the user's names of tensors, by the fusion's
 
     def node(self, ident: str) -> NodeView | None:
         """Return the node with an id."""
@@ -181,6 +183,7 @@ def view_plan(
         layouts=_layouts(plan),
         passes=view_passes(plan) if passes else (),
         annotations=_annotations(plan, drawing),
+        called=names_by_tensor(names),
     )
 
 

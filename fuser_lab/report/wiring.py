@@ -13,7 +13,8 @@ class Item(NamedTuple):
     """A box to place; ``first`` and ``last`` are above and below all others.
 
     ``annex`` is outside the frame, next to what it leads to or comes from. ``x`` is its place in an earlier drawing,
-    where the search for an order begins.
+    where the search for an order begins. Wires end where they are short, but not within ``corner`` of a side; without a
+    corner, they leave the item where they say.
     """
 
     width: float
@@ -22,6 +23,7 @@ class Item(NamedTuple):
     last: bool = False
     annex: bool = False
     x: float | None = None
+    corner: float | None = 8.0
 
 
 class Wire(NamedTuple):
@@ -39,10 +41,16 @@ class Wire(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """The box around the items of a graph: its header, and the space between its sides and the items."""
+    """The box around the items of a graph: its header, the space within its sides, and the gap above and below it.
+
+    ``padding`` is the space at the left and right, ``top`` that between the header and the items.
+    """
 
     header: tuple[float, float]
     padding: float
+    top: float
+    bottom: float
+    gap: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.codegen.layout import Layout, dense_strides, layout_of
+from fuser_lab.codegen.kernel_ir import Layout, dense_strides, layout_of
 from fuser_lab.definition.binding import check_scalar, check_tensor
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError

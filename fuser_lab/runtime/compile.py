@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.codegen.pipeline import without_comments
+from fuser_lab.codegen.pipeline import GeneratedKernel, without_comments
 from fuser_lab.errors import CompilationError
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store

@@ -3,7 +3,7 @@
 import threading
 from dataclasses import dataclass, field
 
-from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.process.forks import renew_in_forks
 
 _ALIVE_SECONDS = 0.5  # interval for checking that the thread that waits for a process is alive

@@ -1,6 +1,9 @@
-"""The scheduler protocol: a type, a verdict on a candidate, and the kernel of an accepted candidate."""
+"""The scheduler protocol: a type, a verdict on a candidate, and the kernel of an accepted candidate.
 
-from collections.abc import Callable, Collection, Sequence
+`common_gate` has the checks that all schedulers with kernels share (nvFuser: Schedule::canSchedule).
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final, runtime_checkable
 
@@ -111,3 +114,19 @@ class RuledScheduler(Heuristics):
 def heuristics_of(scheduler: Scheduler | None) -> Heuristics:
     """Return how a scheduler makes kernels; the default if it only decides legality."""
     return scheduler if isinstance(scheduler, Heuristics) else Heuristics()
+
+
+def common_gate(facts: CandidateFacts, *, reshapes: bool = True) -> Refusal | None:
+    """Return why no kernel can contain the candidate, or None.
+
+    A kernel requires that the candidate has no matrix product, is connected through values and shared tensor inputs,
+    has no tensor with two axes in one loop, and, unless ``reshapes`` is False, has no two reshapes that split one axis
+    in different ways.
+    """
+    return facts.first_broken(_gates(facts, reshapes=reshapes))
+
+
+def _gates(facts: CandidateFacts, *, reshapes: bool) -> Iterator[Refusal | None]:
+    yield facts.gate
+    if reshapes:
+        yield facts.reshapes

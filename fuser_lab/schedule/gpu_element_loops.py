@@ -5,8 +5,7 @@ from math import prod
 
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import LINE_BYTES, MOST_BLOCKS, WARP
-from fuser_lab.schedule.gpu_caches import eviction
-from fuser_lab.schedule.state import LoopSchedule, Space, Style
+from fuser_lab.schedule.state import LoopSchedule, Space, Style, eviction
 
 AFTER_SCALARS = crossover("gpu.elements.after_scalars")
 LOOKUPS = crossover("gpu.lookups.chunks")

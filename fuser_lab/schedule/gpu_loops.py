@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from fuser_lab.cost.crossovers import crossover, crossover_ratio
 from fuser_lab.cost.device import BLOCK_THREADS, LINE_BYTES, STATIC_BUFFER, WARP, WORD_BYTES, Device
-from fuser_lab.schedule.gpu_caches import eviction
-from fuser_lab.schedule.state import Evict, LoopSchedule, Refused, Space, Style
+from fuser_lab.schedule.state import Evict, LoopSchedule, Refused, Space, Style, eviction
 
 SHORT_THREADS = crossover("gpu.short_rows.threads")
 LEAST_THREADS = crossover("gpu.rows.least_threads")

@@ -2,8 +2,7 @@
 
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import WARP
-from fuser_lab.schedule.gpu_caches import eviction
-from fuser_lab.schedule.state import LoopSchedule, Space, Style
+from fuser_lab.schedule.state import LoopSchedule, Space, Style, eviction
 
 ELEMENTS = crossover("gpu.scans.elements")
 COLUMN_ELEMENTS = crossover("gpu.scans.column_elements")

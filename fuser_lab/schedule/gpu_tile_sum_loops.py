@@ -4,9 +4,8 @@ from math import prod
 
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import LINE_BYTES, STATIC_BUFFER
-from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.gpu_element_loops import SMALLEST_TILE, tile_sides
-from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
+from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style, eviction
 
 TILE_BYTES = 2 * LINE_BYTES  # bytes per row of a tile
 LARGEST_TILE = crossover("gpu.tile_sums.largest")

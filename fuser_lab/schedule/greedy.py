@@ -2,6 +2,8 @@
 
 Scans become a kernel if the outputs have one element per element of the scans. fuser_lab has no kernels yet with a sort
 or a scatter: the array library evaluates such segments op by op.
+
+nvFuser sorts with the radix sort of CUB: `sort_bytes` is the shared memory of such a block.
 """
 
 from collections.abc import Iterator
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from fuser_lab.analysis.domain_map import Link
-from fuser_lab.cost.device import SHARED_ALIGNMENT, STATIC_SHARED, WORD_BYTES, Device
+from fuser_lab.cost.device import SHARED_ALIGNMENT, STATIC_SHARED, WARP, WORD_BYTES, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
@@ -17,7 +19,44 @@ from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.ir.domain import Resize
 from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
-from fuser_lab.schedule.radix_sort import sort_bytes
+
+COUNTER_BYTES = 4  # of one counter of digits
+COUNTERS = 9  # per thread: two of the 16 digits of 4 bits share a counter, and one is padding
+ALIGNMENT = 16  # bytes
+UNPADDED_ITEMS = 4  # per thread; from the next power of two on, elements are padded against bank conflicts
+
+
+def sort_bytes(threads: int, items: int, key_bytes: int) -> int:
+    """Return the bytes in which a block ranks its digits and exchanges keys and positions, one after the other.
+
+    nvFuser: scheduler/tools/cub_utils.cpp:117-204, computeBlockRadixSortTempStorageBytes.
+    """
+    rank = COUNTERS * COUNTER_BYTES * threads + _prefix_sum_bytes(threads)
+    tile = threads * items
+    padding = tile // WARP if items > UNPADDED_ITEMS and items & (items - 1) == 0 else 0
+    return _align(max(rank, max(key_bytes, INDEX_BYTES) * (tile + padding)))
+
+
+def _prefix_sum_bytes(threads: int) -> int:
+    """Return the bytes of a prefix sum of one counter per thread."""
+    if threads % WARP == 0:
+        warps = threads // WARP
+        # The sum of each warp, a byte of its empty storage, and the sum of the block.
+        return _align(warps * (COUNTER_BYTES + 1) + COUNTER_BYTES, 32)
+    # Some of the threads add the counters of all.
+    length = -(-threads // min(threads, WARP))
+    adding = -(-threads // length)
+    padded = length % 2 == 0 and length > 2
+    # Adding threads whose number is a power of two exchange sums in registers, others in memory with half a warp more.
+    steps = (adding - 1).bit_length()
+    exchanged = 1 if adding == 1 << steps else COUNTER_BYTES * (adding + (1 << (steps - 1)))
+    grid = COUNTER_BYTES * adding * (length + padded)
+    return _align(_align(exchanged) + _align(grid) + COUNTER_BYTES)
+
+
+def _align(size: int, alignment: int = ALIGNMENT) -> int:
+    return -(-size // alignment) * alignment
+
 
 RUNS_ALONG = frozenset({OpKind.SCAN, OpKind.SORT, OpKind.SCATTER})
 AROUND = frozenset(
@@ -27,7 +66,7 @@ AROUND = frozenset(
     },
 )
 REGISTERS_BESIDES = 20  # registers per thread, for everything but the elements (nvFuser: greedy.cpp:785)
-INDEX_BYTES = 8  # bytes of a position (Int)
+INDEX_BYTES = 8  # bytes of a position (Int); each key is sorted with its position
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,11 @@ from dataclasses import replace
 from math import prod
 
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.schedule.gpu_caches import why
 from fuser_lab.schedule.gpu_element_loops import element_loops
 from fuser_lab.schedule.gpu_loops import backward_loops, column_loops, kept_column_loops, row_loops
 from fuser_lab.schedule.gpu_scan_loops import scan_loops
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
-from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
+from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style, why
 from fuser_lab.targets import target_of
 
 CPU_PARALLEL_FROM = crossover("cpu.parallel_from")

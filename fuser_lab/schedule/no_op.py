@@ -9,9 +9,8 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import IterDomain, OpKind
-from fuser_lab.schedule.base import no, refusal_verdict
+from fuser_lab.schedule.base import common_gate, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts
-from fuser_lab.schedule.gate import common_gate
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
 from fuser_lab.ir import TensorView
-from fuser_lab.schedule.base import no, refusal_verdict
+from fuser_lab.schedule.base import common_gate, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
-from fuser_lab.schedule.gate import common_gate
 from fuser_lab.schedule.reduction import reshape_mixes
 
 # Bytes of a row up to which exponentials are kept; those of longer rows are computed twice. The second constant is for

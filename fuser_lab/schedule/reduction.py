@@ -8,9 +8,8 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.schedule.base import Heuristics, no, refusal_verdict
+from fuser_lab.schedule.base import Heuristics, common_gate, no, refusal_verdict
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
-from fuser_lab.schedule.gate import common_gate
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,8 @@ def segment(
     log
         Log in which attempts, including refused ones, are recorded.
     clock
-        Times of kernels as scheduled, for the strategy ``"fastest"``; without it, the search uses only bytes and
-        arithmetic.
+        Times of kernels as scheduled, for the strategy ``"fastest"``, and the segments that only make views, also for
+        ``"optimal"``; without it, a search uses only bytes and arithmetic, and counts each segment as a kernel.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def _attempts(
     if strategy == "top_down":
         return top_down(fusion, oracle, options)
     if strategy == "optimal":
-        return optimal(fusion, oracle, options)
+        return optimal(fusion, oracle, options, idle=None if clock is None else clock.idle)
     if strategy == "fastest":
         return fastest(fusion, oracle, options, clock)
     if strategy == "saving":

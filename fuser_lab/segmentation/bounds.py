@@ -18,7 +18,7 @@ from operator import add, itemgetter, or_, sub
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.analysis.parts_read import Part
 from fuser_lab.cost.amounts import bytes_label
-from fuser_lab.cost.traffic import CostModel, least_reads, part_bytes, traffic
+from fuser_lab.cost.traffic import CostModel, least_reads, may_view, part_bytes, seen_as, traffic, viewed
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.certificate import Term, TermKind
@@ -77,7 +77,8 @@ class Space:
 
     ``chains`` are copied into each segment that reads their ends, or, where a scheduler refuses the copy, read from
     memory: always, if no reader can ever hold a copy. All other expressions (the units, numbered in order) are in
-    exactly one segment. Sets of units are masks.
+    exactly one segment. Sets of units are masks. With ``free_views``, segments that may only make views cost nothing:
+    flows lead past the units that make views, to the units that read these, and prices are lower bounds.
     """
 
     def __init__(
@@ -87,9 +88,12 @@ class Space:
         options: SegmenterOptions,
         model: CostModel,
         chains: Sequence[Chain] = (),
+        *,
+        free_views: bool = False,
     ) -> None:
         self.fusion = fusion
         self.model = model
+        self.free_views = free_views
         self.chains = tuple(chains)
         self.asked = 0
         self._oracle = oracle
@@ -99,6 +103,8 @@ class Space:
         self.while_kept = f" while {options.segment_set.value}s are kept" if has_hints(fusion, options) else ""
         self.units: tuple[Expr, ...] = tuple(e for e in fusion.tensor_exprs if e.name not in self._copied)
         self.all = (1 << len(self.units)) - 1
+        self.views = frozenset(unit for unit in self.units if free_views and may_view(unit))
+        self.launching = sum(1 << i for i, unit in enumerate(self.units) if unit not in self.views)
         self._answers: dict[tuple[int, int], Answer] = {}
         self._connect()
 
@@ -131,17 +137,22 @@ class Space:
         flows = []
         for tensor in self.fusion.tensors.values():
             maker = self.fusion.producers.get(tensor)
-            users = self.fusion.users.get(tensor, ())
+            if maker in self.views:
+                continue
+            seen, users = seen_as(self.fusion, tensor, self.views)
             readers = sum(1 << place[user] for user in users if user in place)
             producer = 1 << place[maker] if maker in place else 0
-            is_written = bool(producer) and (tensor in outputs or any(user not in place for user in users))
+            is_written = bool(producer) and (
+                not outputs.isdisjoint(seen) or any(user not in place for user in users)
+            )
             is_end = tensor in self._ends
-            size = min(self._ways(self._ends[tensor])) if is_end else self.least_read(tensor)
-            parts = {} if is_end else self._least.get(tensor, {})
+            sizes = self._ways(self._ends[tensor]) if is_end else (self.least_read(tensor),)
+            size = min(*sizes, *(self.least_read(view) for view in seen))
+            parts = {} if is_end or len(seen) > 1 else self._least.get(tensor, {})
             if readers or is_written:
                 flows.append(Flow(
                     name=tensor.name, bytes=size, producer=producer, readers=readers, kept=is_written,
-                    stored=size if is_end else tensor.nbytes,
+                    stored=size if is_end else min(view.nbytes for view in seen),
                     parts=tuple([(i, parts.get(self.units[i].name, _NOTHING)) for i in bits(readers if parts else 0)]),
                 ))
         self.flows = tuple(flows)
@@ -182,6 +193,10 @@ class Space:
         exprs = self.chains[number].exprs
         parts = [exprs] if self.takes(exprs) else [(expr,) for expr in exprs]
         return sum(self._launch + traffic(self.fusion, part, self._copied).total for part in parts)
+
+    def least_stored_cost(self, chain: Chain) -> int:
+        """Return the least cost of storing a chain in a separate segment."""
+        return self._launch + chain.end.nbytes + sum(map(self.least_read, chain.exprs[0].tensor_inputs))
 
     def stored_in(self, segments: Iterable[int]) -> int:
         """Return the chains that some of these segments read from memory, as a mask."""
@@ -291,7 +306,7 @@ class Space:
 
     def price(self, mask: int, sums: Sums | None = None) -> int:
         """Return the cost of a set as one segment, chains provided in the cheapest way; ``sums`` are its sums."""
-        return self._launch + (sums or self.sums(mask)).bytes
+        return (self._launch if mask & self.launching else 0) + (sums or self.sums(mask)).bytes
 
     def sums(self, mask: int) -> Sums:
         """Return the totals of a set."""
@@ -493,8 +508,8 @@ def clique_bound(space: Space, conflicts: Conflicts) -> Bound:
         term = _flow_term(space, conflicts, flow, clique)
         if term.cost:
             terms.append(term)
-    launches = conflicts.clique(space.all)
-    if space.units:
+    launches = conflicts.clique(space.launching)
+    if space.launching:
         terms.append(_launch_term(space, conflicts, launches))
     terms += _stored_terms(space)
     return Bound(cliques=tuple(cliques), launches=launches, terms=tuple(terms))
@@ -561,6 +576,35 @@ def with_paths(space: Space, conflicts: Conflicts, bound: Bound) -> Bound:
     return replace(bound, terms=(*bound.terms, *terms))
 
 
+def with_views_apart(space: Space, bound: Bound) -> Bound:
+    """Return a clique bound with free views and one more term: what every segment of views leaves apart.
+
+    If such a segment is between a producer and readers, these are in different segments, and the tensor between them
+    goes through memory. If it reads the end of a chain that others recompute, a separate segment stores this end.
+    """
+    costs = []
+    launch = space.model.launch_bytes if bound.launches.bit_count() < 2 else 0
+    places = {flow.name: number for number, flow in enumerate(space.flows) if flow.producer}
+    stored = {term.subject for term in bound.terms if term.kind is TermKind.STORED}
+    chains = {chain.end: chain for chain in space.chains if not all(map(may_view, chain.exprs))}
+    for view in space.views:
+        root = viewed(space.fusion, view, space.views)
+        if root in chains:
+            costs.append(0 if root.name in stored else space.least_stored_cost(chains[root]))
+            continue
+        behind = seen_as(space.fusion, view.out, space.views)[1]
+        if root.name not in places or not any(expr in behind for expr in space.units):
+            return bound
+        place = places[root.name]
+        charged = bound.cliques[place].bit_count() > 1
+        costs.append(launch + (0 if charged else space.flows[place].parting))
+    if not any(costs):
+        return bound
+    text = "each segment of views lies between two others, which pass a tensor on through memory"
+    term = Term(kind=TermKind.VIEWS, subject="", members=(), cost=min(costs), text=text)
+    return replace(bound, terms=(*bound.terms, term))
+
+
 def _path_term(space: Space, conflicts: Conflicts, path: Path) -> Term:
     names = tuple(space.flows[k].name for k in path.links)
     subject = f"{names[0]} goes" if len(names) == 1 else f"one of {_shorten(names)} goes"
@@ -625,8 +669,13 @@ def _maker(space: Space, flow: Flow) -> str:
 
 
 def _stored_terms(space: Space) -> Iterator[Term]:
-    """Yield a term for each chain that ends in an output, or that some reader can never hold a copy of."""
+    """Yield a term for each chain that ends in an output, or that some reader can never hold a copy of.
+
+    With free views, a separate segment for a chain of views costs nothing.
+    """
     for number, chain in enumerate(space.chains):
+        if space.free_views and all(map(may_view, chain.exprs)):
+            continue
         if space.kept_chains >> number & 1:
             text = (
                 f"{chain.end.name} ({bytes_label(chain.end.nbytes)}) is an output that readers recompute: a separate "
@@ -638,8 +687,7 @@ def _stored_terms(space: Space) -> Iterator[Term]:
         for i in space.readers(chain.end):
             if space.never_copies(i, number):
                 unit, answer = space.units[i], space.ask(1 << i, 1 << number)
-                cost = space.model.launch_bytes + chain.end.nbytes
-                cost += sum(map(space.least_read, chain.exprs[0].tensor_inputs))
+                cost = space.least_stored_cost(chain)
                 condition = space.while_kept if is_by_hint(answer) else ""
                 text = (
                     f"{chain.end.name} ({bytes_label(chain.end.nbytes)}) must be stored by a separate segment: "

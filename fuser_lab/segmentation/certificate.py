@@ -35,6 +35,7 @@ class TermKind(enum.Enum):
     PATH = "on the way"  # two units exclude each other: a tensor on each path between them is stored
     STORED = "stored chain"  # a separate segment: some reader can never contain a copy, or the chain ends in an output
     LAUNCHES = "launches"
+    VIEWS = "segments of views"  # what each segment of views leaves apart: a producer and the readers behind the views
     SEARCH = "search"  # the amount that a search found beyond the other terms
 
 
@@ -62,12 +63,14 @@ class Proof:
     """A bound for all plans that recompute the same chains: each a tuple of expression names.
 
     ``merged`` pairs replicas with the expressions that they repeat if the bound is for plans that compute these once,
-    not for plans with the replicas.
+    not for plans with the replicas. ``free_views`` says that the bound is for plans in which some segments only make
+    views, and otherwise for plans without such segments.
     """
 
     recomputed: tuple[tuple[str, ...], ...]
     terms: tuple[Term, ...]
     merged: tuple[tuple[str, str], ...] = ()
+    free_views: bool = False
 
     @property
     def bound(self) -> int:
@@ -123,7 +126,7 @@ class Certificate:
     made
         Names that are not the user's, each with the pass or rule that created it, if known.
     views
-        Numbers of the segments that only make views. They cost nothing when the plan runs, but the model counts them.
+        Numbers of the segments that only make views, which cost nothing; None if the model counts all segments.
     """
 
     model: CostModel
@@ -136,7 +139,7 @@ class Certificate:
     hints: tuple[str, ...] = ()
     ignoring: int | None = None
     made: tuple[tuple[str, str], ...] = ()
-    views: tuple[int, ...] = ()
+    views: tuple[int, ...] | None = None
 
     @property
     def reading(self) -> str:
@@ -147,6 +150,11 @@ class Certificate:
     def cost(self) -> int:
         """Cost of the plan, in bytes (a launch counts as the bytes that memory could move in the same time)."""
         return sum(segment.cost for segment in self.segments)
+
+    @property
+    def launches(self) -> int:
+        """The number of segments that launch a kernel."""
+        return sum(segment.launch > 0 for segment in self.segments)
 
     @property
     def bound(self) -> int:
@@ -203,9 +211,7 @@ class Certificate:
         if not self.views:
             return ()
         names = ", ".join(f"S{number}" for number in self.views)
-        counted = self.total_text(sum(self.segments[number].cost for number in self.views))
-        subject = f"{names} only makes views and costs" if len(self.views) == 1 else f"{names} only make views and cost"
-        return (f"{subject} nothing when the plan runs; this model counts {counted}, as for a kernel.",)
+        return (f"{names} only {'makes views and costs' if len(self.views) == 1 else 'make views and cost'} nothing.",)
 
     @property
     def _hint_notes(self) -> tuple[str, ...]:
@@ -251,7 +257,7 @@ class Certificate:
             "status": self.status,
             "cost": self.cost,
             "bound": self.bound,
-            "views": list(self.views),
+            "views": self.views,
             "known": self.known,
             "optimal": self.is_optimal,
             "obstacle": self.obstacle,
@@ -268,6 +274,7 @@ class Certificate:
                 {
                     "recomputed": proof.recomputed,
                     "merged": proof.merged,
+                    "free_views": proof.free_views,
                     "bound": proof.bound,
                     "terms": [asdict(term) | {"kind": term.kind.value} for term in proof.terms],
                 }
@@ -287,9 +294,8 @@ class Certificate:
 
     def __str__(self) -> str:
         """Return the verdict, the costs and the terms as text."""
-        count = len(self.segments)
         moved = sum(segment.read + segment.written for segment in self.segments)
-        launches = f"{count} launch{'es' if count != 1 else ''}"
+        launches = f"{self.launches} launch{'es' if self.launches != 1 else ''}"
         lines = [
             f"{self.status}",
             f"cost   {self.total_text(self.cost)}: {bytes_label(moved)} read and written, {launches}",

@@ -5,12 +5,13 @@ segments, costs and searches are implemented separately.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import combinations, pairwise
 
-from fuser_lab.cost.traffic import least_reads, part_bytes, traffic
+from fuser_lab.analysis.parts_read import Part
+from fuser_lab.cost.traffic import Traffic, least_reads, may_view, part_bytes, seen_as, traffic, viewed
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.certificate import Certificate, Proof, Term, TermKind
@@ -65,13 +66,17 @@ def verify(
     if not certificate.proofs:
         problems.append("there is no proof")
     spaces = {
-        (proof.merged, frozenset(name for chain in proof.recomputed for name in chain)) for proof in certificate.proofs
+        (proof.merged, frozenset(name for chain in proof.recomputed for name in chain), proof.free_views)
+        for proof in certificate.proofs
     }
     replicas = tuple(sorted(plan.replicas.items()))
+    has_views = certificate.views is not None and any(map(may_view, plan.fusion.tensor_exprs))
     for merged, recomputed in (((), frozenset[str]()), ((), plan.recomputed), (replicas, frozenset[str]())):
-        if (merged, recomputed) not in spaces and not certificate.obstacle:
-            text = f"recompute {', '.join(sorted(recomputed)) or 'nothing'}{', replicas being one' if merged else ''}"
-            problems.append(f"no proof covers the plans that {text}")
+        for free_views in (False, True) if has_views else (False,):
+            if (merged, recomputed, free_views) not in spaces and not certificate.obstacle:
+                copies = f"{', '.join(sorted(recomputed)) or 'nothing'}{', replicas being one' if merged else ''}"
+                text = f"recompute {copies}{', with segments of views' if free_views else ''}"
+                problems.append(f"no proof covers the plans that {text}")
     if certificate.proofs and certificate.bound > certificate.known:
         problems.append("the bound is above the cost of a known plan")
     end = time.monotonic() + seconds
@@ -94,6 +99,10 @@ def _plan_problems(certificate: Certificate, plan: SegmentedFusion, oracle: Sche
     for index, (group, claim) in enumerate(zip(plan.groups, certificate.segments, strict=False)):
         moved = traffic(plan.fusion, group.exprs, plan.recomputed)
         launch = certificate.model.launch_bytes if group.exprs else 0
+        if index in (certificate.views or ()):
+            moved, launch = Traffic(read=0, written=0), 0
+            if not all(map(may_view, group.exprs)):
+                problems.append(f"segment {index} does more than make views")
         if (claim.read, claim.written, claim.launch) != (moved.read, moved.written, launch):
             problems.append(
                 f"segment {index} reads {moved.read} and writes {moved.written} bytes, which differs from the "
@@ -139,6 +148,8 @@ class _Checker:
         self._options = SegmenterOptions(segment_set=certificate.segment_set)
         self.copied = frozenset(name for chain in proof.recomputed for name in chain)
         self.exprs: dict[str, Expr] = {e.name: e for e in fusion.tensor_exprs if e.name not in self.copied}
+        views = self.exprs.values() if proof.free_views else ()
+        self.views = frozenset(expr for expr in views if may_view(expr))
         self.ends: dict[TensorView, tuple[Expr, ...]] = {}
         self.parts = least_reads(fusion)
         self._read_chains()
@@ -146,7 +157,7 @@ class _Checker:
         for name in reversed(list(self.exprs)):
             self.behind[name] = set()
             for tensor in self.exprs[name].tensor_outputs:
-                for user in self.users(tensor):
+                for user in self.readers(tensor):
                     self.behind[name] |= {user, *self.behind[user]}
         self._apart: dict[frozenset[str], bool] = {}
         self._claimed_tensors = {term.subject for term in proof.terms if term.subject}
@@ -167,16 +178,26 @@ class _Checker:
             else:
                 self.problems.append(f"{', '.join(chain)} is not a chain that readers can recompute")
 
-    def users(self, tensor: TensorView) -> list[str]:
-        """Return the names of a tensor's readers, without chains."""
+    def readers(self, tensor: TensorView) -> list[str]:
+        """Return the names of the expressions that read a tensor, without chains."""
         return [user.name for user in self.fusion.users.get(tensor, ()) if user.name in self.exprs]
+
+    def users(self, tensor: TensorView) -> list[str]:
+        """Return the names of a tensor's readers, without chains; free views are passed, and their readers named."""
+        return [user.name for user in seen_as(self.fusion, tensor, self.views)[1] if user.name in self.exprs]
 
     def bytes(self, tensor: TensorView) -> int:
         """Minimum bytes that a reader reads for a tensor; for the end of a chain, the end or the chain's operands."""
         chain = self.ends.get(tensor)
+        least = min(map(self.least, seen_as(self.fusion, tensor, self.views)[0]))
         if chain is None or not self.copies(tensor):
-            return self.least(tensor)
-        return min(self.least(tensor), sum(map(self.least, chain[0].tensor_inputs)))
+            return least
+        return min(least, sum(map(self.least, chain[0].tensor_inputs)))
+
+    def parts_of(self, tensor: TensorView) -> Mapping[str, Part]:
+        """Return what each reader reads of a tensor, if that is not the same for all."""
+        seen, _ = seen_as(self.fusion, tensor, self.views)
+        return {} if tensor in self.ends or len(seen) > 1 else self.parts.get(tensor, {})
 
     def least(self, tensor: TensorView) -> int:
         """Minimum bytes of a tensor in memory that a segment which reads it reads."""
@@ -185,11 +206,13 @@ class _Checker:
 
     def stored(self, tensor: TensorView) -> int:
         """Bytes that the producer of a tensor writes; for the end of a chain, those that a reader reads for it."""
-        return self.bytes(tensor) if tensor in self.ends and self.copies(tensor) else tensor.nbytes
+        if tensor in self.ends and self.copies(tensor):
+            return self.bytes(tensor)
+        return min(seen.nbytes for seen in seen_as(self.fusion, tensor, self.views)[0])
 
     def copies(self, end: TensorView) -> bool:
         """Whether some reader of a chain may hold a copy of it."""
-        return not all(self._never_copies(user, end) for user in self.users(end))
+        return not all(self._never_copies(user, end) for user in self.readers(end))
 
     def _never_copies(self, user: str, end: TensorView) -> bool:
         verdicts = self.ask((user,), (end,)).verdicts
@@ -202,8 +225,8 @@ class _Checker:
 
     def is_written(self, tensor: TensorView) -> bool:
         """Whether a tensor is always written."""
-        users = self.fusion.users.get(tensor, ())
-        return tensor in self.fusion.outputs or any(user.name not in self.exprs for user in users)
+        seen, users = seen_as(self.fusion, tensor, self.views)
+        return not set(seen).isdisjoint(self.fusion.outputs) or any(user.name not in self.exprs for user in users)
 
     def hull(self, names: Iterable[str]) -> frozenset[str]:
         """Return the names with everything on paths between them."""
@@ -238,13 +261,17 @@ class _Checker:
         seen: set[object] = set()
         for term in self._proof.terms:
             unknown = [name for name in term.members if name not in self.exprs]
-            separate = {TermKind.SEARCH: 1, TermKind.STORED: 2, TermKind.PATH: 3}.get(term.kind, 0)
+            separate = {TermKind.SEARCH: 1, TermKind.STORED: 2, TermKind.PATH: 3, TermKind.VIEWS: 4}.get(term.kind, 0)
             key = (separate, (term.members, term.through) if separate in {1, 3} else term.subject)
-            if unknown or key in seen or term.cost < 0:
+            if unknown or self._charges_views(term) or key in seen or term.cost < 0:
                 self.problems.append(f"a term names a tensor that it may not charge, or charges it twice: {term.text}")
                 continue
             seen.add(key)
             if term.kind is TermKind.SEARCH:
+                continue
+            if term.kind is TermKind.VIEWS:
+                if term.cost > self._worth_of_views():
+                    self.problems.append(f"no segment of views has to cost {term.cost} bytes: {term.text}")
                 continue
             if term.kind is TermKind.PATH:
                 self._check_path(term)
@@ -260,6 +287,12 @@ class _Checker:
         self._check_charges()
         if not self.problems:
             self._check_searches(end)
+
+    def _charges_views(self, term: Term) -> bool:
+        """Whether a term charges something that a plan with free views need not pay."""
+        passed = (name for steps in term.through for name in steps)
+        named = {term.subject, *term.members, *passed}
+        return term.kind is not TermKind.SEARCH and not named.isdisjoint(expr.name for expr in self.views)
 
     def _check_path(self, term: Term) -> None:
         """Check that neighbours share the tensors between them, and that the first and the last exclude each other."""
@@ -306,7 +339,7 @@ class _Checker:
     def _worth(self, term: Term) -> int:
         count = len(term.members)
         if term.kind is TermKind.LAUNCHES:
-            return self.launch * max(count, 1) if self.exprs else 0
+            return self.launch * max(count, 1) if len(self.exprs) > len(self.views) else 0
         tensor = self.fusion.tensors.get(term.subject)
         if tensor is None:
             return 0
@@ -323,6 +356,26 @@ class _Checker:
         if maker not in term.members:
             return self.stored(tensor) if self.is_written(tensor) else 0
         return self.bytes(tensor) * (count - 1) + self.stored(tensor) * (count > 1 or self.is_written(tensor))
+
+    def _worth_of_views(self) -> int:
+        """Return the least that a segment of views costs beyond the other terms, because of what it separates."""
+        terms, least = self._proof.terms, list[int]()
+        if any(term.through for term in terms) or not self._proof.free_views:
+            return 0
+        several = {term.subject for term in terms if len(term.members) > 1}
+        for view in self.views:
+            root = viewed(self.fusion, view, self.views)
+            if root in self.ends and not all(map(may_view, self.ends[root])):
+                is_charged = any(term.kind is TermKind.STORED and term.subject == root.name for term in terms)
+                least.append(0 if is_charged else self._least_stored(root))
+                continue
+            behind = seen_as(self.fusion, view.out, self.views)[1]
+            if self.maker(root) is None or not any(expr.name in self.exprs for expr in behind):
+                return 0
+            written = 0 if self.is_written(root) else self.stored(root)
+            moved = 0 if root.name in several else self.bytes(root) + written
+            least.append(moved + (0 if "" in several else self.launch))
+        return min(least, default=0)
 
     def _worth_through(self, term: Term, tensor: TensorView) -> int:
         """Return the cost of a tensor whose readers pass their results on to the members of a clique."""
@@ -360,12 +413,18 @@ class _Checker:
 
     def _worth_stored(self, term: Term, end: TensorView) -> int:
         """Return the cost of storing a chain, if the only member reads its end and can never contain a copy."""
+        if self._proof.free_views and end in self.ends and all(map(may_view, self.ends[end])):
+            return 0
         if end in self.ends and end in self.fusion.outputs and not term.members:
             return self.launch + end.nbytes
         if end not in self.ends or len(term.members) != 1 or term.members[0] not in self.users(end):
             return 0
         if not self._never_copies(term.members[0], end):
             return 0
+        return self._least_stored(end)
+
+    def _least_stored(self, end: TensorView) -> int:
+        """Return the least cost of storing a chain in a separate segment."""
         return self.launch + end.nbytes + sum(map(self.least, self.ends[end][0].tensor_inputs))
 
     def _check_searches(self, end: float) -> None:
@@ -396,7 +455,10 @@ class _Checker:
         if term.kind in {TermKind.SEARCH, TermKind.STORED}:
             return 0
         if term.kind is TermKind.LAUNCHES:
-            return self.launch * max(len(inside), 1)
+            launching = any(self.exprs[name] not in self.views for name in part)
+            return self.launch * max(len(inside), 1 if launching else 0)
+        if term.kind is TermKind.VIEWS:
+            return 0
         tensor = self.fusion.tensors[term.subject]
         maker = self.maker(tensor)
         if maker in part:
@@ -419,18 +481,21 @@ class _Repeat:
             for other in checker.behind[name]:
                 if other in place:
                     self._before[place[other]] |= 1 << place[name]
+        self._launching = sum(1 << place[name] for name in place if checker.exprs[name] not in checker.views)
         # Per tensor: bytes, maker's bit, readers' bits, whether it must be written.
         self._tensors: list[tuple[int, int, int, bool]] = []
-        self._views: list[TensorView] = []
+        self._read: list[TensorView] = []
         for tensor in checker.fusion.tensors.values():
             maker = checker.maker(tensor)
+            if maker is not None and checker.exprs[maker] in checker.views:
+                continue
             users = checker.users(tensor)
             made = 1 << place[maker] if maker in place else 0
             read = sum(1 << place[user] for user in users if user in place)
             must_write = bool(made) and (checker.is_written(tensor) or any(user not in place for user in users))
             if read or must_write:
                 self._tensors.append((checker.bytes(tensor), made, read, must_write))
-                self._views.append(tensor)
+                self._read.append(tensor)
 
     def run(self) -> int | None:
         """Return the minimum cost, or any cost that is not below the claimed one; None if time runs out."""
@@ -482,7 +547,8 @@ class _Repeat:
         everything = (1 << len(self._names)) - 1
         rest = everything & ~done & ~segment
         never = rest & ((1 << place) - 1)
-        total = (self._checker.launch if segment else 0) + (self._checker.launch if never or not segment else 0)
+        opened, later = segment & self._launching, (never if segment else rest) & self._launching
+        total = (self._checker.launch if opened else 0) + (self._checker.launch if later else 0)
         for size, made, read, must_write in self._tensors:
             if made & segment:
                 total += size * (2 if read & never else must_write)
@@ -495,12 +561,12 @@ class _Repeat:
         return total
 
     def _price(self, segment: int) -> int:
-        total = self._checker.launch
-        for tensor, (size, made, read, must_write) in zip(self._views, self._tensors, strict=True):
+        total = self._checker.launch if segment & self._launching else 0
+        for tensor, (size, made, read, must_write) in zip(self._read, self._tensors, strict=True):
             if made & segment:
                 total += self._checker.stored(tensor) if must_write or read & ~segment else 0
             elif read & segment:
-                parts = self._checker.parts.get(tensor, {}) if tensor not in self._checker.ends else {}
+                parts = self._checker.parts_of(tensor)
                 inside = [parts[name] for n, name in enumerate(self._names) if segment >> n & 1 and name in parts]
                 total += part_bytes(tensor, inside) if parts else size
         return total

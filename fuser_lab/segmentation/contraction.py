@@ -43,6 +43,7 @@ class Blocks:
     cliques: tuple[int, ...]
     launches: int
     paths: tuple[BlockPath, ...] = ()
+    launching: int = 0  # those whose segments launch a kernel
 
     @property
     def all(self) -> int:
@@ -77,10 +78,11 @@ def blocks_of(space: Space, conflicts: Conflicts, groups: Iterable[int]) -> Bloc
     home = {unit: i for i, m in enumerate(members) for unit in bits(m)}
     flows = tuple(_flows(space, home))
     blocks = Blocks(space, tuple(members), needs, tuple(apart), flows, (), 0)
+    launching = sum(1 << i for i, m in enumerate(members) if m & space.launching)
     cliques = tuple(_clique(blocks, flow.producer | flow.readers, flow.producer) for flow in flows)
-    launches = _clique(blocks, blocks.all, 0)
+    launches = _clique(blocks, launching, 0)
     paths = tuple(_paths(apart, flows, cliques))
-    return Blocks(space, tuple(members), needs, tuple(apart), flows, cliques, launches, paths)
+    return Blocks(space, tuple(members), needs, tuple(apart), flows, cliques, launches, paths, launching)
 
 
 def _paths(apart: Sequence[int], flows: Sequence[Flow], cliques: Sequence[int]) -> Iterator[BlockPath]:
@@ -191,21 +193,9 @@ def bound(blocks: Blocks, done: int = 0, chosen: int = 0, excluded: int = 0) -> 
     segment, which others may still join unless they are ``excluded`` (everything that needs an excluded block must be
     passed as excluded, too). Without an open segment, ``chosen`` is empty.
     """
-    space = blocks.space
     rest = blocks.all & ~done & ~chosen
-    launch = space.model.launch_bytes
-    ahead = (blocks.launches & rest).bit_count()
-    apart = excluded
-    if chosen:
-        for i in bits(chosen):
-            apart |= blocks.apart[i]
-        if not blocks.launches & chosen and blocks.launches & rest & ~apart:
-            ahead -= 1  # one of them may join the open segment
-        if not ahead and apart & rest:
-            ahead = 1
-        total = launch * (1 + ahead)
-    else:
-        total = launch * max(ahead, 1) if rest else 0
+    apart = excluded | union(blocks.apart, chosen)
+    total = blocks.space.model.launch_bytes * launches(blocks, rest, chosen, apart)
     for path in blocks.paths if not chosen else ():
         if not path.waiting & ~rest:
             total += path.amount
@@ -226,6 +216,21 @@ def bound(blocks: Blocks, done: int = 0, chosen: int = 0, excluded: int = 0) -> 
         elif left:
             total += flow.bytes * max((clique & left).bit_count(), 1)
     return total
+
+
+def launches(blocks: Blocks, rest: int, chosen: int, apart: int) -> int:
+    """Return a lower bound on the number of launches of the open segment and of all later segments.
+
+    ``rest`` are the blocks of later segments, of which all but those ``apart`` may also join the open segment.
+    """
+    ahead, waiting = (blocks.launches & rest).bit_count(), rest & blocks.launching
+    if not chosen & blocks.launching:
+        return max(ahead, 1) if waiting else 0
+    if not blocks.launches & chosen and blocks.launches & rest & ~apart:
+        ahead -= 1  # one of them may join the open segment
+    if not ahead and apart & waiting:
+        ahead = 1
+    return 1 + ahead
 
 
 def contract(conflicts: Conflicts, part: int, limit: int) -> Blocks:

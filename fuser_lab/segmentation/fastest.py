@@ -7,6 +7,7 @@ and segments that have become neighbours are merged.
 """
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Protocol
@@ -64,6 +65,9 @@ _AFTER_LOWERING = frozenset({ReasonCode.NOT_LOWERED.value, ReasonCode.READ_AGAIN
 class Clock(Protocol):
     """Predicts times of kernels as scheduled, which depend on their memory accesses."""
 
+    def idle(self, segmented: SegmentedFusion) -> AbstractSet[int]:
+        """Return the numbers of the segments of a plan that only make views, which take no time."""
+
     def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
         """Return the seconds of each segment; None for one that it does not know and is, if limited, too expensive."""
 
@@ -96,14 +100,15 @@ def time_model_of(oracle: object) -> TimeModel:
     return TimeModel.of() if device is None else TimeModel.of(device)
 
 
-def predict_seconds(segmented: SegmentedFusion, model: TimeModel) -> float:
-    """Return the predicted seconds of a plan by bytes and arithmetic."""
-    return sum(_by_bytes(segmented, model))
+def predict_seconds(segmented: SegmentedFusion, model: TimeModel, views: AbstractSet[int]) -> float:
+    """Return the predicted seconds of a plan by bytes and arithmetic; ``views`` are segments that only make views."""
+    return sum(_by_bytes(segmented, model, views))
 
 
-def _by_bytes(segmented: SegmentedFusion, model: TimeModel) -> list[float]:
+def _by_bytes(segmented: SegmentedFusion, model: TimeModel, views: AbstractSet[int] = frozenset()) -> list[float]:
     return [
-        model.seconds(group.moved, _work(group, model), product_flops(group.exprs)) for group in segmented.groups
+        0.0 if number in views else model.seconds(group.moved, _work(group, model), product_flops(group.exprs))
+        for number, group in enumerate(segmented.groups)
     ]
 
 
@@ -235,7 +240,8 @@ class _Search:
         self._add("stored chains", bottom_up(self.fusion, self.closed, self._storing_options))
         if len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
             budget = self.budget.share(STATES_FOR_OPTIMAL)
-            self._add("optimal", optimal(self.fusion, self.closed, self.options, budget))
+            idle = None if self.clock is None else self.clock.idle
+            self._add("optimal", optimal(self.fusion, self.closed, self.options, budget, idle))
 
     def _add(self, word: str, attempts: Iterator[Attempt]) -> None:
         made = tuple(replace(attempt, phase=f"{word}: {attempt.phase}") for attempt in attempts)

@@ -1,6 +1,7 @@
 """SegmentedFusion: a fusion and its segments in run order, as frozen data."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -176,6 +177,10 @@ class SegmentedFusion:
                     came[after] = here
                     waiting.append(after)
         return ()
+
+
+# Returns the numbers of the segments of a plan that only make views, which launch nothing and move nothing.
+Idle = Callable[[SegmentedFusion], AbstractSet[int]]
 
 
 def _back(came: dict[int, int], here: int, start: int) -> list[int]:

@@ -15,7 +15,7 @@ from itertools import count
 from math import inf
 
 from fuser_lab.analysis.bit_masks import bits
-from fuser_lab.segmentation.contraction import Blocks, bound, union
+from fuser_lab.segmentation.contraction import Blocks, bound, launches, union
 
 STATES_PER_QUESTION = 10  # states that a new question to the schedulers counts as
 _ENDED: ContextVar[Callable[[], bool]] = ContextVar("_ENDED", default=lambda: False)
@@ -245,7 +245,8 @@ class _Search:
                 return
             if 0 < chosen & -chosen < first and not following & (chosen | ~excluded & -(1 << place)):
                 continue  # it would have to come before the last segment
-            least = fixed + moved + self._launches(done, chosen, apart | excluded)
+            ahead = launches(blocks, self._all & ~done & ~chosen, chosen, apart | excluded)
+            least = fixed + moved + self._launch * ahead
             for amount, waiting, flows in paths:
                 if not (waiting & chosen or flows & touched):
                     least += amount
@@ -307,15 +308,3 @@ class _Search:
         if away:
             return size * (1 + ((clique & away).bit_count() or 1))
         return size * is_written if producer & chosen else size
-
-    def _launches(self, done: int, chosen: int, away_from: int) -> int:
-        """Return a lower bound on the launch cost of the open segment and of all later segments."""
-        blocks, rest = self._blocks, self._all & ~done & ~chosen
-        ahead = (blocks.launches & rest).bit_count()
-        if not chosen:
-            return self._launch * max(ahead, 1) if rest else 0
-        if not blocks.launches & chosen and blocks.launches & rest & ~away_from:
-            ahead -= 1
-        if not ahead and away_from & rest:
-            ahead = 1
-        return self._launch * (1 + ahead)

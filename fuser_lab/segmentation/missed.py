@@ -1,14 +1,14 @@
 """The differences between a plan and a cheaper plan, tensor by tensor, with the reason for each."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.ir import TensorView
 from fuser_lab.segmentation.events import DecisionLog
-from fuser_lab.segmentation.graph import SegmentedFusion
+from fuser_lab.segmentation.graph import Idle, SegmentedFusion, SegmentedGroup
 from fuser_lab.segmentation.options import SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.why import Relation, Why, why
@@ -46,14 +46,15 @@ class Missed:
 
 def missed_merges(
     segmented: SegmentedFusion, cheaper: SegmentedFusion, model: CostModel, log: DecisionLog, oracle: SchedulerOracle,
-    meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
+    meaning: SegmentSetMeaning = SegmentSetMeaning.HINT, idle: Idle | None = None,
 ) -> tuple[Missed, ...]:
     """Return the differences between a plan and a cheaper one of the same fusion, largest saving first.
 
-    Their costs add up to the difference of the plans' costs.
+    Their costs add up to the difference of the plans' costs. Segments of views, which ``idle`` returns, cost nothing.
     """
-    differences = list(_tensors(segmented, cheaper, log, oracle, meaning))
-    launches = len(segmented.groups) - len(cheaper.groups)
+    ours, theirs = _running(segmented, idle), _running(cheaper, idle)
+    differences = list(_tensors(segmented, cheaper, ours, theirs, log, oracle, meaning))
+    launches = len(ours) - len(theirs)
     if launches:
         more = "fewer" if launches > 0 else "more"
         text = f"{abs(launches)} launch{'es' if abs(launches) > 1 else ''} {more}"
@@ -62,12 +63,17 @@ def missed_merges(
     return tuple(sorted(differences, key=lambda entry: -entry.cost))
 
 
+def _running(segmented: SegmentedFusion, idle: Idle | None) -> Sequence[SegmentedGroup]:
+    views = frozenset[int]() if idle is None else idle(segmented)
+    return [group for number, group in enumerate(segmented.groups) if number not in views]
+
+
 def _tensors(
-    segmented: SegmentedFusion, cheaper: SegmentedFusion, log: DecisionLog, oracle: SchedulerOracle,
-    meaning: SegmentSetMeaning,
+    segmented: SegmentedFusion, cheaper: SegmentedFusion, here: Sequence[SegmentedGroup],
+    there: Sequence[SegmentedGroup], log: DecisionLog, oracle: SchedulerOracle, meaning: SegmentSetMeaning,
 ) -> Iterator[Missed]:
-    ours, theirs = _accesses(segmented), _accesses(cheaper)
-    moved_here, moved_there = _moved(segmented), _moved(cheaper)
+    ours, theirs = _accesses(here), _accesses(there)
+    moved_here, moved_there = _moved(here), _moved(there)
     for tensor in segmented.fusion.tensors.values():
         saved = moved_here[tensor] - moved_there[tensor]
         if not saved:
@@ -88,19 +94,19 @@ def _times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def _moved(segmented: SegmentedFusion) -> Counter[TensorView]:
+def _moved(groups: Sequence[SegmentedGroup]) -> Counter[TensorView]:
     """Return the bytes of each tensor that segments read and write."""
     moved: Counter[TensorView] = Counter()
-    for group in segmented.groups:
+    for group in groups:
         moved.update(group.bytes_read)
         moved.update({tensor: tensor.nbytes for tensor in group.outputs})
     return moved
 
 
-def _accesses(segmented: SegmentedFusion) -> Counter[TensorView]:
+def _accesses(groups: Sequence[SegmentedGroup]) -> Counter[TensorView]:
     """Return how often each tensor is read from memory or written to it."""
     counts: Counter[TensorView] = Counter()
-    for group in segmented.groups:
+    for group in groups:
         counts.update(group.tensor_inputs)
         counts.update(group.outputs)
     return counts

@@ -7,18 +7,27 @@ every cheaper plan has together; A* over the rest.
 """
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.analysis.bit_masks import bits
-from fuser_lab.cost.traffic import CostModel, model_of
+from fuser_lab.cost.traffic import CostModel, Traffic, may_view, model_of
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import bottom_up
-from fuser_lab.segmentation.bounds import Bound, Conflicts, Space, clique_bound, lifted_bound, with_paths
+from fuser_lab.segmentation.bounds import (
+    Bound,
+    Conflicts,
+    Space,
+    clique_bound,
+    lifted_bound,
+    with_paths,
+    with_views_apart,
+)
 from fuser_lab.segmentation.certificate import Certificate, Proof, SegmentCost, Term, TermKind
 from fuser_lab.segmentation.contraction import bound, contract
 from fuser_lab.segmentation.events import Attempt, DecisionLog
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
-from fuser_lab.segmentation.graph import SegmentedFusion, assemble
+from fuser_lab.segmentation.graph import Idle, SegmentedFusion, assemble
 from fuser_lab.segmentation.hints import has_hints, is_hint, refused_by_hint
 from fuser_lab.segmentation.ideals import Budget, SearchResult, search
 from fuser_lab.segmentation.local_search import Partition, anneal, merges
@@ -44,31 +53,33 @@ MOST_BLOCKS = 60  # blocks up to which a search should finish; with more, it get
 LEAST_GAIN = 1.01  # minimum gain of an unfinished search over the terms that need none
 
 
-def segment_costs(segmented: SegmentedFusion, model: CostModel) -> tuple[SegmentCost, ...]:
-    """Return the cost of each segment of a plan."""
+def segment_costs(segmented: SegmentedFusion, model: CostModel, views: AbstractSet[int]) -> tuple[SegmentCost, ...]:
+    """Return the cost of each segment of a plan; ``views`` are the numbers of those that only make views."""
     costs = []
-    for group in segmented.groups:
-        moved = group.traffic
+    for number, group in enumerate(segmented.groups):
+        moved = Traffic(read=0, written=0) if number in views else group.traffic
         name = group.scheduler.value if group.scheduler else ""
-        launch = model.launch_bytes if group.exprs else 0
+        launch = model.launch_bytes if group.exprs and number not in views else 0
         costs.append(
             SegmentCost(exprs=group.names, scheduler=name, read=moved.read, written=moved.written, launch=launch),
         )
     return tuple(costs)
 
 
-def plan_cost(segmented: SegmentedFusion, model: CostModel) -> int:
+def plan_cost(segmented: SegmentedFusion, model: CostModel, idle: Idle | None = None) -> int:
     """Return the cost of a plan, in bytes."""
-    return sum(segment.cost for segment in segment_costs(segmented, model))
+    views = frozenset[int]() if idle is None else idle(segmented)
+    return sum(segment.cost for segment in segment_costs(segmented, model, views))
 
 
 def optimal(
     fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, budget: Budget | None = None,
+    idle: Idle | None = None,
 ) -> Iterator[Attempt]:
     """Yield the attempts that make the cheapest plan found, then a refusal for each pair of neighbours in it."""
     fusion = yield from as_bottom_up_writes_it(fusion, oracle, options)
     plain = replace(options, welford=False, privatize=False)
-    finder = _Finder(fusion, oracle, plain, model_of(oracle), budget or budget_of(options))
+    finder = _Finder(fusion, oracle, plain, model_of(oracle), budget or budget_of(options), idle)
     finder.seed()
     finder.prove()
     best = finder.best
@@ -90,6 +101,7 @@ def certify(
     options: SegmenterOptions | None = None,
     budget: Budget | None = None,
     log: DecisionLog | None = None,
+    idle: Idle | None = None,
 ) -> Certificate:
     """Return the certificate of a plan, however it was made.
 
@@ -105,25 +117,29 @@ def certify(
         Limits of the search if simple terms do not reach the plan's cost; those of the options by default.
     log
         The decisions that produced the plan, which explain why it misses what a cheaper plan does.
+    idle
+        Returns the segments of a plan that only make views and cost nothing; by default, every segment costs.
     """
     chosen = replace(options or SegmenterOptions(), welford=False, privatize=False)
     if any(refused_by_hint(group.candidate, chosen) for group in segmented.groups):
         # If an edit overruled a hint, the plan is compared with plans that ignore hints.
         chosen = replace(chosen, segment_set=SegmentSetMeaning.IGNORE)
     model = model_of(oracle)
-    finder = _Finder(segmented.fusion, oracle, chosen, model, budget or budget_of(chosen))
+    finder = _Finder(segmented.fusion, oracle, chosen, model, budget or budget_of(chosen), idle)
+    views = None if idle is None else tuple(sorted(idle(segmented)))
+    segments = segment_costs(segmented, model, frozenset(views or ()))
     obstacle = finder.obstacle(segmented)
     if not obstacle:
         finder.add(segmented)
     proofs = finder.prove()
     least_cost = finder.best.cost
     missed: tuple[Missed, ...] = ()
-    if not obstacle and least_cost < plan_cost(segmented, model):
+    if not obstacle and least_cost < sum(segment.cost for segment in segments):
         best = finder.best.segmented
-        missed = missed_merges(segmented, best, model, log or DecisionLog(), oracle, chosen.segment_set)
+        missed = missed_merges(segmented, best, model, log or DecisionLog(), oracle, chosen.segment_set, idle)
     if segmented.replicas:
         whole = without(segmented.fusion, segmented.replicas)
-        other = _Finder(whole, oracle, chosen, model, finder.budget)
+        other = _Finder(whole, oracle, chosen, model, finder.budget, idle)
         merged = tuple(sorted(segmented.replicas.items()))
         proofs += tuple(replace(proof, merged=merged) for proof in other.prove())
         if other.best.cost < least_cost:
@@ -131,19 +147,20 @@ def certify(
     ignoring = None
     if has_hints(segmented.fusion, chosen):
         plain = replace(chosen, segment_set=SegmentSetMeaning.IGNORE)
-        others = _Finder(segmented.fusion, oracle, plain, model, finder.budget).others(plain)
+        others = _Finder(segmented.fusion, oracle, plain, model, finder.budget, idle).others(plain)
         cheapest = min((other.cost for other in others), default=least_cost)
         ignoring = cheapest if cheapest < least_cost else None
     return Certificate(
         model=model,
         segment_set=chosen.segment_set,
-        segments=segment_costs(segmented, model),
+        segments=segments,
         known=least_cost,
         proofs=proofs,
         obstacle=obstacle,
         missed=missed,
         hints=tuple(expr.name for expr in segmented.fusion.tensor_exprs if is_hint(expr)),
         ignoring=ignoring,
+        views=views,
     )
 
 
@@ -174,6 +191,7 @@ class _Finder:
     options: SegmenterOptions
     model: CostModel
     budget: Budget
+    idle: Idle | None = None
     known: list[_PricedPlan] = field(default_factory=list)
     _seeded: bool = False
 
@@ -184,9 +202,8 @@ class _Finder:
 
     def add(self, segmented: SegmentedFusion, attempts: Sequence[Attempt] = ()) -> None:
         """Add a plan."""
-        self.known.append(
-            _PricedPlan(segmented=segmented, cost=plan_cost(segmented, self.model), attempts=tuple(attempts)),
-        )
+        cost = plan_cost(segmented, self.model, self.idle)
+        self.known.append(_PricedPlan(segmented=segmented, cost=cost, attempts=tuple(attempts)))
 
     def seed(self) -> None:
         """Add the plans of the other strategies, each with and without forwarding."""
@@ -206,7 +223,8 @@ class _Finder:
             )
             segmented = _plan_of(self.fusion, attempts, self.oracle)
             if not _unscheduled_segment(segmented):
-                yield _PricedPlan(segmented=segmented, cost=plan_cost(segmented, self.model), attempts=attempts)
+                cost = plan_cost(segmented, self.model, self.idle)
+                yield _PricedPlan(segmented=segmented, cost=cost, attempts=attempts)
 
     @property
     def chains(self) -> tuple[Chain, ...]:
@@ -228,7 +246,10 @@ class _Finder:
         return ""
 
     def prove(self) -> tuple[Proof, ...]:
-        """Return a proof for each space; plans found on the way are added."""
+        """Return a proof for each space; plans found on the way are added.
+
+        If segments of views are free, proofs follow for the plans with such segments.
+        """
         spaces: dict[frozenset[str], tuple[Chain, ...]] = {frozenset(): ()}
         spaces[frozenset(name for chain in self.chains for name in chain.names)] = self.chains
         for plan in self.known:
@@ -249,13 +270,30 @@ class _Finder:
         proofs = []
         for conflicts, base, strong in problems:
             proof = Proof(recomputed=tuple(chain.names for chain in conflicts.space.chains), terms=strong.terms)
-            if proof.bound < self.best.cost:
-                searched = self._explore(conflicts, base)
-                # A checker has to repeat the search for a search term, so negligible terms are not worth adding.
-                if searched.bound >= self.best.cost or searched.bound > LEAST_GAIN * proof.bound:
-                    proof = searched
-            proofs.append(proof)
+            proofs.append(self._searched(conflicts, base, proof))
+        if self.idle is not None and any(map(may_view, self.fusion.tensor_exprs)):
+            proofs += [self._with_free_views(conflicts) for conflicts, *_ in problems]
         return tuple(proofs)
+
+    def _searched(self, conflicts: Conflicts, base: Bound, proof: Proof) -> Proof:
+        """Return the proof that a search gives if it is better than a proof without one."""
+        if proof.bound >= self.best.cost:
+            return proof
+        searched = self._explore(conflicts, base)
+        # A checker has to repeat the search for a search term, so negligible terms are not worth adding.
+        is_better = searched.bound >= self.best.cost or searched.bound > LEAST_GAIN * proof.bound
+        return searched if is_better else proof
+
+    def _with_free_views(self, conflicts: Conflicts) -> Proof:
+        """Return a proof for the plans of a space, whichever of their segments only make views."""
+        chains = conflicts.space.chains
+        space = Space(self.fusion, self.oracle, self.options, self.model, chains, free_views=True)
+        within = conflicts.within(space)
+        base = clique_bound(space, within)
+        bounds = [_without_search(space, within, base), with_views_apart(space, base)]
+        strong = max(bounds, key=lambda bound: bound.cost)
+        proof = Proof(recomputed=tuple(chain.names for chain in chains), terms=strong.terms)
+        return replace(self._searched(within, base, proof), free_views=True)
 
     def _accepted_sets(self, space: Space) -> list[int]:
         """Return the sets of a space that schedulers accept in known plans."""
@@ -402,7 +440,7 @@ def _without_search(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
 
 def part_share(space: Space, base: Bound, part: int) -> int:
     """Return the part of the clique bound that the segments of a part pay; with stored chains, all of it."""
-    total = space.model.launch_bytes * max((base.launches & part).bit_count(), 1)
+    total = space.model.launch_bytes * max((base.launches & part).bit_count(), 1 if part & space.launching else 0)
     for flow, clique in zip(space.flows, base.cliques, strict=True):
         count = (clique & part).bit_count()
         if flow.producer & part:

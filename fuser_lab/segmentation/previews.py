@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import pairwise
 from time import monotonic
 
-from fuser_lab.cost.amounts import bytes_label, seconds_label
+from fuser_lab.cost.amounts import bytes_label, change_label, seconds_label
 from fuser_lab.cost.traffic import CostModel, traffic
 from fuser_lab.cost.verdict import Verdict
 from fuser_lab.errors import IllegalEdit
@@ -94,7 +94,7 @@ class EditPreview:
         if self.after is None:
             return "", "", ""
         segments = f"{self.before.segments} → {self.after.segments}"
-        return segments, _change_text(self.moved, bytes_label), _change_text(self.seconds, seconds_label)
+        return segments, change_label(self.moved, bytes_label), change_label(self.seconds, seconds_label)
 
     @property
     def change(self) -> str:
@@ -187,6 +187,22 @@ class Previews:
             if monotonic() > end:
                 break
         return tuple(sorted(previews, key=lambda preview: (preview.seconds, preview.edit))[:most])
+
+    def gains(self, seconds: float) -> tuple[EditPreview, ...]:
+        """Return the legal edits that save time among the previews made so far, and the cuts examined in ``seconds``.
+
+        A cut adds bytes and a launch, but its two kernels may be scheduled better than one for both sides.
+        """
+        end = monotonic() + seconds
+        for group in self._segmented.groups:
+            inside = {expr.name for expr in group.exprs}
+            for expr in group.exprs:
+                if monotonic() >= end:
+                    break
+                readers = self._segmented.fusion.users.get(expr.out, ())
+                if expr.tensor_outputs and any(user.name in inside for user in readers):
+                    self.cut(expr.name)
+        return tuple(preview for preview in [*self._known.values()] if preview.legal and preview.seconds < 0)
 
     def _promising(self) -> Iterator[tuple[float, _Edit]]:
         """Yield glues and moves that save time if they are legal, each with the bytes that it saves, as a negative."""
@@ -322,11 +338,6 @@ def _rule(edit: _Edit, regrouping: Regrouping) -> str:
     takes = "" if answer is None or answer.chosen is None else answer.chosen.value
     segments = "both" if kind == "glue" else f"S{arguments[1]} with {arguments[0]}"
     return f"The {takes} scheduler accepts {segments}."
-
-
-def _change_text(amount: float, label: Callable[[float], str]) -> str:
-    """Return a change with its sign."""
-    return f"{'+' if amount > 0 else '−' if amount < 0 else '±'}{label(abs(amount))}"
 
 
 def _sentence(text: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fuser_lab.arguments import listing, short_text
 from fuser_lab.cost.verdict import Answer, Verdict
 from fuser_lab.errors import InputError
+from fuser_lab.ir.tensor_names import named_text, names_by_tensor
 from fuser_lab.segmentation.edits import with_recomputed
 from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, group_text
 from fuser_lab.segmentation.graph import SegmentedFusion
@@ -31,7 +32,7 @@ class Why:
     """The answer: the relation of two values, their segments, and the evidence.
 
     ``verdicts`` are the schedulers' answers about one segment for both, ``attempts`` the numbers of the log's
-    attempts about both.
+    attempts about both. ``called`` has the user's names of tensors, which the printed answer adds to those in ``text``.
     """
 
     relation: Relation
@@ -39,6 +40,7 @@ class Why:
     segments: tuple[int, int]
     verdicts: tuple[Verdict, ...] = ()
     attempts: tuple[int, ...] = ()
+    called: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         """Return the sentence and one line per scheduler."""
@@ -48,7 +50,7 @@ class Why:
         if left and not decisive[-1].accepted:
             more = "1 more scheduler is" if left == 1 else f"{left} more schedulers are"
             lines.append(f"  ({more} for other kinds of fusions; `.verdicts` has them all)")
-        return "\n".join([self.text, *lines])
+        return named_text("\n".join([self.text, *lines]), names_by_tensor(self.called))
 
     def __repr__(self) -> str:
         """Return the text, so that a notebook shows it."""

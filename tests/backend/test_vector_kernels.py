@@ -10,8 +10,7 @@ from backend.fusions import TOLERANCE, D, S, build, numbers
 
 from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Role, VectorLoad, VectorStore, walk
-from fuser_lab.codegen.layout import layout_of
+from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Role, VectorLoad, VectorStore, layout_of, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion

@@ -12,8 +12,8 @@ from needs import needs
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase, Scan, Store, walk
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.runtime.compile import defined_in
 from fuser_lab.runtime.cpu import host
 from fuser_lab.runtime.cpu.launcher import HostCall, host_calls

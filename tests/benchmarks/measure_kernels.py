@@ -23,8 +23,8 @@ from zlib import crc32
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
-from fuser_lab.codegen.kernel_features import kernel_features, largest_phase
+from fuser_lab.codegen.kernel_profile import kernel_features, largest_phase
+from fuser_lab.codegen.pipeline import GeneratedKernel, evaluated_because
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.definition.spec import Fill
 from fuser_lab.ir import Fusion, OpKind

@@ -29,8 +29,8 @@ from zlib import crc32
 import numpy as np
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import evaluated_because
-from fuser_lab.codegen.kernel_features import kernel_features
+from fuser_lab.codegen.kernel_profile import kernel_features
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.plan.clock import given_strides, layouts_and_idle, read_layouts
 from fuser_lab.runtime.processors import processors
 from tests.benchmarks.measure_kernels import brief

@@ -1,7 +1,7 @@
 """``python -m tests.bridge.door [name ...]`` calls public functions on what users write, and follows each error.
 
 Every call of `fuser_lab.explore`, `report`, `time`, `price` and `explain` with what `tests.bridge.users` and
-`tests.bridge.more_users` hold works, or its error names the next call, which is then made and works. The error of a
+`tests.bridge.further_users` hold works, or its error names the next call, which is then made and works. The error of a
 function that does not run in eager mode either says so.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import fuser_lab as fl
 from fuser_lab.errors import FuserLabError
-from tests.bridge.more_users import USERS
+from tests.bridge.further_users import USERS
 from tests.bridge.users import User
 from tests.needs import needs
 

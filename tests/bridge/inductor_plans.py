@@ -12,11 +12,13 @@ import gc
 import itertools
 import random
 import re
+import statistics
 import time
+import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import fuser_lab as fl
@@ -24,6 +26,7 @@ from fuser_lab.compilers.plan import CompiledPlan, CompiledWhy
 from fuser_lab.errors import IllegalEdit
 from tests.bridge import random_functions
 from tests.bridge.inductor_functions import FUNCTIONS, MODELS, inputs_of, model_of
+from tests.bridge.inductor_programs import PROGRAMS
 from tests.needs import needs
 
 torch = needs("torch")
@@ -38,6 +41,7 @@ class Case:
     function: Callable[..., Any]
     inputs: list[Any]
     backward: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 _CALL = re.compile(r"^\s+(?:\w+ = )?(cpp_fused\w*|triton_\w+|extern_kernels\.\w+|(?:torch\.ops|aten)\.[\w.]+)\((.*)\)$")
@@ -134,7 +138,7 @@ class Run:
     def compile(self, case: Case) -> None:
         """Compile a case, and compare its plans with what Inductor emits."""
         captured, groups = with_partitions(
-            lambda: fl.from_inductor(case.function, *case.inputs, backward=case.backward),
+            lambda: fl.from_inductor(case.function, *case.inputs, backward=case.backward, **case.options),
         )
         self.count["functions"] += 1
         for plan, emitted in zip(captured.plans, groups, strict=True):
@@ -194,33 +198,56 @@ class Run:
             print(f"{number:>6}   {reason}")
 
 
-def overhead(case: Case, rounds: int) -> tuple[float, float]:
-    """The least processor seconds of a compilation without and with the record, alternately in one process.
+def overhead(case: Case, pairs: int) -> list[tuple[float, float]]:
+    """The processor seconds of compilations without and with the record, in pairs, whose order alternates.
 
-    Kernels come from the cache of compiled C++, so that the times are those of torch's Python alone.
+    Kernels come from the cache of compiled C++, so that the times are those of torch's Python alone: beside a
+    compilation with its C++ compiler the record takes a smaller part.
     """
     from fuser_lab.compilers.inductor.model import Source
     from fuser_lab.compilers.inductor.names import names_for
 
     source = Source(
-        function=case.function, inputs=tuple(case.inputs), keywords={}, backward=case.backward, options={},
+        function=case.function, inputs=tuple(case.inputs), keywords={}, backward=case.backward, options=case.options,
         names=names_for("overhead"),
     )
-    source.compiled()
-    least = {False: float("inf"), True: float("inf")}
-    for _ in range(rounds):
-        for is_recorded in (False, True):
-            torch._dynamo.reset()
-            gc.collect()
-            start = time.process_time()
-            source.compiled(is_recorded=is_recorded)
-            least[is_recorded] = min(least[is_recorded], time.process_time() - start)
-    return least[False], least[True]
+
+    def seconds(*, is_recorded: bool) -> float:
+        torch._dynamo.reset()
+        gc.collect()
+        start = time.process_time()
+        source.compiled(is_recorded=is_recorded)
+        return time.process_time() - start
+
+    seconds(is_recorded=True)
+    seconds(is_recorded=False)
+    measured = []
+    for pair in range(pairs):
+        order = (False, True) if pair % 2 else (True, False)
+        times = {is_recorded: seconds(is_recorded=is_recorded) for is_recorded in order}
+        measured.append((times[False], times[True]))
+    return measured
+
+
+def overhead_text(pairs: list[tuple[float, float]]) -> str:
+    """The median of what the record adds, with the quartiles of the pairs, and the least time of each kind."""
+    low, median, high = (
+        statistics.quantiles([recorded / plain - 1 for plain, recorded in pairs], n=4) if len(pairs) > 1
+        else [pairs[0][1] / pairs[0][0] - 1] * 3
+    )
+    least = [min(each) for each in zip(*pairs, strict=True)]
+    return (
+        f"{median:+.1%} by the median of {len(pairs)} pairs (quartiles {low:+.1%} and {high:+.1%}); at least "
+        f"{least[0]:.3f} s without and {least[1]:.3f} s with the record"
+    )
 
 
 def cases_of(options: argparse.Namespace) -> Iterator[Case]:
     """The cases that a command line asks for."""
-    if not options.models:
+    if options.programs:
+        for name, program in PROGRAMS.items():
+            yield Case(name, program.function, program.inputs(), program.backward, program.options)
+    elif not options.models:
         for name, (function, shapes) in FUNCTIONS.items():
             yield Case(name, function, inputs_of(shapes))
     for seed in range(options.random):
@@ -237,8 +264,9 @@ def main() -> None:
     parser.add_argument("--cuts", type=int, default=30, help="random cuts of all functions together")
     parser.add_argument("--glues", type=int, default=10, help="random glues")
     parser.add_argument("--random", type=int, default=0, help="number of random functions beside the fifty")
+    parser.add_argument("--programs", action="store_true", help="the programs of inductor_programs instead")
     parser.add_argument("--models", action="store_true", help="models instead of functions, forward and a step")
-    parser.add_argument("--overhead", type=int, default=0, help="only time this many compilations in two ways")
+    parser.add_argument("--overhead", type=int, default=0, help="only time this many pairs of compilations")
     parser.add_argument("--only", default="", help="pattern of names of functions or models")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -246,13 +274,17 @@ def main() -> None:
     run, times = Run(options.seed), []
     for case in cases_of(options):
         if re.search(options.only, case.name) and options.overhead:
-            times.append(overhead(case, options.overhead))
-            print(f"{case.name}: {times[-1][0]:.3f} s, {times[-1][1]:.3f} s with the record", flush=True)
+            pairs = overhead(case, options.overhead)
+            times += pairs
+            print(f"{case.name}: {overhead_text(pairs)}", flush=True)
         elif re.search(options.only, case.name):
-            run.compile(case)
+            try:
+                run.compile(case)
+            except Exception:  # noqa: BLE001 - the other cases are of interest all the same
+                run.count["functions that FAIL"] += 1
+                print(f"{case.name}: {traceback.format_exc()}", flush=True)
     if times:
-        plain, recorded = (sum(each) for each in zip(*times, strict=True))
-        print(f"{plain:.2f} s without, {recorded:.2f} s with the record: {recorded / plain - 1:+.1%}")
+        print(f"all: {overhead_text(times)}")
         return
     run.cut(options.cuts)
     run.glue(options.glues)

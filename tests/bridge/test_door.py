@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 import subprocess
 from dataclasses import replace
 
@@ -21,7 +22,8 @@ from fuser_lab.errors import ArgumentTypeError, InputError
 
 torch = needs("torch")
 from tests.bridge.door import followed, named_call  # noqa: E402 - both need torch
-from tests.bridge.users import USERS, Block  # noqa: E402
+from tests.bridge.further_users import USERS  # noqa: E402
+from tests.bridge.users import Block  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,32 @@ def test_a_call_works_or_names_a_call_that_works(name, tmp_path):
     assert all(map(named_call, errors))
     works = {"focal_loss", "keyword_with_the_name_of_an_option", "nested_tensor_input"}
     assert bool(errors) == (name not in works)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch deprecates the functions that quantise
+@pytest.mark.parametrize(("name", "said"), [
+    ("quantized_dynamic", r"single calls of a library.*fl\.from_torch\(torch\.nn\.Linear\(8, 8\), torch\.randn"),
+    ("message_passing_with_sparse_adjacency", "torch.compile does not support sparse Tensors"),
+])
+def test_an_error_says_why_torch_captures_nothing(name, said, tmp_path):
+    assert re.search(said, followed(USERS[name](), "explain", tmp_path)[0])
+
+
+def test_functions_in_which_the_tracer_of_torch_fails_run_uncaptured():
+    class State:
+        def __init__(self, x):
+            torch._dynamo.mark_static_address(x)
+            self.x = x
+
+    def block(x):
+        return (x.relu() + 1).tanh()
+
+    x = torch.randn(4, 8)
+    captured = fl.from_torch(lambda x: block(State(x).x), x)
+    torch.testing.assert_close(captured.run(x), block(x))
+    assert len(captured.plan.fusion.tensor_exprs) == 3
+    with pytest.raises(InputError, match="captured no op of .*; its tracer fails: Attempt to trace"):
+        fl.from_torch(lambda x: State(x).x.tanh(), x)
 
 
 def test_an_option_that_the_function_has_as_a_parameter_is_its_argument():

@@ -3,6 +3,7 @@
 `tests.bridge.inductor_plans` does the same for many functions with real kernels.
 """
 
+import re
 import subprocess
 import sys
 
@@ -49,6 +50,42 @@ def test_the_kernels_are_those_of_the_output_code(captured):
     opaque = next(kernel for kernel in plan.segments if kernel.opaque)
     with pytest.raises(InputError, match="wrote no source"):
         opaque.source()
+
+
+def test_each_line_of_a_source_that_computes_shows_its_op(captured):
+    (plan,) = captured.plans
+    first, line = plan.segments[0], f"test_inductor.py:{block.__code__.co_firstlineno + 1}"
+    lines = first.source_lines()
+    assert "\n".join(each.text for each in lines) == first.source()
+    (sine, *_) = [each for each in lines if "std::sin(" in each.text]
+    assert (sine.op, sine.place, sine.inside) == ("sin", line, True)
+    assert str(sine).split()[:2] == ["sin", line]
+    computing = [each for each in lines if re.search(r"\btmp\d+\b", each.text)]
+    assert computing
+    assert all(each.node in plan.record.calls for each in computing)
+    for kernel in plan.segments:
+        inside = {each.node for each in kernel.source_lines() if each.inside} if not kernel.opaque else set()
+        assert inside <= set(kernel.nodes)
+    of_loops = [each for each in lines if each.text.strip().startswith("for(")]
+    assert {(each.op, each.inside) for each in of_loops} == {("", False)}
+
+
+def test_the_record_changes_no_line_of_the_output_code(torch):
+    from torch._inductor.graph import GraphLowering
+
+    from fuser_lab.compilers.inductor.model import Source
+
+    source = Source(
+        function=block, inputs=(torch.ones(8, 16), torch.ones(16, 16)), keywords={}, backward=False, options={},
+        names=inductor_names.names_for("from_inductor"),
+    )
+    recorded = source.compiled().records[0].output_code
+    codes = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GraphLowering, "save_output_code", staticmethod(codes.append))
+        source.compiled(is_recorded=False)
+    plain, with_record = (re.sub(r"AOT ID.*|\b\w+/\S+", "", code) for code in (codes[0], recorded))
+    assert plain == with_record
 
 
 def test_each_pair_that_is_not_fused_has_a_reason_and_who_states_it(captured):
@@ -197,6 +234,13 @@ def test_recorded_plans_open_without_torch(captured, tmp_path):
     assert printed == f"{captured}\n{expected}\n"
     loaded = fl.load_recorded(path)
     assert loaded.plans[0].decisions == plan.decisions
+    assert loaded.plans[0].segments[0].source_lines() == plan.segments[0].source_lines()
+    edited = plan.cut(plan.segments[0].writes[0])
+    figures = fl.compare([loaded.plans[0], plan, edited]).figures
+    assert [row.segments for row in figures] == [len(plan.segments), len(plan.segments), len(plan.segments) + 1]
+    assert [row.moved for row in figures[:2]] == [0, 0]
+    assert figures[2].moved > 0
+    assert figures[0].predicted == figures[1].predicted > 0
     with pytest.raises(IllegalEdit, match="a plan of inductor is read-only"):
         loaded.plans[0].cut(plan.segments[0].writes[0])
     with pytest.raises(UnsupportedError, match="read without a capture"):

@@ -77,6 +77,22 @@ def test_a_plan_of_xla_is_read_only():
         plan_of("HloModule nothing", [])
 
 
+def test_plans_stand_side_by_side_and_lines_of_a_source_have_instructions():
+    fused = plan_of(HLO, [])
+    apart = plan_of(HLO.replace("%fused (p", "%other (p").replace("calls=%fused", "calls=%other"), [])
+    comparison = fl.compare([fused, apart])
+    first, second = comparison.figures
+    assert (first.segments, first.moved, second.moved, first.predicted) == (3, 0, 0, None)
+    assert first.bytes_crossing == 8 * 4 * 4
+    assert [row[-1] for row in comparison.table().rows] == ["", ""]
+    with pytest.raises(UnsupportedError, match="'optimal' cannot stand beside a plan that was read without a capture"):
+        fl.compare([fused, "optimal"])
+    with pytest.raises(UnsupportedError, match="cannot be called"):
+        fl.compare([fused, apart], measure=True)
+    lines = [(line.op, line.place) for line in fused.segments[0].source_lines() if line.inside]
+    assert lines == [("exponential", "model.py:3"), ("negate", "model.py:4")]
+
+
 def test_a_function_of_jax_has_a_plan():
     jax = needs("jax")
 

@@ -18,8 +18,9 @@ _CLICKS: Final = {
     "button": (".fx-inspector button", 6),
     "lift": (".fx-lift", 2),
     "strategy": ("[aria-label=Strategy] :is(button, option):enabled", 3),
-    "switch": (".fx-feedback .fx-controls button:enabled", 2),
-    "history": (".fx-tools .fx-group button:enabled", 2),
+    "switch": ("[data-when] button:enabled", 2),
+    "history": (".fx-tools > .fx-group button:enabled", 2),
+    "menu": (".fx-tools > [aria-haspopup]", 3),
     "detail": ("[aria-label='What is drawn'] button", 2),
     "fold": (".fl-node .fl-shape, .fl-head .fl-band", 2),
     "mode": ("[aria-label='What a click on an edge does'] button", 1),
@@ -66,7 +67,7 @@ class Hands:
             self.page.get_by_label("Search the graph").fill(on)
         elif kind == "colour":
             on = self.random.randrange(4)
-            self.page.get_by_label("Colour").select_option(index=on)
+            self.page.get_by_label("Colour").select_option(index=on, force=True)  # shown or not
         elif kind == "trait":
             on = self._set()
         else:

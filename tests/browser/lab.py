@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from .tools import open_view
 from .waiting import PATIENCE, eventually, expect
 
 if TYPE_CHECKING:
@@ -205,11 +206,9 @@ class Desk:
         title = self.explorer.locator(".fl-op title").filter(has_text="= sum(").first.text_content()
         return str(title).partition(" ")[0]
 
-    def open_tab(self, name: str) -> None:
-        """Open a tab that is not open, and wait until it shows its content from Python."""
-        tab = self.explorer.get_by_role("tab", name=name, exact=True)
-        tab.click()
-        expect(tab).to_have_attribute("aria-selected", "true")
+    def open_view(self, name: str) -> None:
+        """Open a view, and wait until it shows its content from Python."""
+        open_view(self.explorer, name)
         expect(self.explorer.locator(".fx-panel")).not_to_have_text(re.compile(r"^\s*$|…\s*$"))
 
     def show_cell(self, needle: str) -> None:

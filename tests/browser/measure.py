@@ -23,6 +23,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.browser.sizes import OPS_PER_LAYER, layers, two_norms
 from tests.browser.stage import Stage
+from tests.browser.tools import tool
 from tests.browser_path import HOW, find_browser
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Page:
 
     def unfold(self, found: Measured) -> None:
         """Show all ops, and then those around one in the middle."""
-        self.click(self.stage.root.get_by_role("button", name="Ops", exact=True), found.opened, found.open_cpu)
+        self.click(tool(self.stage.root, "Ops"), found.opened, found.open_cpu)
         found.sent = len(self.stage.page.evaluate("() => JSON.stringify(window.model.state)")) / 1e6
         self.stage.settle()
         plan = self.explorer.plan

@@ -14,6 +14,7 @@ from playwright.sync_api import sync_playwright
 import fuser_lab as fl
 from fuser_lab import FusionDefinition, examples
 from tests.browser.lab import Desk, open_notebook, start_lab, write_notebook
+from tests.browser.tools import tool
 from tests.browser_path import HOW, find_browser
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -57,7 +58,7 @@ def take(desk: Desk) -> None:
     page.add_style_tag(content=HEIGHTS)
     explorer = page.locator(".fl-explorer:not(.fl-modelmap)")
     explorer.locator(".fl-edge").first.wait_for()
-    explorer.get_by_role("button", name="Look", exact=True).click()
+    tool(explorer, "Look").click()
     explorer.locator(".fl-edge.fl-boundary .fl-hit").first.dispatch_event("click")
     explorer.locator(".fx-inspector .fx-facts-list").first.wait_for()
     page.mouse.move(0, 0)

@@ -1,9 +1,11 @@
-"""How soon the explorer is at rest: ``python -m tests.browser.rest`` opens all tabs of all examples at five sizes.
+"""How soon the explorer is at rest: ``python -m tests.browser.rest`` opens all views of all examples at five sizes.
 
-After each action, nothing may change in the page once the last answer of Python is a second old, and no message may
-pass between them. *Messages* is the number that the page sent for one action, *changes* that of changes of its
-elements, *rest* the time from the last answer to the last change, each the largest of a row. A cycle between what is
-shown, its size and what is asked never ends: its action counts as restless. Names of examples select some of them.
+After each action, nothing may change in the page once the last answer of Python is a second old, no message may pass
+between them, and the picture is not drawn again: views, panels, the menu and the window do not concern it. *Messages*
+is the number that the page sent for one action, *changes* that of changes of its elements, *rest* the time from the
+last answer to the last change, each the largest of a row. A cycle between what is shown, its size and what is asked
+never ends: its action counts as restless, as does one that draws the picture again. Names of examples select some of
+them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from playwright.sync_api import sync_playwright
 
 import fuser_lab as fl
 from tests.browser.stage import Stage
+from tests.browser.tools import open_view, view_names
 from tests.browser_path import HOW, find_browser
 
 if TYPE_CHECKING:
@@ -31,13 +34,15 @@ SIZES: Final = ((1280, 720), (1280, 800), (1440, 900), (1680, 1050), (1920, 1080
 MOST_REST: Final = 1.0  # seconds from the last answer to the last change
 _PATIENCE: Final = 20.0  # seconds after which a page that still changes counts as never at rest
 _QUIET: Final = 0.4  # seconds without a change or a message
+_NARROWER: Final = 90  # pixels by which the window is resized for a moment
 _TICK: Final = 30.0  # milliseconds between two looks at the page
 
 # Counts the changed elements of the explorer and the messages of its model, and the times of the last ones.
 _WATCH: Final = """() => {
   const { model } = window;
-  const seen = (window.seen = { changes: 0, asked: 0, answered: 0, changedAt: performance.now(), answeredAt: 0 });
+  const seen = (window.seen = { changes: 0, pictures: 0, asked: 0, answered: 0, changedAt: performance.now(), answeredAt: 0 });
   window.watcher?.disconnect();
+  window.counter ??= addEventListener("fuser-lab-drawn", () => { window.seen.pictures += 1; }) ?? true;
   window.watcher = new MutationObserver((changes) => { seen.changes += changes.length; seen.changedAt = performance.now(); });
   for (const root of document.querySelectorAll(".fl-explorer")) window.watcher.observe(root, { subtree: true, childList: true, attributes: true, characterData: true });
   const { save_changes, take } = Object.getPrototypeOf(model);
@@ -53,12 +58,13 @@ _SEEN: Final = """() => ({ ...window.seen, now: performance.now(),
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """What one action led to: messages of the page, changed elements, and seconds from the last answer to the last
-    change; None if the page never came to rest.
+    """What one action led to: messages of the page, changed elements, new pictures, and seconds from the last answer to
+    the last change; None if the page never came to rest.
     """
 
     messages: int
     changes: int
+    pictures: int
     seconds: float | None
 
     @property
@@ -79,8 +85,8 @@ def rest_after(stage: Stage, act: Callable[[], Any], quiet: float = _QUIET) -> R
         last = max(seen["changedAt"], seen["answeredAt"])
         if not seen["waits"] and not stage.works and seen["now"] - last > 1e3 * quiet:
             late = max(seen["changedAt"] - seen["answeredAt"], 0) / 1e3 if seen["answered"] else 0.0
-            return Rest(messages=seen["asked"], changes=seen["changes"], seconds=late)
-    return Rest(messages=seen["asked"], changes=seen["changes"], seconds=None)
+            return Rest(messages=seen["asked"], changes=seen["changes"], pictures=seen["pictures"], seconds=late)
+    return Rest(messages=seen["asked"], changes=seen["changes"], pictures=seen["pictures"], seconds=None)
 
 
 def example(name: str) -> Plan:
@@ -101,12 +107,21 @@ def opened(browser: Browser, plan: Plan, size: tuple[int, int]) -> Stage:
 
 
 def drive(stage: Stage, quiet: float = _QUIET) -> dict[str, Rest]:
-    """Open each tab, and return how the page came to rest each time."""
-    rests = {}
-    for name in stage.root.get_by_role("tab").all_inner_texts():
-        tab = stage.root.get_by_role("tab", name=name, exact=True)
-        rests[name] = rest_after(stage, tab.click, quiet)
-    return rests
+    """Open each view, the panels and the menu, resize the window, and return how the page came to rest each time."""
+
+    def press(key: str) -> None:
+        stage.root.evaluate("(root) => root.focus()")
+        stage.page.keyboard.press(key)
+
+    def resize() -> None:
+        width, height = stage.page.evaluate("() => [innerWidth, innerHeight]")
+        stage.page.set_viewport_size({"width": width - _NARROWER, "height": height - _NARROWER})
+        stage.page.set_viewport_size({"width": width, "height": height})
+
+    rests = {name: rest_after(stage, lambda name=name: open_view(stage.root, name), quiet)
+             for name in view_names(stage.root)}
+    rests |= {f"key {key}": rest_after(stage, lambda key=key: press(key), quiet) for key in "ittmi"}
+    return rests | {"window": rest_after(stage, resize, quiet)}
 
 
 def main(names: Sequence[str]) -> int:
@@ -121,17 +136,17 @@ def main(names: Sequence[str]) -> int:
             executable_path=path, args=["--no-sandbox", "--disable-gpu"],
             ignore_default_args=["--hide-scrollbars"],  # which take room from what they scroll
         )
-        print(f"{'example':26}{'size':>10}  tabs  messages  changes  rest ms  restless")
+        print(f"{'example':26}{'size':>10} actions  messages  changes  rest ms  restless")
         for name in names or fl.examples.names():
             plan = example(name)
             for width, height in SIZES:
                 stage = opened(browser, plan, (width, height))
                 rests = drive(stage)
-                late = [tab for tab, rest in rests.items() if not rest.is_soon]
+                late = [name for name, rest in rests.items() if not rest.is_soon or rest.pictures]
                 restless += len(late)
                 most = [max(values) for values in zip(*(
                     (rest.messages, rest.changes, 1e3 * (rest.seconds or 0)) for rest in rests.values()), strict=True)]
-                print(f"{name:26}{f'{width}x{height}':>10}{len(rests):6}{most[0]:10}{most[1]:9}{most[2]:9.0f}"
+                print(f"{name:26}{f'{width}x{height}':>10}{len(rests):8}{most[0]:10}{most[1]:9}{most[2]:9.0f}"
                       f"  {', '.join(late) or 'none'}", flush=True)
                 stage.close()
                 stage.explorer.close()

@@ -10,7 +10,7 @@
   const verdicts = (list) => all("li", list).map((one) => [one.children[0].getAttribute("aria-label") === "accepted", one.children[1].textContent, one.children[2].textContent]);
   const inspector = root.querySelector(".fx-inspector");
   const panel = root.querySelector(".fx-panel");
-  const tab = root.querySelector(".fx-tab[aria-selected=true]").dataset.tab;
+  const tab = root.querySelector(".fx-views [aria-selected=true]").dataset.view;
   const written = document.createElement("div");
   written.innerHTML = model.get("panels")[tab]?.html || "";
   const clear = (html) => html.replace(/ ?fx-(current|lit)/g, "").replace(/ class=""/g, "").replace(/( open="[^"]*")/g, "");
@@ -22,8 +22,8 @@
     title: [text(".fx-title"), root.getAttribute("aria-label"), text("svg title")],
     facts: words(".fx-facts > span"),
     strategy: [...pressed(all("[aria-label=Strategy] button")), ...all("[aria-label=Strategy] option").map((one) => [one.textContent, one.selected, !one.disabled])],
-    switches: all(".fx-feedback .fx-controls .fx-switch").map((one) => [one.getAttribute("aria-label"), pressed(all("button", one))]),
-    history: all(".fx-tools .fx-group button").map((one) => !one.disabled),
+    switches: all("[data-when] > .fx-switch").map((one) => [one.getAttribute("aria-label"), pressed(all("button", one))]),
+    history: [...all(".fx-tools > .fx-group button"), root.querySelector(".fx-menu-row > button[title^=Drop]")].map((one) => !one.disabled),
     badge: root.querySelector(".fx-badge").hidden ? "" : root.querySelector(".fx-badge").title,
     picture: text("svg desc"),
     edges: Object.fromEntries(all(".fl-edge").map((one) => [one.dataset.id, one.getAttribute("aria-label")])),
@@ -61,7 +61,6 @@
     decisions: all(".fx-decision").map((one) => [Number(one.dataset.step), text(".fx-what > b", one), text(".fx-reason", one)]),
     step: now ? Number(now.dataset.step) : null,
     stepping: root.querySelector(".fx-stepping") !== null,
-    logged: !root.classList.contains("fx-nolog"),
     tab,
     open: !root.classList.contains("fx-nopanel"),
     panel: clear(panel.innerHTML),

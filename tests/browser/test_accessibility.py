@@ -3,6 +3,7 @@
 import pytest
 from browser.accessibility import RULES, serious_findings
 from browser.test_explorer import REAL, SHOW
+from browser.tools import open_view
 from browser.waiting import eventually
 
 pytestmark = pytest.mark.browser
@@ -40,7 +41,7 @@ def test_axe_finds_nothing_serious_in_any_state(open_explorer, theme):
     page.keyboard.press("Escape")
     explorer.get_by_label("Strategy").select_option("bottom_up")
     explorer.get_by_text("Bottom-up: ").wait_for()
-    explorer.get_by_role("button", name="Decisions", exact=True).click()
+    open_view(explorer, "decisions")
     explorer.get_by_role("button", name="One decision forward").click()
     explorer.locator(".fx-stepping").wait_for()
     found["a step"] = findings()

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from browser.test_explorer import REAL, SHOW
+from browser.tools import in_menu, is_open, open_view, tool, view_choice
 from browser.waiting import eventually, expect, until
 
 pytestmark = pytest.mark.browser
@@ -42,7 +43,7 @@ def look_at(desk, tensor, kind):
 def test_the_buttons_of_the_inspector_and_the_header_edit_and_go_back(open_explorer):
     desk = open_explorer(SHOW)
     expect(button(desk, "Undo")).to_be_disabled()
-    expect(button(desk, "Reset")).to_be_disabled()
+    expect(in_menu(desk.explorer, "Reset")).to_be_disabled()
     expect(button(desk, "mine")).to_have_count(0)
     look_at(desk, "T3", "inside")
     button(desk, "Cut at T3").click()
@@ -58,7 +59,7 @@ def test_the_buttons_of_the_inspector_and_the_header_edit_and_go_back(open_explo
     look_at(desk, "T3", "boundary")
     button(desk, "Glue S1 and S2").click()
     says(desk, "Glued S1 and S2: 3 → 2 segments")
-    button(desk, "Reset").click()
+    tool(desk.explorer, "Reset").click()
     says(desk, "Back to the plan without edits.")
     expect(button(desk, "mine")).to_have_attribute("aria-pressed", "false")
     button(desk, "mine").click()
@@ -91,26 +92,27 @@ def test_the_buttons_on_the_graph(open_explorer):
     until(lambda: scale(svg), lambda now: now > before)
     button(desk, "Fit").click()
     eventually(lambda: place(svg), fitted)
-    button(desk, "?").click()
+    tool(desk.explorer, "Keys").click()
     help_shown = desk.explorer.get_by_role("dialog", name="Keys")
     expect(help_shown).to_be_visible()
     expect(help_shown).to_be_focused()
     desk.page.keyboard.press("?")
     expect(help_shown).to_be_hidden()
-    for name, panel in (("Decisions", ".fx-log"), ("Inspector", ".fx-inspector"), ("Tables", ".fx-panel")):
+    for name, panel in (("Inspector", ".fx-inspector"), ("Tables", ".fx-panel")):
         for shown in (name == "Inspector", name != "Inspector"):
-            expect(button(desk, name)).to_have_attribute("aria-pressed", str(shown).lower())
+            expect(in_menu(desk.explorer, name)).to_have_attribute("aria-pressed", str(shown).lower())
             expect(desk.explorer.locator(panel)).to_be_visible(visible=shown)
-            button(desk, name).click()
+            tool(desk.explorer, name).click()
         expect(desk.explorer.locator(panel)).to_be_visible(visible=name == "Inspector")
-    button(desk, "Segments").click()
+    tool(desk.explorer, "Segments").click()
     desk.explorer.locator(".fl-whole").first.wait_for()
-    button(desk, "Ops").click()
+    tool(desk.explorer, "Ops").click()
     desk.explorer.locator(".fl-box").first.wait_for()
     for mode in ("segment_set", "Look", "Cut"):
-        button(desk, mode).click()
-        expect(button(desk, mode)).to_have_attribute("aria-pressed", "true")
-        pressed = button(desk, mode)  # the pointer is on it
+        tool(desk.explorer, mode).click()
+        expect(tool(desk.explorer, mode)).to_have_attribute("aria-pressed", "true")
+        pressed = tool(desk.explorer, mode)
+        pressed.hover()
         until(lambda one=pressed: one.evaluate(INK_AND_PAPER), lambda two: two[0] != two[1])
     desk.explorer.locator(".fx-canvas").click(position={"x": 5, "y": 60})
     desk.explorer.get_by_text("Select an edge, an op or a segment").wait_for()
@@ -141,7 +143,7 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     cells = "() => window.jupyterapp.shell.currentWidget.content.widgets.map((c) => c.model.sharedModel.getSource())"
     sources = desk.page.evaluate(cells)
     explorer.locator(".fl-node[tabindex='0']").focus()
-    for key in "abm":  # without an action here
+    for key in "abw":  # without an action here
         keys.press(key)
     for key, shown in (("j", "Decision 0 (1 of 2): "), ("j", "Decision 1 (2 of 2): "), ("k", "Decision 0 (1 of 2): ")):
         keys.press(key)
@@ -163,15 +165,15 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     explorer.locator(".fl-box").first.wait_for()
     for mode in ("segment_set", "Look", "Cut"):
         keys.press("e")
-        expect(button(desk, mode)).to_have_attribute("aria-pressed", "true")
+        expect(in_menu(explorer, mode)).to_have_attribute("aria-pressed", "true")
     keys.press("/")
     keys.type("add")
     keys.press("Enter")
     explorer.locator(".fl-op.fx-selected.fx-found").wait_for()
     keys.press("Escape")
-    for key, tab in (("2", "Compare"), ("6", "Source"), ("1", "Segments")):
+    for key, view in (("2", "segments"), ("2", "time_line"), ("3", "source"), ("1", "decisions")):
         keys.press(key)
-        expect(explorer.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+        is_open(explorer, view)
     keys.press("y")
     explorer.locator(".fx-inspector pre").get_by_text("plan = fl.segment").wait_for()
     keys.press("r")
@@ -186,23 +188,28 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
 
 def test_every_key_that_the_help_lists_is_one_that_does_something(open_explorer):
     desk = open_explorer(SHOW)
-    button(desk, "?").click()
+    tool(desk.explorer, "Keys").click()
     listed = " ".join(desk.explorer.locator(".fx-help dt").all_inner_texts()).split()
     for key in ("Tab", "↓", "↑", "←", "→", "Enter", "/", "n", "j", "k", "p", "d", "i", "t", "f", "h", "o", "e", "c",
-                "g", "s", "u", "U", "r", "y", "1", "9", "+", "−", "0", "Esc", "?"):
+                "g", "s", "u", "U", "r", "y", "1", "6", "m", "+", "−", "0", "Esc", "?"):
         assert key in listed
 
 
 def test_tabs_are_walked_with_arrows_and_all_that_can_be_pressed_is_reached_with_tab(open_explorer):
     desk = open_explorer(SHOW)
     keys, explorer = desk.page.keyboard, desk.explorer
-    explorer.get_by_role("tab", name="Segments").focus()
+    explorer.get_by_role("tab", name="Why").focus()
     keys.press("ArrowRight")
-    expect(explorer.get_by_role("tab", name="Compare")).to_be_focused()
+    expect(explorer.get_by_role("tab", name="Cost")).to_be_focused()
+    is_open(explorer, "segments")
     keys.press("ArrowLeft")
     keys.press("ArrowLeft")
-    expect(explorer.get_by_role("tab", name="Table")).to_have_attribute("aria-selected", "true")
-    explorer.get_by_role("tab", name="Segments").click()
+    is_open(explorer, "layouts")
+    view_choice(explorer, "layouts").focus()
+    keys.press("ArrowRight")
+    expect(view_choice(explorer, "graph")).to_be_focused()
+    is_open(explorer, "graph")
+    open_view(explorer, "segments")
     reachable = explorer.locator("button:visible:enabled, input:visible, select:visible, summary:visible")
     wanted = set(reachable.evaluate_all("(all) => all.filter((e) => e.tabIndex >= 0).map((e) => e.outerHTML)"))
     explorer.evaluate("(root) => root.focus()")
@@ -267,8 +274,8 @@ def test_closing_one_of_two_frees_it_and_leaves_the_other(open_explorer):
 def test_a_hostile_name_stays_text_in_every_tab(open_explorer, name):
     cell = f"Explorer(stub_plan.sum_broadcast_add(({name!r}, 'T1', 'T2', 'T3', 'T4')), [], timer=timer)"
     desk = open_explorer(cell)
-    for tab in ("Segments", "Compare", "Roofline", "Memory", "Source", "Layouts", "Table"):
-        desk.open_tab(tab)
+    for view in ("segments", "compare", "roofline", "memory", "source", "layouts", "graph"):
+        desk.open_view(view)
         expect(desk.explorer.locator("script, img")).to_have_count(0)
     expect(desk.explorer.locator(".fx-panel")).to_contain_text(name)
     assert desk.complaints == []

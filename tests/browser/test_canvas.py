@@ -8,6 +8,7 @@ import pytest
 from browser.accessibility import RULES, serious_findings
 from browser.sizes import chain, layers, two_norms
 from browser.stage import Stage
+from browser.tools import colour_by, in_menu, tool
 from browser.waiting import eventually, expect, until
 from fuser_lab_widgets import Explorer
 
@@ -34,7 +35,7 @@ FAULTS = """(root) => {
   }
   const boxes = words.map(box);
   const controls = [...root.querySelectorAll("button, input, select, .fx-status, .fx-facts, .fx-title")]
-    .filter((e) => shown(e) && !e.closest(".fx-decisions, .fx-panel, .fx-help"));
+    .filter((e) => shown(e) && !e.closest(".fx-panel, .fx-help, .fx-menu"));
   for (const [all, name] of [[boxes, words], [controls.map(box), controls]]) {
     all.forEach((a, n) => all.slice(n + 1).forEach((b, m) => {
       const [one, two] = [name[n], name[n + 1 + m]];
@@ -114,7 +115,7 @@ def open_stage(browser):
 
 def draw(stage, detail):
     """Draw the ops, or the segments, and wait until they are drawn."""
-    button = stage.root.get_by_role("button", name=detail, exact=True)
+    button = tool(stage.root, detail)
     button.click()
     expect(button).to_have_attribute("aria-pressed", "true")
     stage.settle()
@@ -212,7 +213,7 @@ def test_panels_dock_beside_the_canvas_and_give_their_room_back(open_stage, plan
     stage = open_stage(plans["11"])
     canvas = stage.root.locator(".fx-canvas")
     first = canvas.bounding_box()
-    for key, side in (("i", "width"), ("t", "height"), ("d", "width")):
+    for key, side in (("i", "width"), ("t", "height"), ("d", "height")):
         stage.root.evaluate("(root) => root.focus()")
         stage.page.keyboard.press(key)
         until(canvas.bounding_box, lambda box, side=side: abs(box[side] - first[side]) > 50)
@@ -232,7 +233,7 @@ def test_keys_still_reach_the_explorer_after_what_had_the_focus_is_drawn_anew_or
     root.locator(".fl-op").nth(3).focus()
     for detail in ("Segments", "Ops"):  # neither picture contains the focused element of the other
         keys.press("o")
-        expect(root.get_by_role("button", name=detail, exact=True)).to_have_attribute("aria-pressed", "true")
+        expect(in_menu(root, detail)).to_have_attribute("aria-pressed", "true")
         expect(root).to_be_focused()
     root.locator(".fl-edge.fl-inside").last.focus()
     root.get_by_role("button", name=re.compile("^Cut at")).press("Enter")
@@ -268,7 +269,7 @@ def test_segments_are_coloured_by_bytes_time_and_distance_from_the_roof(open_sta
     boxes = stage.root.locator(".fl-segment .fl-box")
     plain = boxes.evaluate_all(fills)
     for by in ("bytes", "time", "roof"):
-        stage.root.get_by_label("Colour").select_option(by)
+        colour_by(stage.root, by)
         expect(stage.root.locator(".fx-legend")).to_have_text(re.compile(r"\S"))
         until(lambda: set(boxes.evaluate_all(fills)), lambda colours: len(colours) > 1)
         stage.settle()
@@ -290,9 +291,9 @@ def test_axe_finds_nothing_in_any_panel(open_stage, plans, theme):
     folded = stage.root.locator(".fl-whole").count()
     stage.root.get_by_role("button", name="Show its segments").click()
     until(stage.root.locator(".fl-whole").count, lambda now: now > folded)
-    stage.root.get_by_label("Colour").select_option("roof")
+    colour_by(stage.root, "roof")
     expect(stage.root.locator(".fx-legend")).to_have_text(re.compile(r"\S"))
-    for key, panel in (("d", ".fx-decisions .fx-decision"), ("t", ".fx-panel tr")):
+    for key, panel in (("d", ".fx-decisions .fx-decision"), ("2", ".fx-panel tr"), ("m", ".fx-menu button")):
         stage.root.evaluate("(root) => root.focus()")
         stage.page.keyboard.press(key)
         expect(stage.root.locator(panel).first).to_be_visible()
@@ -312,10 +313,20 @@ def test_a_button_of_the_inspector_keeps_the_focus_only_while_it_is_of_the_same_
     expect(cut).not_to_be_focused()
 
 
-@pytest.mark.parametrize("width", [1110, 1280])
-def test_the_switches_take_one_row_beside_the_status(open_stage, width):
+@pytest.mark.parametrize("width", [900, 1280])
+def test_the_switches_of_a_mode_take_one_row_beside_the_status_while_it_is_the_mode(open_stage, width):
     stage = open_stage(two_norms(), size=(width, 720))
     at_reshapes = stage.root.get_by_role("button", name="at reshapes")
+    meaning = stage.root.get_by_role("group", name="Meaning of segment_set")
+    expect(at_reshapes).to_have_count(0)
+    expect(meaning).to_be_hidden()
+    stage.root.get_by_label("Strategy").select_option("top_down")
+    expect(at_reshapes).to_be_visible()
+    tool(stage.root, "segment_set").click()
+    expect(meaning).to_be_visible()
+    expect(stage.status).to_contain_text("inserts or removes")
+    tool(stage.root, "Cut").click()
+    expect(meaning).to_be_hidden()
     rows = """(group) => new Set([...group.children].filter((one) => one.getClientRects().length)
       .map((one) => one.offsetTop)).size"""
     beside = """(row) => row.querySelector('.fx-status').getBoundingClientRect().bottom
@@ -326,7 +337,6 @@ def test_the_switches_take_one_row_beside_the_status(open_stage, width):
     controls = stage.root.locator(".fx-feedback .fx-controls")
     eventually(lambda: controls.evaluate(rows), 1)
     eventually(lambda: stage.root.locator(".fx-feedback").evaluate(beside), True)
-    expect(at_reshapes).to_be_visible(visible=width > 1200)
 
 
 def test_the_picture_is_the_same_at_every_size_of_the_canvas(browser):
@@ -349,7 +359,7 @@ def test_the_picture_is_the_same_at_every_size_of_the_canvas(browser):
 
 def test_only_what_is_seen_of_thousands_of_ops_is_in_the_page(open_stage):
     stage = open_stage(layers(120))
-    stage.click(stage.root.get_by_role("button", name="Ops", exact=True))
+    stage.click(tool(stage.root, "Ops"))
     stage.settle()
     ops = stage.root.locator(".fl-op")
     until(ops.count, lambda count: 0 < count < 300)

@@ -1,5 +1,6 @@
 
 import pytest
+from browser.tools import open_view
 from browser.waiting import expect, until
 
 pytestmark = pytest.mark.browser
@@ -28,7 +29,7 @@ def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, t
     desk = open_explorer(FUSION, theme=theme)
     explorer, status = desk.explorer, desk.explorer.locator(".fx-status")
     desk.has_segments(3)
-    explorer.get_by_role("tab", name="Certificate").click()
+    open_view(explorer, "certificate")
     explorer.locator(".fx-panel").get_by_text("Searches for a plan with a lower cost").wait_for()
     expect(explorer.get_by_role("button", name="Cancel search")).to_have_count(0)
     explorer.get_by_role("button", name="Search for a cheaper plan").click()
@@ -41,7 +42,7 @@ def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, t
     expect(explorer.get_by_label("Strategy")).to_have_value("optimal")
     desk.has_segments(2)
     expect(explorer.locator(".fx-busy")).to_have_count(0)
-    explorer.get_by_role("tab", name="Passes").click()
+    open_view(explorer, "passes")
     panel = explorer.locator(".fx-panel")
     panel.get_by_text("consecutive_casts").wait_for()
     expect(panel).to_contain_text("steps before the cut changed the fusion")

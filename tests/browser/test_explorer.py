@@ -2,6 +2,7 @@ import re
 import time
 
 import pytest
+from browser.tools import open_view, tool
 from browser.waiting import expect
 from machine import allowed
 
@@ -109,7 +110,7 @@ def test_the_source_of_the_selected_segment_for_both_targets(open_explorer):
 
 def test_decisions_are_filtered_by_words_outcome_and_selection(open_explorer):
     desk = open_explorer(SHOW)
-    desk.explorer.get_by_role("button", name="Decisions", exact=True).click()
+    open_view(desk.explorer, "decisions")
     rows = desk.explorer.locator(".fx-decisions > li")
     expect(rows).to_have_count(2)
     desk.explorer.get_by_label("Outcome").select_option("no")
@@ -139,7 +140,7 @@ def test_the_strategy_switch_looking_and_copying(open_explorer):
     desk.explorer.get_by_role("button", name="top-down").click()
     desk.explorer.get_by_text("Top-down: 2 segments.").wait_for()
     expect(desk.edge("T2", "inside")).to_have_count(1)
-    desk.explorer.get_by_role("button", name="Look").click()
+    tool(desk.explorer, "Look").click()
     x, y = desk.middle("T2", "inside")
     desk.page.mouse.click(x, y)
     desk.explorer.locator(".fx-inspector").get_by_text("T2 inside segment 0").wait_for()
@@ -259,7 +260,7 @@ def test_2000_ops_are_shown_by_segments_and_can_be_opened_searched_and_edited(op
     desk = open_explorer("Explorer(stub_plan.rope_like(201, 40), [], timer=timer)")
     explorer = desk.explorer
     expect(desk.facts).to_contain_text("2009 ops")
-    explorer.get_by_role("button", name="Segments", exact=True).click()
+    tool(explorer, "Segments").click()
     explorer.locator(".fl-whole").nth(39).wait_for()
     expect(explorer.locator(".fl-whole")).to_have_count(40)
     tensor = explorer.locator(".fl-edge.fl-boundary").first.get_attribute("data-id").partition("|")[0]
@@ -305,19 +306,19 @@ def test_moving_comparing_and_the_tabs_of_a_real_plan(open_explorer, shots, them
     move.click()
     explorer.locator(".fx-status").get_by_text(re.compile(r"^Moved T\d+: ")).wait_for()
     desk.has_segments(before - 1)
-    explorer.get_by_role("tab", name="Compare").click()
+    open_view(explorer, "compare")
     explorer.get_by_role("button", name="the plan before the edits").click()
     explorer.locator(".fl-op.fx-moved").first.wait_for()
     expect(explorer.locator(".fl-edge.fx-gone")).not_to_have_count(0)
     explorer.screenshot(path=shots / f"explorer-compare-{theme}.png")
-    explorer.get_by_role("tab", name="Memory").click()
+    open_view(explorer, "memory")
     explorer.locator(".fx-panel .fx-note").get_by_text("At most").wait_for()
-    explorer.get_by_role("tab", name="Roofline").click()
+    open_view(explorer, "roofline")
     explorer.locator(".fx-panel .fl-hollow").first.wait_for()
     expect(explorer.locator(".fx-panel .fl-full")).to_have_count(0)
     explorer.get_by_role("button", name="Run").click()
     explorer.get_by_text("Done. The table shows medians.").wait_for()
-    explorer.get_by_role("tab", name="Roofline").click()
+    open_view(explorer, "roofline")
     explorer.locator(".fx-panel .fl-full").first.wait_for()
     explorer.screenshot(path=shots / f"explorer-roofline-{theme}.png")
     assert desk.complaints == []

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from browser.tools import tool
 from browser.waiting import expect, until
 
 pytestmark = pytest.mark.browser
@@ -33,14 +34,14 @@ def test_the_ops_of_a_large_graph_get_more_room_until_somebody_chooses_it(open_e
     explorer.locator(".fl-whole").first.wait_for()
     desk.settle()
     collapsed = graph.bounding_box()["height"]
-    explorer.get_by_role("button", name="Ops", exact=True).click()
+    tool(explorer, "Ops").click()
     explorer.locator(".fl-whole").wait_for(state="detached")
     until(lambda: graph.bounding_box()["height"], lambda opened: opened >= collapsed and opened > 300)
     graph.evaluate("one => { one.style.height = '333px' }")  # like dragging the corner
-    explorer.get_by_role("button", name="Segments", exact=True).click()
+    tool(explorer, "Segments").click()
     explorer.locator(".fl-whole").first.wait_for()
     expect(graph).to_have_css("height", "333px")
-    explorer.get_by_role("button", name="Ops", exact=True).click()
+    tool(explorer, "Ops").click()
     explorer.locator(".fl-whole").wait_for(state="detached")
     search = explorer.get_by_role("searchbox", name="Search the graph")
     search.fill("t12")

@@ -6,6 +6,7 @@ import pytest
 from browser.accessibility import serious_findings
 from browser.sizes import joined_sums
 from browser.stage import Stage
+from browser.tools import open_view
 from browser.waiting import expect
 from fuser_lab_widgets import Explorer
 
@@ -23,12 +24,12 @@ def test_a_rule_is_lifted_beside_its_refusal(browser, shots):
     expect(lift.first).to_be_attached()
     assert serious_findings(stage.page) == []  # settled
     stage.page.screenshot(path=shots / "explorer-refusals.png")
-    root.get_by_role("button", name="Decisions", exact=True).click()
+    open_view(root, "decisions")
     rows = root.locator(".fx-decision").filter(has_text="{T2, T3, T4} + ")
     rows.first.locator("summary").click()
     rows.first.get_by_role("button", name="Lift this rule: connected_besides").first.press("Enter")
     expect(root.locator(".fx-status")).to_contain_text("Without the rule connected_besides: 2 → 1 segment, −67.1 MB")
-    root.get_by_role("tab", name="Compare").click()
+    open_view(root, "compare")
     expect(root.locator(".fx-panel")).to_contain_text("the plan with connected_besides")
     stage.page.screenshot(path=shots / "explorer-lifted.png")
     assert serious_findings(stage.page) == []  # settled

@@ -8,6 +8,7 @@ import pytest
 from browser.accessibility import serious_findings
 from browser.sizes import layers
 from browser.stage import Stage
+from browser.tools import tool
 from browser.waiting import eventually, expect
 from fuser_lab_widgets import Explorer
 
@@ -33,7 +34,7 @@ def stage(browser):
 def test_modules_open_and_fold_again(stage, shots):
     root = stage.root
     boxes = root.locator(".fl-whole")
-    modules = root.get_by_role("button", name="Modules", exact=True)
+    modules = tool(root, "Modules")
     modules.click()
     expect(modules).to_have_attribute("aria-pressed", "true")
     first = root.locator('.fl-whole[data-id="module:layers.0@0"]')
@@ -63,7 +64,7 @@ def test_modules_open_and_fold_again(stage, shots):
 
 def test_a_double_click_or_a_key_opens_a_box_and_a_key_closes_it(stage):
     root, page = stage.root, stage.page
-    root.get_by_role("button", name="Modules", exact=True).click()
+    tool(root, "Modules").click()
     first = root.locator('.fl-whole[data-id="module:layers.0@0"]')
     inner = root.locator('.fl-whole[data-id="module:layers.0.norm@0"]')
     first.dblclick()
@@ -79,7 +80,7 @@ def test_a_double_click_or_a_key_opens_a_box_and_a_key_closes_it(stage):
     expect(root.get_by_role("button", name="Fold layers.0.norm")).to_be_visible()
     page.keyboard.press("x")
     expect(inner).to_have_count(1)
-    root.get_by_role("button", name="Segments", exact=True).click()
+    tool(root, "Segments").click()
     segment = root.locator('.fl-whole[data-id="segment:0"]')
     segment.dblclick()
     expect(segment).to_have_count(0)

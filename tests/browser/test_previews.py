@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from browser.tools import open_view
 from browser.waiting import expect
 
 pytestmark = pytest.mark.browser
@@ -65,7 +66,7 @@ def test_the_best_edit_is_applied_with_a_click(open_explorer, shots):
     explorer.get_by_label("Strategy").select_option("unfused")
     explorer.get_by_text("Unfused: ").wait_for()
     explorer.locator(".fl-boundary.fx-saves2").first.wait_for()
-    explorer.get_by_role("tab", name="Edits").click()
+    open_view(explorer, "edits")
     apply = explorer.get_by_role("button", name="Apply: ").first
     apply.wait_for()
     explorer.screenshot(path=shots / "explorer-best-edits.png")

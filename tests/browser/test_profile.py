@@ -9,6 +9,7 @@ import pytest
 from browser.accessibility import serious_findings
 from browser.pages import open_page
 from browser.stage import Stage
+from browser.tools import open_view
 from browser.waiting import expect
 from fuser_lab_widgets import Explorer
 from fuser_lab_widgets.saved import saved_html
@@ -39,7 +40,7 @@ def test_lines_have_their_bytes_and_the_kernel_its_bound(browser, shots, theme, 
     stage = Stage(browser, size=size, theme=theme)
     stage.show(explorer)
     page, root = stage.page, stage.root
-    root.get_by_role("tab", name="Source").click()
+    open_view(root, "source")
     root.get_by_role("button", name="Profile", exact=True).click()
     ask = root.get_by_role("button", name="Profile this plan")
     ask.focus()
@@ -81,7 +82,7 @@ def test_counters_and_names_are_shown_as_text(browser):
     stage = Stage(browser, size=(1440, 900))
     stage.show(explorer)
     root = stage.root
-    root.get_by_role("tab", name="Source").click()
+    open_view(root, "source")
     root.get_by_role("button", name="Profile", exact=True).click()
     root.get_by_role("button", name="CUDA", exact=True).click()
     told = root.get_by_role("listbox", name="Profile, H200")
@@ -101,7 +102,7 @@ def test_a_page_without_a_kernel_shows_the_profile(browser, tmp_path):
     place = open_page(browser, size=(1300, 900))
     place.page.goto(page_path.as_uri())
     frame = place.page.frame_locator(".fl-saved iframe")
-    frame.get_by_role("tab", name="Source").click()
+    open_view(frame, "source")
     frame.get_by_role("button", name="Profile", exact=True).click()
     expect(frame.locator(".fx-panel")).to_contain_text("The profile is of the kernels for cuda.")
     frame.get_by_role("button", name="CUDA", exact=True).click()

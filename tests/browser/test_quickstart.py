@@ -13,7 +13,16 @@ def test_the_quickstart_from_the_first_cell_to_the_timing_table(lab, browser, sh
         pytest.skip(f"notebooks/{QUICKSTART} is not there yet")
     desk, errors = open_notebook(lab, browser, QUICKSTART, theme=theme)
     assert errors == []
-    desk.show_cell("fl.explore(fd")
+    desk.show_cell('view="decisions"')
+    now = desk.explorer.locator(".fx-decision.fx-now")
+    expect(now).to_contain_text("T4 widens it")  # the reason, and the keys, without a click
+    for key in "jkp":
+        expect(desk.explorer.locator(".fx-player").get_by_text(key, exact=True)).to_be_visible()
+    desk.explorer.screenshot(path=shots / f"quickstart-player-{theme}.png")
+    desk.explorer.press("j")
+    expect(now).to_contain_text("accepted as reduction")
+    desk.explorer.press("Escape")
+    expect(now).to_have_count(0)
     desk.has_segments(2)
     desk.settle()
     eventually(desk.is_centred, wanted=True)

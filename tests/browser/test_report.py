@@ -4,6 +4,7 @@ import re
 
 import pytest
 from browser.pages import open_page
+from browser.tools import is_open, open_view, tool, view_names
 from browser.waiting import eventually, expect, until
 
 import fuser_lab as fl
@@ -73,19 +74,16 @@ def test_one_selection_is_shared_by_graph_inspector_code_and_tables(open_report,
     title = page.locator(".fl-node.fx-selected title").first
     expect(title).to_contain_text(aim)
     selected = title.text_content()
-    page.get_by_role("tab", name="Table").click()
+    open_view(page, "graph")
     row = page.locator(".fx-panel tr.fx-current")
     expect(row).to_contain_text(aim)
     page.locator(".fx-panel tr[data-id^='op:']").last.click()
     expect(page.locator(".fl-node.fx-selected")).to_have_count(1)
     expect(title).not_to_have_text(selected)
-    tabs = "Segments Compare Timings Roofline Memory Layouts Passes Certificate"
-    for tab in tabs.split():
-        button = page.get_by_role("tab", name=tab)
-        button.click()
-        expect(button).to_have_attribute("aria-selected", "true")
+    for view in view_names(page):
+        open_view(page, view)
         expect(page.locator(".fx-panel")).not_to_have_text(re.compile(r"^\s*$|…\s*$"))
-        page.screenshot(path=shots / f"report-{tab.lower()}-{theme}.png")
+        page.screenshot(path=shots / f"report-{view}-{theme}.png")
     assert errors == []
     assert [url for url in asked if not url.startswith("file:")] == []
 
@@ -111,7 +109,7 @@ def test_the_plans_are_tabs_and_the_others_are_coloured_by_what_differs(open_rep
     page.get_by_role("button", name=plans[1].name).click()
     count = len(plans[1].segments)
     page.locator(".fx-facts").get_by_text(f"{count} segments").wait_for()
-    page.get_by_role("tab", name="Compare").click()
+    open_view(page, "compare")
     difference = fl.diff(*plans)
     expect(page.locator(".fl-op.fx-moved")).to_have_count(len(difference.moved))
     crossing = {c.name for c in difference.now_crossing}
@@ -158,7 +156,7 @@ def test_the_log_is_stepped_through_until_the_groups_are_the_segments(open_repor
 
 def test_a_report_without_timings_says_how_one_gets_them(open_report, plans):
     page, _, errors = open_report(plans[0])
-    page.get_by_role("tab", name="Timings").click()
+    open_view(page, "timings")
     start = "The report contains no timings; fl.report(plans, path, fl.time(plans, inputs))"
     said = until(page.locator(".fx-panel").inner_text, lambda text: text.startswith(start))
     assert "Run" not in said
@@ -168,7 +166,7 @@ def test_a_report_without_timings_says_how_one_gets_them(open_report, plans):
 def test_playing_goes_on_by_itself_and_ends(open_report, plans):
     page, _, _ = open_report(plans[0])
     page.evaluate("() => { const every = setInterval; window.setInterval = (act, wait) => every(act, wait / 20); }")
-    page.get_by_role("button", name="Decisions").click()
+    open_view(page, "decisions")
     page.get_by_role("button", name="Play or pause").click()
     steps = len(plans[0].decisions)
     page.locator(".fx-status").get_by_text(f"Decision {steps - 1} ({steps} of {steps})").wait_for()
@@ -197,7 +195,7 @@ def test_search_finds_ops_and_goes_from_one_to_the_next(open_report, plans):
 def test_segments_are_boxes_or_single_nodes(open_report, shots, plans):
     page, _, errors = open_report(plans[0])
     ops = page.locator(".fl-op").count()
-    page.get_by_role("button", name="Segments", exact=True).click()
+    tool(page, "Segments").click()
     page.locator(".fl-whole").first.wait_for()
     expect(page.locator(".fl-whole")).to_have_count(len(plans[0].segments))
     assert len(plans[0].segments) < ops
@@ -219,14 +217,13 @@ def test_everything_has_a_role_and_a_name(open_report, plans):
     unnamed = """(all) => all.filter((e) => e.offsetParent !== null && !(
         e.getAttribute('aria-label') || e.textContent.trim() || e.title || (e.labels && e.labels.length)
       )).map((e) => e.outerHTML)"""
-    for tab in page.locator(".fx-tab").all():
-        tab.click()
-        expect(tab).to_have_attribute("aria-selected", "true")
+    for view in view_names(page):
+        open_view(page, view)
         eventually(lambda: page.locator("button, select, input, [role=img]").evaluate_all(unnamed), [])
         expect(page.locator(".fx-panel th:not([scope])")).to_have_count(0)
     expect(page.get_by_role("main")).to_have_count(1)
     expect(page.get_by_role("heading", level=1)).to_have_text(plans[0].name)
-    expect(page.get_by_role("tablist")).to_have_count(1)
+    expect(page.get_by_role("tablist")).to_have_count(2)
     names = "(all) => all.map((g) => g.getAttribute('aria-label') || g.querySelector('title').textContent)"
     assert all(page.locator(".fl-node, .fl-edge").evaluate_all(names))  # settled: the picture is drawn
     expect(page.locator(":is(.fl-node, .fl-edge):not([role=button])")).to_have_count(0)
@@ -259,7 +256,7 @@ def test_a_link_leads_to_the_plan_the_selection_and_the_tab(open_report, plans):
     page.get_by_role("button", name="unfused").click()
     expect(page.get_by_role("button", name="unfused")).to_have_attribute("aria-pressed", "true")
     page.locator(".fl-op").last.click()
-    page.get_by_role("tab", name="Memory").click()
+    open_view(page, "memory")
     selected = page.locator(".fl-node.fx-selected").get_attribute("data-id")
     page.get_by_role("button", name="Copy as code").click()
     page.get_by_role("button", name="Copy link").click()
@@ -270,7 +267,7 @@ def test_a_link_leads_to_the_plan_the_selection_and_the_tab(open_report, plans):
     page.locator(".fx-inspector").get_by_text("Schedulers, in order").wait_for()
     expect(page.locator(".fl-node.fx-selected")).to_have_attribute("data-id", selected)
     expect(page.locator("[aria-label=Strategy] [aria-pressed=true]")).to_have_text(plans[1].name)
-    expect(page.get_by_role("tab", name="Memory")).to_have_attribute("aria-selected", "true")
+    is_open(page, "memory")
     # The same link in a report without that plan: a message, and the Python code that makes the plan.
     other, _, problems = open_report(plans[0])
     other.goto(other.url + link[link.index("#") :])  # the page reloads itself

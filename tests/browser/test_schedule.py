@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from browser.accessibility import serious_findings
 from browser.stage import Stage
+from browser.tools import open_view
 from browser.waiting import expect
 from fuser_lab_widgets import Explorer
 
@@ -20,7 +21,7 @@ def test_a_step_is_opened_and_changed(browser, shots):
     stage, explorer = Stage(browser, size=(1440, 900)), Explorer(fl.segment(fd, [fl.spec((4, 128))]))
     stage.show(explorer)
     root = stage.root
-    root.get_by_role("tab", name="Schedule").click()
+    open_view(root, "schedule")
     step = root.locator("details").filter(has_text=".split(axis=1, factor=32").first
     step.locator("summary").click()
     expect(step.locator("pre")).to_contain_text("for S in 32:")

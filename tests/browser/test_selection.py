@@ -1,6 +1,7 @@
 """One selection for all: graph, inspector, log, kernels, PTX, tables and plots."""
 
 import pytest
+from browser.tools import open_view
 from browser.waiting import eventually, expect, until
 
 pytestmark = pytest.mark.browser
@@ -54,8 +55,8 @@ def test_rows_bars_and_marks_of_every_tab_select_and_show_what_is_selected(open_
     explorer.get_by_role("button", name="Run").click()
     explorer.get_by_text("Done. The table shows medians.").wait_for()
     heading = explorer.locator(".fx-inspector h3")
-    for tab in ("Segments", "Timings", "Roofline", "Memory"):
-        desk.open_tab(tab)
+    for view in ("segments", "timings", "roofline", "memory"):
+        desk.open_view(view)
         item = explorer.locator(".fx-panel [data-id='segment:1']").first
         item.dispatch_event("click")
         heading.get_by_text("Segment 1").wait_for()
@@ -63,8 +64,8 @@ def test_rows_bars_and_marks_of_every_tab_select_and_show_what_is_selected(open_
         explorer.locator(".fl-op").last.press("Enter")  # it is below the part of the picture that is seen
         heading.get_by_text("neg").wait_for()
         expect(explorer.locator(".fx-panel .fx-current")).to_have_count(0)
-    for tab in ("Layouts", "Table"):
-        desk.open_tab(tab)
+    for view in ("layouts", "graph"):
+        desk.open_view(view)
         row = explorer.locator(".fx-panel tr[data-id^='op:']").first
         aim = row.get_attribute("data-id")
         row.focus()
@@ -77,7 +78,7 @@ def test_rows_bars_and_marks_of_every_tab_select_and_show_what_is_selected(open_
 def test_decisions_about_the_selection_are_marked_in_the_log(open_explorer):
     desk = open_explorer(REAL.replace('strategy="unfused").glue(0, 1).glue(2, 3)', 'strategy="bottom_up")'))
     explorer = desk.explorer
-    explorer.get_by_role("button", name="Decisions", exact=True).click()
+    open_view(explorer, "decisions")
     explorer.locator(".fx-decision").nth(1).wait_for()  # decisions are sent in pages, on request
     expect(explorer.locator(".fx-mine")).to_have_count(0)
     explorer.locator(".fl-op").first.click()

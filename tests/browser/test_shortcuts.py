@@ -19,10 +19,12 @@ HOST = """() => {
   document.addEventListener("keydown", (e) => window.keys.after.push(e.key));
 }"""
 SHOWN_CELLS = "() => window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells.map((cell) => cell.source)"
+ACTIVE_CELL = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
 CHANGE = """() => {
   const { model } = window.jupyterapp.shell.currentWidget.content;
   model.sharedModel.insertCell(model.cells.length, { cell_type: 'markdown', source: 'changed just now' });
 }"""
+IS_INSIDE = "() => document.activeElement.closest('.fl-explorer') !== null"
 IS_CHANGED = "() => window.jupyterapp.shell.currentWidget.context.model.dirty"
 
 
@@ -85,12 +87,13 @@ def test_the_notebook_is_saved_while_the_explorer_has_the_focus(open_explorer, l
     desk = open_explorer("Explorer(plan, [], timer=timer)")
     page, keys = desk.page, desk.page.keyboard
     cells = page.evaluate(SHOWN_CELLS)
-    for number, before in enumerate(((), ("Escape",), ("Escape", "d", "d", "x", "a", "b", "z", "Shift+M"))):
+    for number, before in enumerate(((), ("Escape",), ("d", "d", "x", "a", "b", "z", "Shift+M"))):
         desk.settle()
         desk.explorer.locator(".fl-node").first.evaluate("(one) => one.focus()")
         for key in before:
             keys.press(key)
         assert page.evaluate(SHOWN_CELLS) == cells  # settled: the keys were handled before they could arrive there
+        assert page.evaluate(IS_INSIDE) == ("Escape" not in before)  # settled: Escape gives the keyboard back
         page.evaluate(CHANGE)
         cells = page.evaluate(SHOWN_CELLS)
         until(lambda: page.evaluate(IS_CHANGED), bool)
@@ -99,6 +102,11 @@ def test_the_notebook_is_saved_while_the_explorer_has_the_focus(open_explorer, l
         saved = (lab.root / desk.path).read_text(encoding="utf-8")
         assert saved.count("changed just now") == number + 1
     expect(desk.explorer.locator(".fx-log")).to_be_hidden()  # 'd' twice
+    desk.explorer.locator(".fl-node").first.evaluate("(one) => one.focus()")
+    active = page.evaluate(ACTIVE_CELL)
+    for key in ("Escape", "ArrowUp"):  # the second one is the notebook's
+        keys.press(key)
+    until(lambda: page.evaluate(ACTIVE_CELL), lambda now: now == max(active - 1, 0))
     keys.press("Control+Shift+C")
     expect(page.locator(".jp-modal-commandpalette, #modal-command-palette")).to_be_visible()
     keys.press("Escape")

@@ -8,6 +8,7 @@ import pytest
 from browser.accessibility import serious_findings
 from browser.pages import open_page
 from browser.stage import Stage
+from browser.tools import open_view
 from browser.waiting import eventually, expect, until
 from fuser_lab_widgets import Explorer
 from fuser_lab_widgets.playing import player_html
@@ -31,7 +32,7 @@ def test_lines_are_linked_and_steps_are_followed(browser, shots, theme):
     stage, explorer = Stage(browser, size=(1440, 900), theme=theme), Explorer(softmax())
     stage.show(explorer)
     page, root = stage.page, stage.root
-    root.get_by_role("tab", name="Source").click()
+    open_view(root, "source")
     root.get_by_role("button", name="Side by side").click()
     source, schedule = root.get_by_role("listbox", name="Source"), root.get_by_role("listbox", name="Schedule")
     line = source.get_by_role("option").filter(has_text="_row[r] =").first
@@ -108,7 +109,7 @@ def test_a_report_holds_the_steps_and_the_linked_lines(browser, tmp_path):
     place = open_page(browser, size=(1300, 900))
     page = place.page
     page.goto(path.as_uri())
-    page.get_by_role("tab", name="Source").click()
+    open_view(page, "source")
     page.get_by_role("button", name="Steps").click()
     page.locator(".fx-step-text").filter(has_text="reads T0[0]").wait_for()
     slider = page.get_by_role("slider", name="Step", exact=True)

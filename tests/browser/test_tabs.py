@@ -9,6 +9,7 @@ from browser.accessibility import RULES, serious_findings
 from browser.sizes import two_norms
 from browser.stage import Stage
 from browser.test_canvas import FAULTS, FAULTS_BELOW, SCREENS
+from browser.tools import open_view, view_names
 from browser.waiting import expect, until
 from fuser_lab_widgets import Explorer
 
@@ -74,10 +75,8 @@ def resize(stage, size):
     stage.settle()
 
 
-def open_tab(stage, name):
-    tab = stage.root.get_by_role("tab", name=name, exact=True)
-    tab.click()
-    expect(tab).to_have_attribute("aria-selected", "true")
+def show_view(stage, name):
+    open_view(stage.root, name)
     panel = stage.root.locator(".fx-panel")
     expect(panel).not_to_have_text(re.compile(r"^\s*$|…\s*$"))
     panel.evaluate(UNFOLD)
@@ -114,7 +113,7 @@ def test_every_situation_is_seen_whole_at_both_sizes(stage, shots):
     expect(root.locator(".fx-status.fx-error")).to_be_visible()
     look("refused")
     assert root.locator(".fx-canvas").bounding_box() == room  # settled: an answer takes no room from the picture
-    more = root.get_by_role("button", name="More", exact=True)
+    more = root.get_by_role("button", name="Read on", exact=True)
     more.click()
     expect(root.get_by_role("button", name="Less", exact=True)).to_have_attribute("aria-expanded", "true")
     assert root.locator(".fx-said").evaluate("(e) => e.scrollHeight <= e.clientHeight")  # settled: it is open
@@ -150,11 +149,11 @@ def test_every_tab_is_legible_and_accessible_at_both_sizes_and_in_both_themes(st
     root.get_by_role("button", name="Run").click()
     explorer.wait(60)
     found = {}
-    for name in root.get_by_role("tab").all_inner_texts():
-        open_tab(stage, name)
+    for name in view_names(root):
+        show_view(stage, name)
         for size in SCREENS:
             resize(stage, size)
-            stage.page.screenshot(path=shots / f"tab-{name.lower()}-{size[0]}.png")
+            stage.page.screenshot(path=shots / f"tab-{name}-{size[0]}.png")
             found[name, size] = root.evaluate(FAULTS) + root.locator(".fx-panel").evaluate(PANEL_FAULTS)
         for theme, rules in RULES.items():
             themed(stage, theme)

@@ -20,7 +20,7 @@ from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import describe, edge_title
 from fuser_lab.report.tables import decision_reason, segment_table
-from fuser_lab.report.timing_table import timing_table
+from fuser_lab.report.timing_table import timed_plans, timing_table
 from fuser_lab.report.units import seconds_label
 from fuser_lab.report.view_model import ViewModel, view_decisions, view_plan
 
@@ -72,15 +72,16 @@ def _check_head(check: Check, explorer: Explorer, shown: dict[str, Any], plan: A
     state = session.state
     title = view.header.title
     check("title", shown["title"], [title, f"Fusion explorer: {title}", title])
-    facts = [*scenes.facts(view), *explorer._runs.amounts.facts(view.header)]
+    segments, *others = scenes.facts(view)
+    facts = [segments, *explorer._runs.amounts.facts(view.header), ["", "", ""], *others]
     timed = explorer._runs.totals.get(plan.hash)
     measured = "– measured" if timed is None else f"{seconds_label(timed.median)} measured ({place(timed.device)})"
-    check("facts", shown["facts"], [*(f"{value} {name}" for value, name, _ in facts), measured])
-    (_, _, strategies), *switches = controls(session, explorer._search.topic, explorer._steps.mention())
+    check("facts", shown["facts"], [f"{value} {name}".strip() or measured for value, name, _ in facts])
+    (_, _, strategies, _), *switches = controls(session, explorer._search.topic, explorer._steps.mention())
     check("strategy", shown["strategy"], [[words, on, free] for _, words, on, free, *_ in strategies])
-    check("switches", shown["switches"], [
-        [name, [[words, on, free] for _, words, on, free, *_ in buttons]] for name, _, buttons in switches
-    ])
+    check("switches", sorted(shown["switches"]), sorted(  # some are in a menu
+        [name, [[words, on, free] for _, words, on, free, *_ in buttons]] for name, _, buttons, _ in switches
+    ))
     check("the strategy of the plan", [words for words, on, _ in shown["strategy"] if on], [
         "mine" if state.edits else state.strategy.replace("_", "-"),
     ])
@@ -240,7 +241,7 @@ def _is_legal(plan: Any, view: ViewModel, action: dict[str, Any]) -> bool:
 
 
 def _check_decisions(check: Check, shown: dict[str, Any], plan: Any) -> None:
-    if not shown["logged"]:
+    if not shown["open"] or shown["tab"] != "decisions":
         return
     rows = view_decisions(tuple(plan.decisions))
     true = {n: [d.of, decision_reason(d)] for n, d in enumerate(rows, 1)}
@@ -252,7 +253,7 @@ def _check_decisions(check: Check, shown: dict[str, Any], plan: Any) -> None:
 
 def _check_tab(check: Check, explorer: Explorer, shown: dict[str, Any], plan: Any, view: ViewModel) -> None:
     tab = shown["tab"]
-    if not shown["open"]:
+    if not shown["open"] or tab == "decisions":
         return
     if tab == "segments":
         check(tab, shown["cells"], [list(row) for row in segment_table(view.segments).rows])
@@ -263,10 +264,12 @@ def _check_tab(check: Check, explorer: Explorer, shown: dict[str, Any], plan: An
             check("row of the selection", shown["chosen"], [home])
     elif tab == "timings":
         timings = explorer.timings
-        rows = () if timings is None else timings.rows
-        check(tab, shown["cells"], [] if timings is None else [list(row) for row in timing_table(timings).rows])
+        rows = [] if timings is None else [list(row) for row in timing_table(timings).rows]
+        plans = [] if timings is None else timed_plans(timings)
+        check(tab, shown["cells"], rows)
         check("segments that were timed", shown["rows"], [
-            f"segment:{row.segment}" if row.segment is not None and row.plan_hash == plan.hash else "" for row in rows
+            f"segment:{name[1:]}" if name.startswith("S") and timed == plan.hash else ""
+            for (_, name, *_), timed in zip(rows, plans, strict=True)
         ])
     elif tab == "source":
         found = shown["source"]

@@ -12,12 +12,11 @@ import numpy as np
 
 from fuser_lab.analysis.smaller import smaller
 from fuser_lab.api.functions import FusionDefinition, segment
-from fuser_lab.codegen.generate import GeneratedKernel, generate
 from fuser_lab.codegen.host_features import host_features
-from fuser_lab.codegen.kernel_features import kernel_features
+from fuser_lab.codegen.kernel_profile import kernel_features
 from fuser_lab.codegen.links import machine_lines, schedule_lines, source_lines
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS, without_rules
-from fuser_lab.codegen.pipeline import kernel_digest, steps_of, text_of
+from fuser_lab.codegen.pipeline import GeneratedKernel, generate, kernel_digest, steps_of, text_of
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.statement_traffic import statement_traffic
 from fuser_lab.codegen.varying import SharedKernels

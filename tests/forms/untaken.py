@@ -19,7 +19,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         ],
     },
     "nvFuser has this rule, but vectors divide the columns, so that the next configuration always needs more rounds.": {
-        "schedule/outer_launch": [
+        "schedule/outer_persistent": [
             ("if adjusted is not None:", "for place, (wide, across) in enu"),
             ("if _quotient(groups, following) <= _quotient(groups, wide):", "return None"),
         ],
@@ -30,7 +30,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         ],
     },
     "A segment that no scheduler accepts is an error before its kernel is asked for.": {
-        "codegen/generate": [
+        "codegen/pipeline": [
             ("if scheduler is None:", 'return "no scheduler accepts it"'),
         ],
     },
@@ -118,11 +118,9 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         ],
     },
     "Conditions that always or never hold are decided before.": {
-        "codegen/inequalities": [
+        "codegen/windows": [
             ("if high < bound:", "return None"),
             ("if low < bound:", "for condition in (part for whole"),
-        ],
-        "codegen/windows": [
             ("if places:", "for place, condition in places:"),
         ],
         "codegen/scheduled_elements": [
@@ -130,7 +128,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         ],
     },
     "Elements of views are chosen by the order of positions, not by their equality.": {
-        "codegen/inequalities": [
+        "codegen/windows": [
             ("if pair is None:", "others.append(condition)"),
             ("case Apply(_, fn, (a, b)) if fn in _STRICT and is_index(a) and is_inde", "case _:"),
         ],
@@ -146,7 +144,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         ],
     },
     "A name of a reduced float is assigned once where it is visible.": {
-        "codegen/narrow_values": [
+        "codegen/rewrites": [
             ("if any(let.place < other.place < let.end or other.place < let.place <", "return None"),
         ],
     },
@@ -188,7 +186,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         ],
     },
     "The sum of the elements whose squared deviations a nest adds up is in the same nest.": {
-        "codegen/online": [
+        "codegen/persistence": [
             ("if squared.total is not pair[0] or squared.count != count:", "return None"),
         ],
     },

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from needs import needs
 
-from fuser_lab.codegen.layout import dense_strides
+from fuser_lab.codegen.kernel_ir import dense_strides
 from fuser_lab.errors import EvaluationWarning
 from fuser_lab.runtime.arrays import to_numpy
 from fuser_lab.runtime.evaluate import origins_of

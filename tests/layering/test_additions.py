@@ -89,7 +89,7 @@ def noted(body):
         },
         {
             "fuser_lab/codegen/kernel_passes.py": {
-                "from fuser_lab.codegen.unconditional import unconditional": (
+                "from fuser_lab.codegen.rewrites import rewrite, unconditional": (
                     "from fuser_lab.codegen.toy_notes import noted\n"
                 ),
                 '    KernelPass(name="divided_loops", run=divide_long_loops, forms=_CORES),': (
@@ -168,12 +168,12 @@ TOY = Target(
         },
         {},
     ),
-    "a tab": (
+    "a view": (
         {},
         {
             "widgets/fuser_lab_widgets/tabs.py": {
-                '    Tab("segments", "Segments"),': """    Tab(
-        "toy", "Toy", lambda shown: f"<p>a toy with {len(shown.plan.segments)} segments</p>",
+                '    View("segments", "Segments", "Cost"),': """    View(
+        "toy", "Toy", "Cost", lambda shown: f"<p>a toy with {len(shown.plan.segments)} segments</p>",
     ),
 """,
             },

@@ -8,7 +8,7 @@ from needs import INSTALL
 
 TESTS = Path(__file__).resolve().parents[1]
 # Programs that are run by name and import a library at once; a test that uses one requests the library first.
-PROGRAMS = {TESTS / "benchmarks" / "gpu", TESTS / "benchmarks" / "cpu", TESTS / "programs"}
+PROGRAMS = {TESTS / folder for folder in ("benchmarks/gpu", "benchmarks/cpu", "programs", "notebooks/text")}
 
 
 def imported_at_once(source: str) -> set[str]:

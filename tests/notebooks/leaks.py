@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nbformat import NotebookNode
-from notebooks.light_outputs import words
 
 from fuser_lab.teaching.question_bank import BankEntry, QuestionBank
 from fuser_lab.teaching.questions import HIDDEN
+from tests.notebooks.light_outputs import words
 
 LENGTH = 5  # characters of an answer that occurs nowhere by chance
 QUESTION = re.compile(r"^question = [\w.]*\bpredict\(", re.MULTILINE)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fuser_lab as fl
+from tests.notebooks.text_forms import text_form
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 LEFT_OUT = ("plan_python", "host", "fusion", "note")
@@ -17,7 +18,7 @@ LEFT_OUT = ("plan_python", "host", "fusion", "note")
 
 def lesson_sweep() -> Any:
     """Return the sweep of the lesson, from its cells."""
-    text = (NOTEBOOKS / "text" / "19_a_question.py").read_text(encoding="utf-8")
+    text = text_form("19_a_question").read_text(encoding="utf-8")
     cells = re.split(r"^# %%.*\n", text, flags=re.MULTILINE)
     scope: dict[str, Any] = {}
     first = next(cell for cell in cells if "fusions = {" in cell)

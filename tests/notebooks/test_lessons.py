@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from notebooks.leaks import asked, leaks
-from notebooks.text_forms import with_footer
+from notebooks.text_forms import minutes, with_footer, with_minutes
 
 from fuser_lab.teaching import read_questions
 from fuser_lab.teaching.glossary import glossary_markdown
@@ -107,6 +107,13 @@ def test_each_lesson_begins_with_a_question_and_ends_with_where_to_go(path):
     assert cells[1].cell_type == "code"
     assert "## Where to go next" in cells[-1].source
     assert re.search(r"\]\((?:\d\d_\w+\.ipynb|\.\./docs/\w+\.md)", cells[-1].source)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_says_how_long_it_takes(path):
+    cells = nbformat.read(path, as_version=4).cells
+    assert minutes(cells) <= 25
+    assert cells[0].source == with_minutes(cells), f"python -m tests.notebooks.text_forms {path.stem}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

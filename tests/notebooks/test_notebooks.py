@@ -7,6 +7,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from needs import needs
+from notebooks.answer_key import lessons, section
 from notebooks.leaks import leaks
 from notebooks.light_outputs import KINDS, illustrated, light, stale
 from notebooks.text_forms import text_form
@@ -29,6 +30,9 @@ def test_notebook_runs(path):
     assert not any(o.output_type == "stream" and o.name == "stderr" for o in outputs), "fix the cause of a warning"
     bank = path.parent / "questions" / f"{path.stem}.toml"
     assert not bank.exists() or leaks(notebook, read_questions(bank)) == []
+    key = (path.parents[1] / "docs" / "course_key.md").read_text(encoding="utf-8")
+    renewal = "python -m tests.notebooks.answer_key > docs/course_key.md"
+    assert path not in lessons() or section(path, notebook) in key, renewal
     assert stale(committed, notebook) == [], f"python -m tests.notebooks.light_outputs {path.stem}"
 
 

@@ -268,7 +268,7 @@ fd.add_output(tensor(8, 16))""": "expr_eval",
         },
     ),
     Rule(
-        of="outer_persistent", values=False, ours="fuser_lab.schedule.outer_launch.outer_launch",
+        of="outer_persistent", values=False, ours="fuser_lab.schedule.outer_persistent.outer_launch",
         text=(
             "Blocks keep columns together if a search finds a launch configuration: wide blocks before narrow ones, "
             "few blocks along the reduced axes before many, with columns divided evenly, few registers, no idle "

@@ -73,7 +73,6 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 
 def texts(root: Path) -> Iterator[Path]:
     yield from (root / "README.md", *sorted((root / "docs").glob("*.md")))
-    yield from sorted((root / "notebooks" / "text").glob("*.py"))
     yield from sorted((root / "fuser_lab").rglob("*.py"))
     yield from sorted((root / "widgets" / "fuser_lab_widgets").rglob("*.py"))
     yield from (path for path in sorted((root / "widgets" / "js").glob("**/*.*js")) if "node_modules" not in path.parts)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from thorough import share, tries
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from tests.agreement import STRATEGIES
 from tests.fuzz.check import Checked

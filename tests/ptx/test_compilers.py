@@ -9,7 +9,7 @@ from accesses import accesses_of
 from backend.fusions import CASES, D, S, build
 from backend.lookups import LOOKUPS
 
-from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel
+from fuser_lab.codegen.pipeline import EVALUATED, GeneratedKernel
 from fuser_lab.errors import CompilationError
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed

@@ -10,7 +10,7 @@ import pytest
 from needs import with_numba_only
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
+from fuser_lab.codegen.pipeline import GeneratedKernel, evaluated_because
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.dtypes import DataType
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed

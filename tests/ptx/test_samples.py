@@ -3,7 +3,7 @@
 import pytest
 
 from fuser_lab.api.functions import FusionDefinition, segment
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import OpKind
 from fuser_lab.ops.registry import Sample

@@ -17,7 +17,7 @@ from backend.lookups import LOOKUPS
 from backend.matrix import DTYPES, RECORDS, Form, forms, fusion_of
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
+from fuser_lab.codegen.pipeline import GeneratedKernel, evaluated_because
 from fuser_lab.cost.device import DEVICES, Device
 from fuser_lab.errors import FuserLabError
 from fuser_lab.plan.clock import given_strides, layouts_and_idle, read_layouts

@@ -10,7 +10,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.codegen.kernel_features import kernel_features, largest_phase
+from fuser_lab.codegen.kernel_profile import kernel_features, largest_phase
 from fuser_lab.cost.device import A100, H200
 from fuser_lab.cost.kernel_time import (
     STYLES,

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LESSONS = sorted((ROOT / "notebooks" / "text").glob("0[1-5]_*.py"))
+LESSONS = sorted((ROOT / "tests" / "notebooks" / "text").glob("0[1-5]_*.py"))
 
 
 def test_without_threads_processes_numba_scipy_and_pandas():

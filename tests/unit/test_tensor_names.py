@@ -1,9 +1,15 @@
 """The names that users give to tensors are accepted wherever a tensor's name is, in plans and in the explorer."""
 
+import json
+
+import numpy as np
 import pytest
+from fuser_lab_widgets import Explorer
 
 import fuser_lab as fl
 from fuser_lab.errors import IllegalEdit, InputError
+from fuser_lab.report.svg import view_svg
+from fuser_lab.report.view_model import view_plan
 
 SCRIPT = """
 with FusionDefinition() as fd:
@@ -92,8 +98,9 @@ with fl.FusionDefinition() as fd:
     names = {"__name__": "__main__"}
     exec(cell, names)
     plan = fl.segment(names["fd"])
-    assert dict(plan.names) == {"rows": "T0", "total": names["total"].name}
-    assert plan.why("total", "T1").text == plan.why(names["total"].name, "T1").text
+    assert set(plan.names) == {("rows", "T0"), ("total", "T1"), ("total", "T2"), ("total", "T3")}
+    with pytest.raises(IllegalEdit, match="total is the name of several tensors: T3, T1, T2"):
+        plan.cut("total")
 
 
 def test_names_of_a_captured_graph_and_of_its_lines():
@@ -109,3 +116,111 @@ def test_names_of_a_captured_graph_and_of_its_lines():
     made = {expr.name: expr.op.name for expr in found.plan.definition.tensor_exprs}
     assert made[names["ratio"]] == "truediv"
     assert found.plan.why("ratio", "total").text == found.plan.why(names["ratio"], names["total"]).text
+
+
+def _mean(fd, rows, count):
+    total = fd.ops.sum(rows, dims=[1], keepdim=True)
+    return total / count
+
+
+def _recorded(*, named=True):
+    """Return a definition, with variables or in a single expression without any."""
+    with fl.FusionDefinition() as fd:
+        if not named:
+            fd.add_output(fd.ops.neg(fd.ops.exp(fd.define_tensor([64, 32], contiguity=True))))
+            return fd
+        rows = fd.define_tensor([64, 32], contiguity=True)
+        mean = _mean(fd, rows, 32.0)
+        spread, centre = fd.ops.var_mean(rows, dims=[1], keepdim=True)
+        cell = rows - mean
+        product = lambda: cell * spread  # noqa: E731 - the value is returned to the assignment
+        again = last = product()
+        fd.ops.neg(walrus := again + centre)
+        _ = fd.ops.neg(walrus)
+        fd.add_output(fd.ops.neg(fd.ops.exp(walrus)))
+        fd.add_output(last)
+    return fd
+
+
+def test_variables_of_functions_name_the_tensors_that_they_are_assigned():
+    plan = fl.segment(_recorded())
+    ops = {expr.out.name: expr.op.name for expr in plan.definition.tensor_exprs}
+    tensors = dict(plan.names)
+    assert list(tensors) == ["rows", "total", "mean", "spread", "centre", "cell", "again", "walrus"]
+    assert [ops.get(tensors[name]) for name in ("rows", "total", "mean", "cell", "again", "walrus")] == [
+        None, "broadcast", "truediv", "sub", "mul", "add",
+    ]
+    moments = plan.definition.producers[plan.definition.tensors[tensors["again"]]].inputs
+    assert moments[1].name == tensors["spread"] != tensors["centre"]
+    assert fl.segment(_recorded(named=False)).names == ()
+
+
+def test_a_tensor_is_called_by_its_variable_else_by_its_op(plan, own):
+    assert plan.name_of(own["total"]) == "total"
+    alone = fl.segment(_recorded(named=False))
+    assert [alone.name_of(tensor) for tensor in ("T0", "T1", "T2")] == ["", "exp", "neg"]
+    with pytest.raises(InputError, match="no tensor called 'T77'"):
+        plan.name_of("T77")
+
+
+def test_names_change_no_plan_and_no_code(plan):
+    again = fl.segment(*fl.load_repro(SCRIPT.replace("total", "quite_another_name")))
+    assert "quite_another_name" in dict(again.names)
+    assert again.hash == plan.hash
+    assert again.to_python() == plan.to_python()
+    assert list(again.decisions) == list(plan.decisions)
+    code = [
+        [line.partition("  <- ")[0] for line in p.segments[0].source(target).splitlines()]
+        for p in (again, plan) for target in ("cpu", "cuda")
+    ]
+    assert code[:2] == code[2:]  # but for lines of the script in comments
+
+
+def test_a_definition_under_other_names_is_the_one_in_the_cache():
+    cache = fl.FusionCache()
+    for name in ("total", "other"):
+        names = {"__name__": "__main__", "fl": fl, "cache": cache}
+        exec(f"""
+with fl.FusionDefinition(cache) as fd:
+    rows = fd.define_tensor([64, 32], contiguity=True)
+    {name} = fd.ops.sum(rows, dims=[1])
+    fd.add_output({name})
+""", names)
+        assert dict(names["fd"].names) == {"rows": "T0", name: "T1"}
+    assert cache.num_fusions() == 1
+
+
+def test_pictures_tables_and_sentences_have_the_names(plan, own, tmp_path):
+    total = own["total"]
+    dot, mermaid = (plan.save(tmp_path / f"x.{kind}").read_text() for kind in ("dot", "mmd"))
+    picture = view_svg(view_plan(plan))
+    assert f"broadcast total {total}" in dot
+    assert f"broadcast total {total}" in mermaid
+    assert ">\u2002total</tspan><tspan" in picture
+    why = plan.why("ratio", "columns")
+    assert str(why).startswith(f"ratio {own['ratio']} (div) and columns {own['columns']} (sum)")
+    assert why.text.startswith(f"{own['ratio']} (div) and {own['columns']} (sum)")
+    assert f"columns {own['columns']}\n" in str(plan)
+
+
+def test_names_are_escaped_and_long_ones_are_whole_in_the_tooltip():
+    plan = fl.segment(*fl.load_repro(SCRIPT))
+    long = "a_name_that_is_far_longer_than_a_box"
+    hostile = '<img src=x onerror="alert(1)">'
+    renamed = {"total": long, "ratio": hostile}
+    plan = type(plan)(**{
+        **{name: getattr(plan, name) for name in plan.__dataclass_fields__ if name not in {"_cache", "_lock"}},
+        "names": tuple((renamed.get(name, name), tensor) for name, tensor in plan.names),
+    })
+    picture = view_svg(view_plan(plan))
+    assert "<img" not in picture + plan._repr_html_()
+    assert f"\u2002{long[:17]}…<" in picture
+    assert f"{long} {dict(plan.names)[long]}</title>" in picture
+
+
+def test_the_explorer_sends_names_once_and_answers_with_the_fusions_own(plan, own):
+    explorer = Explorer(plan, [np.zeros((64, 32), np.float32)])
+    assert explorer.called[own["total"]] == "total"
+    explorer.selection = own["ratio"]
+    assert "total" not in json.dumps(explorer.answer["actions"])
+    explorer.close()

@@ -183,6 +183,7 @@ def certificate(plan: EditablePlan) -> Answer:
     return {
         "hash": plan.hash,
         "status": proof.status,
+        "proved": proof.is_optimal,
         "costs": costs,
         "model": proof.model_text,
         "notes": list(proof.notes),

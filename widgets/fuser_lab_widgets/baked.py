@@ -8,7 +8,7 @@ from fuser_lab import targets
 from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.modules import has_modules, module_folds
 from fuser_lab.report.repeats import blocks
-from fuser_lab.report.timing_table import timing_note, timing_table
+from fuser_lab.report.timing_table import timed_plans, timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
 from fuser_lab_widgets import answers, lines, profiles, scenes, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, target_name
@@ -29,12 +29,13 @@ _HINT: Final = "Click an op, edge or segment for details; press ? for the keys."
 
 def bake(
     plans: Sequence[EditablePlan], timings: Any = None, *, title: str | None = None, machine: CostModel | None = None,
-    followed: int = 8, profile: Any = None,
+    followed: int = 8, profile: Any = None, opens: str = "",
 ) -> dict[str, Any]:
     """Return what the report's script shows: each plan's drawings, answers, sources, decisions and tabs.
 
     ``machine`` is the cost model of the device on which the plans were timed. Plans of up to ``followed`` segments
-    have the steps of their kernels. ``profile`` is shown beside the source of its plan.
+    have the steps of their kernels. ``profile`` is shown beside the source of its plan, and ``opens`` is the view that
+    is open at first.
     """
     views = [view_plan(plan, title=title, decisions=False) for plan in plans]
     pieces = scenes.Pieces()
@@ -45,12 +46,13 @@ def bake(
     amounts = Amounts(target=target_name(plans[0]), plans=by_hash, machine=machine, measured=totals, note=note)
     timed: dict[str, Any] = {"running": False, "done": 0, "total": 0, "note": _UNTIMED}
     if timings is not None:
-        timed |= {"table": timing_table(timings).to_dict(), "note": note, "plans": [row.plan_hash for row in rows]}
+        timed |= {"table": timing_table(timings).to_dict(), "note": note, "plans": timed_plans(timings)}
     made = [_plan(n, plans, views, amounts, rows, pieces, followed, profile) for n in range(len(plans))]
     return {
         "hint": _HINT,
         "timings": timed,
         "views": tabs.views(live=False),
+        "opens": opens,
         "targets": sources.offers(),
         "plans": made,
         "chunks": pieces.stock.chunks,
@@ -72,7 +74,7 @@ def _plan(
         ids += [fold.id for fold in module_folds(view)]
     drawn = {detail: scenes.scene(view, pieces, detail=detail) for detail in details}
     for drawn_scene in drawn.values():
-        drawn_scene["facts"] += amounts.facts(view.header)
+        drawn_scene["times"] = amounts.facts(view.header)
     others = [(str(m), f"{plans[m].name}", views[m]) for m in range(len(plans)) if m != n]
     difference = plan_diff(plans[0], plan) if n and hasattr(plan, "segmented") else None
     if difference is not None:
@@ -85,7 +87,7 @@ def _plan(
     plan_profile = profile if profile is not None and profile.plan_hash == plan.hash else None
     linked = view.header.ops <= _MOST_LINKED
     followed = linked and len(plan.segments) <= most_followed
-    written = {tab.name: tab.write(shown) for tab in tabs.TABS if tab.write is not None and not tab.live_only}
+    written = {each.name: each.write(shown) for each in tabs.VIEWS if each.write is not None and not each.live_only}
     return {
         "name": plan.name,
         "detail": scenes.first_detail(view),
@@ -102,6 +104,7 @@ def _plan(
         "decisions": answers.decision_page(tuple(getattr(plan, "decisions", None) or ()), count=None),
         "panels": {name: {"hash": view.header.hash, "html": html} for name, html in written.items()},
         "code": plan.to_python(),
+        "called": view.called,
     }
 
 

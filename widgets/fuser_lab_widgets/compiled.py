@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import anywidget
-import ipywidgets
-import traitlets
-
-from fuser_lab.errors import FuserLabError, InputError
-from fuser_lab.process.forks import renew_in_forks
+from fuser_lab.errors import InputError
 from fuser_lab.report.module_picture import map_svg
-from fuser_lab_widgets import assets, compiled_panels, messages
+from fuser_lab_widgets import compiled_panels, messages
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.explorer import Explorer
+from fuser_lab_widgets.maps import Map, MapExplorer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fuser_lab.compilers.plan import CompiledPlan
-    from fuser_lab_widgets.messages import Message
+    from fuser_lab.report.module_map import ModuleBox
+    from fuser_lab_widgets.messages import Form, Message
 
 
-class CompiledMap(anywidget.AnyWidget):
+class CompiledMap(Map):
     """The kernels of compiled plans: a click on one shows its source, its neighbours, and what can be edited.
 
     An edit compiles the function again, in the background; its plan is then shown, and the compiler's own plan stays a
     click away.
     """
 
-    _esm = assets.map_script()
-    _css = assets.map_style()
-
-    view = traitlets.Dict().tag(sync=True)
+    FORMS: ClassVar[Mapping[str, Form]] = messages.COMPILED
 
     def __init__(self, plans: Sequence[CompiledPlan], open_region: Callable[[CompiledPlan, int], None]) -> None:
-        super().__init__()
-        self._layout = self.layout
-        self._plans, self._edited = tuple(plans), dict[int, "CompiledPlan"]()
-        self._open_region = open_region
-        self._chosen, self._selected, self._status = 0, "", ""
-        self._shows_edited = False
         self._compiler = Background()
-        self._lock = renew_in_forks(threading.RLock())  # the thread that compiles also draws
-        self.on_msg(self._received)
-        self._draw()
+        super().__init__((self._compiler,), {
+            "out": lambda _: self.press(self._selected), "graph": self._graph,
+            "cut": lambda e: self._edit(f"Cut after {e['at']}", lambda plan: plan.cut(e["at"])),
+            "glue": lambda e: self._edit(
+                f"Glue of kernels {e['n']} and {e['with']}", lambda plan: plan.glue(e["n"], e["with"]),
+            ),
+            "edited": self._switch, "open": lambda e: open_region(self.plan, e["region"]),
+        })
+        self._plans, self._edited = tuple(plans), dict[int, "CompiledPlan"]()
+        self._chosen, self._shows_edited = 0, False
+        self.draw()
 
     @property
     def plan(self) -> CompiledPlan:
@@ -55,27 +50,20 @@ class CompiledMap(anywidget.AnyWidget):
 
     def press(self, box: str) -> None:
         """Select a kernel, as a click does."""
+        self.reveal("" if box == self._selected else box)
+
+    def boxes_to_find(self) -> list[ModuleBox]:
+        """Return the boxes of the kernels."""
+        return self.plan.map().each()
+
+    def reveal(self, box: str) -> None:
+        """Select a kernel."""
         with self._lock:
-            self._selected = "" if box == self._selected else box
-            self._draw()
+            self._selected = box
+            self.draw()
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until an edit is compiled."""
-        self._compiler.wait(timeout)
-
-    def close(self) -> None:
-        """Abandon an edit that is being compiled, and free the picture and its layout."""
-        self._compiler.close()
-        super().close()
-        self._layout.close()
-
-    def say(self, status: str) -> None:
-        """Show a sentence in the status line."""
-        with self._lock:
-            self._status = status
-            self._draw()
-
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """Send the picture and its panels."""
         plan = self.plan
         kernel = next((k for k in plan.segments if self._selected == f"kernel {k.index}"), None)
         self._selected = self._selected if kernel is not None else ""
@@ -91,32 +79,14 @@ class CompiledMap(anywidget.AnyWidget):
             "status": self._status,
         }
 
-    def _received(self, _widget: Any, event: object, _buffers: Any) -> None:
-        acts: dict[str, Callable[[Message], None]] = {
-            "box": lambda e: self.press(e["id"]), "out": lambda _: self.press(self._selected), "graph": self._graph,
-            "cut": lambda e: self._edit(f"Cut after {e['at']}", lambda plan: plan.cut(e["at"])),
-            "glue": lambda e: self._edit(
-                f"Glue of kernels {e['n']} and {e['with']}", lambda plan: plan.glue(e["n"], e["with"]),
-            ),
-            "edited": self._switch, "open": lambda e: self._open_region(self.plan, e["region"]),
-        }
-        with self._lock:
-            try:
-                message = messages.read(event, messages.COMPILED)
-                acts[message["type"]](message)
-            except FuserLabError as error:
-                self.say(str(error))
-            except Exception as error:  # noqa: BLE001 - an error in a callback would vanish; the user has to see it
-                self.say(f"{type(error).__name__}: {error}")
-
     def _graph(self, event: Message) -> None:
         self._chosen = min(event["n"], len(self._plans) - 1)
         self._shows_edited = self._chosen in self._edited
-        self._draw()
+        self.draw()
 
     def _switch(self, _: Message) -> None:
         self._shows_edited = not self._shows_edited
-        self._draw()
+        self.draw()
 
     def _edit(self, title: str, make: Callable[[CompiledPlan], CompiledPlan]) -> None:
         plan, place = self.plan, self._chosen
@@ -134,41 +104,16 @@ class CompiledMap(anywidget.AnyWidget):
         self.say(f"{title}: the function is compiled again …" if started else "Another edit is being compiled.")
 
 
-class CompiledExplorer(ipywidgets.VBox):
-    """A box with the kernels of compiled plans, and below it the explorer of a region cut as the compiler cuts.
-
-    Attributes
-    ----------
-    map
-        The kernels.
-    explorer
-        The explorer of the region that is open, or None.
-    """
+class CompiledExplorer(MapExplorer):
+    """The kernels of compiled plans, and the explorer of a region cut as the compiler cuts."""
 
     def __init__(self, plans: Sequence[CompiledPlan], *, strategies: Sequence[str]) -> None:
         self._plans, self._strategies = tuple(plans), tuple(strategies)
-        self.explorer: Explorer | None = None
-        self.map = CompiledMap(plans, self.show_region)
-        super().__init__([self.map])
-        self._layout = self.layout
-
-    def close(self) -> None:
-        """Free the kernels, the open explorer, and the box with its layout."""
-        for widget in (self.map, self.explorer):
-            if widget is not None:
-                widget.close()
-        super().close()
-        self._layout.close()
+        super().__init__(CompiledMap(plans, self.show_region))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """Return the live view, with the picture and the text of the plans for frontends without widgets."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if isinstance(bundle, dict):
-            bundle |= {
-                "text/plain": "\n\n".join(map(str, self._plans)),
-                "text/html": "".join(plan._repr_html_() for plan in self._plans),
-            }
-        return bundle
+        text, html = "\n\n".join(map(str, self._plans)), "".join(plan._repr_html_() for plan in self._plans)
+        return self._bundle(super()._repr_mimebundle_(**kwargs), text, html)
 
     def show_region(self, plan: CompiledPlan, region: int) -> None:
         """Show the explorer of a region of a plan, cut as the compiler cuts; the switch offers other strategies.
@@ -184,10 +129,7 @@ class CompiledExplorer(ipywidgets.VBox):
         if not 0 <= region < len(fusions):
             msg = f"show_region: the graph has no region {region}; it has {len(fusions)}."
             raise InputError(msg)
-        if self.explorer is not None:
-            self.explorer.close()
         fusion = fusions[region]
         title = f"region {region}, cut as {plan.name} does"
-        self.explorer = Explorer(fusion, list(fusion.inputs), strategies=self._strategies, title=title)
-        self.children = (self.map, self.explorer)
-        self.map.say(f"Region {region} is open below.")
+        self.show_explorer(Explorer(fusion, list(fusion.inputs), strategies=self._strategies, title=title))
+        self.map.say(f"Region {region} is open.")

@@ -24,11 +24,7 @@ def bar(titles: Sequence[str], chosen: int, plan: CompiledPlan, *, edited: bool 
     counted = f"{plan.name}: {plural(len(plan.segments), 'kernel')}, {opaque} of them from elsewhere"
     graphs = [_button(title, {"type": "graph", "n": n}, on=n == chosen) for n, title in enumerate(titles)]
     switch = [element("div", _button("edited plan", {"type": "edited"}, on=edited))] if edited is not None else []
-    zooms = [
-        element("button", label, css="fx-mode", type="button", title=title, data_zoom=factor)
-        for label, title, factor in (("−", "Zoom out", "0.8"), ("+", "Zoom in", "1.25"), ("Fit", "Fit to width", "0"))
-    ]
-    groups = (element("div", *graphs, css="fx-switch"), *switch, element("div", *zooms, css="fx-switch"))
+    groups = (element("div", *graphs, css="fx-switch"), *switch)
     return to_html(element("div", element("p", counted), *groups))
 
 
@@ -56,8 +52,23 @@ def side(plan: CompiledPlan, kernel: CompiledKernel | None, graph: int) -> str:
     ]
     source = plan.record.sources.get(kernel.function)
     if source is not None:
-        parts += [element("h4", f"Source of {kernel.function}"), element("pre", source, css="fx-source")]
+        parts += [element("h4", f"Source of {kernel.function}"), _source(kernel)]
     return "".join(map(to_html, parts))
+
+
+def _source(kernel: CompiledKernel) -> Element:
+    """Return the source with the op of each line; lines of the other kernels of its function are dimmed."""
+    lines = kernel.source_lines()
+    rows = [
+        element(
+            "tr", element("td", line.op, css="fx-note"), element("td", line.place, css="fx-note"),
+            element("td", element("code", line.text)),
+            css="fm-within" if line.inside else "fm-beside" if line.node else "",
+        )
+        for line in lines
+    ]
+    head = element("tr", *(element("th", name, scope="col") for name in ("op", "line", "source")))
+    return element("table", element("thead", head), element("tbody", *rows), css="fm-source")
 
 
 def below(plan: CompiledPlan) -> str:

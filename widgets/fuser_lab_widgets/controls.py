@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fuser_lab_widgets.session import MINE, TOP_DOWN, TOP_DOWN_ONLY
+from fuser_lab_widgets.session import MINE, TOP_DOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,9 +43,11 @@ def settings_text(switches: Mapping[str, Any]) -> str:
 
 
 def controls(session: Session, searching: str, mention: Alternative | None = None) -> list[Group]:
-    """Return the groups of switches: name, the text before it, and buttons.
+    """Return the groups of switches: name, the text before it, buttons, and when the group is shown.
 
-    A button has its key, label, whether it is on and enabled, its explanation, and the event that it sends.
+    A button has its key, label, whether it is on and enabled, its explanation, and the event that it sends. A group is
+    ``"always"`` shown, in the ``"menu"``, or beside the status line: with the strategy that has it, or (``"marks"``)
+    while a click inserts ``segment_set`` or the definition has one.
     """
     state = session.state
     shown = MINE if state.edits else state.strategy
@@ -53,7 +55,7 @@ def controls(session: Session, searching: str, mention: Alternative | None = Non
     groups: list[Group] = [
         ["Strategy", "", [
             [s, words(s), s == shown, s != searching, "", {"type": "strategy", "strategy": s}] for s in strategies
-        ]],
+        ], "always"],
     ]
     if not state.switches:
         return groups
@@ -61,19 +63,19 @@ def controls(session: Session, searching: str, mention: Alternative | None = Non
     groups.append(["Meaning of segment_set", "segment_set is a", [
         [f"reading-{value}", value, on["segment_set"] == value, True, about, _event(segment_set=value)]
         for value, about in _READINGS.items()
-    ]])
-    steps = []
-    for name, (text, about) in _STEPS.items():
-        taken = state.strategy == TOP_DOWN if name in TOP_DOWN_ONLY else state.strategy not in _WITHOUT_WHOLE
-        untaken = "only top-down does" if name in TOP_DOWN_ONLY else "this strategy does not have this step"
-        title = about if taken else f"{about}; {untaken}"
-        steps.append([name, text, bool(on[name]) and taken, taken, title, _event(**{name: not on[name]})])
-    groups.append(["Attempt on the whole fusion", "", steps[:1]])
-    groups.append(["Cuts without annotations", "top-down cuts", steps[1:]])
+    ], "marks"])
+    whole, *cuts = (
+        [name, text, bool(on[name]), True, about, _event(**{name: not on[name]})]
+        for name, (text, about) in _STEPS.items()
+    )
+    if state.strategy not in _WITHOUT_WHOLE:
+        groups.append(["Attempt on the whole fusion", "", [whole], "menu"])
+    if state.strategy == TOP_DOWN:
+        groups.append(["Cuts without annotations", "top-down cuts", cuts, "strategy"])
     if mention is not None:
         title = "Show this plan, which moves fewer bytes than the current one"
         button = ["alternative", str(mention), False, True, title, {"type": "alternative"}]
-        groups.append(["A cheaper plan", "", [button]])
+        groups.append(["A cheaper plan", "", [button], "strategy"])
     return groups
 
 

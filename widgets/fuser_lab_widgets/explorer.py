@@ -86,6 +86,8 @@ class Explorer(anywidget.AnyWidget):
         Sentences below the header about the inputs and the lines that were skipped when a script was loaded.
     profile
         The result of `fuser_lab.profile` for this plan, which the source tab shows without profiling again.
+    view
+        The view that is open at first, such as ``"time_line"``; ``"decisions"`` begins with the first decision.
 
     Attributes
     ----------
@@ -134,8 +136,11 @@ class Explorer(anywidget.AnyWidget):
     views = traitlets.List(tabs.views()).tag(sync=True)
     targets: traitlets.List[Any] = traitlets.List().tag(sync=True)  # what the source tab offers
     foreseen = traitlets.Dict().tag(sync=True)  # previews of edits at the edges of the plan on show
+    advice = traitlets.Dict().tag(sync=True)  # the sentence about the largest gain of a plan, with its event
+    called = traitlets.Dict().tag(sync=True)  # the user's names of tensors, which the page adds to sentences and tables
     heat = traitlets.Dict().tag(sync=True)  # the values of colourings, which follow the picture
     status = traitlets.Dict().tag(sync=True)
+    opens = traitlets.Unicode().tag(sync=True)  # the view that is open at first
     hides = traitlets.Unicode().tag(sync=True)  # the style sheet that hides the saved form of this explorer
 
     # The traits that users observe, set and link, which `_TRAITS` describes; `plan` and `timings` stay in Python.
@@ -157,7 +162,7 @@ class Explorer(anywidget.AnyWidget):
         "Explorer", plan=_PLAN, profile=optional(having("rows", "statements", accepted="the result of fl.profile")),
         inputs=optional(list_of(ANYTHING, "a list of arrays and numbers")),
         strategies=list_of(TEXT, "a list of names of strategies"), timer=optional(FUNCTION), title=optional(TEXT),
-        searched=list_of(TEXT, "names of strategies", lazy=True),
+        searched=list_of(TEXT, "names of strategies", lazy=True), view=optional(one_of(*tabs.NAMES)),
     )
     def __init__(
         self,
@@ -170,6 +175,7 @@ class Explorer(anywidget.AnyWidget):
         title: str | None = None,
         notes: Sequence[str] = (),
         profile: PlanProfile | None = None,
+        view: str | None = None,
     ) -> None:
         self._session = Session(plan, strategies)
         if profile is not None and profile.plan_hash != plan.hash:
@@ -203,7 +209,7 @@ class Explorer(anywidget.AnyWidget):
         self._published: dict[str, Any] = {}  # the values last published to traits; others were set from outside
         super().__init__()
         self._layout = self.layout
-        self.hides = self._saved_form.hides
+        self.hides, self.opens = self._saved_form.hides, view or ""
         with self._lock, _uncollected():  # results that a thread reports while the picture is sent would be lost
             self._show()
             page.say("Click an edge to cut or glue there; press ? for the keys.")
@@ -380,10 +386,13 @@ class Explorer(anywidget.AnyWidget):
     # ---- what the page shows
 
     def _draw(self) -> None:
-        self._picture.draw(self._runs.amounts, self._comparison.difference())
+        changed = self._page.changed
+        difference = self._comparison.difference() or (changed.difference if changed is not None else None)
+        self._picture.draw(self._runs.amounts, difference)
 
     def _show(self) -> None:
         with self.hold_sync():
+            self.called = dict(self._page.view.called)
             self._draw()
             self._selection.follow()
             self._panels.follow()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.report.roofline_plot import device_of, least_seconds, loads, measured_seconds
+from fuser_lab.report.roofline_plot import device_of, is_label_of, least_seconds, loads, measured_seconds
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def heat(plan: EditablePlan, view: ViewModel, rows: Iterable[Any]) -> dict[str, 
     device = device_of(plan)
     times = {index: part.seconds for index, part in enumerate(plan.segment_times) if index in moved}
     measured = measured_seconds(plan, taken)
-    on_target = {row.device for row in taken} == {device.name}
+    on_target = all(is_label_of(device, row.device) for row in taken)
     by = f"predicted for {device.name}"
     if set(measured) == set(times):
         scales["time"] = _scale(measured, seconds_label, f"measured on {', '.join(sorted({r.device for r in taken}))}")

@@ -47,6 +47,7 @@ class Form:
 
 _AT: Final = Form(has={"id": TEXT})
 _PLAIN: Final = Form()
+_FIND: Final = Form(has={"text": TEXT})
 
 # What the explorer receives. Buttons of a plan also send its number, so that they do nothing once another is shown.
 EXPLORER: Final[Mapping[str, Form]] = {
@@ -81,15 +82,15 @@ EXPLORER: Final[Mapping[str, Form]] = {
 # What the map of a model receives.
 MAP: Final[Mapping[str, Form]] = {
     "box": _AT, "out": _AT, "graph": Form(has={"n": _COUNT}), "depth": Form(has={"n": _COUNT}),
-    "fold": _PLAIN, "costs": _PLAIN, "step": _PLAIN,
+    "fold": _PLAIN, "costs": _PLAIN, "step": _PLAIN, "find": _FIND,
     "open": Form(has={"graph": _COUNT, "region": _COUNT}, may={"tensor": TEXT}),
 }
-
 
 # What the map of a compiled plan receives.
 COMPILED: Final[Mapping[str, Form]] = {
     "box": _AT, "out": _AT, "graph": Form(has={"n": _COUNT}), "cut": Form(has={"at": TEXT}),
     "glue": Form(has={"n": _COUNT, "with": _COUNT}), "edited": _PLAIN,
+    "find": _FIND,
     "open": Form(has={"graph": _COUNT, "region": _COUNT}),
 }
 

@@ -25,18 +25,14 @@ DEPTHS = (1, 2, 3)  # levels of modules that buttons open
 _MOST_ROWS = 200  # rows of a table
 _HELP = (
     "Click a module to open or close it, a region to see its ops. Keys: arrows move between boxes, Enter opens or "
-    "closes a box, Esc closes the enclosing module."
+    "closes a box, Esc closes the enclosing module, / searches, + − 0 zoom and fit, f is full screen."
 )
 
 
 def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, costs: bool, step: bool) -> str:
-    """Return the switches above the map: which graph, how deep, whether equal modules are folded, and the zoom."""
+    """Return the switches above the map: which graph, how deep, and whether equal modules are folded."""
     graphs = [_button(title, {"type": "graph", "n": n}, on=n == chosen) for n, title in enumerate(titles)]
     depths = [_button(str(n), {"type": "depth", "n": n}, title=f"Open {plural(n, 'level')}") for n in DEPTHS]
-    zooms = [
-        element("button", label, css="fx-mode", type="button", title=title, data_zoom=factor)
-        for label, title, factor in (("−", "Zoom out", "0.8"), ("+", "Zoom in", "1.25"), ("Fit", "Fit to width", "0"))
-    ]
     fold = _button("fold equal modules", {"type": "fold"}, on=folded, title="Equal adjacent modules are one box")
     ask = _button("what the cuts cost", {"type": "costs"}, on=costs, title="Bytes that pass between segments")
     table = _button("what the step costs", {"type": "step"}, on=step, title="Each region and op: bytes, bound, time")
@@ -44,7 +40,6 @@ def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, cost
         element("p", headline),
         _group("Graph", graphs), _group("Open levels", depths), element("div", fold), element("div", table),
         element("div", ask),
-        _group("Zoom", zooms),
     ]
     return to_html(element("div", *parts))
 
@@ -160,7 +155,7 @@ def _regions(shown: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
         sends.append(_open(number, first.index))
     if not rows:
         return []
-    return [_table(("region", "ops here", "what"), rows, sends=sends, caption="Regions: a click opens one below")]
+    return [_table(("region", "ops here", "what"), rows, sends=sends, caption="Regions: a click opens one")]
 
 
 def _left_rows(shown: ModuleMap, box: ModuleBox) -> list[Element]:

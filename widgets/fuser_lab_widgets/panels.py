@@ -11,6 +11,7 @@ from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.pass_picture import rewrite_element
 from fuser_lab.report.passes import CHANGED, view_steps
 from fuser_lab.report.tables import Table, layout_table, op_table
+from fuser_lab.report.time_line import time_line_svg, time_lines, time_table
 from fuser_lab.report.units import bytes_label
 from fuser_lab.report.view_model import view_layouts
 from fuser_lab_widgets.amounts import place
@@ -45,7 +46,7 @@ def roofline(
     device, rows = plots.device_of(plan), list(timed)
     loads = plots.loads(plan, plots.measured_seconds(plan, rows))
     places = " and ".join(dict.fromkeys(r.device for r in rows)) if any(load.seconds > 0 for load in loads) else ""
-    there = not places or device.name in places.replace("-", " ").split()
+    there = not places or plots.is_label_of(device, places)
     ran = None if there or machine is None else plots.roof_that_ran(device, machine)
     ids = [f"segment:{load.segment}" for load in loads]
     note = f"Filled marks were measured on {places}." if places and (there or ran) else "Run adds measurements."
@@ -69,6 +70,35 @@ def roofline(
         drawn += plots.roofline_svg(loads, ran, before=before, pairs=pairs, style=False)
     table = to_html(_table(plots.load_table(loads, device, pairs, ran=ran, place=place(places)), ids=ids))
     return _beside(drawn, table + to_html(_note(about)))
+
+
+def time_line(plan: EditablePlan, view: ViewModel, timed: Iterable[Any], *, fixed: bool = False) -> str:
+    """Return the segments and gaps of a plan on a line of time, predicted and measured, and as a table that adds up.
+
+    ``fixed`` says that the reader cannot measure.
+    """
+    lines = time_lines(plan, timed)
+    how = "fl.report(plans, path, fl.time(plans, inputs)) adds measured times." if fixed else "Press Run to measure it."
+    if not lines:
+        return to_html(_note(f"This plan has no predicted times. {how}"))
+    about = (
+        "A gap is what passes before a kernel starts: its launch, or the pause after the kernel before it. Segments "
+        "and gaps add up to the total."
+    )
+    measured = next((line for line in lines if line.kind == "measured"), None)
+    if measured is None:
+        about += f" This plan has not been measured. {how}"
+    else:
+        about += " Of measured gaps only the sum is known, which is drawn in equal parts."
+        if measured.gaps < 0:
+            about += " It is negative: the medians of the segments add up to more than the median of whole runs."
+        if len({line.device for line in lines}) > 1:
+            about += " Each line has a scale of its own, because the devices differ."
+    ids = [f"segment:{segment.index}" for segment in view.segments]
+    return _beside(
+        time_line_svg(lines, style=False),
+        to_html(_table(time_table(view.segments, lines), ids=ids)) + to_html(_note(about)),
+    )
 
 
 def memory(plan: EditablePlan) -> str:

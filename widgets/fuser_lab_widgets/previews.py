@@ -69,6 +69,16 @@ def best(plan: Any) -> tuple[EditPreview, ...]:
     return tuple(plan.best_edits(MOST, seconds=SECONDS))
 
 
+def advised(plan: Any, number: int, *, large: bool) -> dict[str, Any]:
+    """Return the sentence about the largest gain, and the event of its edit; for a large plan, of known previews."""
+    advice = plan.advice(seconds=0.0 if large else SECONDS)
+    if advice.edit is None:
+        return {"plan": number, "text": advice.text}
+    kind, arguments = advice.edit.edit
+    label = f"{advice.edit.name[:1].upper()}{advice.edit.name[1:]}"
+    return {"plan": number, "text": advice.text, "action": {"type": "edit", "edit": [kind, *arguments], "label": label}}
+
+
 def hint_of(preview: EditPreview) -> Hint:
     """Return the hint at an edge: whether the edit is legal, a colour from 0 to 3, and the text."""
     if preview.after is None:

@@ -14,7 +14,7 @@ from fuser_lab_widgets.lines import line_options, ranges
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from fuser_lab.codegen.generate import GeneratedKernel
+    from fuser_lab.codegen.pipeline import GeneratedKernel
 
 # The result of `fuser_lab.profile`; its module times plans and must not be loaded to draw one.
 PlanProfile = Any

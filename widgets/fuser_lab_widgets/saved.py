@@ -48,7 +48,7 @@ def hidden_by(key: str) -> str:
 
 def saved_html(
     plans: Sequence[EditablePlan], key: str, *, timings: Any = None, title: str | None = None,
-    machine: CostModel | None = None, profile: Any = None,
+    machine: CostModel | None = None, profile: Any = None, opens: str = "",
 ) -> str:
     """Return HTML of the first plan, at most 300,000 characters unless the picture alone is larger.
 
@@ -71,6 +71,8 @@ def saved_html(
         The cost model of the device on which the plans were timed.
     profile
         The result of `fuser_lab.profile` for the first plan; omitted if it does not fit.
+    opens
+        The name of the view that is open at first, or ``""``.
     """
     view = view_plan(plans[0], title=title, decisions=False)
     drawing = view_svg(view)
@@ -85,7 +87,8 @@ def saved_html(
             *((n, profile) for n in counts if profile is not None), *((n, None) for n in counts),
         ):
             page = packed_page(
-                bake(plans[:count], timings, title=title, machine=machine, followed=_MOST_FOLLOWED, profile=counted),
+                bake(plans[:count], timings, title=title, machine=machine, followed=_MOST_FOLLOWED, profile=counted,
+                     opens=opens),
                 script=assets.report_script(), style=assets.style(), title=title or plans[0].name,
             )
             frame = f'<iframe title="{name}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(page)}"></iframe>'
@@ -97,7 +100,7 @@ def saved_html(
 
 def _table(view: ViewModel) -> str:
     """Return the table of the segments, without columns that may be wide."""
-    table, more = segment_table(view.segments[:_MOST_LISTED]), len(view.segments) - _MOST_LISTED
+    table, more = segment_table(view.segments[:_MOST_LISTED]).named(view.called), len(view.segments) - _MOST_LISTED
     short = replace(table, columns=table.columns[:-2], rows=tuple(row[:-2] for row in table.rows))
     said = f"{view.header.title}: the segments of the plan" + (f"; {more} more are not listed" if more > 0 else "")
     return to_html(table_element(short, caption=said))

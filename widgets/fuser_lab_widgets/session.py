@@ -215,7 +215,7 @@ class Session:
     @property
     def unannotated(self) -> EditablePlan:
         """The plan of the current strategy and switches for the given definition."""
-        return self._plan_of(replace(self.state, plan=self.state.origin, lifted=""))
+        return self._plan_of(replace(self.state, plan=self.state.origin, annotated=False, lifted=""))
 
     @property
     def has_unannotated(self) -> bool:
@@ -234,6 +234,21 @@ class Session:
     def has(self, strategy: str) -> bool:
         """Whether the plan of a strategy is already made."""
         return self._key(replace(self.state, strategy=strategy)) in self._made
+
+    @property
+    def same(self) -> tuple[str, ...]:
+        """The strategies whose plan is the one on show, among those that are made."""
+        shown = self.plan.hash
+        return tuple(name for name in self.strategies if self.has(name) and self.get(name).hash == shown)
+
+    @property
+    def title(self) -> str:
+        """The name of the plan on show, and the strategies that make the same plan."""
+        name, same = self.plan.name, self.same
+        if self.state.strategy in same and self.state.edits:
+            name = self.get(self.state.strategy).name
+        others = [other.replace("_", "-") for other in same if other != self.state.strategy]
+        return f"{name} (the same plan as {', '.join(others)})" if others else name
 
     def make(self, strategy: str, state: State | None = None) -> EditablePlan:
         """Return a new plan of a strategy, which the session does not store yet."""

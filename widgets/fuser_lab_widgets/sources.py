@@ -123,7 +123,7 @@ def machine(segment: Any, target: str) -> dict[str, str]:
         return {"problem": f"The machine code of kernels for {target!r} is not shown."}
     if segment.scheduler is None:
         return {"problem": f"segment {segment.index} has no kernel: no scheduler accepts it."}
-    code: Any = importlib.import_module("fuser_lab.codegen.generate")
+    code: Any = importlib.import_module("fuser_lab.codegen.pipeline")
     generated = code.generate(code.KernelRequest(fusion=segment.fusion, scheduler=segment.scheduler, target=target))
     lines = origins(generated.source, _names(segment))
     texts = assembly.listing()(generated)

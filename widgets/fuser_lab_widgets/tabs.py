@@ -1,7 +1,8 @@
-"""The tabs below the graph, in their order: the one table that explorer and report send to the page.
+"""The views below the graph, in their order: the one table that explorer and report send to the page.
 
-A tab with ``write`` is HTML that Python writes, from `panels` or a separate module; the page needs nothing else. A tab
-without is drawn by the class of its name in ``widgets/js/tabs.js``.
+Each tab has the views that answer one question. A view with ``write`` is HTML that Python writes, from `panels` or a
+separate module; the page needs nothing else. A view without is drawn by the class of its name in
+``widgets/js/tabs.js``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fuser_lab_widgets.session import EditablePlan
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """The data from which tabs are written: the plan on show, and further results.
+    """The data from which views are written: the plan on show, and further results.
 
     ``compared`` is the key of the plan with which it is compared, or ``""``, ``other`` that plan, and ``difference``
     their difference; ``others`` has key, label and view of all plans with which it can be compared. ``certificate`` is
@@ -48,7 +49,7 @@ class Shown:
 
 
 class Follows(Flag):
-    """What the contents of a tab depend on besides the plan."""
+    """What the contents of a view depend on besides the plan."""
 
     PLAN = 0
     TIMES = auto()
@@ -56,11 +57,12 @@ class Follows(Flag):
 
 
 @dataclass(frozen=True)
-class Tab:
-    """A tab: its name, its label, how Python writes it, and when it must be written again."""
+class View:
+    """A view: its name, its label, the tab that it is in, how Python writes it, and when it must be written again."""
 
     name: str
     label: str
+    tab: str
     write: Callable[[Shown], str] | None = None
     follows: Follows = Follows.PLAN
     live_only: bool = False
@@ -69,6 +71,10 @@ class Tab:
 def _roofline(shown: Shown) -> str:
     machine: CostModel | None = shown.amounts.machine
     return panels.roofline(shown.plan, shown.rows, shown.other, machine)
+
+
+def _time_line(shown: Shown) -> str:
+    return panels.time_line(shown.plan, shown.view, shown.rows, fixed=shown.fixed)
 
 
 def _compare(shown: Shown) -> str:
@@ -85,28 +91,31 @@ def _schedule(shown: Shown) -> str:
     return schedules.panel(shown.plan, shown.scheduled, shown.number, ranked=shown.ranked)
 
 
-TABS: Final = (
-    Tab("segments", "Segments"),
-    Tab("compare", "Compare", _compare, Follows.TIMES | Follows.SESSION),
-    Tab("timings", "Timings"),
-    Tab("roofline", "Roofline", _roofline, Follows.TIMES | Follows.SESSION),
-    Tab("memory", "Memory", lambda shown: panels.memory(shown.plan)),
-    Tab("source", "Source"),
-    Tab("layouts", "Layouts", lambda shown: panels.layouts(shown.plan, shown.view)),
-    Tab("passes", "Passes", lambda shown: panels.passes(shown.plan, shown.view)),
-    Tab("certificate", "Certificate", _certificate, Follows.SESSION),
-    Tab("edits", "Edits", lambda shown: shown.best_edits(), Follows.SESSION, live_only=True),
-    Tab("schedule", "Schedule", _schedule, Follows.SESSION, live_only=True),
-    Tab("graph", "Table", lambda shown: panels.graph(shown.view)),
+VIEWS: Final = (
+    View("decisions", "Decisions", "Why"),
+    View("passes", "Passes", "Why", lambda shown: panels.passes(shown.plan, shown.view)),
+    View("segments", "Segments", "Cost"),
+    View("time_line", "Time line", "Cost", _time_line, Follows.TIMES),
+    View("timings", "Timings", "Cost"),
+    View("memory", "Memory", "Cost", lambda shown: panels.memory(shown.plan)),
+    View("roofline", "Roofline", "Cost", _roofline, Follows.TIMES | Follows.SESSION),
+    View("source", "Source", "Code"),
+    View("schedule", "Schedule", "Code", _schedule, Follows.SESSION, live_only=True),
+    View("compare", "Plans", "Compare", _compare, Follows.TIMES | Follows.SESSION),
+    View("certificate", "Certificate", "Compare", _certificate, Follows.SESSION),
+    View("edits", "Best edits", "Edits", lambda shown: shown.best_edits(), Follows.SESSION, live_only=True),
+    View("layouts", "Layouts", "Layouts", lambda shown: panels.layouts(shown.plan, shown.view)),
+    View("graph", "Table of ops", "Layouts", lambda shown: panels.graph(shown.view)),
 )
-WRITTEN: Final = {tab.name: tab.write for tab in TABS if tab.write is not None}
+NAMES: Final = tuple(view.name for view in VIEWS)
+WRITTEN: Final = {view.name: view.write for view in VIEWS if view.write is not None}
 
 
 def views(*, live: bool = True) -> list[list[str]]:
-    """Return name and label of each tab for the page; ``live=False`` omits those that need a kernel."""
-    return [[tab.name, tab.label] for tab in TABS if live or not tab.live_only]
+    """Return name, label and tab of each view for the page; ``live=False`` omits those that need a kernel."""
+    return [[view.name, view.label, view.tab] for view in VIEWS if live or not view.live_only]
 
 
 def following(changes: Follows) -> frozenset[str]:
-    """Return the names of the tabs that must be written again when ``changes`` has changed."""
-    return frozenset(tab.name for tab in TABS if tab.follows & changes)
+    """Return the names of the views that must be written again when ``changes`` has changed."""
+    return frozenset(view.name for view in VIEWS if view.follows & changes)

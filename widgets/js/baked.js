@@ -7,7 +7,7 @@ export class Baked {
     this.listeners = {};
     this.at = Math.max(this.indexOf(link.plan), 0); // the number of the shown plan
     this.detail = this.plan.scenes[link.detail] ? link.detail : this.plan.detail;
-    this.state = { events: [], acked: 0, answer: {}, source: {}, code: {}, certificate: {}, foreseen: {}, views: data.views, targets: data.targets, status: { text: data.hint, kind: "info" }, times: data.timings };
+    this.state = { events: [], acked: 0, answer: {}, source: {}, code: {}, advice: {}, certificate: {}, foreseen: {}, views: data.views, opens: data.opens, targets: data.targets, status: { text: data.hint, kind: "info" }, times: data.timings };
     data.chunks.forEach((chunk, n) => (this.state[`chunk${n}`] = chunk));
     this.show();
   }
@@ -66,8 +66,9 @@ export class Baked {
   show() {
     const { plans } = this.data;
     this.state.panels = this.plan.panels;
+    this.state.called = this.plan.called;
     this.tell("decisions", { log: this.at, ...this.plan.decisions });
-    this.tell("history", { fixed: true, profiled: this.plan.profiled, undo: false, redo: false, edits: [], runnable: false, searching: "", strategy: String(this.at), controls: [["Strategy", "", plans.map((p, n) => [String(n), p.name, n === this.at, true, "", { type: "strategy", strategy: String(n) }])]] });
+    this.tell("history", { fixed: true, profiled: this.plan.profiled, undo: false, redo: false, edits: [], runnable: false, searching: "", strategy: String(this.at), controls: [["Strategy", "", plans.map((p, n) => [String(n), p.name, n === this.at, true, "", { type: "strategy", strategy: String(n) }]), "always"]] });
     this.state.heat = { ...this.plan.heat, plan: this.at };
     this.tell("scene", { ...this.plan.scenes[this.detail], plan: this.at, rev: (this.state.scene?.rev || 0) + 1 });
   }

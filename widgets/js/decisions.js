@@ -10,7 +10,7 @@ const EDIT = "edit"; // how phases of the attempts of edits begin
 const OUTCOMES = [["all", "all"], ["yes", "accepted"], ["no", "refused"]];
 
 export class Decisions {
-  /** Uses the explorer's channel, graph, panels, status line, and level of detail. */
+  /** Uses the explorer's channel, graph, tabs, status line, and level of detail. */
   constructor(explorer) {
     this.explorer = explorer;
     this.channel = explorer.channel;
@@ -20,25 +20,26 @@ export class Decisions {
     this.step = null; // number of decisions applied while stepping through the log
     this.playing = null;
     this.filter = { text: "", outcome: "all", mine: false };
-    const named = (label, title, act) => {
-      const made = button(label, title, act);
-      made.setAttribute("aria-label", title);
+    const named = (label, key, title, act) => {
+      const made = button(h("span", {}, label), `${title} (${key})`, act);
+      made.setAttribute("aria-label", made.title);
+      made.append(h("kbd.fx-key", {}, key));
       return made;
     };
     this.count = h("span.fx-note");
     this.slider = h("input.fx-slider", { type: "range", min: 0, "aria-label": "Decisions taken", oninput: (e) => this.stepTo(Number(e.target.value)) });
-    this.playButton = named("▶", "Play or pause (p)", () => this.play());
+    this.playButton = named("▶", "p", "Play or pause", () => this.play());
     this.stepCount = h("span.fx-note");
-    this.leave = named("Plan", "End stepping and show the plan (Esc)", () => this.stepTo(null));
-    this.player = h("div.fx-player", { role: "group", "aria-label": "Step through the decisions" }, named("◂", "One decision back (k)", () => this.stepBy(-1)), this.playButton,
-      named("▸", "One decision forward (j)", () => this.stepBy(1)), this.slider, this.stepCount, this.leave);
+    this.leave = named("Plan", "Esc", "End stepping and show the plan", () => this.stepTo(null));
+    this.player = h("div.fx-player", { role: "group", "aria-label": "Step through the decisions" }, named("◂", "k", "One decision back", () => this.stepBy(-1)), this.playButton,
+      named("▸", "j", "One decision forward", () => this.stepBy(1)), this.slider, this.stepCount, this.leave);
     this.mine = h("input", { type: "checkbox", title: "Only decisions about the selection", onchange: (e) => this.filterBy("mine", e.target.checked) });
     this.rows = h("ol.fx-decisions", { onclick: (e) => this.onClick(e) });
     this.filters = h("div.fx-filters", {},
       h("input.fx-search", { type: "search", placeholder: "T3, reduction, cycle …", "aria-label": "Filter decisions", oninput: (e) => this.filterBy("text", e.target.value.toLowerCase()) }),
       h("select", { "aria-label": "Outcome", onchange: (e) => this.filterBy("outcome", e.target.value) }, ...OUTCOMES.map(([v, t]) => h("option", { value: v }, t))));
     this.element = h("section.fx-log", { "aria-label": "Decisions" },
-      h("div.fx-log-head", {}, h("h3", {}, "Decisions"), h("label", {}, this.mine, " selection only"), this.count), this.player, this.filters, this.rows);
+      h("div.fx-log-head", {}, this.player, this.filters, h("label", {}, this.mine, " selection only"), this.count), this.rows);
   }
 
   dispose() {
@@ -61,7 +62,7 @@ export class Decisions {
     if (first === this.taken.length) {
       for (const row of rows) this.taken.push({ ...row, step: this.taken.length + 1, verdicts: row.verdicts.map((n) => said[n]) });
     }
-    if (this.explorer.panels.log.shown) this.load();
+    if (this.explorer.tabs.shows("decisions")) this.load();
     this.drawRows();
     this.refresh();
   }
@@ -82,10 +83,11 @@ export class Decisions {
   drawRows() {
     const all = this.taken;
     const { names = [] } = this.channel.get("answer");
+    const called = this.channel.get("called") || {};
     const { text, outcome, mine } = this.filter;
     const found = all.filter((row) =>
       (outcome === "all" || row.ok === (outcome === "yes")) && (!mine || this.isMine(row)) &&
-      (!text || `${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
+      (!text || `${row.names.map((name) => called[name] || "").join(" ")} ${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
     this.count.textContent = this.total ? `${found.length} of ${this.total}` : "";
     const empty = !this.total ? NONE : all.length < this.total ? "…" : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
     // A window around the current step, because a page of thousands of rows would be slow.
@@ -119,7 +121,7 @@ export class Decisions {
   }
 
   showMine() {
-    this.explorer.panels.log.toggle(true);
+    this.explorer.tabs.open("decisions");
     this.mine.checked = this.filter.mine = true;
     this.drawRows();
     this.rows.querySelector("button")?.focus();
@@ -148,13 +150,13 @@ export class Decisions {
     if (!total) return;
     this.stepTo(this.step == null || this.step >= total ? 0 : this.step);
     this.playing = setInterval(() => (this.step < total ? this.stepTo(this.step + 1) : this.stop()), Math.min(900, Math.max(60, 15000 / total)));
-    this.playButton.textContent = "❚❚";
+    this.playButton.firstChild.textContent = "❚❚";
   }
 
   stop() {
     clearInterval(this.playing);
     this.playing = null;
-    this.playButton.textContent = "▶";
+    this.playButton.firstChild.textContent = "▶";
   }
 
   /** Show the groups after a number of decisions, or (null) the plan. */
@@ -164,7 +166,7 @@ export class Decisions {
     else if (!this.total) {
       explorer.status.tell(NONE);
       return;
-    } else if (!explorer.panels.log.shown) explorer.panels.log.toggle(true);
+    } else explorer.tabs.open("decisions");
     this.step = step == null ? null : Math.min(Math.max(step, 0), this.total);
     if (step != null && channel.get("scene").detail !== "ops") channel.send("detail", { detail: "ops", quiet: true }); // the status line shows the step
     else this.showStep();

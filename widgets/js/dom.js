@@ -52,7 +52,12 @@ export function redraw(part, draw) {
 
 /** The identity of a control: what it sends, and its name. */
 function controlText(item) {
-  return JSON.stringify([{ ...item.dataset }, item.getAttribute("aria-label"), item.textContent]);
+  return JSON.stringify([{ ...item.dataset }, item.getAttribute("aria-label"), plainText(item)]);
+}
+
+/** The text of an element without the users' names in it, which are added later. */
+export function plainText(item) {
+  return [...item.childNodes].map((part) => (part.className === "fx-called" ? "" : part.nodeType === Node.TEXT_NODE ? part.data : plainText(part))).join("");
 }
 
 /** Whether an element or nothing has the focus; any other focused element was chosen by the user. */

@@ -2,6 +2,7 @@
 // that its parts share: the channel to Python and the selection. A part draws itself on request, and passes the user's
 // actions to the explorer or to another part.
 
+import { Advice } from "./advice.js";
 import { Channel } from "./channel.js";
 import { Decisions } from "./decisions.js";
 import { button, h, soon } from "./dom.js";
@@ -10,14 +11,15 @@ import { Graph } from "./graph.js";
 import { Header } from "./header.js";
 import { Inspector } from "./inspector.js";
 import { Help, Keyboard } from "./keyboard.js";
+import { Menu } from "./menu.js";
 import { Modes } from "./modes.js";
+import { Names } from "./names.js";
 import { Panels } from "./panels.js";
 import { Previews } from "./previews.js";
 import { Search } from "./search.js";
 import { Shortcuts } from "./shortcuts.js";
 import { Status } from "./status.js";
 import { Tabs } from "./tabs.js";
-import { Toolbar } from "./toolbar.js";
 
 export class Explorer {
   constructor(model, el) {
@@ -26,20 +28,22 @@ export class Explorer {
     this.root = h("div.fl-explorer", { role: "region", tabindex: -1, onkeydown: (e) => this.keyboard.onKey(e) });
     this.status = new Status();
     this.channel = new Channel(model, (text, kind) => this.status.tell(text, kind), () => this.status.draw(this.channel));
-    this.modes = new Modes(this.channel);
+    this.modes = new Modes(this);
     this.previews = new Previews(this);
     this.graph = new Graph(this);
     this.search = new Search(this.graph, (id) => this.select(id));
     this.tabs = new Tabs(this);
     this.panels = new Panels(this);
     this.help = new Help(this.root);
+    this.menu = new Menu(this);
     this.header = new Header(this);
-    this.toolbar = new Toolbar(this);
     this.inspector = new Inspector(this);
     this.decisions = new Decisions(this);
     this.keyboard = new Keyboard(this);
     this.focus = new Focus(this.root);
     this.shortcuts = new Shortcuts(this.root);
+    this.advice = new Advice(this);
+    this.names = new Names(this);
     this.build(el);
     this.listen();
     this.decisions.draw();
@@ -48,13 +52,15 @@ export class Explorer {
     this.drawAnswer();
     this.header.drawTimes();
     this.status.draw(this.channel);
+    const tab = this.channel.get("opens");
+    if (tab) this.restore({ tab, step: tab === "decisions" ? 1 : null });
   }
 
   build(el) {
-    const { root, header, toolbar, status, graph, decisions, inspector, tabs, help } = this;
+    const { root, header, status, search, graph, panels, inspector, tabs, help } = this;
     graph.element.append(help.element);
-    root.append(header.element, toolbar.element, h("div.fx-feedback", {}, status.element, header.badge, header.controls), header.notes, header.progress,
-      h("div.fx-main", {}, graph.element, decisions.element, h("div.fx-side", {}, graph.overview.element, inspector.element)), tabs.bar, tabs.panel);
+    root.append(header.element, h("div.fx-feedback", {}, status.element, this.advice.element, header.badge, header.controls, graph.heat.legend, search.element), header.notes, header.progress,
+      h("div.fx-main", {}, graph.element, h("div.fx-side", {}, h("div.fx-around", {}, graph.overview.element, panels.zoom), inspector.element)), tabs.bar, tabs.panel);
     this.modes.mark(root);
     tabs.choose(tabs.current);
     el.append(root, h("style", {}, this.channel.get("hides") || ""));
@@ -70,13 +76,14 @@ export class Explorer {
     channel.on("panels", () => tabs.draw());
     channel.on("heat", () => this.graph.drawHeat());
     channel.on("foreseen", () => this.previews.draw());
+    channel.on("advice", () => this.advice.draw());
     channel.on("times", () => this.header.drawTimes());
     channel.on("status", () => this.status.draw(channel));
     channel.on("code", () => this.inspector.drawCode());
   }
 
   dispose() {
-    for (const part of [this.channel, this.graph, this.tabs, this.previews, this.decisions, this.status, this.focus, this.shortcuts]) part.dispose();
+    for (const part of [this.channel, this.graph, this.tabs, this.previews, this.decisions, this.status, this.focus, this.shortcuts, this.names]) part.dispose();
   }
 
   /** Draw another picture, and everything that depends on the plan. */
@@ -86,7 +93,8 @@ export class Explorer {
     if (!scene.nodes) return;
     this.header.drawTitle(scene);
     this.header.drawFacts();
-    this.toolbar.draw(scene);
+    this.menu.draw(scene);
+    this.advice.draw();
     this.graph.draw(scene);
     this.segment = Math.min(this.graph.home(this.selected) ?? this.segment, scene.segments.rows.length - 1);
     this.search.refresh();

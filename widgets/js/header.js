@@ -1,11 +1,11 @@
-// The head of the explorer: the plan and its numbers, the strategies, the buttons, and the progress of a run.
+// The head of the explorer: the plan and its numbers, the buttons that are always at hand, and the progress of a run.
 
 import { button, choice, enter, flag, h, isStill, option, split } from "./dom.js";
 
 const FEW = 2; // strategies that have a button each
 
 export class Header {
-  /** Uses the explorer's channel, tabs, click modes, and root element. */
+  /** Uses the explorer's channel, tabs, menu, and root element. */
   constructor(explorer) {
     this.explorer = explorer;
     const { channel } = explorer;
@@ -22,7 +22,6 @@ export class Header {
     this.redo = button("↷", "Redo (U)", () => channel.send("redo"));
     this.undo.setAttribute("aria-label", "Undo");
     this.redo.setAttribute("aria-label", "Redo");
-    this.reset = button("Reset", "Drop all edits", () => channel.send("reset"));
     const copy = button("Code", "Copy the Python code of this plan (y)", () => channel.send("code"));
     copy.setAttribute("aria-label", "Copy as code");
     this.run = button("Run", "Time this plan and the baseline (r)", () => this.toggleRun(), ".fx-primary");
@@ -30,7 +29,7 @@ export class Header {
     this.progress = h("div.fx-progress", { role: "progressbar", "aria-label": "Timing", "aria-valuemin": 0, "aria-valuemax": 100 }, this.bar);
     this.element = h("div.fx-head", {}, this.title, this.facts,
       h("div.fx-tools", { role: "toolbar", "aria-label": "Plan" }, this.strategies, this.stopSearch,
-        h("span.fx-group", {}, this.undo, this.redo, this.reset), copy, this.run));
+        h("span.fx-group", {}, this.undo, this.redo), this.run, copy, explorer.menu.button, explorer.menu.element));
   }
 
   drawTitle({ title, hash }) {
@@ -39,22 +38,25 @@ export class Header {
     this.explorer.root.setAttribute("aria-label", `Fusion explorer: ${title}`);
   }
 
-  /** The numbers of the plan, and its measurements. */
+  /** The numbers of the plan, and its measurements: as many as have room in the row, all of them on request. */
   drawFacts() {
-    const { facts = [], hash } = this.channel.get("scene");
+    const { facts: [segments, ...others] = [], times = [], hash } = this.channel.get("scene");
     const measured = this.channel.get("times").measured?.[hash];
     const last = measured ? [measured] : this.channel.get("history").runnable ? [["–", "measured", "not yet: Run times it on this machine"]] : [];
-    this.facts.replaceChildren(...[...facts, ...last].map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
+    const all = segments ? [segments, ...times, ...last, ...others] : [];
+    this.facts.title = all.map(([value, name]) => `${value} ${name}`).join(", ");
+    this.facts.replaceChildren(...all.map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
   }
 
   drawHistory() {
     const history = this.channel.get("history");
-    const { root, modes } = this.explorer;
+    const { root, menu } = this.explorer;
     if (!history.controls) return;
-    for (const one of [this.undo.parentNode, this.run, modes.buttons[0].parentNode]) one.hidden = Boolean(history.fixed);
+    for (const one of [this.undo.parentNode, this.run]) one.hidden = Boolean(history.fixed);
     this.undo.disabled = !history.undo;
     this.redo.disabled = !history.redo;
-    this.reset.disabled = !history.resettable;
+    flag(root, "marked", history.annotations?.length);
+    menu.drawHistory(history);
     this.run.disabled = !history.runnable;
     this.run.title = history.runnable ? "Time this plan and the baseline (r)" : "Needs arrays: explore(fd, inputs)";
     this.notes.replaceChildren(...(history.notes || []).map((note) => h("li", {}, note)));
@@ -86,7 +88,9 @@ export class Header {
     const shown = few ? choice(label, ...strategies.map(one)) : this.menu(label, strategies, searching);
     shown.hidden = strategies.length < 2;
     this.strategies.replaceChildren(shown);
-    this.controls.replaceChildren(...others.map(([name, before, buttons]) => h("span.fx-group", {}, h("span.fx-note", {}, before), choice(name, ...buttons.map(one)))));
+    const group = ([name, before, buttons, when]) => h("span.fx-group", { "data-when": when }, h("span.fx-note", {}, before), choice(name, ...buttons.map(one)));
+    this.controls.replaceChildren(...others.filter(([, , , when]) => when !== "menu").map(group));
+    this.explorer.menu.segmenter.replaceChildren(...others.filter(([, , , when]) => when === "menu").map(group));
   }
 
   /** Many strategies as one control, which leaves room for the numbers. */

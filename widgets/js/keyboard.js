@@ -1,7 +1,7 @@
 // The keys and their actions.
 
 import { button, enter, h } from "./dom.js";
-import { isPlain } from "./shortcuts.js";
+import { isPlain, leave } from "./shortcuts.js";
 
 const KEYS = [
   ["Tab", "go into the graph"],
@@ -12,6 +12,7 @@ const KEYS = [
   ["/  n", "search the graph, next match"],
   ["j k p", "step through the decisions, play"],
   ["d i t", "decisions, inspector, tables"],
+  ["m", "all other tools"],
   ["f h", "full screen, next colouring"],
   ["x", "open or close the selected box (also by double click)"],
   ["o e", "next level of detail, next click mode"],
@@ -19,9 +20,9 @@ const KEYS = [
   ["s", "insert or remove segment_set there"],
   ["u  U", "undo, redo"],
   ["r y", "run both plans, copy as code"],
-  ["1 … 9", "open a tab"],
+  ["1 … 6", "open a tab, or its next view"],
   ["+ − 0", "zoom in, out, fit"],
-  ["Esc", "end stepping, or clear the selection"],
+  ["Esc", "end stepping, clear the selection, then return to the notebook"],
   ["?", "show or hide these keys"],
 ];
 const MOVES = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -52,7 +53,7 @@ export class Help {
 export class Keyboard {
   constructor(explorer) {
     this.explorer = explorer;
-    const { channel, graph, search, panels, decisions, header, toolbar, modes, help } = explorer;
+    const { channel, graph, search, panels, tabs, decisions, header, menu, modes, help } = explorer;
     const { viewport, heat } = graph;
     const send = (type) => () => channel.send(type);
     this.edits = { c: () => this.edit("cut"), g: () => this.edit("glue"), s: () => this.edit("mark"), u: send("undo"), U: send("redo"), r: () => header.toggleRun(), e: () => modes.next() };
@@ -63,13 +64,14 @@ export class Keyboard {
       j: () => decisions.stepBy(1),
       k: () => decisions.stepBy(-1),
       p: () => decisions.play(),
-      d: () => panels.log.toggle(),
+      d: () => tabs.toggle("decisions"),
       i: () => panels.side.toggle(),
       t: () => panels.tables.toggle(),
+      m: () => menu.toggle(),
       f: () => panels.toggleFull(),
       h: () => explorer.status.tell(heat.next()),
       y: send("code"),
-      o: () => toolbar.nextDetail(),
+      o: () => menu.nextDetail(),
       x: () => graph.open(explorer.selected) || explorer.status.tell("Select a box of a module, a segment or a run of segments first."),
       "+": () => viewport.zoom(1.25),
       "=": () => viewport.zoom(1.25),
@@ -89,17 +91,21 @@ export class Keyboard {
   }
 
   escape() {
-    const { help, decisions } = this.explorer;
-    if (help.shown) help.toggle();
+    const { help, menu, decisions, selected, root } = this.explorer;
+    if (menu.shown) menu.toggle(false);
+    else if (help.shown) help.toggle();
     else if (decisions.step != null) decisions.stepTo(null);
-    else this.explorer.select(null);
+    else if (selected) this.explorer.select(null);
+    else leave(root);
   }
 
   onKey(event) {
     if (!isPlain(event)) return;
     event.stopPropagation(); // the notebook has actions for most keys
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (!event.target.closest(TYPED) && this.handle(event)) event.preventDefault();
+    const field = event.target.closest(TYPED);
+    const isFree = !field || (event.key === "Escape" && !field.matches("input, textarea"));
+    if (isFree && this.handle(event)) event.preventDefault();
   }
 
   /** Handle a key, and return whether it has an action. */
@@ -114,7 +120,7 @@ export class Keyboard {
     else if (key === "Enter" && id) this.explorer.select(id);
     else if (act) act();
     else if (/^[1-9]$/.test(key)) tabs.openNumber(Number(key));
-    else if (target.role === "tab" && move) tabs.walk(move[1]);
+    else if (target.role === "tab" && move) tabs.walk(target, move[1]);
     else return false;
     return true;
   }

@@ -7,15 +7,18 @@ export const MODES = [
   ["segment_set", "A click on an edge inserts or removes it: it asks the segmenter"],
   ["Look", "A click only selects, and so does Shift+click"],
 ];
+const MARKS = 1;
 const LOOK = 2;
 
 export class Modes {
-  constructor(channel) {
-    this.channel = channel;
-    this.buttons = MODES.map(([label, title], n) => option(label, false, () => this.set(n), { title: `${title} (e)` }));
+  /** Uses the explorer's channel and status line. */
+  constructor(explorer) {
+    this.explorer = explorer;
+    this.channel = explorer.channel;
+    this.buttons = MODES.map(([label, title], n) => option(label, false, () => this.choose(n), { title: `${title} (e)` }));
   }
 
-  /** Marks a part of the page in the mode in which clicks do not edit. */
+  /** Marks a part of the page in the modes in which clicks do not edit, or insert marks. */
   mark(root) {
     this.root = root;
     this.set(0);
@@ -25,10 +28,17 @@ export class Modes {
     this.mode = mode;
     press(this.buttons, mode);
     flag(this.root, "looking", mode === LOOK);
+    flag(this.root, "marking", mode === MARKS);
+  }
+
+  /** Set the mode, and say what it means. */
+  choose(mode) {
+    this.set(mode);
+    this.explorer.status.tell(`${MODES[mode][1]}.`);
   }
 
   next() {
-    this.set((this.mode + 1) % MODES.length);
+    this.choose((this.mode + 1) % MODES.length);
   }
 
   /** The current effect of a click on an edge, or on any other item (null). */

@@ -1,6 +1,6 @@
-// The panels to the right of and below the canvas, and full screen.
+// The panels to the right of and below the canvas, what is seen of the picture, and full screen.
 
-import { flag, option } from "./dom.js";
+import { button, flag, h, option } from "./dom.js";
 
 /** A panel that a button shows and hides. */
 class Panel {
@@ -23,28 +23,39 @@ class Panel {
 }
 
 export class Panels {
-  /** Uses the explorer's root element, tabs and status line. */
+  /** Uses the explorer's root element, graph, tabs and status line. */
   constructor(explorer) {
     this.explorer = explorer;
-    const { root } = explorer;
-    this.log = new Panel(root, "nolog", ["Decisions", "Show or hide the decisions (d)"], () => explorer.decisions.load());
+    const { root, graph } = explorer;
     this.side = new Panel(root, "noside", ["Inspector", "Show or hide the inspector and the overview (i)"]);
     this.tables = new Panel(root, "nopanel", ["Tables", "Show or hide the tables below (t)"], () => explorer.tabs.draw());
-    this.log.toggle(false);
     this.side.toggle(true);
     this.tables.toggle(false);
+    this.zoom = zoomTools(graph.viewport, () => this.toggleFull());
   }
 
   get buttons() {
-    return [this.log, this.side, this.tables].map((one) => one.button);
+    return [this.side, this.tables].map((one) => one.button);
   }
 
-  async toggleFull() {
-    try {
-      if (document.fullscreenElement) await document.exitFullscreen();
-      else await this.explorer.root.requestFullscreen();
-    } catch {
-      this.explorer.status.tell("The browser does not allow full screen here.", "error");
-    }
+  toggleFull() {
+    return toggleFull(this.explorer.root, (text) => this.explorer.status.tell(text, "error"));
+  }
+}
+
+/** The buttons that decide what is seen of a picture. */
+export function zoomTools(viewport, full) {
+  return h("span.fx-zoom", { role: "group", "aria-label": "Zoom" },
+    button("+", "Zoom in (+)", () => viewport.zoom(1.25)), button("−", "Zoom out (−)", () => viewport.zoom(0.8)),
+    button("Fit", "Fit (0)", () => viewport.fit()), button("Full", "Full screen (f)", full));
+}
+
+/** Show a view on the full screen or in the page again, and tell why that is not possible. */
+export async function toggleFull(root, tell) {
+  try {
+    if (document.fullscreenElement) await document.exitFullscreen();
+    else await root.requestFullscreen();
+  } catch {
+    tell("The browser does not allow full screen here.");
   }
 }

@@ -36,7 +36,7 @@ export class Status {
   open(isOpen) {
     flag(this.element, "open", isOpen);
     this.more.setAttribute("aria-expanded", String(isOpen));
-    this.more.textContent = isOpen ? "Less" : "More";
+    this.more.textContent = isOpen ? "Less" : "Read on";
   }
 
   draw(channel) {

@@ -1,54 +1,83 @@
-// The tabs below the graph. Python names them; those that it does not write as HTML are drawn by a module of this
-// table. A tab keeps its content while it `waits` for Python to replace it, and its height does not depend on its
-// content: the canvas would change its size with it, and Python's picture with the canvas.
+// The tabs below the graph, each with one or more views. Python names them; those that it does not write as HTML are
+// drawn by a module of this table. A view keeps its content while it `waits` for Python to replace it, and all views have
+// one height, so that the canvas keeps its size.
 
 import { flag, h, redraw, show, split } from "./dom.js";
+import { DecisionsTab } from "./tabs/decisions.js";
 import { SegmentsTab } from "./tabs/segments.js";
 import { SourceTab } from "./tabs/source.js";
 import { TimingsTab } from "./tabs/timings.js";
 import { WrittenTab } from "./tabs/written.js";
 
-const DRAWN = { segments: SegmentsTab, source: SourceTab, timings: TimingsTab };
+const DRAWN = { decisions: DecisionsTab, segments: SegmentsTab, source: SourceTab, timings: TimingsTab };
 
 export class Tabs {
   /** Uses the explorer's channel, selection, and the visibility of the panel. */
   constructor(explorer) {
     this.explorer = explorer;
-    this.list = explorer.channel.get("views"); // name and label of each tab
-    this.views = new Map(this.list.map(([name]) => [name, DRAWN[name] ? new DRAWN[name](explorer) : new WrittenTab(explorer, name)]));
-    this.current = this.list[0][0];
-    this.bar = h("div.fx-tabs", { role: "tablist", "aria-label": "Views of the plan" }, ...this.list.map(([name, label]) =>
-      h("button.fx-tab", { role: "tab", "data-tab": name, onclick: () => this.open(name, true) }, label)));
+    const list = explorer.channel.get("views"); // name and label of each view, and the tab that it is in
+    this.views = new Map(list.map(([name]) => [name, DRAWN[name] ? new DRAWN[name](explorer) : new WrittenTab(explorer, name)]));
+    this.labels = new Map(list);
+    this.tabs = [...Map.groupBy(list, ([, , tab]) => tab).values()].map((views) => views.map(([name]) => name)); // the names of their views
+    this.latest = this.tabs.map(([name]) => name); // the view of each tab that was open last
+    [this.current] = this.latest;
+    const tab = (data, label, act) => h("button.fx-tab", { role: "tab", ...data, onclick: act }, label);
+    this.buttons = this.tabs.map(([name], n) => tab({ "data-tab": n }, list.find(([each]) => each === name)[2], () => this.toggle(this.latest[n], n)));
+    this.choices = list.map(([name, label]) => tab({ "data-view": name, "data-tab": this.tabOf(name) }, label, () => this.open(name)));
+    this.shelf = h("div.fx-views", { role: "tablist", "aria-label": "Views of the tab" }, ...this.choices);
+    this.bar = h("div.fx-tabs", {}, h("div.fx-questions", { role: "tablist", "aria-label": "Questions about the plan" }, ...this.buttons), this.shelf);
     this.panel = h("div.fx-panel", { role: "tabpanel", tabindex: 0, onclick: (e) => this.onClick(e) });
   }
 
-  /** Open a tab; if it is clicked `again`, close it. */
-  open(name, again = false) {
-    const { panels } = this.explorer;
-    const isShut = !panels.tables.shown;
-    if (again && name === this.current && !isShut) {
-      panels.tables.toggle(false);
-      return;
-    }
-    this.choose(name);
-    if (isShut) panels.tables.toggle(true);
+  /** The number of the tab of a view. */
+  tabOf(name) {
+    return this.tabs.findIndex((names) => names.includes(name));
   }
 
-  /** Open a tab by its number, from 1. */
+  /** Whether a view is open. */
+  shows(name) {
+    return name === this.current && this.explorer.panels.tables.shown;
+  }
+
+  /** Open a view. */
+  open(name) {
+    const { tables } = this.explorer.panels;
+    this.choose(name);
+    if (!tables.shown) tables.toggle(true);
+  }
+
+  /** Open a view; if it, or another one of its tab if that is named, is open, close the panel. */
+  toggle(name, tab = null) {
+    const { tables } = this.explorer.panels;
+    const isOpen = tables.shown && (tab == null ? name === this.current : tab === this.tabOf(this.current));
+    if (isOpen) tables.toggle(false);
+    else this.open(name);
+  }
+
+  /** Open a tab by its number, from 1, or if it is open, its next view. */
   openNumber(number) {
-    const view = this.list[number - 1];
-    if (view) this.open(view[0]);
+    const names = this.tabs[number - 1];
+    if (!names) return;
+    const at = names.indexOf(this.current);
+    this.open(this.explorer.panels.tables.shown && at >= 0 ? names[(at + 1) % names.length] : this.latest[number - 1]);
   }
 
   choose(name) {
     if (name !== this.current) this.views.get(this.current).leave?.();
     this.current = name;
-    for (const tab of this.bar.children) {
-      const open = tab.dataset.tab === name;
-      tab.setAttribute("aria-selected", String(open));
-      tab.tabIndex = open ? 0 : -1;
-      if (open) this.panel.setAttribute("aria-label", tab.textContent);
-    }
+    const tab = this.tabOf(name);
+    this.latest[tab] = name;
+    const select = (buttons, isOpen) => {
+      for (const each of buttons) {
+        each.setAttribute("aria-selected", String(isOpen(each)));
+        each.tabIndex = isOpen(each) ? 0 : -1;
+      }
+    };
+    select(this.buttons, ({ dataset }) => Number(dataset.tab) === tab);
+    select(this.choices, ({ dataset }) => dataset.view === name);
+    for (const each of this.choices) each.hidden = Number(each.dataset.tab) !== tab;
+    this.shelf.hidden = this.tabs[tab].length < 2;
+    this.panel.setAttribute("aria-label", this.labels.get(name));
     this.draw();
   }
 
@@ -56,13 +85,16 @@ export class Tabs {
     this.views.get(this.current).leave?.();
   }
 
-  walk(step) {
-    const names = this.list.map(([name]) => name);
-    this.open(names[(names.indexOf(this.current) + step + names.length) % names.length]);
-    this.bar.querySelector("[aria-selected=true]").focus();
+  /** Go from a tab, or a view, to the next one beside it. */
+  walk(button, step) {
+    const isTab = this.buttons.includes(button);
+    const shown = isTab ? this.buttons : this.choices.filter((each) => !each.hidden);
+    const next = shown[(shown.indexOf(button) + step + shown.length) % shown.length];
+    this.open(isTab ? this.latest[next.dataset.tab] : next.dataset.view);
+    next.focus();
   }
 
-  /** Draw the open tab; given names, only if it is one of these. */
+  /** Draw the open view; given names, only if it is one of these. */
   draw(...only) {
     if (!this.explorer.panels.tables.shown || (only.length && !only.includes(this.current))) return;
     const view = this.views.get(this.current);

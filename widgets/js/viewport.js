@@ -89,8 +89,9 @@ export class Viewport {
     this.apply();
   }
 
-  /** Whether a position is visible. */
+  /** Whether a position is visible; before the canvas has a size, the picture is at its start. */
   shows(at) {
+    if (!this.box) return true;
     const { x, y, w, h } = this.box;
     return this.fitted || (at.x > x + 30 && at.x < x + w - 30 && at.y > y + 30 && at.y < y + h - 30);
   }

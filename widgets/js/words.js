@@ -48,7 +48,10 @@ export class Words {
     flag(this.canvas, "unlabelled", LEAST_TEXT / scale > LABEL * GROWN);
     flag(this.canvas, "tiny", summary);
     graph.picture.cover(summary);
-    for (const [id, one] of graph.picture.layer("nodes")) flag(one.element, "dot", !drawName(one, graph.node(id), near, size));
+    for (const [id, one] of graph.picture.layer("nodes")) {
+      flag(one.element, "dot", !drawName(one, graph.node(id), near, size));
+      flag(one.element, "named", one.words.named); // a new picture sets the classes of all elements
+    }
     for (const [index, one] of graph.picture.layer("headers")) {
       const box = graph.boxes.get(index);
       if (summary) drawSummary(one, box, size, this.times[index]);
@@ -68,10 +71,12 @@ function drawName(one, node, near, size) {
   const fits = (words) => measured(words, size) <= node.w - 8;
   const fitting = size <= node.h && (forms.find(fits) || shortened(forms[1], fits));
   const words = near ? dataset.words : fitting || "";
+  const called = text.querySelector(".fl-called")?.textContent;
+  const named = Boolean(called) && words === dataset.words && fits(`${words}${called}`);
   if (text.firstChild.data !== words) text.firstChild.data = words;
   text.style.fontSize = near ? "" : `${size}px`;
   text.setAttribute("y", near ? dataset.y : size * 0.35);
-  one.words = { near, size, readable: Boolean(words) };
+  one.words = { near, size, named, readable: Boolean(words) };
   return one.words.readable;
 }
 

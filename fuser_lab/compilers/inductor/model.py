@@ -15,7 +15,7 @@ from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep
 from fuser_lab.compilers.inductor.names import INDUCTOR, InductorNames, names_for
-from fuser_lab.compilers.inductor.reader import FusedNode, GraphRecord, Reader, sources_of
+from fuser_lab.compilers.inductor.reader import FusedNode, GraphRecord, Reader
 from fuser_lab.compilers.inductor.writer import LIFTED, code_of, handler_of
 from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
 from fuser_lab.compilers.reasons import loops_text
@@ -82,18 +82,39 @@ class Source:
             torch.manual_seed(0)
             args, keywords = copies(torch, (self.inputs, dict(self.keywords)))
             start = time.perf_counter()
-            results = [x for x in leaves(run(*args, **keywords)) if isinstance(x, torch.Tensor)]
-            outputs = [x for x in results if x.requires_grad]
-            gradients: Sequence[Any] = ()
-            if self.backward and outputs:
-                gradients = torch.autograd.grad(
-                    outputs, accumulators(outputs), [torch.ones_like(x) for x in outputs], allow_unused=True,
-                )
+            with self._refusing_gradients():
+                returned = run(*args, **keywords)
+            results = [x for x in leaves(returned) if isinstance(x, torch.Tensor)]
+            gradients = self._gradients(torch, [x for x in results if x.requires_grad]) if self.backward else ()
             if any(x.is_cuda for x in results):
                 torch.cuda.synchronize()
             seconds = time.perf_counter() - start
         # A later call may write to the same memory, as graphs of CUDA do.
         return tuple(x.detach().clone() for x in (*results, *gradients) if x is not None), seconds
+
+    @contextmanager
+    def _refusing_gradients(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if self.backward or "does not require grad" not in str(error):
+                raise
+            msg = "from_inductor: the function computes gradients itself, which needs backward=True, given False."
+            raise InputError(msg) from error
+
+    def _gradients(self, torch: Any, outputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the gradients of outputs; none if the function has computed its gradients itself."""
+        if not outputs:
+            return ()
+        try:
+            gradients: Sequence[Any] = torch.autograd.grad(
+                outputs, accumulators(outputs), [torch.ones_like(x) for x in outputs], allow_unused=True,
+            )
+        except RuntimeError as error:
+            if "second time" not in str(error):  # torch has no other name for the error of a freed graph
+                raise
+            return ()
+        return gradients
 
     @contextmanager
     def _configured(self, parts: Parts | None, *, tries_all: bool) -> Iterator[None]:
@@ -244,7 +265,7 @@ def _record(number: int, record: GraphRecord) -> PlanRecord:
         groups=tuple(node.ops for node in record.nodes),
         through={name: node.reads for node in silent for name in node.writes},
         writers=record.writers, read_by={name: tuple(sorted(read)) for name, read in record.read_by.items()},
-        sources=sources_of(record.output_code), output_code=record.output_code, pairwise=record.pairwise,
+        sources=record.sources, lines=record.lines, output_code=record.output_code, pairwise=record.pairwise,
         in_place=record.in_place, sizes=record.sizes,
         computes=record.computes,
         unfusable=tuple(name for node in record.nodes if not node.fusable for name in node.ops),
@@ -290,8 +311,10 @@ class _Editing:
         edited = replace(self.plan(number, made), tries_all=tries_all)
         _check(asked, count, edited)
         difference = self._difference(made)
-        before, after = self._times((self._compiled.run, made.run))
-        return replace(edited, edited=EditTimes(before=before, after=after, difference=difference))
+        turns = self._turns((self._compiled.run, made.run))
+        before, after = map(min, zip(*turns, strict=True))
+        ratios = tuple(later / sooner for sooner, later in turns)
+        return replace(edited, edited=EditTimes(before=before, after=after, difference=difference, ratios=ratios))
 
     def measured(self, plans: Sequence[CompiledPlan | Plan | str]) -> tuple[float, ...]:
         """Return the seconds of a call under each plan; a strategy is one of our own backend."""
@@ -306,7 +329,7 @@ class _Editing:
             else:
                 msg = f"compare: plan {plan.name!r} cannot be measured; give the name of its strategy instead."
                 raise UnsupportedError(msg)
-        return self._times(runs)
+        return tuple(map(min, zip(*self._turns(runs), strict=True)))
 
     def _difference(self, made: _Compiled) -> float:
         """Return the largest difference of a result, relative to the largest magnitude of that result."""
@@ -326,11 +349,15 @@ class _Editing:
             raise IllegalEdit(msg)
         return largest
 
-    def _times(self, runs: Sequence[Callable[..., Any]]) -> tuple[float, ...]:
-        """Return the least seconds of a call of each, called in turns."""
+    def _turns(self, runs: Sequence[Callable[..., Any]]) -> list[tuple[float, ...]]:
+        """Return the seconds of a call of each in each turn; every other turn calls them in reverse order."""
         torch = torch_for("from_inductor")
-        turns = [[self._source.called(torch, run)[1] for run in runs] for _ in range(_TIMED)]
-        return tuple(map(min, zip(*turns, strict=True)))
+        turns = []
+        for turn in range(_TIMED):
+            order = range(len(runs))[:: 1 if turn % 2 else -1]
+            seconds = {number: self._source.called(torch, runs[number])[1] for number in order}
+            turns.append(tuple(seconds[number] for number in range(len(runs))))
+        return turns
 
 
 def _check(asked: Sequence[Sequence[str]], count: int, edited: CompiledPlan) -> None:

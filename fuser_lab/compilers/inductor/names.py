@@ -29,10 +29,17 @@ _2_13 = {
     "launched_cpp": ("torch._inductor.codegen.cpp", "set_kernel_post_grad_provenance_tracing"),
     "launched_triton": ("torch._inductor.codegen.triton", "set_kernel_post_grad_provenance_tracing"),
     "output_code": ("torch._inductor.graph", "GraphLowering.save_output_code"),
+    "loops_made": ("torch._inductor.ir", "IRNode.__post_init__"),
+    "body_node": ("torch._inductor.loop_body", "LightTracer.create_node"),
+    "line_written": ("torch._inductor.utils", "IndentedBuffer.writeline"),
+    "accumulator_renamed": ("torch._inductor.codegen.cpp", "replace_acc_name"),
+    "sum_replaced": ("torch._inductor.codegen.cpp", "replace_cascade_sum_with_add"),
+    "text": ("torch._inductor.utils", "IndentedBuffer.getvalue"),
     "inductor_config": ("torch._inductor", "config"),
     "functorch_config": ("torch._functorch", "config"),
 }  # module, and name in it
 NAMES = {(2, 13): _2_13}
+_LINES = "the ops of a source's lines"
 # Names without which plans can be read all the same, with what is then missing.
 DISPENSABLE = {
     "why_no_fuse": "reasons that Inductor states",
@@ -41,6 +48,8 @@ DISPENSABLE = {
     "fuse_two_nodes": "the fusions that follow from attempts",
     "extern_codegen": "calls of libraries that Inductor does not note",
     "launched_cpp": "kernels in C++", "launched_triton": "kernels of Triton",
+    "loops_made": _LINES, "body_node": _LINES, "line_written": _LINES, "text": _LINES,
+    "accumulator_renamed": _LINES, "sum_replaced": _LINES,
     "choices": "edits", "choices_horizontal": "edits",
 }
 

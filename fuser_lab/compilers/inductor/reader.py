@@ -10,9 +10,10 @@ from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import origin_of, target_of
+from fuser_lab.compilers.inductor.lines import SourceLines
 from fuser_lab.compilers.inductor.names import INDUCTOR, InductorNames
 from fuser_lab.compilers.reasons import OURS, Unsaid
-from fuser_lab.compilers.record import TracedCall
+from fuser_lab.compilers.record import LineOp, TracedCall
 from fuser_lab.process.forks import new_lock
 from fuser_lab.segmentation.events import Attempt, Kind, Outcome, VerdictRecord
 from fuser_lab.targets import is_on_host
@@ -63,6 +64,8 @@ class GraphRecord:
     computes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the FX nodes that each operation computes
     launches: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     output_code: str = ""
+    sources: dict[str, str] = field(default_factory=dict)  # of the kernels in the output code
+    lines: dict[str, tuple[LineOp, ...]] = field(default_factory=dict)  # the ops of each source's lines
 
 
 def digest_of(graph: Any) -> str:
@@ -76,6 +79,7 @@ class Reader:
     def __init__(self, names: InductorNames, parts: Mapping[str, Sequence[Sequence[str]]] | None = None) -> None:
         self.records: list[GraphRecord] = []
         self._names, self._parts = names, parts or {}
+        self._lines = SourceLines(names)
         self._of: dict[int, GraphRecord] = {}
         self._schedulers: list[Any] = []  # keeps the objects alive whose ids are keys
         self._said: list[list[str]] = []
@@ -87,14 +91,14 @@ class Reader:
     def reading(self) -> Iterator[None]:
         """Record everything that Inductor compiles in the context."""
         with _READING, ExitStack() as stack:
-            for key, wrapper in (
-                ("can_fuse", self._can_fuse), ("will_fusion_create_cycle", self._cycle),
-                ("get_possible_fusions", self._candidates), ("fuse_nodes_once", self._once),
-                ("fuse_two_nodes", self._fused), ("codegen", self._codegen), ("why_no_fuse", self._why),
-                ("extern_codegen", self._extern),
-                ("launched", self._launched), ("launched_cpp", self._launched), ("launched_triton", self._launched),
-                ("output_code", self._output_code),
-            ):
+            wrappers: dict[str, Callable[..., Any]] = {
+                "can_fuse": self._can_fuse, "will_fusion_create_cycle": self._cycle,
+                "get_possible_fusions": self._candidates, "fuse_nodes_once": self._once,
+                "fuse_two_nodes": self._fused, "codegen": self._codegen, "why_no_fuse": self._why,
+                "extern_codegen": self._extern, "launched": self._launched, "launched_cpp": self._launched,
+                "launched_triton": self._launched, "output_code": self._output_code, **self._lines.wrappers,
+            }
+            for key, wrapper in wrappers.items():
                 if key not in self._names.missing:
                     stack.enter_context(_replaced(self._names, key, wrapper))
             yield
@@ -251,6 +255,10 @@ class Reader:
     def _output_code(self, original: Callable[..., Any] | None, code: str) -> None:
         if self._current is not None:
             self._current.output_code = code
+            self._current.sources = sources_of(code)
+            self._current.lines = {
+                name: self._lines.ops_of(source) for name, source in self._current.sources.items()
+            }
         if original is not None:
             original(code)
 
@@ -332,7 +340,8 @@ def _replaced(names: InductorNames, key: str, wrapper: Callable[..., Any]) -> It
     """Let a function of torch be called through a wrapper, which gets the function first."""
     owner, last = names.owner(key)
     original = getattr(owner, last)
-    stored = vars(owner)[last]
+    is_inherited = last not in vars(owner)
+    stored = vars(owner).get(last)
     is_static = original is None or isinstance(stored, staticmethod)
 
     def called(*args: Any, **more: Any) -> Any:
@@ -342,7 +351,10 @@ def _replaced(names: InductorNames, key: str, wrapper: Callable[..., Any]) -> It
     try:
         yield
     finally:
-        setattr(owner, last, stored)
+        if is_inherited:
+            delattr(owner, last)
+        else:
+            setattr(owner, last, stored)
 
 
 # A kernel in the output code of Inductor: its name, and its source between triple quotes.

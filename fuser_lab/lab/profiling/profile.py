@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from fuser_lab.api.functions import time
 from fuser_lab.arguments import ANYTHING, instance, list_of, number, optional, takes
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec

@@ -8,8 +8,8 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fuser_lab.codegen.generate import generate
-from fuser_lab.codegen.layout import layout_of
+from fuser_lab.codegen.kernel_ir import layout_of
+from fuser_lab.codegen.pipeline import generate
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.builder import FusionBuilder

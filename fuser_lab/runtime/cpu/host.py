@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.codegen.kernel_ir import ALIGNED
-from fuser_lab.codegen.layout import Layout, dense_strides
+from fuser_lab.codegen.kernel_ir import ALIGNED, Layout, dense_strides
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError, InputError, UnsupportedError

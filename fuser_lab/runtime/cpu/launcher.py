@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Loop, Phase, walk
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.errors import MissingCompilerError
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.environment import Environment

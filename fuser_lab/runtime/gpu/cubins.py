@@ -11,8 +11,8 @@ import importlib.metadata
 import json
 from dataclasses import dataclass
 
-from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.files.json_text import json_text
 from fuser_lab.runtime import store
 from fuser_lab.runtime.compile import refusal_error

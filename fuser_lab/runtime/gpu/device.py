@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.codegen.kernel_ir import Phase
-from fuser_lab.codegen.layout import Layout, dense_strides
+from fuser_lab.codegen.kernel_ir import Layout, Phase, dense_strides
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import TensorView

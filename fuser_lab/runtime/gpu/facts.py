@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.cost.device import DEFAULT, WARP, Device
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.runtime.gpu.cubins import LoadablePhase, machine_code_of

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from fuser_lab.codegen.emitter import TYPE_NAMES
-from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.numba_cuda import pointed_name
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.runtime.compile import content_key, functions_of, refusal_error

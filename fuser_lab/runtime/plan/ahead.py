@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
 from fuser_lab.runtime.gpu.cubins import is_cached, machine_code_of

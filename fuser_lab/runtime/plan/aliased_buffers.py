@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fuser_lab.analysis.aliasing import Strides, seen_at
-from fuser_lab.codegen.generate import evaluated_because
-from fuser_lab.codegen.layout import Layout, dense_strides, layout_of
+from fuser_lab.codegen.kernel_ir import Layout, dense_strides, layout_of
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
 

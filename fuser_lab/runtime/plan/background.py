@@ -8,7 +8,7 @@ compiling it.
 import threading
 from collections.abc import Sequence
 
-from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.process.forks import after_fork
 from fuser_lab.runtime import store
 from fuser_lab.runtime.plan import ahead

@@ -7,9 +7,9 @@ shared memory and predicates behave as on a GPU. This checks correctness, not sp
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser_lab.codegen.generate import GeneratedKernel, Layouts, generate_scheduled
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.layout import Layout, layout_of
+from fuser_lab.codegen.kernel_ir import Layout, layout_of
+from fuser_lab.codegen.pipeline import GeneratedKernel, Layouts, generate_scheduled
 from fuser_lab.definition.binding import check_count
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.transform import ScheduledFusion

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import OutOfMemoryError, UnsupportedError
 from fuser_lab.ir import Fusion

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.codegen.layout import Layout
+from fuser_lab.codegen.kernel_ir import Layout
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.cost.device import Device
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.codegen.kernel_ir import ALIGNED
-from fuser_lab.codegen.layout import Layout, layout_of
+from fuser_lab.codegen.kernel_ir import ALIGNED, Layout, layout_of
 from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.definition.binding import check_count
 from fuser_lab.errors import InputError, OutOfMemoryError

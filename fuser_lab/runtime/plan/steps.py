@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import Fusion

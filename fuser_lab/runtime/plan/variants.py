@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
-from fuser_lab.codegen.kernel_ir import ALIGNED
-from fuser_lab.codegen.layout import Layout, layout_of
+from fuser_lab.codegen.kernel_ir import ALIGNED, Layout, layout_of
+from fuser_lab.codegen.pipeline import GeneratedKernel, evaluated_because, generate
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType

@@ -12,7 +12,7 @@ import time
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from tests.benchmarks.chains import CHAINS, processor_seconds
 from tests.benchmarks.cpu.variants import SETS
 from tests.kernels import generate

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
+from fuser_lab.codegen.pipeline import GeneratedKernel, evaluated_because
 from fuser_lab.runtime.gpu.ptx import compile_phases, machine_code
 from fuser_lab.targets.cuda_compiler import COMPILERS, VARIABLE
 from tests.benchmarks.gpu.workloads import WORKLOADS

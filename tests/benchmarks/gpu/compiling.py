@@ -27,7 +27,7 @@ STAGES = ("segmented", "generated", "machine code")
 
 def stages(definition: fl.FusionDefinition, specs: Sequence[Any]) -> dict[str, float]:
     """Seconds of each stage in this process."""
-    from fuser_lab.codegen.generate import evaluated_because
+    from fuser_lab.codegen.pipeline import evaluated_because
     from fuser_lab.runtime.gpu.cubins import machine_code_of
     from tests.kernels import generate
 

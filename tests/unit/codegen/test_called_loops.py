@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from backend.fusions import D, S, build
 
-from fuser_lab.codegen import long_loops, named_constants
+from fuser_lab.codegen import cpu_functions, long_loops
 from fuser_lab.codegen.kernel_ir import Loop, walk
 from fuser_lab.codegen.kernel_steps import kernel_steps
 from fuser_lab.codegen.links import source_lines
@@ -23,7 +23,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Divides loops of more than 100 instructions, into parts of 60, and names more than 10 constants."""
     for name, limit in (("LONG", 100), ("PART", 60), ("MANY", 2)):
         monkeypatch.setattr(long_loops, name, limit)
-    monkeypatch.setattr(named_constants, "MANY", 10)
+    monkeypatch.setattr(cpu_functions, "MOST_UNNAMED", 10)
 
 
 def chain(ops: int, step: Step, fd: Any, x: Any, y: Any) -> Any:

@@ -9,8 +9,20 @@ from backend.fusions import D, S, build, close, numbers
 from backend.reductions import add_norm, softmax, totals
 
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.kernel_ir import Arrive, Await, Barrier, If, Kernel, Loop, Reduce, Scope, Send, Statement, walk
-from fuser_lab.codegen.layout import layout_of
+from fuser_lab.codegen.kernel_ir import (
+    Arrive,
+    Await,
+    Barrier,
+    If,
+    Kernel,
+    Loop,
+    Reduce,
+    Scope,
+    Send,
+    Statement,
+    layout_of,
+    walk,
+)
 from fuser_lab.cost.device import A100, H200
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, ScheduleError

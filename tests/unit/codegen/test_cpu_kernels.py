@@ -10,8 +10,18 @@ from backend.fusions import D, S, build, close, numbers, one_of_each_kind
 from backend.reductions import backward
 
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Loop, Store, Transpose, terms_of, walk
-from fuser_lab.codegen.layout import dense_strides, layout_of
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Kernel,
+    Load,
+    Loop,
+    Store,
+    Transpose,
+    dense_strides,
+    layout_of,
+    terms_of,
+    walk,
+)
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion

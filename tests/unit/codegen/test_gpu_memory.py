@@ -19,9 +19,8 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.passes.fmin_fmax_promotion import FMinFMaxPromotion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
-from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.loops import choose_loops
-from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
+from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style, eviction
 from tests.kernels import generate
 
 ONE_SM = replace(H200, name="one", sms=1)  # many tiles even for tensors that are small enough for lock step

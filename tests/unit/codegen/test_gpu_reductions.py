@@ -28,10 +28,11 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     Store,
     VectorLoad,
+    dense_strides,
+    layout_of,
     terms_of,
     walk,
 )
-from fuser_lab.codegen.layout import dense_strides, layout_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion

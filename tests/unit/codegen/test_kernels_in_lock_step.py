@@ -9,8 +9,19 @@ from thorough import tries
 
 from fuser_lab.api.functions import FusionDefinition, segment
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.kernel_ir import If, Kernel, Let, Load, Loop, Reduce, Store, terms_of, walk
-from fuser_lab.codegen.layout import dense_strides, layout_of
+from fuser_lab.codegen.kernel_ir import (
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Reduce,
+    Store,
+    dense_strides,
+    layout_of,
+    terms_of,
+    walk,
+)
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype

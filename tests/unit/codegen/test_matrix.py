@@ -9,7 +9,7 @@ from backend.matrix import DTYPES, RECORDS, Form, elements, forms, fusion_of
 from thorough import THOROUGH
 
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.layout import dense_strides, layout_of
+from fuser_lab.codegen.kernel_ir import dense_strides, layout_of
 from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from tests.kernels import lower

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from backend.fusions import CASES, Case, D, S, build
 
-from fuser_lab.codegen import named_constants
+from fuser_lab.codegen import cpu_functions
+from fuser_lab.codegen.cpu_functions import with_named_constants
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.kernel_ir import Let, Load, Loop, Role, Store, walk
 from fuser_lab.codegen.kernel_passes import KERNEL_PASSES
-from fuser_lab.codegen.named_constants import with_named_constants
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Const, Term, Var, index
 from fuser_lab.ir.transform import ParallelType
@@ -26,7 +26,7 @@ SMALL = [case for case in CASES if sum(map(math.prod, case.shapes)) < 1000]
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives the constants of short phases names."""
-    monkeypatch.setattr(named_constants, "MANY", 0)
+    monkeypatch.setattr(cpu_functions, "MOST_UNNAMED", 0)
 
 
 def body(*values: Term) -> tuple[Let | Loop, ...]:
@@ -54,11 +54,11 @@ def test_equal_constants_share_an_unused_name_and_zeros_of_both_signs_do_not() -
 
 
 def test_short_phases_stay() -> None:
-    constants = [Const(F, 1.0 / n) for n in range(1, named_constants.MANY + 1)]
+    constants = [Const(F, 1.0 / n) for n in range(1, cpu_functions.MOST_UNNAMED + 1)]
     short = body(*constants)
     assert with_named_constants(short) is short
     longer = with_named_constants(body(*constants, Const(F, 3.0)))
-    assert sum(isinstance(s, Let) for s in longer) == named_constants.MANY + 1
+    assert sum(isinstance(s, Let) for s in longer) == cpu_functions.MOST_UNNAMED + 1
     x = np.linspace(-2, 2, 64, dtype=np.float32)
     np.testing.assert_array_equal(results(longer, x, 64), results(body(*constants, Const(F, 3.0)), x, 64))
 
@@ -67,7 +67,7 @@ def test_short_phases_stay() -> None:
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 def test_kernels_have_the_same_results(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     _, got = run(case.fusion(), case.scheduler, "cpu", case.inputs())
-    monkeypatch.setattr(named_constants, "MANY", 1 << 60)
+    monkeypatch.setattr(cpu_functions, "MOST_UNNAMED", 1 << 60)
     _, wanted = run(case.fusion(), case.scheduler, "cpu", case.inputs())
     for a, b in zip(got, wanted, strict=True):
         assert a.tobytes() == b.tobytes()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Loop, Role, Statement, Store, VectorLoad, VectorStore
-from fuser_lab.codegen.narrow_values import narrow_values
+from fuser_lab.codegen.rewrites import narrow_values
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fuser_lab.codegen import long_loops, named_constants
+from fuser_lab.codegen import cpu_functions, long_loops
 from fuser_lab.codegen.kernel_ir import Let, Load, Store
 from fuser_lab.codegen.kernel_passes import KERNEL_PASSES
 from fuser_lab.ir.term import Var, apply
@@ -73,7 +73,8 @@ for c in range(64):
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_pass_rewrites_statements_and_keeps_results(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, limit, value in (
-        (long_loops, "LONG", 3), (long_loops, "PART", 4), (long_loops, "ROUNDS", 16), (named_constants, "MANY", 0),
+        (long_loops, "LONG", 3), (long_loops, "PART", 4), (long_loops, "ROUNDS", 16),
+        (cpu_functions, "MOST_UNNAMED", 0),
     ):
         monkeypatch.setattr(module, limit, value)  # limits that make the short statements above long
     target, body, before, after = TEXTS[name]

@@ -8,9 +8,9 @@ import pytest
 from backend.fusions import TOLERANCE, D, S, build, close, numbers
 from unit.codegen.test_kernels_in_lock_step import run
 
-from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Barrier, Kernel, Scan, Scope, VectorLoad, VectorStore, walk
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ScheduleError
 from fuser_lab.interpreter import evaluate

@@ -14,8 +14,7 @@ from thorough import tries
 
 import fuser_lab as fl
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.kernel_ir import Kernel, Loop, Phase, walk
-from fuser_lab.codegen.layout import layout_of
+from fuser_lab.codegen.kernel_ir import Kernel, Loop, Phase, layout_of, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion

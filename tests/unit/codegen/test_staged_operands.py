@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from tests import agreement

@@ -6,7 +6,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.codegen.pipeline import EVALUATED
 from fuser_lab.codegen.statement_traffic import statement_traffic
 
 

@@ -8,7 +8,7 @@ from unit.codegen.test_gpu_reductions import check, inputs_read
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
+from fuser_lab.codegen.decompose import with_sums_of_rows
 
 
 def ranks(fd: Any, x: Any) -> Any:

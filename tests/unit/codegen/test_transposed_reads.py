@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from backend.fusions import D, S, build, close, numbers
 
+from fuser_lab.codegen.decompose import with_transposed_reads
 from fuser_lab.codegen.kernel_ir import Alloc, Role, Transpose, walk
-from fuser_lab.codegen.transposed_reads import with_transposed_reads
 from fuser_lab.interpreter import evaluate
 from tests.kernels import generate
 from tests.unit.codegen.test_kernels_in_lock_step import run

@@ -8,7 +8,7 @@ from backend.fusions import D, S, build, numbers
 from backend.lookups import LOOKUPS, Lookup
 
 from fuser_lab.codegen.kernel_ir import If, Let, Load, Role, VectorLoad, terms_of, walk
-from fuser_lab.codegen.unconditional import depends_on, made_of_data, unconditional
+from fuser_lab.codegen.rewrites import depends_on, made_of_data, unconditional
 from tests.kernels import generate
 from tests.unit.codegen.test_kernels_in_lock_step import run
 

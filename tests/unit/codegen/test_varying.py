@@ -10,9 +10,8 @@ from thorough import THOROUGH
 from unit.codegen.test_sizes import computed
 
 import fuser_lab as fl
-from fuser_lab.codegen.divisions import divisions_before_loops
 from fuser_lab.codegen.kernel_ir import Kernel, Let, Loop, terms_of, walk
-from fuser_lab.codegen.varying import SharedKernels
+from fuser_lab.codegen.varying import SharedKernels, divisions_before_loops
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.ir.transform import ParallelType

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fuser_lab.codegen.index_map import index_var
+from fuser_lab.codegen.index_math import access_of
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
@@ -23,7 +24,6 @@ from fuser_lab.codegen.kernel_ir import (
     VectorStore,
     walk,
 )
-from fuser_lab.codegen.progressions import access_of
 from fuser_lab.codegen.rewrites import rewrite
 from fuser_lab.codegen.vectorize import best_width, with_vectors
 from fuser_lab.cost.verdict import SchedulerType

@@ -9,8 +9,8 @@ from unit.codegen.test_gpu_reductions import check
 from unit.codegen.test_kernels_in_lock_step import run
 
 from fuser_lab.codegen.index_map import index_var
-from fuser_lab.codegen.inequalities import any_of, conjunction
 from fuser_lab.codegen.kernel_ir import Kernel, Load, Role, VectorLoad, terms_of, walk
+from fuser_lab.codegen.windows import any_of, conjunction
 from fuser_lab.ir.term import Term, apply
 
 c, v = index_var("c"), index_var("v")

@@ -5,7 +5,7 @@ import pytest
 from needs import needs
 
 from fuser_lab.api.functions import FusionDefinition, segment
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType

@@ -20,6 +20,7 @@ from fuser_lab.report.ranks import shortest
 from fuser_lab.report.view_model import view_plan
 
 GAP = 10.0
+CORNER = Item(1.0, 1.0).corner
 
 
 @st.composite
@@ -45,7 +46,8 @@ def framed(draw):
         at, n = len(items), draw(st.integers(0, count - 1))
         items.append(Item(width=draw(st.integers(20, 60)), height=15, annex=True))
         wires.append(Wire(at, n, at) if draw(st.booleans()) else Wire(n, at, n))
-    return replace(inner, items=tuple(items), wires=tuple(wires), pitch=None, frame=Frame((50.0, 12.0), 8.0))
+    frame = Frame(header=(50.0, 12.0), padding=8.0, top=8.0, bottom=8.0, gap=10.0)
+    return replace(inner, items=tuple(items), wires=tuple(wires), pitch=None, frame=frame)
 
 
 def boxes_of(graph, placed):
@@ -96,11 +98,28 @@ def test_an_annex_is_one_rank_from_what_it_leads_to():
     chain = tuple(Wire(n, n + 1, n) for n in range(5))
     items = (*(Item(40.0, 20.0) for _ in range(6)), Item(30.0, 20.0, annex=True), Item(30.0, 20.0, annex=True))
     wires = (*chain, Wire(6, 4, 6), Wire(2, 7, 2))
-    graph = Graph(items=items, wires=wires, gap=GAP, rank_gap=GAP, frame=Frame((0, 0), GAP))
+    frame = Frame(header=(0, 0), padding=GAP, top=GAP, bottom=GAP, gap=GAP)
+    graph = Graph(items=items, wires=wires, gap=GAP, rank_gap=GAP, frame=frame)
     centres = place(graph).centres
     assert centres[6][1] == centres[3][1]  # beside the op before its reader
     assert centres[7][1] == centres[3][1]  # beside the op after its producer
     assert abs(centres[6][0] - centres[0][0]) < 80
+
+
+@pytest.mark.parametrize("wide", [0, 1])
+def test_a_wire_between_boxes_one_above_the_other_is_straight_and_another_ends_at_the_near_corner(wide):
+    items = (Item(200.0, 20.0), Item(40.0, 20.0), Item(200.0, 20.0, corner=None), Item(40.0, 20.0))
+    wires = (Wire(wide, 3, 0), Wire(0, 1, 1), Wire(2, 3, 2, leaves=30.0))
+    placed = place(Graph(items=items, wires=wires, gap=GAP, rank_gap=GAP))
+    for wire, route in zip(wires, placed.routes, strict=True):
+        (x, _), (u, _) = placed.centres[wire.source], placed.centres[wire.target]
+        rooms = [items[n].width / 2 - CORNER for n in (wire.source, wire.target)]
+        if items[wire.source].corner is None:  # the other end comes as near as it can
+            assert route[0][0] == pytest.approx(x + 30)
+            assert abs(route[-1][0] - route[0][0]) == pytest.approx(max(abs(x + 30 - u) - rooms[1], 0), abs=12)
+        else:
+            assert abs(route[-1][0] - route[0][0]) == pytest.approx(max(abs(x - u) - sum(rooms), 0), abs=12)
+        assert abs(route[-1][0] - u) <= rooms[1] + 1e-6
 
 
 def test_tips_are_in_the_order_from_which_their_wires_come():
@@ -230,9 +249,8 @@ def test_the_longest_wires_have_no_bends_where_these_would_be_too_many(monkeypat
         assert_apart(boxes_of(graph, placed))
         for wire, route in zip(wires, placed.routes, strict=True):
             (x, y), (u, v) = placed.centres[wire.source], placed.centres[wire.target]
-            assert route[0] == pytest.approx((x, y + 10))
-            assert route[-1][1] == pytest.approx(v - 10)
-            assert abs(route[-1][0] - u) < 15
+            assert (route[0][1], route[-1][1]) == pytest.approx((y + 10, v - 10))
+            assert max(abs(route[0][0] - x), abs(route[-1][0] - u)) <= 15 - CORNER + 1e-6
 
 
 def test_empty_graph():

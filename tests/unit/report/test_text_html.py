@@ -65,7 +65,7 @@ def test_a_page_is_a_document(stubs):
 def test_mermaid_has_a_subgraph_for_each_segment(stubs):
     drawn = view_mermaid(view_plan(stubs.sum_broadcast_add(('T"0', "T1", "T2", "T3", "T4"))))
     assert drawn.count("subgraph") == 2
-    assert '"T2 32.8 kB"' in drawn
+    assert '"sum T2 32.8 kB"' in drawn
     assert '(["T#34;0"])' in drawn
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from fuser_lab.cost.measured_times import Timings
-from fuser_lab.report.timing_table import timing_note, timing_table, timings_frame, timings_text
+from fuser_lab.report.timing_table import timed_plans, timing_note, timing_table, timings_frame, timings_text
 
 
 def row(plan, segment, median, ratio=math.nan, **more):
@@ -18,6 +18,7 @@ def row(plan, segment, median, ratio=math.nan, **more):
         "median": median,
         "iqr": median / 50,
         "warm": math.nan,
+        "kernels": math.nan,
         "gaps": math.nan,
         "clocks": "",
         "note": "",
@@ -53,6 +54,18 @@ def test_the_table_has_a_total_row_for_each_plan_and_says_cpu(timings):
     assert len(table.columns) <= 12
     assert len(timing_table(timings, verbose=True).columns) > 12
     assert "not of a GPU" in timing_note(timings)
+
+
+def test_the_rows_of_a_plan_add_up_to_its_total_because_its_gaps_are_a_row():
+    rows = [
+        row("a", 0, 2e-4, plan_hash="a"), row("a", 1, 3e-4, plan_hash="a"),
+        row("a", None, 6e-4, 1.0, kernels=5e-4, plan_hash="a"), row("eager", None, 4e-4, 0.7, plan_hash=""),
+    ]
+    table = timing_table(Timings(rows=rows))
+    assert [r[1] for r in table.rows] == ["S0", "S1", "gaps", "total", "total"]
+    assert [r[6] for r in table.rows] == ["200 µs", "300 µs", "100 µs", "600 µs", "400 µs"]
+    assert table.strong == {3, 4}
+    assert timed_plans(Timings(rows=rows)) == ["a", "a", "a", "a", ""]
 
 
 def test_what_was_not_measured_is_not_zero_and_ties_are_called_ties(timings):

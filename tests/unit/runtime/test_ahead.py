@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from backend.fusions import D, S, build
 
-from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.runtime.cpu_kernels import is_compiled
 from fuser_lab.runtime.plan import ahead
 from tests.kernels import generate

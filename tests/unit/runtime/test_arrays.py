@@ -6,7 +6,7 @@ import pytest
 from backend.fusions import D, S, build
 from needs import needs
 
-from fuser_lab.codegen.layout import layout_of
+from fuser_lab.codegen.kernel_ir import layout_of
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError

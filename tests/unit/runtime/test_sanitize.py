@@ -35,7 +35,7 @@ def test_every_kind_of_kernel_is_there(found):
 def test_every_scheduler_that_has_kernels_is_there():
     from backend.fusions import CASES
 
-    from fuser_lab.codegen.generate import EVALUATED
+    from fuser_lab.codegen.pipeline import EVALUATED
 
     assert {case.scheduler for case in CASES} == set(SchedulerType) - EVALUATED
 

@@ -6,7 +6,7 @@ import pytest
 from unit.schedule.asking import case_fusion, example, known_cases
 
 from fuser_lab import examples
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.errors import FuserLabError
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.schedule.registry import SchedulerRegistry

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fuser_lab.cost.device import A100, H100
-from fuser_lab.schedule.outer_launch import NoLaunch, OuterLaunch, block_grids, outer_launch
+from fuser_lab.schedule.outer_persistent import NoLaunch, OuterLaunch, block_grids, outer_launch
 
 TURING = replace(H100, cc=(7, 5))
 

@@ -8,7 +8,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.codegen.pipeline import EVALUATED
 from fuser_lab.cost.verdict import SchedulerType, accept
 from fuser_lab.errors import ArgumentTypeError, InputError, ScheduleError
 from fuser_lab.interpreter import evaluate

@@ -11,7 +11,7 @@ from thorough import THOROUGH
 
 import fuser_lab as fl
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.layout import dense_strides, layout_of
+from fuser_lab.codegen.kernel_ir import dense_strides, layout_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, InputError, ScheduleError
 from fuser_lab.interpreter import evaluate

@@ -4,7 +4,7 @@ import pytest
 from unit.schedule.asking import ask, codes, fusion_of, tensor
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.cost.device import A100, H200, Device
 from fuser_lab.cost.verdict import SchedulerType as Type
 from fuser_lab.dtypes import DataType

@@ -6,7 +6,7 @@ import pytest
 from schedule_coverage import agrees, gives_itself, number_changes, plans
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.schedule.parameters import suggestions
 
 CORPUS = 4

@@ -131,6 +131,9 @@ class Told:
         parts = len(segmented.groups)
         return [self._whole if parts == 1 else self._part] * parts
 
+    def idle(self, _segmented):
+        return frozenset()
+
     def is_sure(self, faster, slower):
         return False
 

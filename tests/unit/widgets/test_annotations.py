@@ -65,7 +65,7 @@ def pasted(text):
 
 
 def buttons(page):
-    return {key: (on, free) for _, _, row in page.explorer.history["controls"] for key, _, on, free, *_ in row}
+    return {key: (on, free) for _, _, row, _ in page.explorer.history["controls"] for key, _, on, free, *_ in row}
 
 
 def test_segment_set_is_inserted_at_an_edge_and_the_definition_has_it(open_page, diamond):
@@ -151,7 +151,7 @@ def test_the_reading_is_switched_for_the_annotated_definition(open_page, diamond
 
 def test_cuts_at_reshapes_are_for_top_down_only_and_come_back_with_it(open_page, reshaped):
     page = open_page(reshaped)
-    assert buttons(page)["cut_reshape_inputs"] == (False, False)
+    assert "cut_reshape_inputs" not in buttons(page)
     said = page.send("switches", switches={"cut_reshape_inputs": True})
     assert "does not accept cut_reshape_inputs; only 'top_down' does" in said
     assert not page.explorer.cut_reshape_inputs
@@ -162,13 +162,13 @@ def test_cuts_at_reshapes_are_for_top_down_only_and_come_back_with_it(open_page,
     expected = fl.segment(reshaped, strategy="top_down", options=fl.SegmenterOptions(cut_reshape_inputs=True))
     assert page.explorer.plan.hash == expected.hash
     page.send("strategy", strategy="bottom_up")
-    assert buttons(page)["cut_reshape_inputs"] == (False, False)
+    assert "cut_reshape_inputs" not in buttons(page)
     assert page.explorer.plan.hash == fl.segment(reshaped).hash
     page.send("strategy", strategy="top_down")
     assert page.explorer.plan.hash == expected.hash
     assert buttons(page)["whole_fusion"] == (True, True)
     page.send("strategy", strategy="unfused")
-    assert buttons(page)["whole_fusion"] == (False, False)
+    assert "whole_fusion" not in buttons(page)
 
 
 def test_edits_of_the_partition_are_left_behind_and_the_way_back_keeps_them(open_page, diamond):
@@ -180,6 +180,15 @@ def test_edits_of_the_partition_are_left_behind_and_the_way_back_keeps_them(open
     assert not page.explorer.plan.edits
     assert page.send("undo").startswith("Undid segment_set(T1")
     assert page.explorer.plan is edited
+
+
+def test_the_star_of_an_annotated_definition_goes_with_its_annotations(open_page, diamond):
+    page = open_page(diamond)
+    page.send("mark", id=edges(page, "T1")[0])
+    page.send("strategy", strategy="unfused")
+    assert page.explorer.scene["title"] == "unfused*"
+    page.send("reset")
+    assert page.explorer.scene["title"] == "unfused"
 
 
 def test_the_annotated_plan_is_compared_with_the_plain_one_and_reset_goes_back_to_it(open_page, diamond):
@@ -250,7 +259,7 @@ def test_a_cheaper_top_down_plan_is_mentioned_and_shown(open_page):
     fd, specs = fl.example("reshape_decides", "full")
     page = open_page(fd, specs)
     page.explorer.wait(300)
-    (mention,) = [row[0] for _, _, row in page.explorer.history["controls"] if row[0][0] == "alternative"]
+    (mention,) = [row[0] for _, _, row, _ in page.explorer.history["controls"] if row[0][0] == "alternative"]
     assert mention[1] == "top-down with reshape cuts: 22 % fewer bytes"
     before = sum(s.bytes for s in page.explorer.plan.segments)
     assert page.send(mention[5]["type"]) == "Top-down with reshape cuts: 2 segments."

@@ -138,6 +138,19 @@ def test_a_search_ends_in_time_unless_the_options_say_when(monkeypatch):
     page.explorer.close()
 
 
+def test_a_plan_is_called_optimal_only_if_that_is_proved(monkeypatch):
+    monkeypatch.setattr("fuser_lab_widgets.parts.search.SECONDS", 0.0)
+    page = Page(fl.explore(*fl.example("llama3_rope_backward")))
+    page.send("strategy", strategy="optimal")
+    page.explorer.wait(300)
+    assert not page.explorer.certificate["proved"]
+    assert page.explorer.status["text"].startswith("Cheapest found: ")
+    assert page.explorer.scene["title"] == "cheapest found"
+    page.send("undo")
+    assert page.send("strategy", strategy="optimal").startswith("Cheapest found: ")
+    page.explorer.close()
+
+
 def test_a_search_that_fails_says_so(page, monkeypatch):
     def broken(*_):
         message = "kaput"

@@ -123,7 +123,7 @@ def test_a_new_edit_drops_what_was_undone(page):
 
 
 def test_the_strategy_can_be_switched_and_switched_back(page):
-    (_, _, buttons), = page.explorer.history["controls"]
+    (_, _, buttons, _), = page.explorer.history["controls"]
     assert [button[:3] for button in buttons] == [["bottom_up", "bottom-up", True], ["top_down", "top-down", False]]
     assert page.send("strategy", strategy="top_down") == "Top-down: 2 segments."
     assert page.explorer.plan.strategy == "top_down"
@@ -448,7 +448,9 @@ def test_the_plan_is_compared_with_others_and_the_marks_follow_edits():
     explorer.close()
 
 
-@pytest.mark.parametrize("name", ["graph", "roofline", "memory", "layouts", "passes", "compare", "certificate"])
+@pytest.mark.parametrize("name", [
+    "graph", "roofline", "memory", "time_line", "layouts", "passes", "compare", "certificate",
+])
 def test_each_written_tab_escapes_names(stubs, name):
     plan = stubs.sum_broadcast_add(("<script>alert(1)</script>", "T1", "T2", "<b>T3</b>", "T4"))
     explorer = Explorer(plan)

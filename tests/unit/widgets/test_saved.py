@@ -13,8 +13,10 @@ pytest.importorskip("anywidget")
 
 from browser.sizes import layers, two_norms
 from fuser_lab_widgets import Explorer
+from fuser_lab_widgets.baked import bake
 from fuser_lab_widgets.saved import MOST_CHARACTERS, saved_html
 
+from fuser_lab.errors import InputError
 from fuser_lab.report.view_model import view_plan
 
 # What sanitizers keep: JupyterLab's for untrusted outputs, and that of GitHub's html-pipeline, which GitHub
@@ -141,3 +143,16 @@ def test_a_reader_without_widgets_gets_the_plan_as_text():
     assert "S2" in data["text/plain"]
     assert "pointwise" in data["text/plain"] or "persistent" in data["text/plain"]
     explorer.close()
+
+
+def test_the_saved_form_opens_with_the_view_of_the_explorer(stubs):
+    plan = stubs.sum_broadcast_add()
+    explorer = Explorer(plan, view="decisions")
+    assert explorer.opens == "decisions"
+    assert bake([plan], opens=explorer.opens)["opens"] == "decisions"
+    explorer.close()
+
+
+def test_views_that_do_not_exist_are_refused_with_those_that_do(stubs):
+    with pytest.raises(InputError, match=r"view must be 'decisions', .*'time_line'.*, given 'why'"):
+        Explorer(stubs.sum_broadcast_add(), view="why")

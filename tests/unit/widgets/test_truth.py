@@ -25,7 +25,7 @@ class Clicks:
         edges = drawn.edges(explorer, scene)
         edge = self.random.choice(edges)
         places = [*(e[0] for e in edges), "segment:0", "segment:1", ""]
-        strategies = [event for _, _, buttons in explorer.history["controls"] for *_, event in buttons]
+        strategies = [event for _, _, buttons, _ in explorer.history["controls"] for *_, event in buttons]
         events = [
             *[{"type": "act", "id": edge[0], "kind": edge[1]}] * 3,
             {"type": self.random.choice(["cut", "glue", "mark", "annotate", "unannotate"]), "id": edge[0]},
@@ -70,7 +70,7 @@ def check(explorer):
     for action in said.get("actions", ()):
         if action["type"] in {"cut", "glue"}:
             assert ("refused" not in action) == explorer.foreseen["edges"][said["id"]][0]
-    shown = [key for label, _, buttons in explorer.history["controls"] for key, _, on, *_ in buttons
+    shown = [key for label, _, buttons, _ in explorer.history["controls"] for key, _, on, *_ in buttons
              if on and label == "Strategy"]
     assert shown == ["mine" if state.edits else state.strategy]
     assert explorer.history["edits"] == list(state.edits)

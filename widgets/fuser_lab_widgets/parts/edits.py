@@ -86,14 +86,15 @@ class Edits:
     def _make(self, selected: str, kind: str, *arguments: Any) -> None:
         """Make an edit of the partition, and say what it changed, and why it changed more than it names."""
         page = self._page
-        before, because = page.view.header, previews.because(page.plan, kind, arguments)
+        before, header, because = page.plan, page.view.header, previews.because(page.plan, kind, arguments)
 
         def make() -> None:
             getattr(page.session, kind)(*arguments, because=because)
+            page.compare(before, asks_why=False)
             page.show()
 
         if self._is_made(selected, make):
-            done = f"{_edit_text(kind, arguments)}: {self._change(before)}."
+            done = f"{_edit_text(kind, arguments)}: {self._change(header)}."
             page.say(" ".join((done, *_rewritten(kind, page.plan), *because)))
 
     def _annotate(self, event: Message) -> None:
@@ -151,6 +152,7 @@ class Edits:
 
         def go(state: State) -> None:
             session.go(state)
+            page.compare(begun.plan, asks_why=True)
             addition = more()
             page.show()
             page.say(f"{done}: {self._change(before)}{addition}{_left_behind(begun)}.")
@@ -180,7 +182,10 @@ class Edits:
         return True
 
     def _change(self, before: Header) -> str:
-        """Return the change of segments and bytes relative to an earlier plan."""
+        """Return what moved, and the change of segments, bytes and predicted time relative to an earlier plan."""
+        changed = self._page.changed
+        if changed is not None:
+            return f"{changed.counts}; {changed.ops}"
         now = self._page.view.header
         moved = now.bytes_moved - before.bytes_moved
         more = f"{'+' if moved > 0 else '−'}{bytes_label(abs(moved))} moved" if moved else "as many bytes moved"

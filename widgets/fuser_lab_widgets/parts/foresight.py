@@ -13,7 +13,7 @@ from fuser_lab_widgets.session import EditablePlan
 
 
 class Foresight:
-    """The previews of the plan on show, and the edits that make it faster."""
+    """The previews of the plan on show, the edits that make it faster, and the sentence about the largest gain."""
 
     def __init__(self, page: Page, panels: Panels, runs: Runs) -> None:
         self._page, self._panels, self._runs = page, panels, runs
@@ -47,11 +47,15 @@ class Foresight:
                 with page.sending():
                     self._send(number, batch)
             asked = self._panels.is_shown("edits") or not is_large(view)
-            return previews.best(plan) if asked and not stopped() else None
+            best = previews.best(plan) if asked and not stopped() else None
+            return None if stopped() else (best, previews.advised(plan, number, large=is_large(view)))
 
-        def tell(best: tuple[Any, ...] | None, _problem: str) -> None:
+        def tell(known: tuple[Any, ...] | None, _problem: str) -> None:
             with page.sending():
-                if best is not None and page.plan is plan:
+                if known is None or page.plan is not plan:
+                    return
+                best, page.widget.advice = known
+                if best is not None:
                     self._best = plan, best
                     if self._panels.is_shown("edits"):
                         self._panels.write("edits")

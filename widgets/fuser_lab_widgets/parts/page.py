@@ -7,6 +7,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from fuser_lab.errors import FuserLabError
+from fuser_lab.plan.changes import PlanChange, plan_change
 from fuser_lab.process.forks import renew_in_forks
 from fuser_lab.report.drawing import Drawn
 from fuser_lab.report.units import plural
@@ -33,6 +34,7 @@ class Page:
         self.lock = renew_in_forks(threading.RLock())  # handlers run in the kernel's thread, results arrive from others
         self.number = 0  # of the plan on show, which buttons send
         self.plans = WeakValueDictionary[str, Any]()  # those on show and beside it, by hash
+        self.change: tuple[Any, PlanChange] | None = None  # the plan that the last edit made, and what it changed
         self._view: ViewModel | None = None
         self._viewed: EditablePlan | None = None
         self._drawn = Drawn()
@@ -47,10 +49,21 @@ class Page:
         """The view of the plan on show."""
         if self._view is None or self._viewed is not self.plan:
             self._viewed = self.plan
-            self._view = view_plan(self.plan, title=self.title, decisions=False, drawn=self._drawn)
+            title = self.title or self.session.title
+            self._view = view_plan(self.plan, title=title, decisions=False, drawn=self._drawn)
             self.plans[self._view.header.hash] = self.plan
             self.number += 1
         return self._view
+
+    def compare(self, before: Any, *, asks_why: bool) -> None:
+        """Compare the plan on show with the one before an edit, until the next edit; the picture shows what moved."""
+        both = all(hasattr(plan, "segmented") and hasattr(plan, "predicted_time") for plan in (before, self.plan))
+        self.change = (self.plan, plan_change(before, self.plan, asks_why=asks_why)) if both else None
+
+    @property
+    def changed(self) -> PlanChange | None:
+        """What the last edit changed, if its plan is on show."""
+        return self.change[1] if self.change is not None and self.change[0] is self.plan else None
 
     @property
     def selected(self) -> str:

@@ -82,7 +82,7 @@ class Picture:
                 view, self.pieces, detail=detail, opened=unfolding.segments_of(view, self.opened),
                 unfolded=unfolded, modules=self.modules, place=lambda v: self._canvas.lay_out(v, family),
             )
-            drawn["facts"] += amounts.facts(view.header)
+            drawn["times"] = amounts.facts(view.header)
             if difference is not None:
                 drawn["marks"] = scenes.marks(view, difference)
             page.widget.scene = {**drawn, "plan": page.number, "rev": int(page.widget.scene.get("rev", 0)) + 1}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fuser_lab.report.timing_table import timing_note, timing_table
+from fuser_lab.report.timing_table import timed_plans, timing_note, timing_table
 from fuser_lab.report.units import plural, seconds_label
 from fuser_lab_widgets.amounts import Amounts, place, target_name
 from fuser_lab_widgets.messages import Message
@@ -105,7 +105,7 @@ class Runs:
                 "total": progress.total,
                 "table": None if progress.timings is None else timing_table(progress.timings).to_dict(),
                 "note": "" if progress.timings is None else timing_note(progress.timings),
-                "plans": [row.plan_hash for row in self.rows],
+                "plans": [] if progress.timings is None else timed_plans(progress.timings),
                 "measured": self._measured(),
             }
             if progress.problem:

@@ -66,7 +66,7 @@ class SavedForm:
         timed = timings is not None and {row.plan_hash for row in timings.rows} & {each.hash for each in plans}
         return saved_html(
             plans, self._key, timings=timings if timed else None, title=self._page.title, machine=self._runs.machine,
-            profile=profile,
+            profile=profile, opens=self._page.widget.opens,
         )
 
     def _send(self, contents: _Contents, html: str, *, update: bool) -> None:

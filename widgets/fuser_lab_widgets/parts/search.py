@@ -13,6 +13,7 @@ from fuser_lab_widgets.parts.selection import Selection
 from fuser_lab_widgets.session import MINE, EditablePlan
 
 SECONDS: Final = 30.0  # seconds of a background search if the plan's options set no limit
+_UNPROVED: Final = {"optimal": "cheapest found"}  # names of plans whose strategy claims more than is proved
 
 
 class Search:
@@ -57,7 +58,9 @@ class Search:
         else:
             session.switch(strategy)
             page.show()
-            page.say(f"{words(strategy).capitalize()}: {page.counted}.")
+            name = page.plan.name if strategy in _UNPROVED else words(strategy)
+            same = [words(other) for other in session.same if other != strategy]
+            page.say(f"{name.capitalize()}: {f'the same plan as {same[0]}' if same else page.counted}.")
 
     def _search(self, strategy: str) -> None:
         """Make a strategy's plan and its certificate in the background; show it unless the user did something else."""
@@ -74,6 +77,10 @@ class Search:
                 page.say(problem, "error")
                 return
             plan, certificate = answer
+            name = words(strategy)
+            if not certificate.get("proved", True):  # a name would claim more than the certificate
+                name = _UNPROVED.get(strategy, name)
+                plan = plan.renamed(name)
             self._certified(certificate)
             session.keep(strategy, plan, begun)
             status = certificate.get("status", "")
@@ -81,11 +88,11 @@ class Search:
             if session.state is begun:
                 session.switch(strategy)
                 page.show()
-                page.say(f"{words(strategy).capitalize()}: {result}.")
+                page.say(f"{name.capitalize()}: {result}.")
                 return
             page.show()
             show = {"type": "strategy", "strategy": strategy, "label": "Show it"}
-            page.say(f"The {words(strategy)} plan is ready: {result}.", action=show)
+            page.say(f"The {name} plan is ready: {result}.", action=show)
 
         self.start_plan(strategy, find, tell)
 

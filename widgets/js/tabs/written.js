@@ -1,8 +1,8 @@
 // A tab that Python writes as HTML, when it is opened.
 
-import { h } from "../dom.js";
+import { h, plainText } from "../dom.js";
 
-const title = (details) => details.firstElementChild?.textContent;
+const title = ({ firstElementChild: first }) => first && plainText(first);
 const titles = (panel, selector) => [...panel.querySelectorAll(selector)].map(title);
 
 export class WrittenTab {

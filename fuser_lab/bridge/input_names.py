@@ -1,0 +1,62 @@
+"""The user's names of a captured graph's inputs: parameters of the function, and paths of a model's tensors."""
+
+import inspect
+import re
+from collections.abc import Sequence
+from typing import Any
+
+_LOCAL = re.compile(r"L\['(\w+)'\](.*)")
+_ARGUMENT = re.compile(r"\[(\d+)\](.*)")
+_ENTRY = re.compile(r"\['(\w+)'\](.*)")
+_OF_MODULE = re.compile(r"\._(modules|parameters|buffers)\b")
+
+
+def parameters_of(function: Any) -> tuple[str, ...]:
+    """Return the names of the positional arguments of a function or module; none without a signature."""
+    try:
+        parameters = inspect.signature(getattr(function, "forward", function)).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in parameters if p.kind in positional)
+
+
+def input_names(gm: Any, arguments: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return what the user calls each input of a graph of Dynamo; ``""`` if that is unknown.
+
+    ``arguments`` are the parameters of a function that was called through one with ``*args`` and ``**kwargs``.
+    """
+    sources = (getattr(node, "_dynamo_source", None) for node in gm.graph.find_nodes(op="placeholder"))
+    return tuple(input_name(_text(source), arguments) for source in sources)
+
+
+def _text(source: Any) -> str:
+    """Return a source as an expression: ``name`` is a method in older versions of torch."""
+    name = getattr(source, "name", "")
+    return str(name() if callable(name) else name)
+
+
+def input_name(source: str, arguments: Sequence[str] = ()) -> str:
+    """Return ``x`` for Dynamo's ``L['x']``, and ``layers.0.weight`` for a parameter of a module."""
+    local = _LOCAL.fullmatch(source)
+    if local is None:
+        return ""
+    name, rest = local.groups()
+    argument, entry = _ARGUMENT.fullmatch(rest), _ENTRY.fullmatch(rest)
+    if arguments and name == "args" and argument is not None and int(argument[1]) < len(arguments):
+        name, rest = arguments[int(argument[1])], argument[2]
+    elif arguments and name == "kwargs" and entry is not None:
+        name, rest = entry.groups()
+    if _OF_MODULE.search(rest):
+        name, rest = "", _OF_MODULE.sub("", rest)
+    rest = re.sub(r"\[['\"]?([^'\"\]]*)['\"]?\]", r".\1", rest)
+    return f"{name}{rest}".strip(".")
+
+
+def write_input_names(gm: Any, names: Sequence[str]) -> Any:
+    """Return a graph of AOTAutograd that knows the names of those inputs that are inputs of Dynamo's graph."""
+    for node in gm.graph.find_nodes(op="placeholder"):
+        place = getattr(node.meta.get("desc"), "idx", None)
+        if type(node.meta.get("desc")).__name__ == "PlainAOTInput" and place is not None and place < len(names):
+            node.meta["called"] = names[place]
+    return gm

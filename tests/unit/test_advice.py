@@ -1,0 +1,69 @@
+"""The sentence about the largest known gain: it agrees with the plans that its edits make."""
+
+import pytest
+from fuser_lab_widgets import Explorer
+
+import fuser_lab as fl
+from fuser_lab.plan.advice import advice
+
+
+@pytest.fixture(scope="module")
+def unfused():
+    return fl.segment(*fl.example("softmax"), strategy="unfused")
+
+
+def test_the_gain_is_the_difference_of_the_predicted_times(unfused):
+    best = unfused.advice()
+    edited = unfused.with_edit(best.edit)
+    assert best.seconds == unfused.predicted_time().seconds - edited.predicted_time().seconds > 0
+    assert best.text.startswith(f"Gluing {best.edit.name.removeprefix('glue ')} saves ")
+    assert all(best.edit.seconds <= other.seconds for other in unfused.best_edits(20))
+
+
+def test_an_edit_that_the_model_calls_slower_is_not_recommended(unfused):
+    plan = fl.segment(*fl.example("softmax"))
+    cuts = [preview for expr in plan.fusion.tensor_exprs if (preview := plan.preview_cut(expr.name)).legal]
+    assert min(cut.seconds for cut in cuts) > 0
+    assert advice(plan, cuts).edit is None
+    assert "saves" not in advice(plan, cuts).text
+    assert unfused.advice(seconds=0).edit is not None  # known from above
+
+
+def test_a_cut_is_recommended_if_it_saves_time():
+    plan = fl.segment(*fl.example("softmax"))
+    cut = next(preview for expr in plan.fusion.tensor_exprs if (preview := plan.preview_cut(expr.name)).legal)
+
+    class Slow:
+        """The plan before a cut that halves its time."""
+
+        names, target = plan.names, plan.target
+        with_edit = staticmethod(plan.with_edit)
+
+        def predicted_time(self):
+            time = plan.with_edit(cut).predicted_time()
+            return type(time)(seconds=2 * time.seconds, low=0, high=0, source="")
+
+    promised = type(cut)(edit=cut.edit, before=cut.after, after=cut.before, device=cut.device, rule=cut.rule)
+    said = advice(Slow(), [promised])
+    assert said.edit is promised
+    assert said.text.startswith(f"Cutting at {cut.edit[1][0]} saves ")
+
+
+def test_without_a_gain_the_sentence_compares_with_the_bound():
+    plan = fl.segment(*fl.example("silu_mul", size="full"))
+    bound, now = plan.time_bound().bound, plan.predicted_time().seconds
+    text = plan.advice().text
+    assert (f"within {max(round(100 * (now / bound - 1)), 1)} % of the bound" in text) is (now <= 1.05 * bound)
+
+
+def test_the_explorer_sends_it_with_an_event_that_makes_the_edit(unfused):
+    explorer = Explorer(unfused, [])
+    explorer.wait(60)
+    said = explorer.advice
+    assert said["plan"] == explorer.scene["plan"]
+    assert said["text"] == unfused.advice().text
+    explorer.events = [{"n": 1, "plan": said["plan"], **{k: v for k, v in said["action"].items() if k != "label"}}]
+    assert explorer.plan.hash == unfused.with_edit(unfused.advice().edit).hash
+    explorer.wait(60)
+    assert explorer.advice["plan"] == explorer.scene["plan"] != said["plan"]
+    explorer.close()
