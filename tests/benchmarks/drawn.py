@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.drawn --seed N --count 60`` times workloads that nobody has seen, beside torch.compile.
+"""``python -m tests.benchmarks.drawn --seed N --count 60`` times random workloads beside torch.compile.
 
 Each is drawn by its seed: three to seven pieces of models (norms, softmaxes, gates, look-ups, windows, scans,
 rotations, quantisation, losses) one after another, forward or with gradients, of a drawn dtype, size and layout. The
