@@ -63,9 +63,9 @@ def _read_again(fusion: Fusion) -> set[Val]:
     ahead: dict[Val, int] = {}  # the reductions that depend on it
     late: dict[Val, int] = {}  # those that an op that reads it, or a conversion of it, depends on
     for expr in reversed(fusion.exprs):
-        own = reductions.get(expr, 0)
-        leads = own | reduce(or_, (ahead.get(value, 0) for value in expr.outputs), 0)
-        reads = behind[expr.outputs[0]] & ~own
+        bit = reductions.get(expr, 0)
+        leads = bit | reduce(or_, (ahead.get(value, 0) for value in expr.outputs), 0)
+        reads = behind[expr.outputs[0]] & ~bit
         if expr.op.name == "cast":
             reads |= late.get(expr.out, 0)
         for value in expr.inputs:

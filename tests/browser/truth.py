@@ -178,9 +178,9 @@ def _check_colours(check: Check, explorer: Explorer, shown: dict[str, Any], plan
         check("legend", shown["legend"], [])
         return
     check("legend", shown["legend"], [found["least"], found["most"], found["about"]])
+    shares = {ident[8:]: found["values"].get(ident[8:]) for ident, _ in shown["boxes"]}  # no roof without work
     check("heat", shown["heats"], {
-        ident[8:]: f"{int(8.5 + 52 * found['values'][ident[8:]])}%" for ident, _ in shown["boxes"]
-        if ident[8:] in found["values"]
+        segment: "" if share is None else f"{int(8.5 + 52 * share)}%" for segment, share in shares.items()
     })
 
 
