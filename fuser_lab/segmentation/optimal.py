@@ -270,12 +270,12 @@ class _Finder:
         proofs = []
         for conflicts, base, strong in problems:
             proof = Proof(recomputed=tuple(chain.names for chain in conflicts.space.chains), terms=strong.terms)
-            proofs.append(self._searched(conflicts, base, proof))
+            proofs.append(self._search_proof(conflicts, base, proof))
         if self.idle is not None and any(map(may_view, self.fusion.tensor_exprs)):
             proofs += [self._with_free_views(conflicts) for conflicts, *_ in problems]
         return tuple(proofs)
 
-    def _searched(self, conflicts: Conflicts, base: Bound, proof: Proof) -> Proof:
+    def _search_proof(self, conflicts: Conflicts, base: Bound, proof: Proof) -> Proof:
         """Return the proof that a search gives if it is better than a proof without one."""
         if proof.bound >= self.best.cost:
             return proof
@@ -293,7 +293,7 @@ class _Finder:
         bounds = [_without_search(space, within, base), with_views_apart(space, base)]
         strong = max(bounds, key=lambda bound: bound.cost)
         proof = Proof(recomputed=tuple(chain.names for chain in chains), terms=strong.terms)
-        return replace(self._searched(within, base, proof), free_views=True)
+        return replace(self._search_proof(within, base, proof), free_views=True)
 
     def _accepted_sets(self, space: Space) -> list[int]:
         """Return the sets of a space that schedulers accept in known plans."""
