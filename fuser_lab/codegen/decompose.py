@@ -28,14 +28,22 @@ reduction of a tensor of the same shape is along some, but not all, of its axes.
 ``with_transposed_reads``: the transposed read of an input becomes a separate tensor. A nest has one index per tensor,
 so tiles belong to tensors. With a second name, the same memory is read once in its order and once by tiles that are
 transposed in shared memory. Ops before the permutation, such as a cast, are computed twice.
+
+``with_float_values``: values of Half and BFloat16 between inputs and outputs of a segment stay in Float, without a
+rounding after each op. A value that a reduction and a reader of its result are both computed from is kept for the
+second pass over a row, so it stays as small as it is recorded.
 """
 
 import math
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 from fuser_lab.analysis.deviations import squared_deviations
 from fuser_lab.cost.crossovers import crossover
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
+from fuser_lab.ops import OPS
 from fuser_lab.passes.rewriter import Axes, Rewriter
 from fuser_lab.segmentation.privatization import again, reading
 from fuser_lab.segmentation.welford import written_out
@@ -273,3 +281,64 @@ def _needed_exprs(exprs: list[Expr], outputs: tuple[TensorView, ...]) -> tuple[E
             needed_exprs.insert(0, expr)
             needed.update(expr.inputs)
     return tuple(needed_exprs)
+
+
+_ROUNDED = frozenset({DataType.Half, DataType.BFloat16})
+_OF_VALUES = frozenset(  # kinds whose results do not depend on how their operands are in memory
+    {
+        OpKind.POINTWISE, OpKind.COPY, OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND, OpKind.RESHAPE,
+        OpKind.REDUCTION,
+    },
+)
+_OF_DTYPES = frozenset({"nextafter"})  # whose results depend on the spacing of numbers
+
+
+def with_float_values(fusion: Fusion) -> Fusion:
+    """Return a segment's fusion with values in Float, if it is marked so; names are unchanged."""
+    if not fusion.keeps_float:
+        return fusion
+    again = _read_again(fusion)
+    wide: dict[Val, TensorView] = {}
+    for expr in fusion.exprs:
+        for tensor in expr.tensor_outputs:
+            if (
+                tensor.dtype in _ROUNDED and tensor not in fusion.outputs and tensor not in again
+                and all(map(_computes_with_values, (expr, *fusion.users.get(tensor, ()))))
+            ):
+                wide[tensor] = replace(tensor, dtype=DataType.Float)
+    return replace(fusion, exprs=tuple(_with_wide_values(expr, wide) for expr in fusion.exprs)) if wide else fusion
+
+
+def _computes_with_values(expr: Expr) -> bool:
+    is_known = expr.kind is not OpKind.POINTWISE or OPS[expr.op.name].scalar is not None
+    return expr.kind in _OF_VALUES and is_known and expr.op.name not in _OF_DTYPES
+
+
+def _with_wide_values(expr: Expr, wide: dict[Val, TensorView]) -> Expr:
+    outputs = tuple(wide.get(value, value) for value in expr.outputs)
+    attrs = expr.attrs
+    if expr.op.name == "cast" and outputs != expr.outputs:
+        attrs = tuple((name, DataType.Float if name == "dtype" else value) for name, value in attrs)
+    inputs = tuple(wide.get(value, value) for value in expr.inputs)
+    return Expr(op=expr.op, inputs=inputs, outputs=outputs, attrs=attrs)
+
+
+def _read_again(fusion: Fusion) -> set[Val]:
+    """Return the tensors that lead to a reduction and are also read, perhaps converted, by an op that depends on it."""
+    reductions = {expr: 1 << n for n, expr in enumerate(e for e in fusion.exprs if e.kind is OpKind.REDUCTION)}
+    behind: dict[Val, int] = {}  # for each value, the reductions that it depends on, as bits
+    for expr in fusion.exprs:
+        bits = reductions.get(expr, 0) | reduce(or_, (behind.get(value, 0) for value in expr.inputs), 0)
+        behind.update(dict.fromkeys(expr.outputs, bits))
+    ahead: dict[Val, int] = {}  # the reductions that depend on it
+    late: dict[Val, int] = {}  # those that an op that reads it, or a conversion of it, depends on
+    for expr in reversed(fusion.exprs):
+        reduction = reductions.get(expr, 0)
+        leads = reduction | reduce(or_, (ahead.get(value, 0) for value in expr.outputs), 0)
+        reads = behind[expr.outputs[0]] & ~reduction
+        if expr.op.name == "cast":
+            reads |= late.get(expr.out, 0)
+        for value in expr.inputs:
+            ahead[value] = ahead.get(value, 0) | leads
+            late[value] = late.get(value, 0) | reads
+    return {value for value, leads in ahead.items() if leads & late[value]}

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from fuser_lab.codegen.column_sums import backward_of, rows_each, rows_nest, totals
 from fuser_lab.codegen.cpu_facts import CpuFacts
-from fuser_lab.codegen.decompose import accurate, decompose, with_sums_of_rows, with_transposed_reads
-from fuser_lab.codegen.float_values import with_float_values
+from fuser_lab.codegen.decompose import accurate, decompose, with_float_values, with_sums_of_rows, with_transposed_reads
 from fuser_lab.codegen.gpu_facts import GpuFacts
 from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Layout, Role, layout_of
 from fuser_lab.codegen.nest_facts import NestFacts

@@ -26,9 +26,8 @@ from fuser_lab.codegen import (
     gpu_scans,
     gpu_tiles,
 )
-from fuser_lab.codegen.decompose import decompose, welford_of
+from fuser_lab.codegen.decompose import decompose, welford_of, with_float_values
 from fuser_lab.codegen.emitter import Place, Source
-from fuser_lab.codegen.float_values import with_float_values
 from fuser_lab.codegen.gpu_common import with_hints
 from fuser_lab.codegen.kernel_ir import Kernel, Layout, Phase, Role
 from fuser_lab.codegen.kernel_passes import with_passes

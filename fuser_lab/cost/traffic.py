@@ -125,7 +125,7 @@ def seen_as(fusion: Fusion, tensor: TensorView, views: Collection[Expr]) -> tupl
     return tensors, list(readers)
 
 
-def base_of(fusion: Fusion, view: Expr, views: Collection[Expr]) -> TensorView:
+def root_of_view(fusion: Fusion, view: Expr, views: Collection[Expr]) -> TensorView:
     """Return the tensor that a view is of, directly or through other views."""
     tensor = view.tensor_inputs[0]
     while tensor in fusion.producers and fusion.producers[tensor] in views:

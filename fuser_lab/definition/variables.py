@@ -36,7 +36,7 @@ def assigned_names() -> tuple[str, ...]:
     for _ in range(_MOST_CALLERS):
         if frame is None or not _is_users(frame):
             break
-        names, is_returned = _stored(frame.f_code, frame.f_lasti)
+        names, is_returned = _names_stored(frame.f_code, frame.f_lasti)
         if not is_returned:
             return names
         frame = frame.f_back
@@ -58,7 +58,7 @@ def _is_users(frame: FrameType) -> bool:
     return not module.startswith(f"{_PACKAGE}.") or module.startswith(_DEFINING)
 
 
-def _stored(code: CodeType, at: int) -> tuple[tuple[str, ...], bool]:
+def _names_stored(code: CodeType, at: int) -> tuple[tuple[str, ...], bool]:
     """Return the variables that the instructions after one store its value in, and whether they return it."""
     names: list[str] = []
     count = 1

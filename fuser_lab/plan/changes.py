@@ -88,7 +88,7 @@ class PlanChange:
             clauses[0] += f", because {self.because}"
         for names, state in ((self.difference.only_after, "new"), (self.difference.only_before, "gone")):
             if names:
-                clauses.append(f"{_listed(names)} {'is' if len(names) == 1 else 'are'} {state}")
+                clauses.append(f"{_list_text(names)} {'is' if len(names) == 1 else 'are'} {state}")
         return "; ".join(clauses) or ("other schedulers" if self.difference else "the segments are the same")
 
     @property
@@ -126,8 +126,8 @@ def _moves(moved: Sequence[Move], partners: Mapping[int, int]) -> Iterator[str]:
         ways.setdefault((move.before, move.after), []).append(move)
     shown = sorted(ways.items(), key=lambda way: -len(way[1]))
     for (before, after), ops in shown[:_MOST_WAYS]:
-        names = _listed([f"{op.op} {op.name}" for op in ops], "op")
-        yield f"{names} moved from {_joined(_origin(n, partners) for n in before)} to {_joined(f'S{n}' for n in after)}"
+        names = _list_text([f"{op.op} {op.name}" for op in ops], "op")
+        yield f"{names} moved from {_join(_origin(n, partners) for n in before)} to {_join(f'S{n}' for n in after)}"
     rest = sum(len(ops) for _, ops in shown[_MOST_WAYS:])
     if rest:
         yield f"{plural(rest, 'more op')} moved"
@@ -139,11 +139,11 @@ def _origin(number: int, partners: Mapping[int, int]) -> str:
     return f"S{number}" if now == number else f"S{now} (S{number} before)"
 
 
-def _joined(names: Iterable[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     return " and ".join(names)
 
 
-def _listed(names: Sequence[str], noun: str = "tensor") -> str:
+def _list_text(names: Sequence[str], noun: str = "tensor") -> str:
     if len(names) > _MOST_OPS:
         return f"{plural(len(names), noun)} ({', '.join(names[:_MOST_OPS])}, …)"
     *first, last = names

@@ -32,15 +32,15 @@ def _calling(name: str, rule: Rule) -> Any:
 
 def _define(module: Any, symbol: str, rule: Rule) -> None:
     """Add the function of a rule to a module, and those for vectors."""
-    function = _defined(module, symbol, rule, rule.element)
+    function = _add_definition(module, symbol, rule, rule.element)
     variants = []
     for lanes in _LANES[rule.is_double]:
-        _defined(module, f"{symbol}.{lanes}", rule, ir.VectorType(rule.element, lanes))
+        _add_definition(module, f"{symbol}.{lanes}", rule, ir.VectorType(rule.element, lanes))
         variants.append(f"_ZGV_LLVM_N{lanes}{'v' * rule.arity}_{symbol}({symbol}.{lanes})")
     set.add(function.attributes, f'"vector-function-abi-variant"="{",".join(variants)}"')
 
 
-def _defined(module: Any, symbol: str, rule: Rule, kind: Any) -> Any:
+def _add_definition(module: Any, symbol: str, rule: Rule, kind: Any) -> Any:
     """Return a new function of a module that computes a rule for numbers or vectors of a type."""
     function = ir.Function(module, ir.FunctionType(kind, [kind] * rule.arity), symbol)
     for attribute in ("noinline", "nounwind", "readnone", "willreturn"):

@@ -68,7 +68,7 @@ RULES: dict[str, Rule] = {
 """The functions by the names that kernels call them by."""
 
 
-def _written(rule: Rule) -> Any:
+def _inlined_function(rule: Rule) -> Any:
     """Return a function for kernels whose instructions are written into its caller."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -77,4 +77,4 @@ def _written(rule: Rule) -> Any:
     return rule.intrinsic(generate)
 
 
-globals().update({name: _written(rule) for name, rule in RULES.items()})
+globals().update({name: _inlined_function(rule) for name, rule in RULES.items()})

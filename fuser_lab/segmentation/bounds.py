@@ -18,7 +18,7 @@ from operator import add, itemgetter, or_, sub
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.analysis.parts_read import Part
 from fuser_lab.cost.amounts import bytes_label
-from fuser_lab.cost.traffic import CostModel, base_of, least_reads, may_view, part_bytes, seen_as, traffic
+from fuser_lab.cost.traffic import CostModel, least_reads, may_view, part_bytes, root_of_view, seen_as, traffic
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.certificate import Term, TermKind
@@ -588,7 +588,7 @@ def with_views_apart(space: Space, bound: Bound) -> Bound:
     stored = {term.subject for term in bound.terms if term.kind is TermKind.STORED}
     chains = {chain.end: chain for chain in space.chains if not all(map(may_view, chain.exprs))}
     for view in space.views:
-        root = base_of(space.fusion, view, space.views)
+        root = root_of_view(space.fusion, view, space.views)
         if root in chains:
             costs.append(0 if root.name in stored else space.least_stored_cost(chains[root]))
             continue

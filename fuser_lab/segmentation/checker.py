@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from itertools import combinations, pairwise
 
 from fuser_lab.analysis.parts_read import Part
-from fuser_lab.cost.traffic import Traffic, base_of, least_reads, may_view, part_bytes, seen_as, traffic
+from fuser_lab.cost.traffic import Traffic, least_reads, may_view, part_bytes, root_of_view, seen_as, traffic
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.certificate import Certificate, Proof, Term, TermKind
@@ -364,7 +364,7 @@ class _Checker:
             return 0
         several = {term.subject for term in terms if len(term.members) > 1}
         for view in self.views:
-            root = base_of(self.fusion, view, self.views)
+            root = root_of_view(self.fusion, view, self.views)
             if root in self.ends and not all(map(may_view, self.ends[root])):
                 is_charged = any(term.kind is TermKind.STORED and term.subject == root.name for term in terms)
                 least.append(0 if is_charged else self._least_stored(root))

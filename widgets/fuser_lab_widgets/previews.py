@@ -69,7 +69,7 @@ def best(plan: Any) -> tuple[EditPreview, ...]:
     return tuple(plan.best_edits(MOST, seconds=SECONDS))
 
 
-def advised(plan: Any, number: int, *, large: bool) -> dict[str, Any]:
+def advice(plan: Any, number: int, *, large: bool) -> dict[str, Any]:
     """Return the sentence about the largest gain, and the event of its edit; for a large plan, of known previews."""
     advice = plan.advice(seconds=0.0 if large else SECONDS)
     if advice.edit is None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from backend.fusions import D, build
 
-from fuser_lab.codegen.float_values import with_float_values
+from fuser_lab.codegen.decompose import with_float_values
 
 
 def product(fd: Any, x: Any, w: Any) -> Any:

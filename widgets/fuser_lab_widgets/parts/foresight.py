@@ -48,13 +48,13 @@ class Foresight:
                     self._send(number, batch)
             asked = self._panels.is_shown("edits") or not is_large(view)
             best = previews.best(plan) if asked and not stopped() else None
-            return None if stopped() else (best, previews.advised(plan, number, large=is_large(view)))
+            return None if stopped() else (best, previews.advice(plan, number, large=is_large(view)))
 
-        def tell(known: tuple[Any, ...] | None, _problem: str) -> None:
+        def tell(proposal: tuple[Any, ...] | None, _problem: str) -> None:
             with page.sending():
-                if known is None or page.plan is not plan:
+                if proposal is None or page.plan is not plan:
                     return
-                best, page.widget.advice = known
+                best, page.widget.advice = proposal
                 if best is not None:
                     self._best = plan, best
                     if self._panels.is_shown("edits"):
