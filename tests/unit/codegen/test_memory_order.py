@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from backend.fusions import D, S, build
 
+from fuser_lab.codegen.index_math import access_of
 from fuser_lab.codegen.kernel_ir import Load, Loop, every_term, walk
-from fuser_lab.runtime.cuda_compilers.memory_functions import access_of
 from tests.kernels import generate
 
 
