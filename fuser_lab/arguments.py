@@ -226,7 +226,7 @@ def optional(kind: Kind, meaning: str = "") -> Kind:
 
 def whole(least: int | None = None, most: int | None = None, accepted: str = "a whole number") -> Kind:
     """Return the kind of Python's and NumPy's ints from ``least`` to ``most``, in 64 bits, without bools."""
-    said = _ranged(accepted, least, most)
+    said = _range_text(accepted, least, most)
 
     def take(value: Any) -> int:
         if not is_whole(value):
@@ -243,7 +243,7 @@ def whole(least: int | None = None, most: int | None = None, accepted: str = "a 
 def number(least: float | None = None, *, above: float | None = None) -> Kind:
     """Return the kind of finite real numbers of at least ``least``, or above ``above``, without bools."""
     said = "a finite number" + (f" above {above:g}" if above is not None else "")
-    said = _ranged(said, least, None)
+    said = _range_text(said, least, None)
 
     def take(value: Any) -> float:
         if not (isinstance(value, float | np.floating) or is_whole(value)):
@@ -260,7 +260,7 @@ def number(least: float | None = None, *, above: float | None = None) -> Kind:
     return Kind(accepted=said, take=take)
 
 
-def _ranged(accepted: str, least: float | None, most: float | None) -> str:
+def _range_text(accepted: str, least: float | None, most: float | None) -> str:
     if least is not None and most is not None:
         return f"{accepted} from {least:,} to {most:,}"
     return accepted if least is None else f"{accepted} of at least {least:,}"

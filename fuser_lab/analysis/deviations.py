@@ -35,7 +35,7 @@ def squared_deviations(fusion: Fusion, squares: Expr) -> SquaredDeviations | Non
             value = maker.inputs[0]
         elif not placed and maker.op.name == "broadcast" and dict(maker.attrs)["is_broadcast_dim"] == flags:
             value, placed = maker.inputs[0], True
-        elif mean is None and (whole := _divided(maker, count)) is not None:
+        elif mean is None and (whole := _dividend(maker, count)) is not None:
             value, mean = whole, maker.out
         else:
             return None
@@ -63,7 +63,7 @@ def _is_square(expr: Expr) -> bool:
     return expr.op.name == "mul" and expr.inputs[0] is expr.inputs[1]
 
 
-def _divided(expr: Expr, count: int) -> Val | None:
+def _dividend(expr: Expr, count: int) -> Val | None:
     """Return the value that an expression divides by ``count``, or multiplies by the reciprocal; None for others."""
     match expr.inputs:
         case (value, Scalar(value=int() | float() as number)) if expr.op.name in QUOTIENTS and number == count:

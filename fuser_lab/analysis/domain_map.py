@@ -186,11 +186,11 @@ def _link(expr: Expr, number: int) -> Link:
         reduced=tuple(slots[axis.id] for axis in domain.logical if axis.is_reduction),
         is_view=expr.kind.is_view,
         special=expr.kind in _SPECIAL,
-        declared=tuple(map(_declared, tensors)),
+        declared=tuple(map(_declaration_of, tensors)),
     )
 
 
-def _declared(tensor: TensorView) -> Declared:
+def _declaration_of(tensor: TensorView) -> Declared:
     axes = tensor.domain.axes
     return Declared(
         tuple(axis.is_broadcast for axis in axes),

@@ -70,7 +70,7 @@ class Proposals:
         if reference is None:
             return None
         skipped = _taken_away(maker, target, axes) if past_reductions else frozenset()
-        return _projected(reference, target, axes, skipped)
+        return _project(reference, target, axes, skipped)
 
 
 def _inputs_of(fusion: Fusion) -> dict[Val, frozenset[Val]]:
@@ -117,7 +117,7 @@ def _taken_away(maker: Expr, target: TensorView, axes: ExactMap) -> frozenset[in
     }
 
 
-def _projected(reference: TensorView, target: TensorView, axes: ExactMap, skipped: frozenset[int]) -> OrderHint:
+def _project(reference: TensorView, target: TensorView, axes: ExactMap, skipped: frozenset[int]) -> OrderHint:
     numbers = axes.classes[target.name]
     run: list[int] = []
     for number in reversed(_in_memory(reference, axes)):

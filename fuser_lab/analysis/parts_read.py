@@ -98,11 +98,11 @@ def _operands(expr: Expr, part: Part | None) -> list[tuple[TensorView, Part]]:
         case OpKind.POINTWISE if all(tensor.ndim == len(part.box) for tensor in tensors):
             return [(tensor, _fitting(tensor, part)) for tensor in tensors]
         case OpKind.REDUCTION:
-            return [(tensor, _summed(tensor, expr.out, part)) for tensor in tensors]
+            return [(tensor, _part_of_sum(tensor, expr.out, part)) for tensor in tensors]
         case OpKind.INDEXING if OPS[expr.op.name].axes is not None:
             return _looked_up(expr, part)
         case kind if kind in _MOVING and OPS[expr.op.name].element is not None:
-            return _moved(expr, part)
+            return _parts_of_move(expr, part)
     return [(tensor, Part.of(tensor)) for tensor in tensors]
 
 
@@ -112,7 +112,7 @@ def _fitting(tensor: TensorView, part: Part) -> Part:
     return Part(tuple([(0, 1) if size == 1 and high > low else (low, high) for (low, high), size in sizes]), part.most)
 
 
-def _summed(tensor: TensorView, out: TensorView, part: Part) -> Part:
+def _part_of_sum(tensor: TensorView, out: TensorView, part: Part) -> Part:
     """Return the elements that a reduction reads for a part of its result."""
     places = [n for n, axis in enumerate(out.domain.logical) if not axis.is_reduction]
     if len(places) != len(part.box) or len(out.domain.logical) != tensor.ndim:
@@ -137,7 +137,7 @@ def _looked_up(expr: Expr, part: Part) -> list[tuple[TensorView, Part]]:
     return parts
 
 
-def _moved(expr: Expr, part: Part) -> list[tuple[TensorView, Part]]:
+def _parts_of_move(expr: Expr, part: Part) -> list[tuple[TensorView, Part]]:
     """Return what an op that moves elements reads: for each axis of an operand, the range of its positions."""
     rule = OPS[expr.op.name].element
     assert rule is not None
@@ -154,15 +154,15 @@ def _moved(expr: Expr, part: Part) -> list[tuple[TensorView, Part]]:
     index = tuple([Var(DataType.Index, name) for name in names])
     element = rule(Element(index=index, read=read, inputs=expr.inputs, out=expr.out, attrs=dict(expr.attrs)))
     parts: list[tuple[TensorView, Part]] = []
-    for name, ranges in _reached(element, whole):
+    for name, ranges in _reach(element, whole):
         tensor, at = reads.get(name, (None, ()))
         if tensor is not None:
-            box = tuple([_clipped(term, ranges, size) for term, size in zip(at, tensor.shape, strict=True)])
+            box = tuple([_clip(term, ranges, size) for term, size in zip(at, tensor.shape, strict=True)])
             parts.append((tensor, Part(box, part.elements)))
     return parts
 
 
-def _reached(term: Term, ranges: Mapping[str, Interval]) -> Iterator[tuple[str, Mapping[str, Interval]]]:
+def _reach(term: Term, ranges: Mapping[str, Interval]) -> Iterator[tuple[str, Mapping[str, Interval]]]:
     """Yield the variables of a term, each with the ranges of indices in which it counts."""
     if any(low > high for low, high in ranges.values()):
         return
@@ -170,19 +170,19 @@ def _reached(term: Term, ranges: Mapping[str, Interval]) -> Iterator[tuple[str, 
         case Var(name=name):
             yield name, ranges
         case Apply(fn="select", args=(condition, first, second)):
-            yield from _reached(condition, ranges)
-            yield from _reached(first, _narrowed(condition, ranges))
-            yield from _reached(second, _narrowed(condition, ranges, holds=False))
+            yield from _reach(condition, ranges)
+            yield from _reach(first, _narrow(condition, ranges))
+            yield from _reach(second, _narrow(condition, ranges, holds=False))
         case _:
             for child in term.children:
-                yield from _reached(child, ranges)
+                yield from _reach(child, ranges)
 
 
-def _narrowed(condition: Term, ranges: Mapping[str, Interval], *, holds: bool = True) -> Mapping[str, Interval]:
+def _narrow(condition: Term, ranges: Mapping[str, Interval], *, holds: bool = True) -> Mapping[str, Interval]:
     """Return the ranges of indices in which a condition holds, or does not."""
     match condition:
         case Apply(fn="and", args=(first, second)) if holds:
-            return _narrowed(second, _narrowed(first, ranges))
+            return _narrow(second, _narrow(first, ranges))
         case Apply(fn="lt" | "ge", args=(Var(name=name), Const() as limit)) if name in ranges:
             (low, high), bound = ranges[name], int(limit.value.real)
             is_below = (condition.fn == "lt") == holds
@@ -190,7 +190,7 @@ def _narrowed(condition: Term, ranges: Mapping[str, Interval], *, holds: bool = 
     return ranges
 
 
-def _clipped(term: Term, ranges: Mapping[str, Interval], size: int) -> Interval:
+def _clip(term: Term, ranges: Mapping[str, Interval], size: int) -> Interval:
     """Return the positions on an axis that a term may have: those within the axis, all if they are not bounded."""
     bounds = _bounds(term, ranges)
     if bounds is None:
@@ -208,11 +208,11 @@ def _bounds(term: Term, ranges: Mapping[str, Interval]) -> Interval | None:
             return ranges.get(name)
         case Apply(fn="add" | "sub" | "mul" | "floordiv" | "mod", args=(x, y)):
             first, second = _bounds(x, ranges), _bounds(y, ranges)
-            return None if first is None or second is None else _combined(term.fn, first, second)
+            return None if first is None or second is None else _combine(term.fn, first, second)
     return None
 
 
-def _combined(fn: str, first: Interval, second: Interval) -> Interval | None:
+def _combine(fn: str, first: Interval, second: Interval) -> Interval | None:
     (a, b), (c, d) = first, second
     match fn:
         case "add":

@@ -323,13 +323,13 @@ def mixing_reshape(exact: ExactMap, pattern: ReductionPattern) -> str | None:
         {number for number, flag in pattern.axes[:inner] if flag is kinds[-1]},
     )
     for place, group in enumerate(groups):
-        connected = _reached(group, edges)
+        connected = _reach(group, edges)
         if any(not connected.isdisjoint(other) for other in groups[place + 1 :]):
             return next((d.expr for d in exact.derivations if d.name == "merge" and connected & {*d.sources}), merge)
     return None
 
 
-def _reached(start: Iterable[int], edges: dict[int, list[int]]) -> set[int]:
+def _reach(start: Iterable[int], edges: dict[int, list[int]]) -> set[int]:
     stack = list(start)
     seen: set[int] = set()
     while stack:

@@ -57,10 +57,10 @@ class _Walk:
             name, user = waiting.pop()
             if self._has_broadcast(name) and user.name in self._before:
                 continue
-            met = self._met(name, user)
+            met = self._axes_met(name, user)
             ends = self._ends(user, met) if met else ((user, (), u) for u in self._users.get(user.name, ()))
             for last, axes, following in ends:
-                lost = next((place for place, axis in enumerate(axes) if not self._resolved(last.name, axis)), None)
+                lost = next((place for place, axis in enumerate(axes) if not self._is_resolved(last.name, axis)), None)
                 if lost is not None:
                     return Unresolved(name, user.name, self._class_of(user, met[lost][1]))
                 if following is not None and (last.name, following.name) not in seen:
@@ -77,7 +77,7 @@ class _Walk:
     def _has_broadcast(self, name: str) -> bool:
         return any(self._exact.broadcast[number] for number in self._exact.classes[name])
 
-    def _met(self, name: str, user: Link) -> tuple[_Axis, ...]:
+    def _axes_met(self, name: str, user: Link) -> tuple[_Axis, ...]:
         """Return the axes of a user that broadcast axes of an operand meet there."""
         numbers, broadcast = self._exact.classes[name], self._exact.broadcast
         axes = [
@@ -116,7 +116,7 @@ class _Walk:
         place = link.axes.index(slot)
         return (user.name, sources.index(place)) if place in sources else None
 
-    def _resolved(self, start: str, axis: _Axis) -> bool:
+    def _is_resolved(self, start: str, axis: _Axis) -> bool:
         """Whether an axis of a value belongs to something before a reduction that the value is computed from."""
         stack, seen = [(start, axis)], set[tuple[str, _Axis]]()
         while stack:

@@ -118,12 +118,12 @@ class _Resizing:
 
     def _input(self, value: Val) -> Val:
         if isinstance(value, TensorView):
-            self._new[value] = self._resized(value)
+            self._new[value] = self._resize(value)
             return self._new[value]
         self._new[value] = value
         return value
 
-    def _resized(self, tensor: TensorView) -> TensorView:
+    def _resize(self, tensor: TensorView) -> TensorView:
         axes = tuple(
             self.fresh(
                 self._size(axis.extent), axis.kind, None if axis.expanded is None else self._size(axis.expanded),

@@ -60,10 +60,10 @@ def element_plan(nest: NestPlan) -> ElementPlan:
 
 def write_elements(plan: ElementPlan) -> Iterator[Phase]:
     """Yield the only phase of a nest in which every element is computed separately."""
-    yield gpu_phase(plan.nest, "", partial(_looked_up if plan.lookups else _computed, plan))
+    yield gpu_phase(plan.nest, "", partial(_looked_up if plan.lookups else _launch, plan))
 
 
-def _computed(plan: ElementPlan, code: PhaseCode) -> Launch:
+def _launch(plan: ElementPlan, code: PhaseCode) -> Launch:
     schedule, values = plan.nest.schedule, code.values
     vector = schedule.vector
     with ExitStack() as stack:

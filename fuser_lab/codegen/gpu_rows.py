@@ -85,7 +85,7 @@ def row_plan(nest: NestPlan) -> RowPlan:
         steps = kept_steps + -(-max(steps - kept_steps, 0) // schedule.unroll) * schedule.unroll
     fast = facts.nest.reduced[-1] if facts.nest.reduced else None
     widths = {tv: width for tv in facts.nest.index if (width := facts.width_of_group(tv, fast, schedule.vector))}
-    saved = _saved(nest, facts, widths) if schedule.persistent else ()
+    saved = _saved_values(nest, facts, widths) if schedule.persistent else ()
     sections, first = planned_sections(nest, saved, steps)
     scope, pair = scope_of(schedule), online_pair(facts.fusion, facts.nest, facts.levels)
     online = pair if schedule.online and space.online else None
@@ -97,7 +97,7 @@ def row_plan(nest: NestPlan) -> RowPlan:
     )
 
 
-def _saved(nest: NestPlan, facts: GpuFacts, widths: Mapping[TensorView, int]) -> tuple[Saved, ...]:
+def _saved_values(nest: NestPlan, facts: GpuFacts, widths: Mapping[TensorView, int]) -> tuple[Saved, ...]:
     """Return the values of a row that stay on chip."""
     schedule = nest.schedule
     # Blocks that add rows to columns load the inputs that all rows share once, before the first row.

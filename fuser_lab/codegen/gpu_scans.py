@@ -117,7 +117,7 @@ def write_scans(plan: ScanPlan) -> Iterator[Phase]:
     yield gpu_phase(plan.nest, "", partial(_rows if is_along_rows else _columns, plan))
 
 
-def _opened(plan: ScanPlan, code: PhaseCode) -> _Scans:
+def _open(plan: ScanPlan, code: PhaseCode) -> _Scans:
     """Allocate the words of inputs and the elements of scans."""
     return _Scans(
         plan=plan, code=code, words={tv: words_of(code.values, tv, plan.size, "next") for tv in plan.loads},
@@ -163,7 +163,7 @@ def _rows(plan: ScanPlan, code: PhaseCode) -> Launch:
         groups = RowGroups(code=code, width=width, places=code.flat(code.nest.kept, row))
         if facts.lead is not None and width > 1:
             groups = divide_groups(facts, stack, groups)
-        scans = _opened(plan, code)
+        scans = _open(plan, code)
         carried = carried_values(values, scans.levels)
         start = open_rounds(values, stack, "round", plan.rounds) * unroll
 
@@ -220,7 +220,7 @@ def _columns(plan: ScanPlan, code: PhaseCode) -> Launch:
             block=open_loop(values, stack, "block", blocks, ParallelType.grid_x),
             line=open_lines(values, stack, height), lane=open_lanes(values, stack, "lane", lanes),
         )
-        scans = _opened(plan, code)
+        scans = _open(plan, code)
         exchanges = {scan: _exchange(plan, code, scan) for level in scans.levels for scan in level}
         start: Term = open_rounds(values, stack, "round", plan.rounds) * (height * unroll)
         start = values.simplify(start + columns.line * unroll)

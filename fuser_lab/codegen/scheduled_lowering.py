@@ -245,11 +245,11 @@ def _parameter(value: Scalar) -> Var:
 
 def with_initial_values(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     """Return statements in which such variables are zero at the beginning, and updated where they are set."""
-    begun = _begun(body)
+    begun = _initial_values(body)
     return (*begun, *_updating(body, frozenset(let.name for let in begun)))
 
 
-def _begun(body: tuple[Statement, ...]) -> tuple[Let, ...]:
+def _initial_values(body: tuple[Statement, ...]) -> tuple[Let, ...]:
     """Return initial values of the variables that are read outside of the loop or branch that sets them."""
     outside = set(_read_outside(body, frozenset()))
     dtypes: dict[str, DataType] = {}

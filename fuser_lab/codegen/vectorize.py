@@ -275,7 +275,7 @@ class _Vectorizer:
                 ))
                 return Load(dtype, words, simplify(slot + Var(DataType.Index, around.loop.var), {}))
             case Apply(DataType.Float | DataType.Double as dtype, "philox_uniform", (seed, offset, position)):
-                drawn = self._drawn(seed, offset, position, around, moves, origin)
+                drawn = self._random_number(seed, offset, position, around, moves, origin)
                 return value if drawn is None else cast(drawn, dtype)
             case Apply(dtype, "select", (condition, *sides)):
                 return Apply(dtype, "select", (self._read(condition, around, moves, origin), *sides))
@@ -284,7 +284,7 @@ class _Vectorizer:
             case _:
                 return value
 
-    def _drawn(
+    def _random_number(
         self, seed: Term, offset: Term, position: Term, around: "_Around", moves: _Moves, origin: str | None,
     ) -> Term | None:
         """Return a random number from those drawn together before the loop; None if they are not consecutive."""

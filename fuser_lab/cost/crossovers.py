@@ -36,7 +36,7 @@ class Crossover:
     source: Source
 
 
-def _chosen(date: str) -> Source:
+def _choice(date: str) -> Source:
     """Return the source of a number of which no measurement is recorded."""
     return Source(device="", date=date, command="not measured alone")
 
@@ -90,30 +90,30 @@ ROWS: Final[tuple[Crossover, ...]] = (
     _row(
         "gpu.short_rows.threads", 1536, "threads per multiprocessor",
         "registers are limited so that these threads of short rows fit, if each has one access in flight",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
-    _row("gpu.rows.least_threads", 64, "threads", "fewest threads per block", _chosen("2026-11-23")),
+    _row("gpu.rows.least_threads", 64, "threads", "fewest threads per block", _choice("2026-11-23")),
     _row(
         "gpu.rows.least_parts", 4, "parts of a row",
-        "from here, a second phase that combines parts is worth its launch", _chosen("2026-11-24"),
+        "from here, a second phase that combines parts is worth its launch", _choice("2026-11-24"),
     ),
-    _row("gpu.rows.few", 2, "rows per multiprocessor", "below, blocks share a long row", _chosen("2026-11-21")),
+    _row("gpu.rows.few", 2, "rows per multiprocessor", "below, blocks share a long row", _choice("2026-11-21")),
     _row(
         "gpu.rows.long", 3 << 17, "bytes of a row", "from here, each pass over few rows is a launch of all blocks",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "gpu.rows.warp_elements", 32, "elements per lane", "up to here, a warp or a part of one has a row to itself",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "gpu.rows.elements", 32, "elements per thread", "a longer part of a row does not stay in registers",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
-    _row("gpu.loads_in_flight", 8, "loads per thread", "loads in flight at once", _chosen("2026-11-21")),
+    _row("gpu.loads_in_flight", 8, "loads per thread", "loads in flight at once", _choice("2026-11-21")),
     _row(
         "gpu.concurrent_blocks", 4, "blocks of 256 threads per multiprocessor",
-        "rows are divided among so many blocks, which run concurrently", _chosen("2026-11-21"),
+        "rows are divided among so many blocks, which run concurrently", _choice("2026-11-21"),
     ),
     _row(
         "gpu.kept_columns.threads", 256, "threads",
@@ -142,23 +142,23 @@ ROWS: Final[tuple[Crossover, ...]] = (
     ),
     _row(
         "gpu.short_rows.lane_bytes", 8, "bytes of an access", "widest access with which one lane may read a whole row",
-        _chosen("2026-11-27"),
+        _choice("2026-11-27"),
     ),
     _row(
         "gpu.rows.later_bytes", 16, "bytes per access",
-        "inputs of later passes, from the third pass on; twice as many in the second pass", _chosen("2026-11-27"),
+        "inputs of later passes, from the third pass on; twice as many in the second pass", _choice("2026-11-27"),
     ),
     _row(
         "gpu.rows.later_elements", 24, "elements per thread", "inputs of later passes that are in flight at once",
-        _chosen("2026-11-27"),
+        _choice("2026-11-27"),
     ),
     _row(
         "gpu.rows.constant_words", 32, "registers per thread",
-        "up to here, inputs of later passes are loaded with the row", _chosen("2026-11-21"),
+        "up to here, inputs of later passes are loaded with the row", _choice("2026-11-21"),
     ),
     _row(
         "gpu.clusters.resident", 2, "blocks per multiprocessor", "clusters grow until so many of their blocks fit",
-        _chosen("2026-11-24"),
+        _choice("2026-11-24"),
     ),
     _row(
         "gpu.clusters.part_bytes", 32 << 10, "bytes of a row", "part of a softmax row per block of a cluster",
@@ -174,27 +174,27 @@ ROWS: Final[tuple[Crossover, ...]] = (
     ),
     _row(
         "gpu.clusters.small_parts", 4, "blocks per cluster",
-        "from here, small parts of softmax rows are faster than larger ones of fewer blocks", _chosen("2026-11-24"),
+        "from here, small parts of softmax rows are faster than larger ones of fewer blocks", _choice("2026-11-24"),
     ),
     _row(
         "gpu.clusters.busy", 0.9, "share of the multiprocessors",
-        "from here, clusters share few rows; below, each pass is a launch", _chosen("2026-11-24"),
+        "from here, clusters share few rows; below, each pass is a launch", _choice("2026-11-24"),
     ),
     _row(
         "gpu.rows.l1_bytes", 32 << 10, "bytes of a multiprocessor", "left to the L1 cache by a single block",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "gpu.backward_rows.words", 64, "registers per thread", "column sums and the row that adds to them",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "gpu.columns.short", 16, "elements of a column", "up to here, one thread may reduce a column by itself",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "gpu.columns.many_threads", 256, "threads per multiprocessor", "from here, a result needs no more threads",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "gpu.short_rows.block_bytes", 4 << 10, "bytes per block",
@@ -217,208 +217,208 @@ ROWS: Final[tuple[Crossover, ...]] = (
     ),
     _row(
         "gpu.columns.small", 1 << 22, "elements",
-        "up to here, one more launch for columns costs more than idle memory", _chosen("2026-11-21"),
+        "up to here, one more launch for columns costs more than idle memory", _choice("2026-11-21"),
     ),
     _row(
         "gpu.shifted_rows.divided_from", 128, "elements of a row",
         "from here, the first and last accesses of a row may be partial; shorter rows are read element by element",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "gpu.windows.narrow", 4, "elements of a window",
-        "up to here, adjacent lanes read the same sectors for adjacent windows", _chosen("2026-11-23"),
+        "up to here, adjacent lanes read the same sectors for adjacent windows", _choice("2026-11-23"),
     ),
     _row(
         "gpu.elements.neighbours", 8, "elements per thread", "most adjacent elements that a thread computes at a time",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "gpu.lookups.depth", 2, "look-ups",
-        "up to here, look-ups at positions that are looked up load several positions together", _chosen("2026-11-23"),
+        "up to here, look-ups at positions that are looked up load several positions together", _choice("2026-11-23"),
     ),
     _row(
         "gpu.elements.many", 1 << 12, "elements", "from here, a rest after whole vectors is worth its condition",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "gpu.elements.repeats", 8, "chunks per thread", "most chunks that share the elements of an input that repeats",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "gpu.elements.l1_bytes", 1 << 17, "bytes of inputs",
         "up to here, inputs that repeat stay in the L1 cache, and no thread has several chunks for them",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "gpu.elements.after_scalars", 4, "chunks per thread", "a thread that first computes scalars by slow functions",
-        _chosen("2026-11-27"),
+        _choice("2026-11-27"),
     ),
     _row(
         "gpu.lookups.chunks", 4, "chunks per thread",
-        "positions that are data are loaded together, then the elements there", _chosen("2026-11-23"),
+        "positions that are data are loaded together, then the elements there", _choice("2026-11-23"),
     ),
     _row(
         "gpu.elements.many_blocks", 16, "blocks per multiprocessor",
-        "from here, threads have several chunks, for scalars or look-ups", _chosen("2026-11-27"),
+        "from here, threads have several chunks, for scalars or look-ups", _choice("2026-11-27"),
     ),
     _row(
         "gpu.elements.threads", 128, "threads", "threads per block: small blocks that end make room soon",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
-    _row("gpu.tiles.threads", 512, "threads", "most threads per block that transposes a tile", _chosen("2026-11-21")),
+    _row("gpu.tiles.threads", 512, "threads", "most threads per block that transposes a tile", _choice("2026-11-21")),
     _row(
         "gpu.tiles.largest", 64, "elements along a side", "largest tile; twice as large for many tiles",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
-    _row("gpu.tiles.smallest", 16, "elements along a side", "smallest tile", _chosen("2026-11-21")),
-    _row("gpu.tiles.many", 8, "tiles per multiprocessor", "from here, tiles are twice as large", _chosen("2026-11-21")),
+    _row("gpu.tiles.smallest", 16, "elements along a side", "smallest tile", _choice("2026-11-21")),
+    _row("gpu.tiles.many", 8, "tiles per multiprocessor", "from here, tiles are twice as large", _choice("2026-11-21")),
     _row(
         "gpu.tiles.large_bytes", 64 << 10, "bytes of shared memory",
-        "up to here, tiles are twice as large: a few blocks fit", _chosen("2026-11-21"),
+        "up to here, tiles are twice as large: a few blocks fit", _choice("2026-11-21"),
     ),
     _row(
         "gpu.scans.elements", 16, "elements per thread", "elements along a row, for each scan, in flight at once",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "gpu.scans.column_elements", 32, "elements per thread", "elements in all columns of a thread",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "gpu.scans.rows", 8, "elements of a column", "most adjacent elements of a column per thread",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "gpu.scans.row_threads", 128, "threads", "threads per block if a row has at most a warp",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
-        "gpu.scans.column_threads", 256, "threads", "threads per block that walks down columns", _chosen("2026-11-23"),
+        "gpu.scans.column_threads", 256, "threads", "threads per block that walks down columns", _choice("2026-11-23"),
     ),
     _row(
         "gpu.scans.resident", 1024, "threads per multiprocessor", "up to here, more threads share each column",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "gpu.scans.line_bytes", 64, "bytes", "fewest contiguous bytes for a block that walks down columns",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
-    _row("gpu.tile_sums.largest", 64, "elements along a side", "largest tile of a reduction", _chosen("2026-11-21")),
-    _row("gpu.tile_sums.threads", 256, "threads", "threads per block that reduces tiles", _chosen("2026-11-23")),
+    _row("gpu.tile_sums.largest", 64, "elements along a side", "largest tile of a reduction", _choice("2026-11-21")),
+    _row("gpu.tile_sums.threads", 256, "threads", "threads per block that reduces tiles", _choice("2026-11-23")),
     _row(
         "gpu.tile_sums.resident", 4, "blocks per multiprocessor", "while some wait at a barrier, others load",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "gpu.columns.total_threads", 256, "threads", "threads per block that adds up partial results",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "gpu.columns.shared_words", 16, "registers per thread",
-        "values of columns that are computed once for all rows of a thread", _chosen("2026-11-23"),
+        "values of columns that are computed once for all rows of a thread", _choice("2026-11-23"),
     ),
     _row(
         "cpu.parallel_from", 1 << 17, "elements", "below, waking the other cores costs more than it saves",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "cpu.columns.tile", 256, "columns", "columns that are traversed several times over all rows stay in caches",
-        _chosen("2026-11-26"),
+        _choice("2026-11-26"),
     ),
     _row(
         "cpu.columns.whole_row", 512, "columns",
-        "up to here, rows are not cut, so that a core reads contiguous memory", _chosen("2026-11-26"),
+        "up to here, rows are not cut, so that a core reads contiguous memory", _choice("2026-11-26"),
     ),
     _row(
         "cpu.columns.bytes", 512 << 10, "bytes of inputs", "up to here, the widest tile of columns is read together",
         _CPU_COLUMNS,
     ),
-    _row("cpu.columns.least", 32, "columns", "fewest columns of a tile", _chosen("2026-11-23")),
+    _row("cpu.columns.least", 32, "columns", "fewest columns of a tile", _choice("2026-11-23")),
     _row(
         "cpu.columns.wide", 4096, "columns",
         "columns that are traversed once: sums of Float that fit in half of an L1 cache of 32 KiB",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "cpu.tiles.side", 64, "elements along a side",
-        "tile that is transposed: 16 KiB of Float, half of an L1 cache of 32 KiB", _chosen("2026-11-23"),
+        "tile that is transposed: 16 KiB of Float, half of an L1 cache of 32 KiB", _choice("2026-11-23"),
     ),
     _row(
         "cpu.rows.parts", 16, "parts", "parts of a reduction with too few results to keep the cores busy",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "cpu.columns.sums_bytes", 256 << 10, "bytes", "running column sums: half of an L2 cache of 512 KiB",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "cpu.few_units", 8, "iterations of the parallel loop", "below, cores would be idle, and loops are cut",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
     _row(
         "cpu.units", 16, "iterations of the parallel loop",
-        "iterations that occupy 16 cores, for loops that are cut at no cost", _chosen("2026-11-26"),
+        "iterations that occupy 16 cores, for loops that are cut at no cost", _choice("2026-11-26"),
     ),
-    _row("cpu.bands.widest", 64, "rows", "widest band of which only parts are kept", _chosen("2026-11-23")),
+    _row("cpu.bands.widest", 64, "rows", "widest band of which only parts are kept", _choice("2026-11-23")),
     _row(
         "cpu.bands.part", 64, "columns", "columns that are transposed together, in the L1 cache",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "cpu.windows.narrow", 4, "elements of a window", "up to here, vectors of adjacent windows share cache lines",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "cpu.windows.unrolled", 16, "elements of a reduction",
-        "up to here, a reduction is written out, with a result per lane", _chosen("2026-11-21"),
+        "up to here, a reduction is written out, with a result per lane", _choice("2026-11-21"),
     ),
     _row(
         "cpu.functions.written", 24, "functions of a phase",
-        "with more, functions are called: LLVM would compile them for seconds", _chosen("2026-11-26"),
+        "with more, functions are called: LLVM would compile them for seconds", _choice("2026-11-26"),
     ),
     _row(
         "cpu.rows.chunk", 16384, "elements of a row", "part of a long row per iteration of the parallel loop",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
-    _row("cpu.rows.few", 16, "rows", "below, long rows are cut for the cores", _chosen("2026-11-21")),
+    _row("cpu.rows.few", 16, "rows", "below, long rows are cut for the cores", _choice("2026-11-21")),
     _row(
         "cpu.rows.runs", 8, "runs of a row", "from here, a row has a running value for each element of a run",
-        _chosen("2026-11-27"),
+        _choice("2026-11-27"),
     ),
     _row(
         "cpu.rows.sections", 6, "sections", "most loops into which the last digit of an index cuts a row",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
-        "cpu.rows.shortest_run", 4, "elements", "shortest loop over the last digit of an index", _chosen("2026-11-23"),
+        "cpu.rows.shortest_run", 4, "elements", "shortest loop over the last digit of an index", _choice("2026-11-23"),
     ),
     _row(
         "cpu.rows.short_run", 128, "elements of a run",
         "longer runs add up to one value each: combining the values of a vector takes no longer",
-        _chosen("2026-11-27"),
+        _choice("2026-11-27"),
     ),
     _row(
         "cpu.rows.short", 64, "elements of a row",
-        "up to here, functions of the sums of rows are computed for many rows at once", _chosen("2026-11-23"),
+        "up to here, functions of the sums of rows are computed for many rows at once", _choice("2026-11-23"),
     ),
     _row(
         "cpu.rows.short_rounded", 512, "elements of a row", "the same if results are rounded to 16 or 8 bits",
         _CPU_SHORT_ROWS,
     ),
-    _row("cpu.rows.together", 64, "rows", "rows whose functions of sums are computed at once", _chosen("2026-11-23")),
+    _row("cpu.rows.together", 64, "rows", "rows whose functions of sums are computed at once", _choice("2026-11-23")),
     _row(
         "cpu.scans.parts", 8, "parts of a section", "scanned together, to hide the latency of dependent additions",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
-        "cpu.scans.short", 8, "elements of a row", "up to here, a row is scanned without loops", _chosen("2026-11-23"),
+        "cpu.scans.short", 8, "elements of a row", "up to here, a row is scanned without loops", _choice("2026-11-23"),
     ),
-    _row("cpu.scans.section", 1024, "elements of a row", "sections that stay in the L1 cache", _chosen("2026-11-23")),
+    _row("cpu.scans.section", 1024, "elements of a row", "sections that stay in the L1 cache", _choice("2026-11-23")),
     _row(
         "cpu.long_loops.from", 1000, "instructions",
-        "longer bodies are split, so that LLVM compiles them in linear time", _chosen("2026-11-26"),
+        "longer bodies are split, so that LLVM compiles them in linear time", _choice("2026-11-26"),
     ),
-    _row("cpu.long_loops.part", 400, "instructions", "largest average part of a long body", _chosen("2026-11-26")),
+    _row("cpu.long_loops.part", 400, "instructions", "largest average part of a long body", _choice("2026-11-26")),
     _row(
         "cpu.long_loops.parts", 8, "parts",
         "with more, parts are functions: with 7 parts these save a tenth of the time of compiling, with 22 two "
@@ -426,69 +426,69 @@ ROWS: Final[tuple[Crossover, ...]] = (
     ),
     _row(
         "cpu.long_loops.rounds", 256, "iterations",
-        "iterations per block of a long loop: 1 KiB of each value of Float between its parts", _chosen("2026-11-26"),
+        "iterations per block of a long loop: 1 KiB of each value of Float between its parts", _choice("2026-11-26"),
     ),
     _row(
         "cpu.named_constants", 100, "constants of a phase",
-        "with more, constants have names, and LLVM compiles faster", _chosen("2026-11-26"),
+        "with more, constants have names, and LLVM compiles faster", _choice("2026-11-26"),
     ),
     _row(
         "cpu.stack_bytes", 128 << 10, "bytes",
-        "rows of a function on the stack; stacks of threads have at least 512 KiB", _chosen("2026-11-21"),
+        "rows of a function on the stack; stacks of threads have at least 512 KiB", _choice("2026-11-21"),
     ),
     _row(
         "sizes.far", 64, "elements",
-        "from here, a distance may depend on the outermost extent, as where inputs are joined", _chosen("2026-11-27"),
+        "from here, a distance may depend on the outermost extent, as where inputs are joined", _choice("2026-11-27"),
     ),
     _row(
         "sizes.parts", 8, "parts of a tensor",
-        "most equal parts whose elements at the same place are processed together", _chosen("2026-11-27"),
+        "most equal parts whose elements at the same place are processed together", _choice("2026-11-27"),
     ),
     _row(
         "sizes.short", 64, "iterations",
         "up to here, the extent of an inner loop stays constant, for LLVM to write it out or vectorize it",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
-    _row("tiles.together", 4, "tiles", "most tiles that a block or core has at once", _chosen("2026-11-21")),
+    _row("tiles.together", 4, "tiles", "most tiles that a block or core has at once", _choice("2026-11-21")),
     _row(
         "tiles.least", 16, "elements along both axes",
-        "with fewer, adjacent rows share cache lines, and nothing is transposed through tiles", _chosen("2026-11-23"),
+        "with fewer, adjacent rows share cache lines, and nothing is transposed through tiles", _choice("2026-11-23"),
     ),
     _row(
         "tiles.repeated_exprs", 8, "expressions before a permutation",
-        "most expressions that a transposed read computes again", _chosen("2026-11-23"),
+        "most expressions that a transposed read computes again", _choice("2026-11-23"),
     ),
     _row(
         "branches.values", 8, "values",
-        "most values that are computed and possibly discarded, so that loads are in no branch", _chosen("2026-11-23"),
+        "most values that are computed and possibly discarded, so that loads are in no branch", _choice("2026-11-23"),
     ),
     _row(
         "vectors.small", 16, "times smaller than the largest buffer",
-        "smaller buffers do not decide the width of accesses", _chosen("2026-11-21"),
+        "smaller buffers do not decide the width of accesses", _choice("2026-11-21"),
     ),
     _row(
         "windows.sparsest", 3, "elements of a window per element that is read",
-        "sparser windows are not loaded as vectors", _chosen("2026-11-27"),
+        "sparser windows are not loaded as vectors", _choice("2026-11-27"),
     ),
     _row(
         "open.more_bytes", 8, "1 / share of the bytes",
         "an open scheduler accepts a kernel that moves up to 1 / this more bytes than its inputs and outputs",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "gpu.shared_results", 40 << 10, "bytes of shared memory per block",
         "threads combine results through so many bytes: fewer than 48 KiB, which leaves room for a kernel's "
-        "other buffers", _chosen("2026-11-21"),
+        "other buffers", _choice("2026-11-21"),
     ),
     _row(
         "gpu.tile_sums.shared_results", 32 << 10, "bytes of shared memory per block", "the same besides tiles",
-        _chosen("2026-11-23"),
+        _choice("2026-11-23"),
     ),
     _row(
         "gpu.streamed", 384 << 20, "bytes of inputs",
         "up to here, inputs that are read once are evicted first: the cache, an eighth of this on an H200, keeps what "
         "other kernels wrote",
-        _chosen("2026-11-21"),
+        _choice("2026-11-21"),
     ),
 )
 

@@ -140,7 +140,7 @@ class FusionBuilder(Recording):
         return made
 
     @classmethod
-    def _copied(cls, fusion: Fusion, transforms: Sequence[Transform]) -> Self:
+    def _copy(cls, fusion: Fusion, transforms: Sequence[Transform]) -> Self:
         made = cls.of(fusion)
         made.hand.extend(transforms)
         return made
@@ -152,7 +152,7 @@ class FusionBuilder(Recording):
         """
         content: tuple[object, ...] = (self.fusion, self.hand.transforms)
         rest: dict[str, object] = {"notes": self.notes, "sources": self.sources, "names": self.names}
-        return type(self)._copied, content, rest  # noqa: SLF001 - of the same class
+        return type(self)._copy, content, rest  # noqa: SLF001 - of the same class
 
     # Notes of `load_repro` about skipped or assumed parts of the definition's script.
     notes: tuple[str, ...] = ()
@@ -547,15 +547,15 @@ class FusionBuilder(Recording):
     def emit(self, op: OpDef, inputs: Sequence[Val], **attrs: AttrValue) -> tuple[Val, ...]:
         """Append ``op(inputs)`` and return its results."""
         if self._inside:
-            return self._emitted(op, inputs, attrs)
+            return self._emit_all(op, inputs, attrs)
 
         def carry_out(*_: Any) -> tuple[Val, ...]:
-            return self._emitted(op, inputs, attrs)
+            return self._emit_all(op, inputs, attrs)
 
         results: tuple[Val, ...] = self.recorded(EMIT, carry_out, (op.name, list(inputs), *attrs.items()), {})
         return results
 
-    def _emitted(self, op: OpDef, inputs: Sequence[Val], attrs: dict[str, AttrValue]) -> tuple[Val, ...]:
+    def _emit_all(self, op: OpDef, inputs: Sequence[Val], attrs: dict[str, AttrValue]) -> tuple[Val, ...]:
         for value in inputs:
             if value not in self._known and not (isinstance(value, Scalar) and value.value is not None):
                 msg = f"{op.name}: {value} belongs to another definition."

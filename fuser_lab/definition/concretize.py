@@ -67,7 +67,7 @@ class _Concretizer:
         self._fixed = {*fusion.inputs, *fusion.hidden, *(v for pair in fusion.aliases for v in pair)}
         self._fixed.update(tv for tv, _ in fusion.stride_orders)
         self._returned = set(fusion.outputs)
-        built = [new for expr in fusion.exprs for new in self._built(expr)]
+        built = [new for expr in fusion.exprs for new in self._build(expr)]
 
         def tensor(old: TensorView) -> TensorView:
             new = self._new[old]
@@ -78,7 +78,7 @@ class _Concretizer:
         outputs = tuple(tensor(tv) for tv in fusion.outputs)
         return Fusion(
             inputs=inputs,
-            exprs=_used(built, outputs),
+            exprs=_needed_exprs(built, outputs),
             outputs=outputs,
             aliases=tuple((tensor(a), tensor(b)) for a, b in fusion.aliases),
             hidden=frozenset(tensor(tv) for tv in fusion.hidden),
@@ -113,7 +113,7 @@ class _Concretizer:
             msg = f"{tensor.name} has size {size} on axis {position}; the fusion was defined for {bound} there."
             raise InputError(msg)
 
-    def _built(self, expr: Expr) -> list[Expr]:
+    def _build(self, expr: Expr) -> list[Expr]:
         """Return what nvFuser's builder makes of a call: mostly the expression, and others for calls that do less."""
         bound = self._expr(expr)
         if bound is None:
@@ -239,7 +239,7 @@ def _domain_of(result: Result) -> TensorDomain:
     return result.domain
 
 
-def _used(exprs: Sequence[Expr], outputs: Sequence[Val]) -> tuple[Expr, ...]:
+def _needed_exprs(exprs: Sequence[Expr], outputs: Sequence[Val]) -> tuple[Expr, ...]:
     """Return the expressions that outputs need: without arithmetic for sizes, and operands of what zeros replace."""
     needed = set(outputs)
     live: list[Expr] = []

@@ -89,7 +89,7 @@ class _Writer:
         if isinstance(value, Scalar):
             self._line(f"{name} = fd.define_scalar(None, dtype={value.dtype!r})")
             return
-        shape = [_declared(axis) for axis in value.domain.logical]
+        shape = [_declarations(axis) for axis in value.domain.logical]
         contiguity = list(value.domain.contiguity or ())
         text = f"{name} = fd.define_tensor(shape={shape}, contiguity={contiguity}, dtype={value.dtype!r}"
         text += f", is_cpu={value.is_cpu}"
@@ -159,7 +159,7 @@ class _Writer:
         if isinstance(value, TensorView):
             return self._name(value)
         if value.value is not None:
-            return number_text(value.value) if _stands_as_number(expr, place, value) else self._defined(value)
+            return number_text(value.value) if _stands_as_number(expr, place, value) else self._constant(value)
         return self._symbol(value)
 
     def _symbol(self, value: Scalar) -> str:
@@ -169,7 +169,7 @@ class _Writer:
             self._line(f"{name} = fd.ops.size({self._name(tensor)}, dim={dim})")
         return self._name(value)
 
-    def _defined(self, value: Scalar) -> str:
+    def _constant(self, value: Scalar) -> str:
         """Return the name of a constant that has its own line."""
         number = value.value
         if number is None:
@@ -184,7 +184,7 @@ class _Writer:
 
     def _attribute(self, op: str, name: str, value: AttrValue) -> str:
         if (op, name) in _SCALAR_ATTRIBUTES and isinstance(value, int):
-            return self._defined(Scalar(name="", dtype=DataType.Int, value=value))
+            return self._constant(Scalar(name="", dtype=DataType.Int, value=value))
         return self.attr_text(value)
 
     def attr_text(self, value: AttrValue) -> str:
@@ -268,7 +268,7 @@ def number_text(number: Number) -> str:
     return repr(number)
 
 
-def _declared(axis: IterDomain) -> int:
+def _declarations(axis: IterDomain) -> int:
     extent = axis.visible_extent
     return extent if isinstance(extent, int) else -1
 

@@ -95,18 +95,18 @@ def arguments(
     InputError
         If a value is unknown, or an argument is not a result of `encode`.
     """
-    args = tuple(_decoded(entry, values, wrap) for entry in record.args)
-    return args, {key: _decoded(entry, values, wrap) for key, entry in record.kwargs}
+    args = tuple(_decode(entry, values, wrap) for entry in record.args)
+    return args, {key: _decode(entry, values, wrap) for key, entry in record.kwargs}
 
 
-def _decoded(entry: Encoded, values: Mapping[str, Val], wrap: Callable[[Any], Any]) -> Any:
+def _decode(entry: Encoded, values: Mapping[str, Val], wrap: Callable[[Any], Any]) -> Any:
     match entry:
         case None | int() | str() | DataType():
             return entry
         case ("list", *rest):
-            return [_decoded(part, values, wrap) for part in rest]
+            return [_decode(part, values, wrap) for part in rest]
         case ("tuple", *rest):
-            return tuple(_decoded(part, values, wrap) for part in rest)
+            return tuple(_decode(part, values, wrap) for part in rest)
         case ("value", str(name)) if name in values:
             return wrap(values[name])
         case ("constant", DataType() as dtype, number):

@@ -58,7 +58,7 @@ class Schedulable:
     def _add(self, kind: str, **args: Any) -> None:
         self.builder.hand.add(kind, self.val.name, **args)
 
-    def _made(self, kind: str, **args: Any) -> Any:
+    def _make(self, kind: str, **args: Any) -> Any:
         return self.builder.wrap(self.builder.hand.add_made(kind, self.val.name, **args))
 
     def axis(self, position: int) -> Any:
@@ -106,7 +106,7 @@ class Schedulable:
     def cache_before(self, op_type: object = None) -> Any:
         """Return a new tensor with this one's computation; this one becomes a copy of it: ``c = f(x); y = set(c)``."""
         check_copy("cache_before", op_type)
-        return self._made("cache_before")
+        return self._make("cache_before")
 
     def cache_after(
         self, op_type: object = None, cache_op: object = None, propagate_allocation_domain: bool = True,
@@ -118,11 +118,11 @@ class Schedulable:
         """
         check_copy("cache_after", op_type, cache_op)
         flag(propagate_allocation_domain, "cache_after", "propagate_allocation_domain")
-        return self._made("cache_after", cached_uses=names("cache_after", cached_uses, self.builder))
+        return self._make("cache_after", cached_uses=names("cache_after", cached_uses, self.builder))
 
     def cache_fork(self) -> Any:
         """Return a new output, a copy of this one, which other tensors read and which is no longer an output."""
-        return self._made("cache_fork")
+        return self._make("cache_fork")
 
     def set_memory_type(self, memory_type: Enum) -> None:
         """Store an intermediate tensor in memory of the thread (local) or of the block (shared)."""
@@ -130,7 +130,7 @@ class Schedulable:
 
     def rfactor(self, axes: Iterable[int]) -> Any:
         """Return a new tensor that reduces some of this one's reduction loops; this one reduces the others."""
-        return self._made("rfactor", axes=wholes("rfactor", "axes", axes))
+        return self._make("rfactor", axes=wholes("rfactor", "axes", axes))
 
     def inline_at(self, pos: int = -1, best_effort: bool = False) -> None:
         """Compute this tensor inside the first ``pos`` loops of its readers; -1 means all."""
@@ -174,29 +174,29 @@ class Schedulable:
             propagate_parallel_type=flag(propagate_parallel_type, method, "propagate_parallel_type"),
         )
 
-    def _unsupported(self, method: str, why: str) -> NoReturn:
+    def _raise_unsupported(self, method: str, why: str) -> NoReturn:
         msg = f"TensorView.{method} {why}."
         raise UnsupportedError(msg)
 
     def swizzle(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""
-        self._unsupported("swizzle", _NO_SWIZZLE)
+        self._raise_unsupported("swizzle", _NO_SWIZZLE)
 
     def swizzle1d(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""
-        self._unsupported("swizzle1d", _NO_SWIZZLE)
+        self._raise_unsupported("swizzle1d", _NO_SWIZZLE)
 
     def set_allocation_domain(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""
-        self._unsupported("set_allocation_domain", "is not supported: arrays are stored in the order of loops")
+        self._raise_unsupported("set_allocation_domain", "is not supported: arrays are stored in the order of loops")
 
     def set_device_mesh(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""
-        self._unsupported("set_device_mesh", "is not supported: fuser_lab runs on one device")
+        self._raise_unsupported("set_device_mesh", "is not supported: fuser_lab runs on one device")
 
     def circular_buffer(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""
-        self._unsupported("circular_buffer", "is not supported: Numba has no asynchronous copies to overlap")
+        self._raise_unsupported("circular_buffer", "is not supported: Numba has no asynchronous copies to overlap")
 
 
 class Transforms:

@@ -104,7 +104,7 @@ class TensorSpec:
             count = 1 + sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True))
         try:
             check_fits(count * self.dtype.itemsize)
-            return self._materialized(count, np.random.default_rng(seed))
+            return self._materialize(count, np.random.default_rng(seed))
         except MemoryError:
             msg = (
                 f"materialize: not enough memory for {self.dtype.ir_name} {list(self.shape)}: "
@@ -112,7 +112,7 @@ class TensorSpec:
             )
             raise OutOfMemoryError(msg) from None
 
-    def _materialized(self, count: int, rng: np.random.Generator) -> Array:
+    def _materialize(self, count: int, rng: np.random.Generator) -> Array:
         """Return the array over memory of ``count`` elements."""
         if self.fill is not None:
             flat = self.fill.numbers(count, self.dtype, rng)

@@ -308,19 +308,19 @@ def scheduled_ir(plan: Plan, *, tensor_transforms: bool = False) -> str:
 def _transforms(tensor: TensorView) -> str:
     domain = tensor.domain
     axes = domain.axes
-    lines = [str(tensor), f" logical domain : ({_listed(domain.logical)})"]
+    lines = [str(tensor), f" logical domain : ({_list_text(domain.logical)})"]
     if domain.root is not None:
-        lines.append(f" root domain : ({_listed(domain.root)})")
+        lines.append(f" root domain : ({_list_text(domain.root)})")
     if domain.allocation is not None:
-        lines.append(f" allocation domain : ({_listed(tuple(axes[i] for i in domain.allocation))})")
+        lines.append(f" allocation domain : ({_list_text(tuple(axes[i] for i in domain.allocation))})")
     if domain.contiguity is not None:
         words = {True: "t", False: "f", None: "n"}
         lines.append(f" contiguity: {' '.join(words[flag] for flag in domain.contiguity)}")
     lines += [f"  {transform}" for transform in domain.transforms]
-    return "\n".join([*lines, f" loop domain : ({_listed(domain.logical)})", ""])
+    return "\n".join([*lines, f" loop domain : ({_list_text(domain.logical)})", ""])
 
 
-def _listed(axes: Sequence[object]) -> str:
+def _list_text(axes: Sequence[object]) -> str:
     return ", ".join(map(str, axes))
 
 

@@ -97,7 +97,7 @@ def _smaller(fusion: Fusion, inputs: tuple[Described, ...], room: float) -> tupl
     None if there are none.
     """
     while True:
-        for candidate in _halved(fusion, inputs):
+        for candidate in _halves(fusion, inputs):
             try:
                 needed = bytes_needed(bind(fusion, candidate).fusion)
             except FuserLabError:
@@ -110,7 +110,7 @@ def _smaller(fusion: Fusion, inputs: tuple[Described, ...], room: float) -> tupl
             return inputs
 
 
-def _halved(fusion: Fusion, inputs: tuple[Described, ...]) -> Iterator[tuple[Described, ...]]:
+def _halves(fusion: Fusion, inputs: tuple[Described, ...]) -> Iterator[tuple[Described, ...]]:
     """Yield inputs with one open size of the definition halved, the largest first; then with all of them halved."""
     opened = {
         (place, axis): described.shape[axis]

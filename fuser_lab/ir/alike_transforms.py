@@ -79,7 +79,7 @@ def with_loops_alike(
                 if other in carried or not passes or (backward and forward):
                     continue
                 reached = True
-                score = len(_carried(scheduled, name, other, expr, carried[name], rules, forward=forward))
+                score = len(_carry(scheduled, name, other, expr, carried[name], rules, forward=forward))
                 if best is None or score > best[0]:
                     best = (score, name, other, expr)
             if not reached:
@@ -88,7 +88,7 @@ def with_loops_alike(
             break
         _, name, other, expr = best
         forward = any(tv.name == other for tv in expr.tensor_outputs)
-        carried[other] = _carried(scheduled, name, other, expr, carried[name], rules, forward=forward)
+        carried[other] = _carry(scheduled, name, other, expr, carried[name], rules, forward=forward)
         waiting.add(other)
         source, target = scheduled.tensors[name], scheduled.tensors[other]
         axes = AxisMaker(scheduled.next_axis)
@@ -105,7 +105,7 @@ def with_loops_alike(
     return scheduled
 
 
-def _carried(
+def _carry(
     scheduled: ScheduledFusion, name: str, other: str, expr: Expr, axes: frozenset[int], rules: Rules, *,
     forward: bool,
 ) -> frozenset[int]:

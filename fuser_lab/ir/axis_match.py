@@ -107,7 +107,7 @@ def replayed_from_consumer(
         axis.id: logical.get(joined.get(axis.id, -1)) for axis in consumer.tensor.domain.root_or_logical
     }
     chosen = consumer.steps if steps is None else tuple(steps)
-    return _replayed(consumer, producer, counterparts, (*consumer.tensor.domain.transforms, *chosen), axes)
+    return _replay(consumer, producer, counterparts, (*consumer.tensor.domain.transforms, *chosen), axes)
 
 
 def replayed_from_producer(
@@ -117,10 +117,10 @@ def replayed_from_producer(
     joined = pair_axes(expr, producer.tensor, rules)
     root = {axis.id: axis for axis in consumer.tensor.domain.root_or_logical}
     counterparts = {axis.id: root.get(joined.get(axis.id, -1)) for axis in producer.tensor.domain.logical}
-    return _replayed(producer, consumer, counterparts, producer.steps, axes)
+    return _replay(producer, consumer, counterparts, producer.steps, axes)
 
 
-def _replayed(
+def _replay(
     reference: ScheduledTensor, target: ScheduledTensor, start: Mapping[int, IterDomain | None],
     steps: Iterable[DomainTransform], axes: AxisMaker,
 ) -> ScheduledTensor:

@@ -121,10 +121,10 @@ def rfactor(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> S
     if not chosen or chosen == reduced:
         msg = f"rfactor: {name} must keep at least one of its {len(reduced)} reduction axes and move at least one."
         raise ScheduleError(msg)
-    return _factored(scheduled, tensor, expr, frozenset(chosen), text_of(transform, "result"))
+    return _factor(scheduled, tensor, expr, frozenset(chosen), text_of(transform, "result"))
 
 
-def _factored(
+def _factor(
     scheduled: ScheduledFusion, tensor: ScheduledTensor, expr: Expr, chosen: frozenset[int], result: str,
 ) -> ScheduledFusion:
     domain = tensor.tensor.domain
@@ -139,7 +139,7 @@ def _factored(
     def copied_axis(axis: IterDomain) -> IterDomain:
         return axis if axis.id in gone or not axis.is_reduction else replace(axis, kind=IterType.ITERATION)
 
-    transforms: list[DomainTransform] = [*domain.transforms, *(_mapped(step, copied_axis) for step in above)]
+    transforms: list[DomainTransform] = [*domain.transforms, *(_map_step(step, copied_axis) for step in above)]
     logical = list(domain.logical)
     for step in above:
         places = [next(i for i, axis in enumerate(logical) if axis.id == source.id) for source in sources_of(step)]
@@ -224,7 +224,7 @@ def _fusion(fusion: Fusion, exprs: Sequence[Expr], new: Mapping[Val, TensorView]
     )
 
 
-def _mapped(step: Split | Merge, change: Callable[[IterDomain], IterDomain]) -> Split | Merge:
+def _map_step(step: Split | Merge, change: Callable[[IterDomain], IterDomain]) -> Split | Merge:
     if isinstance(step, Split):
         return replace(step, source=step.source, outer=change(step.outer), inner=change(step.inner))
     return replace(step, outer=step.outer, inner=step.inner, result=change(step.result))

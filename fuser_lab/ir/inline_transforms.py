@@ -32,7 +32,7 @@ def inline_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) ->
             of = f", which pos={requested} stands for" if requested < 0 else ""
             msg = f"{transform.kind}: {other} cannot be computed inside {count} loops of its consumers{of}: {why}."
             raise ScheduleError(msg)
-        scheduled = _inlined(scheduled, other, min(count, limit))
+        scheduled = _inline(scheduled, other, min(count, limit))
     return scheduled
 
 
@@ -40,7 +40,7 @@ def inline_most(scheduled: ScheduledFusion, transform: Transform, rules: Rules) 
     """Return a schedule in which tensors are computed as deeply inside their readers' loops as is legal."""
     for name in _inner_first(scheduled, selected_tensors(scheduled, transform, itself=True)):
         if scheduled.consumers(name) and not scheduled.is_input(name):
-            scheduled = _inlined(scheduled, name, _most_inline(scheduled, name, rules, ordered=True)[0])
+            scheduled = _inline(scheduled, name, _most_inline(scheduled, name, rules, ordered=True)[0])
     return scheduled
 
 
@@ -73,7 +73,7 @@ def _most_inline(scheduled: ScheduledFusion, name: str, rules: Rules, *, ordered
     limit, why = _most_shared(scheduled, name, rules)
 
     def runs(count: int) -> bool:
-        more = _inlined(scheduled, name, count)
+        more = _inline(scheduled, name, count)
         return not reads_itself(more, rules) and (not ordered or can_run(more, rules))
 
     if not limit or runs(limit):
@@ -106,5 +106,5 @@ def _inner_first(scheduled: ScheduledFusion, names: frozenset[str]) -> list[str]
     return [name for name in reversed(list(scheduled.fusion.tensors)) if name in names]
 
 
-def _inlined(scheduled: ScheduledFusion, name: str, position: int) -> ScheduledFusion:
+def _inline(scheduled: ScheduledFusion, name: str, position: int) -> ScheduledFusion:
     return with_tensors(scheduled, replace(scheduled.tensors[name], compute_at=position))

@@ -25,19 +25,19 @@ def is_template(transform: Transform) -> bool:
 def launch_bounds(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
     """Return a schedule whose kernel limits registers so that this many blocks fit on a multiprocessor."""
     _check_once(scheduled, transform)
-    return _counted(scheduled, transform, least=0)
+    return _with_count(scheduled, transform, least=0)
 
 
 def grid(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
     """Return a schedule with this many blocks, which run several rounds each if the loops over blocks have more."""
     _check_once(scheduled, transform)
-    return _counted(scheduled, transform, least=1)
+    return _with_count(scheduled, transform, least=1)
 
 
 def cluster(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
     """Return a schedule in which this many blocks share each row, or the columns of a block."""
     _check_once(scheduled, transform)
-    return _counted(scheduled, transform, least=1)
+    return _with_count(scheduled, transform, least=1)
 
 
 def read_again(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
@@ -75,7 +75,7 @@ def _check_once(scheduled: ScheduledFusion, transform: Transform) -> None:
         raise ScheduleError(msg)
 
 
-def _counted(scheduled: ScheduledFusion, transform: Transform, least: int) -> ScheduledFusion:
+def _with_count(scheduled: ScheduledFusion, transform: Transform, least: int) -> ScheduledFusion:
     blocks = int_of(transform, "blocks")
     if not least <= blocks < 1 << _MOST_BITS:
         msg = f"{transform.kind}: blocks must be from {least} to {(1 << _MOST_BITS) - 1}, given {short_text(blocks)}."

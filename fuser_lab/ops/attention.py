@@ -159,7 +159,7 @@ def draws(expr: Expr) -> bool:
     return not (isinstance(dropout, Scalar) and dropout.value == 0)
 
 
-def _named(options: tuple[str, ...], operands: Sequence[Any]) -> dict[str, Any]:
+def _operands_by_name(options: tuple[str, ...], operands: Sequence[Any]) -> dict[str, Any]:
     """Return optional operands by name; seed and offset follow them."""
     named = dict(zip(options, operands, strict=False))
     if len(operands) > len(options):
@@ -185,7 +185,7 @@ def _dropout_factors(dropout: float, seed: Any, offset: Any, shape: tuple[int, .
 
 
 def _reference_fwd(query: Array, key: Array, value: Array, *extra: Any, options: tuple[str, ...]) -> tuple[Array, ...]:
-    named = _named(options, extra)
+    named = _operands_by_name(options, extra)
     scores = np.matmul(query * query.dtype.type(_scale(named.get("scale"), query.shape[-1])), np.swapaxes(key, -1, -2))
     if "bias" in named:
         scores = scores + named["bias"]
@@ -216,7 +216,7 @@ def _words(seed: Any, offset: Any) -> tuple[Array, Array]:
 
 
 def _torch_fwd(torch: Any, query: Any, key: Any, value: Any, *extra: Any, options: tuple[str, ...]) -> tuple[Any, ...]:
-    named = _named(options, extra)
+    named = _operands_by_name(options, extra)
     scale = _scale(named.get("scale"), query.shape[-1])
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
     scores = torch.matmul(query.to(wide) * scale, key.to(wide).mT)
@@ -381,7 +381,7 @@ def _reference_bwd(
         np.matmul(np.swapaxes(to_scores, -1, -2), query),
         np.matmul(np.swapaxes(dropped, -1, -2), grad),
     )
-    return tuple(np.asarray(_folded(np, x, tv)) for x, tv in zip(results, (query, key, value), strict=True))
+    return tuple(np.asarray(_fold(np, x, tv)) for x, tv in zip(results, (query, key, value), strict=True))
 
 
 def _torch_bwd(
@@ -406,10 +406,10 @@ def _torch_bwd(
         dropped, to_chances = chances * keeps, to_chances * keeps
     to_scores = chances * (to_chances - (grad * output).sum(-1, keepdim=True)) * factor
     results = (torch.matmul(to_scores, key), torch.matmul(to_scores.mT, query), torch.matmul(dropped.mT, grad))
-    return tuple(_folded(torch, x, tv).to(dtype) for x, tv in zip(results, (query, key, value), strict=True))
+    return tuple(_fold(torch, x, tv).to(dtype) for x, tv in zip(results, (query, key, value), strict=True))
 
 
-def _folded(library: Any, gradient: Any, operand: Any) -> Any:
+def _fold(library: Any, gradient: Any, operand: Any) -> Any:
     """Return a gradient summed over the batch axes in which its operand has size 1."""
     axes = tuple(i for i, (a, b) in enumerate(zip(gradient.shape, operand.shape, strict=True)) if a != b)
     return library.sum(gradient, axes).reshape(operand.shape) if axes else gradient

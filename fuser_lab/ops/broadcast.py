@@ -53,10 +53,10 @@ def broadcast(rec: Recorder, arg: Operand, is_broadcast_dim: Sequence[bool]) -> 
 
 def _broadcast(rec: Recorder, arg: Operand, is_broadcast_dim: Sequence[bool]) -> TensorView:
     result = broadcast(rec, arg, is_broadcast_dim)
-    return result if any(is_broadcast_dim) else _copied(rec, result)
+    return result if any(is_broadcast_dim) else _copy(rec, result)
 
 
-def _copied(rec: Recorder, tensor: TensorView) -> TensorView:
+def _copy(rec: Recorder, tensor: TensorView) -> TensorView:
     """Return a copy of an operand that an op does not change, so that a call always creates a separate tensor."""
     copy: TensorView = OPS["set"].frontend(rec, tensor)
     return copy
@@ -124,7 +124,7 @@ def _squeeze(rec: Recorder, arg: Operand, dims: Sequence[int], squeeze_expanded:
             msg = f"squeeze: axis {dim} is expanded to {axis.expanded}; pass squeeze_expanded=True to drop it."
             raise DefinitionError(msg)
     if not axes:
-        return _copied(rec, tensor)
+        return _copy(rec, tensor)
     return tensor_at(rec.emit(SQUEEZE, [tensor], dims=axes, squeeze_expanded=squeeze_expanded))
 
 

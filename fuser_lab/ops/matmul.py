@@ -49,7 +49,7 @@ def stored_copy(axis: IterDomain, axes: AxisFactory) -> IterDomain:
     return axes.copy(axis) if axis.expanded is None else axes.fresh(axis.expanded)
 
 
-def _contracted(op: str, a: IterDomain, b: IterDomain, axes: AxisFactory) -> IterDomain:
+def _contract(op: str, a: IterDomain, b: IterDomain, axes: AxisFactory) -> IterDomain:
     if not same_extent(a.visible_extent, b.visible_extent):
         msg = f"{op}: contracted sizes {a.visible_extent} and {b.visible_extent} differ."
         raise DefinitionError(msg)
@@ -97,7 +97,7 @@ def _infer_matmul(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> t
     left, right = a.domain.axes, b.domain.axes
     rows = [stored_copy(left[-2], axes)] if a.ndim > 1 else []
     columns = [stored_copy(right[-1], axes)] if b.ndim > 1 else []
-    inner = _contracted("matmul", left[-1], right[-2] if b.ndim > 1 else right[-1], axes)
+    inner = _contract("matmul", left[-1], right[-2] if b.ndim > 1 else right[-1], axes)
     batch = joined_batch("matmul", (left[:-2], right[:-2]), axes) if max(a.ndim, b.ndim) > 2 else []
     return (Result(a.dtype, TensorDomain(logical=(*batch, *rows, *columns, inner))),)
 
@@ -164,7 +164,7 @@ def _infer_linear(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> t
         _needs_axes("linear", name, tensor, least)
     _same_dtype("linear", tensors, names)
     left, right = a.domain.axes, weight.domain.axes
-    inner = _contracted("linear", left[-1], right[-1], axes)
+    inner = _contract("linear", left[-1], right[-1], axes)
     rows = [stored_copy(left[-2], axes)] if a.ndim > 1 else []
     batch = joined_batch("linear", (left[:-2], right[:-2]), axes) if max(a.ndim, weight.ndim) > 2 else []
     logical = (*batch, *rows, stored_copy(right[-2], axes))
@@ -275,13 +275,13 @@ def _infer_grouped_mm(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) 
         if tensor.ndim == 3 and not same_extent(count, groups.visible_extent):
             msg = f"grouped_mm: {name} has {count} groups, but offsets has {groups.visible_extent} entries."
             raise DefinitionError(msg)
-    inner = _contracted("grouped_mm", left[-1], right[-2], axes)
+    inner = _contract("grouped_mm", left[-1], right[-2], axes)
     group = [stored_copy(groups, axes)] if a.ndim == b.ndim == 2 else []
     logical = (*group, stored_copy(left[-2], axes), stored_copy(right[-1], axes), inner)
     return (Result(a.dtype, TensorDomain(logical=logical)),)
 
 
-def _grouped(zeros: Any, a: Any, b: Any, ends: Sequence[int]) -> Any:
+def _fill_groups(zeros: Any, a: Any, b: Any, ends: Sequence[int]) -> Any:
     """Fill ``zeros`` with the products of groups; everything after the last end remains zero."""
     start = 0
     for group, end in enumerate(ends):
@@ -303,12 +303,12 @@ def _grouped_shape(a: Any, b: Any, ends: Any) -> tuple[int, ...]:
 
 def _reference_grouped_mm(a: Array, b: Array, ends: Array) -> Array:
     zeros = np.zeros(_grouped_shape(a, b, ends), a.dtype)
-    return np.asarray(_grouped(zeros, a, b, [int(end) for end in ends]))
+    return np.asarray(_fill_groups(zeros, a, b, [int(end) for end in ends]))
 
 
 def _torch_grouped_mm(torch: Any, a: Any, b: Any, ends: Any) -> Any:
     zeros = torch.zeros(_grouped_shape(a, b, ends), dtype=a.dtype, device=a.device)
-    return _grouped(zeros, a, b, ends.tolist())
+    return _fill_groups(zeros, a, b, ends.tolist())
 
 
 def _grouped_axes(expr: Expr, result: int) -> tuple[Positions, ...]:

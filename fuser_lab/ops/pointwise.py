@@ -187,7 +187,7 @@ def _unless_whole(rounding: Callable[[Array], Array]) -> Callable[[Array], Array
     return lambda x: np.asarray(x) if np.asarray(x).dtype.kind in "biu" else rounding(x)
 
 
-def _rounded(fn: str) -> Callable[[Term], Term]:
+def _rounding(fn: str) -> Callable[[Term], Term]:
     return lambda x: t.apply(fn, x) if x.dtype.kind >= Kind.FLOAT else x
 
 
@@ -198,10 +198,10 @@ _ROUNDINGS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("trunc", np.trunc, "Integer part."),
 )
 for _name, _reference, _doc in _ROUNDINGS:
-    pointwise(_name, _rounded(_name), _unless_whole(_reference), _doc, KEEP, takes_complex=False)
+    pointwise(_name, _rounding(_name), _unless_whole(_reference), _doc, KEEP, takes_complex=False)
 pointwise(
     "frac",
-    lambda x: x - _rounded("trunc")(x),
+    lambda x: x - _rounding("trunc")(x),
     _as_numbers(lambda x: x - _unless_whole(np.trunc)(x)),
     "Fractional part, with the sign of x.",
     KEEP,
@@ -391,7 +391,7 @@ def _complex(rec: Recorder, real: Operand, imag: Operand) -> Val:
     return rec.emit(COMPLEX, match_ranks(rec, parts))[0]
 
 
-def _joined(real: Array, imag: Array) -> Array:
+def _complex_of(real: Array, imag: Array) -> Array:
     """Return complex numbers, not by arithmetic, which would propagate infinities and NaN."""
     real, imag = np.broadcast_arrays(real, imag)
     joined = np.empty(real.shape, np.result_type(real, np.complex64))
@@ -456,7 +456,7 @@ COMPLEX = register(
         kind=OpKind.POINTWISE,
         frontend=_complex,
         infer=_infer_complex,
-        reference=_joined,
+        reference=_complex_of,
         scalar=lambda a, b: t.apply("complex", a, b, dtype=_COMPLEX_OF[a.dtype]),
         doc="The complex number of two real parts.",
         samples=(
@@ -536,7 +536,7 @@ def _bound(rec: Recorder, op: str, argument: str, bound: Operand, dtype: DataTyp
     return convert(rec, value, dtype, op, argument)
 
 
-def _ordered(rec: Recorder, op: str, x: Operand) -> Val:
+def _order(rec: Recorder, op: str, x: Operand) -> Val:
     value = rec.value(x, op, "x")
     if value.dtype.is_complex:
         msg = f"{op}: complex input is not supported, given {value.dtype!r}."
@@ -545,7 +545,7 @@ def _ordered(rec: Recorder, op: str, x: Operand) -> Val:
 
 
 def _clamp(rec: Recorder, x: Operand, min: Operand = None, max: Operand = None, /) -> Val:
-    value = _ordered(rec, "clamp", x)
+    value = _order(rec, "clamp", x)
     dtype = value.dtype
     lowest, highest = dtype.limits if dtype.is_integral else (-np.inf, np.inf) if dtype.is_float else (False, True)
     bounds = [
@@ -555,7 +555,7 @@ def _clamp(rec: Recorder, x: Operand, min: Operand = None, max: Operand = None, 
     return rec.emit(CLAMP, [value, *bounds])[0]
 
 
-def _clamped(x: Term, low: Term, high: Term) -> Term:
+def _clamp_term(x: Term, low: Term, high: Term) -> Term:
     above = t.select(x < low, low, x)
     return t.select(above > high, high, above)
 
@@ -572,7 +572,7 @@ CLAMP = register(
         frontend=_clamp,
         infer=infer_pointwise("clamp", ResultType.SAME),
         reference=_reference_clamp,
-        scalar=_clamped,
+        scalar=_clamp_term,
         doc="x limited to [min, max], in x's dtype; None means no limit on that side.",
         samples=(
             *(
@@ -600,7 +600,7 @@ CLAMP = register(
 
 
 def _threshold(rec: Recorder, x: Operand, threshold: Operand, value: Operand, /) -> Val:
-    tensor = _ordered(rec, "threshold", x)
+    tensor = _order(rec, "threshold", x)
     named = (("threshold", threshold), ("value", value))
     bounds = [_bound(rec, "threshold", name, number, tensor.dtype) for name, number in named]
     return rec.emit(THRESHOLD, [tensor, *bounds])[0]

@@ -96,7 +96,7 @@ _NEEDED = {
 _OTHER = {Kind.BOOL: "m", Kind.INTEGER: "n", Kind.FLOAT: "x", Kind.COMPLEX: "z"}
 
 
-def _refused(name: str, kinds: Kinds, arity: int) -> list[Misuse]:
+def _refusals(name: str, kinds: Kinds, arity: int) -> list[Misuse]:
     says = f"{name}: {_NEEDED.get(kinds, '')}"
     others = [_OTHER[kind] for kind in Kind if kind not in kinds]
     return [Misuse(f"fd.ops.{name}({', '.join([letter] * arity)})", says) for letter in others]
@@ -109,7 +109,7 @@ def unary_misuses(name: str, kinds: Kinds) -> tuple[Misuse, ...]:
         Misuse(f"fd.ops.{name}(x=x)", f"{name}(x, /): ", ArgumentTypeError),
         Misuse(f"fd.ops.{name}('a')", f"{name}: x must be a tensor, scalar or number, given str", ArgumentTypeError),
         Misuse(f"fd.ops.{name}(None)", f"{name}: x is None", ArgumentTypeError),
-        *_refused(name, kinds, 1),
+        *_refusals(name, kinds, 1),
     )
 
 
@@ -124,7 +124,7 @@ def binary_misuses(name: str, kinds: Kinds) -> tuple[Misuse, ...]:
         Misuse(f"fd.ops.{name}(None, {a})", f"{name}: lhs is None", ArgumentTypeError),
         Misuse(f"fd.ops.{name}({a}, {b})", f"{name}: operands have sizes 4 and 5 on axis 1"),
         Misuse(f"fd.ops.{name}({a}, 1 << 70)", f"{name}: rhs is ", DefinitionError),
-        *_refused(name, kinds, 2),
+        *_refusals(name, kinds, 2),
     )
 
 

@@ -157,13 +157,13 @@ def convert(rec: Recorder, value: Val, dtype: DataType, op: str, argument: str) 
 def convert_number(value: Number, dtype: DataType, op: str, argument: str) -> Number:
     """Return a number as a value of a dtype, or raise DefinitionError."""
     try:
-        return _converted(value, dtype, op, argument)
+        return _convert(value, dtype, op, argument)
     except OverflowError:
         msg = f"{op}: {argument} is {short_text(value)}, which is too large for dtype {dtype!r}."
         raise DefinitionError(msg) from None
 
 
-def _converted(value: Number, dtype: DataType, op: str, argument: str) -> Number:
+def _convert(value: Number, dtype: DataType, op: str, argument: str) -> Number:
     if dtype.is_complex:
         return complex(value)
     if isinstance(value, complex):

@@ -84,7 +84,7 @@ def _uniform_at(seed: int, offset: int, element: Array) -> Array:
     return np.asarray((bits >> np.uint32(8)) * 2.0**-24)
 
 
-def _recorded(
+def _record(
     rec: Recorder, op: OpDef, ends: tuple[Operand, Operand], shape: Sequence[Operand],
     seeds: tuple[Operand, Operand], dtype: DataType,
 ) -> Val:
@@ -124,7 +124,7 @@ def _seed(rec: Recorder, op: str, operand: Operand, argument: str) -> Val:
     return convert(rec, value, DataType.Int, op, argument)
 
 
-def _scaled(numbers: Array, dtype: DataType) -> Array:
+def _scale(numbers: Array, dtype: DataType) -> Array:
     return numbers.astype(dtype.compute.numpy)
 
 
@@ -132,14 +132,14 @@ def _reference_uniform(
     low: Any, high: Any, seed: Any = None, offset: Any = None, *, shape: tuple[int, ...], dtype: DataType,
 ) -> Array:
     _require_seed("uniform", seed)
-    return np.asarray(low + (high - low) * _scaled(uniform_numbers(int(seed), int(offset), shape), dtype))
+    return np.asarray(low + (high - low) * _scale(uniform_numbers(int(seed), int(offset), shape), dtype))
 
 
 def _reference_normal(
     mean: Any, std: Any, seed: Any = None, offset: Any = None, *, shape: tuple[int, ...], dtype: DataType,
 ) -> Array:
     _require_seed("normal", seed)
-    return np.asarray(mean + std * _scaled(normal_numbers(int(seed), int(offset), shape), dtype))
+    return np.asarray(mean + std * _scale(normal_numbers(int(seed), int(offset), shape), dtype))
 
 
 def _require_seed(op: str, seed: object) -> None:
@@ -179,14 +179,14 @@ def _uniform(
     rec: Recorder, minval: Operand, maxval: Operand, shape: Sequence[Operand], *,
     rng_seed: Operand = None, rng_offset: Operand = None, dtype: DataType = DataType.Float,
 ) -> Val:
-    return _recorded(rec, UNIFORM, (minval, maxval), shape, (rng_seed, rng_offset), dtype)
+    return _record(rec, UNIFORM, (minval, maxval), shape, (rng_seed, rng_offset), dtype)
 
 
 def _normal(
     rec: Recorder, mean: Operand, std: Operand, shape: Sequence[Operand], *,
     rng_seed: Operand = None, rng_offset: Operand = None, dtype: DataType = DataType.Float,
 ) -> Val:
-    return _recorded(rec, NORMAL, (mean, std), shape, (rng_seed, rng_offset), dtype)
+    return _record(rec, NORMAL, (mean, std), shape, (rng_seed, rng_offset), dtype)
 
 
 def _samples(name: str) -> tuple[Sample, ...]:

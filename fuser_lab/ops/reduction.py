@@ -149,7 +149,7 @@ def _reduction(
             raise ArgumentTypeError(msg)
         reduced = reduced_axes(tensor, named, name)
         value = _operand(rec, tensor, dtype, name, converts=converts)
-        result = _reduced(rec, entry, value, reduced, repeated)
+        result = _reduce(rec, entry, value, reduced, repeated)
         if keeps and reduced:
             return broadcast(rec, result, [i in reduced for i in range(tensor.ndim)])
         return result
@@ -184,7 +184,7 @@ def _operand(rec: Recorder, tensor: TensorView, dtype: object, op: str, *, conve
     return tensor if dtype is DataType.Null else tensor_at([convert(rec, tensor, dtype, op, "arg")])
 
 
-def _reduced(rec: Recorder, entry: OpDef, value: TensorView, dims: tuple[int, ...], repeated: str) -> TensorView:
+def _reduce(rec: Recorder, entry: OpDef, value: TensorView, dims: tuple[int, ...], repeated: str) -> TensorView:
     if not dims:
         return tensor_at(rec.emit(OPS["set"], [value]))
     if has_no_elements(value, dims):

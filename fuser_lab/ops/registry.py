@@ -201,7 +201,7 @@ class OpDef:
 
     def __reduce__(self) -> tuple[Callable[[str], "OpDef"], tuple[str]]:
         """Return the op by its name, so that copies and pickles of a fusion have the registered op."""
-        return _registered, (self.name,)
+        return _register, (self.name,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ class _Ops(dict[str, OpDef]):
         return MADE_BY_PASSES[name]
 
 
-def _registered(name: str) -> OpDef:
+def _register(name: str) -> OpDef:
     return OPS[name]
 
 

@@ -47,7 +47,7 @@ from fuser_lab.ops.registry import (
 from fuser_lab.ops.view import SET, sized_axis
 
 
-def _resized(axis: IterDomain, left: Extent, right: Extent, axes: AxisFactory) -> IterDomain:
+def _resize_axis(axis: IterDomain, left: Extent, right: Extent, axes: AxisFactory) -> IterDomain:
     """Return the axis after adding ``left`` and ``right`` elements (symbolic sizes stay unknown)."""
     extent = axis.visible_extent
     if not isinstance(left, int) or not isinstance(right, int):
@@ -68,7 +68,7 @@ def _resize_domain(
         if left == 0 and right == 0:
             logical.append(axis)
             continue
-        result = _resized(axis, left, right, axes)
+        result = _resize_axis(axis, left, right, axes)
         transforms.append(Resize(source=axis, left=left, right=right, result=result))
         logical.append(result)
     return TensorDomain(root=root, logical=tuple(logical), transforms=tuple(transforms))
@@ -103,11 +103,11 @@ def _slice(
     exact = flag(manual_normalization, "slice", "manual_normalization")
     constant_steps = [step for step in steps if isinstance(step, int)]  # all, as was checked
     if any(step != 1 for step in constant_steps):
-        return _strided(rec, tensor, starts, ends, constant_steps, exact=exact)
+        return _record_strided(rec, tensor, starts, ends, constant_steps, exact=exact)
     return rec.emit(SLICE, [tensor], start_indices=starts, end_indices=ends, manual_normalization=exact)[0]
 
 
-def _strided(
+def _record_strided(
     rec: Recorder, tensor: TensorView, starts: Sequence[Extent], ends: Sequence[Extent], steps: Sequence[int], *,
     exact: bool,
 ) -> Val:
@@ -123,8 +123,8 @@ def _strided(
         result = rec.emit(SLICE, [tensor], start_indices=first, end_indices=last, manual_normalization=exact)[0]
     for axis in strided:
         size, step = sizes[axis], steps[axis]
-        begin = _clamped(rec, starts[axis], size)
-        stop = _clamped(rec, ends[axis], size)
+        begin = _clamp_bound(rec, starts[axis], size)
+        stop = _clamp_bound(rec, ends[axis], size)
         if isinstance(begin, int) and isinstance(stop, int):
             length: Operand = -(-max(stop - begin, 0) // step)
         else:
@@ -140,7 +140,7 @@ def _is_whole_axis(tensor: TensorView, starts: Sequence[Extent], ends: Sequence[
     return start == 0 and (end == size or (isinstance(size, int) and isinstance(end, int) and end >= size))
 
 
-def _clamped(rec: Recorder, bound: Extent, size: Extent) -> Operand:
+def _clamp_bound(rec: Recorder, bound: Extent, size: Extent) -> Operand:
     """Return a bound clamped to an axis; one that depends on inputs may count from the end."""
     if isinstance(bound, int):
         return min(bound, size) if isinstance(size, int) else OPS["minimum"].frontend(rec, bound, size)
@@ -470,18 +470,18 @@ def _padded_for_cat(rec: Recorder, operands: Sequence[TensorView], axis: int) ->
     inner_axes = operands[0].ndim - 1 - axis
     total: Extent = 0
     for tv in operands:
-        total = _combined(rec, "add", total, tv.extents[axis])
+        total = _combine(rec, "add", total, tv.extents[axis])
     before: Extent = 0
     after = total
     padded = []
     for place, tv in enumerate(operands, 1):
-        after = 0 if place == len(operands) else _combined(rec, "sub", after, tv.extents[axis])
+        after = 0 if place == len(operands) else _combine(rec, "sub", after, tv.extents[axis])
         padded.append(_pad(rec, tv, [0, 0] * inner_axes + [before, after]))
-        before = _combined(rec, "add", before, tv.extents[axis])
+        before = _combine(rec, "add", before, tv.extents[axis])
     return padded
 
 
-def _combined(rec: Recorder, op: str, a: Extent, b: Extent) -> Extent:
+def _combine(rec: Recorder, op: str, a: Extent, b: Extent) -> Extent:
     """Return the sum or difference of two sizes, recorded as scalar arithmetic if one is symbolic."""
     if isinstance(a, int) and isinstance(b, int):
         return a + b if op == "add" else a - b

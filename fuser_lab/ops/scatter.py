@@ -40,14 +40,14 @@ from fuser_lab.ops.registry import (
 
 
 def _scatter(rec: Recorder, arg: Operand, index: Operand, src: Operand, dim: int) -> Val:
-    return _recorded(rec, SCATTER, arg, index, src, dim)
+    return _record(rec, SCATTER, arg, index, src, dim)
 
 
 def _scatter_add(rec: Recorder, arg: Operand, index: Operand, src: Operand, dim: int) -> Val:
-    return _recorded(rec, SCATTER_ADD, arg, index, src, dim)
+    return _record(rec, SCATTER_ADD, arg, index, src, dim)
 
 
-def _recorded(rec: Recorder, op: OpDef, arg: Operand, index: Operand, src: Operand, dim: int) -> Val:
+def _record(rec: Recorder, op: OpDef, arg: Operand, index: Operand, src: Operand, dim: int) -> Val:
     name = op.name
     tensor, places = rec.tensor(arg, name, "arg"), positions_operand(rec, index, name)
     same_rank(name, arg=tensor, index=places)

@@ -149,7 +149,7 @@ WELFORD = register(
 )
 
 
-def _prepared(
+def _prepare(
     rec: Recorder, op: str, arg: Operand, dims: object, correction: object,
 ) -> tuple[TensorView, tuple[int, ...], float]:
     tensor = rec.tensor(arg, op, "arg")
@@ -185,7 +185,7 @@ def _freedom(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correc
 
 
 def _var(rec: Recorder, arg: Operand, dims: Sequence[int], correction: float = 1, keepdim: bool = False) -> Val:
-    tensor, reduced, less = _prepared(rec, "var", arg, dims, correction)
+    tensor, reduced, less = _prepare(rec, "var", arg, dims, correction)
     keeps = flag(keepdim, "var", "keepdim")
     if tensor.dtype.is_complex:
         parts = [_variance(rec, _emit(rec, part, tensor), reduced, less) for part in ("real", "imag")]
@@ -207,7 +207,7 @@ def _variance(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], corre
 def _var_mean(
     rec: Recorder, arg: Operand, dims: Sequence[int], correction: float = 1, keepdim: bool = False,
 ) -> tuple[Val, Val]:
-    tensor, reduced, less = _prepared(rec, "var_mean", arg, dims, correction)
+    tensor, reduced, less = _prepare(rec, "var_mean", arg, dims, correction)
     keeps = flag(keepdim, "var_mean", "keepdim")
     if tensor.dtype.is_reduced_float:
         msg = f"var_mean: arg must not be {tensor.dtype!r}; please upcast to float."

@@ -206,14 +206,14 @@ def _reshape(rec: Recorder, arg: Operand, new_shape: Sequence[Operand]) -> Val:
 def _check_sizes(sizes: Sequence[Extent]) -> None:
     constants = [s for s in sizes if isinstance(s, int)]
     if constants.count(-1) > 1:
-        msg = f"reshape: a maximum of one value of -1 can be given, new_shape is {_shown(sizes)}."
+        msg = f"reshape: a maximum of one value of -1 can be given, new_shape is {_show(sizes)}."
         raise DefinitionError(msg)
     if any(s < -1 for s in constants):
-        msg = f"reshape: new_shape is {_shown(sizes)}; its entries are sizes, 0 or more, or -1 for the remaining size."
+        msg = f"reshape: new_shape is {_show(sizes)}; its entries are sizes, 0 or more, or -1 for the remaining size."
         raise DefinitionError(msg)
 
 
-def _shown(sizes: Sequence[Extent]) -> str:
+def _show(sizes: Sequence[Extent]) -> str:
     return "[" + ", ".join(map(str, sizes)) + "]"
 
 

@@ -48,7 +48,7 @@ class AllocationDomain(Pass):
         writer = Rewriter(fusion)
         for expr in fusion.exprs:
             made: dict[Val, TensorView] = {
-                out: _placed(out, chosen[out]) for out in expr.tensor_outputs if out in chosen
+                out: _place(out, chosen[out]) for out in expr.tensor_outputs if out in chosen
             }
             writer.redo(expr, made) if made else writer.keep(expr)
         return writer.fusion_of()
@@ -73,7 +73,7 @@ def _all_row_major(fusion: Fusion) -> bool:
     ) and not any(expr.kind in _REORDERING for expr in fusion.exprs)
 
 
-def _placed(tensor: TensorView, hint: OrderHint) -> TensorView:
+def _place(tensor: TensorView, hint: OrderHint) -> TensorView:
     return replace(tensor, domain=replace(in_memory_order(tensor.domain, hint.order), hint=hint))
 
 

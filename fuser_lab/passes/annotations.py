@@ -108,7 +108,7 @@ def without_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str
         users = [user for user in fusion.users.get(hint.out, ()) if requested is None or user.name in requested]
         reading.update(user.name for user in users)
         if users or requested is None:
-            fusion = _released(fusion, hint, {user.name for user in users})
+            fusion = _release(fusion, hint, {user.name for user in users})
     for name in requested or ():
         if name not in reading:
             msg = f"{brief(name)} does not read {brief(tensor)} through a segment_set."
@@ -123,7 +123,7 @@ def bare(fusion: Fusion) -> Fusion:
     return fusion
 
 
-def _released(fusion: Fusion, hint: Expr, readers: set[str]) -> Fusion:
+def _release(fusion: Fusion, hint: Expr, readers: set[str]) -> Fusion:
     """Return the fusion in which some readers of a hint read its operand."""
     source = hint.inputs[0]
     exprs = [

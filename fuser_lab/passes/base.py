@@ -74,14 +74,14 @@ class PassPipeline:
             if step.name in off or (step.only_without and step.only_without not in missing):
                 continue
             started = perf_counter()
-            after = _checked(step, fusion, step.run(fusion))
+            after = _check(step, fusion, step.run(fusion))
             if callback is not None and after is not fusion:
                 callback(step, fusion, after, perf_counter() - started)
             fusion = after
         return fusion
 
 
-def _checked(step: Pass, before: Fusion, after: object) -> Fusion:
+def _check(step: Pass, before: Fusion, after: object) -> Fusion:
     """Return the result of a pass, or raise InputError if it is not a fusion with the same inputs and outputs."""
     if not isinstance(after, Fusion):
         msg = f"pass {step.name!r}: run must return a Fusion, given {type(after).__name__}."

@@ -48,12 +48,12 @@ class ConsecutiveCasts(Pass):
         """Return the fusion with every such chain shortened."""
         if not any(expr.op.name == "cast" for expr in fusion.exprs):
             return fusion
-        while (changed := _moved_up(_shortened(fusion))) is not fusion:
+        while (changed := _moved_up(_shorten(fusion))) is not fusion:
             fusion = changed
         return fusion
 
 
-def _shortened(fusion: Fusion) -> Fusion:
+def _shorten(fusion: Fusion) -> Fusion:
     outputs = set(fusion.outputs)
     replaced: dict[Val, TensorView] = {}
     makers: dict[Val, Expr] = {}

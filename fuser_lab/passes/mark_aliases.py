@@ -34,7 +34,7 @@ class MarkAliases(Pass):
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with hints before its trailing views."""
         views = views_of(fusion)
-        hinted = _hinted(fusion, views)
+        hinted = _hinted_tensors(fusion, views)
         orders = {tensor: order for tensor in views if (order := _order(tensor, views)) is not None}
         if not hinted and not orders:
             return fusion
@@ -66,7 +66,7 @@ def _order(tensor: TensorView, views: Mapping[TensorView, Strides]) -> tuple[int
     return tuple(next(ranked) if place in places else place for place in range(len(axes)))
 
 
-def _hinted(fusion: Fusion, views: Mapping[TensorView, Strides]) -> dict[TensorView, tuple[Expr, ...]]:
+def _hinted_tensors(fusion: Fusion, views: Mapping[TensorView, Strides]) -> dict[TensorView, tuple[Expr, ...]]:
     """Return the tensors that get a hint, with the expressions that read it instead of the tensor."""
     computing = _computing(fusion, views)
     hints: dict[TensorView, dict[Expr, None]] = {}

@@ -40,7 +40,7 @@ class MoveGather(Pass):
         gone = set(passed)
         for expr in fusion.exprs:
             if expr is lookups[0]:
-                _moved(writer, expr, passed)
+                _move(writer, expr, passed)
             elif expr not in gone:
                 writer.keep(expr)
         return writer.fusion_of()
@@ -66,7 +66,7 @@ def _passable(expr: Expr) -> bool:
     return expr.kind is OpKind.POINTWISE and len(expr.inputs) == 1 and bool(expr.tensor_inputs)
 
 
-def _moved(writer: Rewriter, lookup: Expr, passed: list[Expr]) -> None:
+def _move(writer: Rewriter, lookup: Expr, passed: list[Expr]) -> None:
     """Add the lookup, then the ops that it passed; these keep their names, except the last, which has the lookup's."""
     base, dim = lookup.name, indexed_axis(dict(lookup.attrs))
     index = writer.tensor(lookup.tensor_inputs[1])

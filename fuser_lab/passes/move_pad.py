@@ -59,7 +59,7 @@ class MovePad(Pass):
         gone = {expr for region in regions.values() for expr in region}
         for expr in fusion.exprs:
             if expr in regions:
-                _moved(writer, expr, [e for e in fusion.exprs if e in regions[expr]])
+                _move(writer, expr, [e for e in fusion.exprs if e in regions[expr]])
             elif expr not in gone:
                 writer.keep(expr)
         return writer.fusion_of()
@@ -148,7 +148,7 @@ def _passable(expr: Expr, places: Sequence[int]) -> bool:
     return expr.op.name in _BINARY and all(isinstance(value, TensorView) for value in expr.inputs)
 
 
-def _moved(writer: Rewriter, pad: Expr, region: Sequence[Expr]) -> None:
+def _move(writer: Rewriter, pad: Expr, region: Sequence[Expr]) -> None:
     """Add the pads, then the expressions under their names, the last one under the pad's name."""
     made: dict[Val, TensorView] = {}
     inside = {expr.out for expr in region}

@@ -36,7 +36,7 @@ class RemoveBroadcastSqueeze(Pass):
             if before is None or left is None:
                 writer.keep(expr)
                 continue
-            _shortened(writer, expr.out, before.tensor_inputs[0], left, is_output=expr.out in outputs)
+            _shorten(writer, expr.out, before.tensor_inputs[0], left, is_output=expr.out in outputs)
         return writer.fusion_of()
 
 
@@ -62,7 +62,7 @@ def _pair(expr: Expr, before: Expr | None) -> _Left | None:
     return None if any(flags) and dims else _Left(flags=flags, dims=dims)
 
 
-def _shortened(writer: Rewriter, out: TensorView, source: TensorView, left: _Left, *, is_output: bool) -> None:
+def _shorten(writer: Rewriter, out: TensorView, source: TensorView, left: _Left, *, is_output: bool) -> None:
     if any(left.flags):
         writer.remake(out, "broadcast", source, is_broadcast_dim=left.flags)
     elif left.dims:

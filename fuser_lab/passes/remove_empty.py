@@ -50,7 +50,7 @@ def _rewritten(writer: Rewriter, expr: Expr) -> bool:
         return False
     out = expr.out
     if 0 in out.shape:
-        return _filled(writer, out, 0)
+        return _fill(writer, out, 0)
     if expr.op.name == "cat":
         parts = cat_parts(expr)
         non_empty = [writer.tensor(tensor) for tensor, (start, end) in parts if start < end]
@@ -66,14 +66,14 @@ def _rewritten(writer: Rewriter, expr: Expr) -> bool:
         return False
     combine = OPS[expr.op.name].combine
     if combine is not None:
-        return _filled(writer, out, combine.identity(out.dtype))
+        return _fill(writer, out, combine.identity(out.dtype))
     if expr.op.name in {"matmul", "squeeze"}:
-        return _filled(writer, out, 0)
+        return _fill(writer, out, 0)
     fill = expr.inputs[1] if expr.op.name == "pad" else None
-    return isinstance(fill, Scalar) and _filled(writer, out, fill)
+    return isinstance(fill, Scalar) and _fill(writer, out, fill)
 
 
-def _filled(writer: Rewriter, out: TensorView, fill: Scalar | complex) -> bool:
+def _fill(writer: Rewriter, out: TensorView, fill: Scalar | complex) -> bool:
     """Add ``out = full(fill)``; expanded axes are expanded afterwards, if there is an element."""
     repeats = any(axis.expanded is not None for axis in out.domain.axes)
     if repeats and 0 in out.shape:

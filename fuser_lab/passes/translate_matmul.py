@@ -35,7 +35,7 @@ class TranslateNoReductionMatmul(Pass):
         writer = Rewriter(fusion)
         for expr in fusion.exprs:
             if expr in chosen:
-                _translated(writer, expr)
+                _translate(writer, expr)
             else:
                 writer.keep(expr)
         return writer.fusion_of()
@@ -50,7 +50,7 @@ def _sums_nothing(expr: Expr) -> bool:
     )
 
 
-def _translated(writer: Rewriter, expr: Expr) -> None:
+def _translate(writer: Rewriter, expr: Expr) -> None:
     a, b = (writer.tensor(tensor) for tensor in expr.tensor_inputs)
     base, dtype = expr.name, a.dtype
     rows, columns = a.ndim > 1, b.ndim > 1
@@ -59,8 +59,8 @@ def _translated(writer: Rewriter, expr: Expr) -> None:
         b = writer.emit(writer.new_name(base, "permuted"), "permute", b, dims=order)
     # Both become [batch, rows, columns, 1].
     rank = max(a.ndim - 1 + columns, b.ndim - 1 + rows) + 1
-    a = _placed(writer, writer.new_name(base, "left"), a, rank, (rank - 2,) if columns else ())
-    b = _placed(writer, writer.new_name(base, "right"), b, rank, (rank - 2 - columns,) if rows else ())
+    a = _place(writer, writer.new_name(base, "left"), a, rank, (rank - 2,) if columns else ())
+    b = _place(writer, writer.new_name(base, "right"), b, rank, (rank - 2 - columns,) if rows else ())
     narrow = dtype.is_reduced_float
     if narrow:
         a, b = (writer.emit(writer.new_name(base, "wide"), "cast", x, dtype=DataType.Float) for x in (a, b))
@@ -70,7 +70,7 @@ def _translated(writer: Rewriter, expr: Expr) -> None:
     writer.remake(expr.out, "squeeze", product, dims=(rank - 1,), squeeze_expanded=False)
 
 
-def _placed(writer: Rewriter, name: str, tensor: TensorView, rank: int, new: tuple[int, ...]) -> TensorView:
+def _place(writer: Rewriter, name: str, tensor: TensorView, rank: int, new: tuple[int, ...]) -> TensorView:
     """Return a tensor with axes of size 1 in front and at ``new``, so that it has ``rank`` axes."""
     missing = rank - tensor.ndim - len(new)
     flags = tuple(place < missing or place in new for place in range(rank))

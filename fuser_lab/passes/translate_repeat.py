@@ -34,7 +34,7 @@ class TranslateRepeat(Pass):
             if source is None:
                 writer.keep(expr)
             else:
-                _expanded(writer, expr, writer.tensor(source))
+                _expand(writer, expr, writer.tensor(source))
         return writer.fusion_of()
 
 
@@ -49,7 +49,7 @@ def _repeated_tensor(expr: Expr, fusion: Fusion) -> TensorView | None:
     return None if sources[0].domain.axes[cat_axis(expr)].is_broadcast else sources[0]
 
 
-def _expanded(writer: Rewriter, cat: Expr, source: TensorView) -> None:
+def _expand(writer: Rewriter, cat: Expr, source: TensorView) -> None:
     base, dim, times = cat.name, cat_axis(cat), len(cat.inputs)
     flags = tuple(place == dim for place in range(source.ndim + 1))
     placed = writer.emit(writer.new_name(base, "placed"), "broadcast", source, is_broadcast_dim=flags)

@@ -42,7 +42,7 @@ class TranslateScatterAccumulate(Pass):
         writer = Rewriter(fusion)
         for expr in fusion.exprs:
             if expr in scatters:
-                _added(writer, expr, scatters[expr])
+                _add(writer, expr, scatters[expr])
             else:
                 writer.keep(expr)
         return writer.fusion_of()
@@ -94,7 +94,7 @@ def _number(value: Val) -> int | None:
     return int(number) if isinstance(number, bool | int) else None
 
 
-def _added(writer: Rewriter, total: Expr, scatter: Expr) -> None:
+def _add(writer: Rewriter, total: Expr, scatter: Expr) -> None:
     base, dtype = total.name, total.out.dtype
     index = writer.tensor(scatter.tensor_inputs[1])
     count = prod(index.shape)

@@ -173,7 +173,7 @@ def to_annotations(plan: P, tries: int, ways: Sequence[Way] = WAYS) -> Annotatio
     except (KeyError, SegmentationError, VerificationError):
         reason = "An edit rewrites expressions that the definition does not have, because passes created them."
         return AnnotationResult(plan=None, reasons=(reason,))
-    stripped = _stripped(definition)
+    stripped = _strip(definition)
     searched = _Search(plan, stripped, tries, ways).run()
     if searched or stripped == definition:
         return searched
@@ -182,7 +182,7 @@ def to_annotations(plan: P, tries: int, ways: Sequence[Way] = WAYS) -> Annotatio
     return replace(annotated or searched, fewest=False, tries=searched.tries + annotated.tries)
 
 
-def _stripped(definition: Fusion) -> Fusion:
+def _strip(definition: Fusion) -> Fusion:
     """Return a definition without its annotations, except those whose result is an output of the fusion."""
     outputs = {tensor.name for tensor in definition.outputs}
     for annotation in annotations_of(definition):
@@ -212,19 +212,19 @@ class _Search(Generic[P]):
                 for way in self._ways:
                     for chosen in combinations(marks, size):
                         if self._gives(way, chosen):
-                            return self._found(way, chosen, fewest=True)
+                            return self._success(way, chosen, fewest=True)
             every = [way for way in self._ways if complete < len(marks) and self._gives(way, marks)]
-            smallest = min(((self._reduced(way, marks), way) for way in every), key=lambda f: len(f[0]), default=None)
+            smallest = min(((self._reduce(way, marks), way) for way in every), key=lambda f: len(f[0]), default=None)
             if smallest is not None:
-                return self._found(smallest[1], smallest[0], fewest=len(smallest[0]) <= complete + 1)
+                return self._success(smallest[1], smallest[0], fewest=len(smallest[0]) <= complete + 1)
             reasons = [self._reason(way, marks) for way in self._ways]
-        return self._failed(tuple(reasons))
+        return self._failure(tuple(reasons))
 
     def _gives(self, way: Way, marks: Sequence[Mark]) -> bool:
         """Whether the segmenter makes the partition of a definition with these annotations."""
-        return self._segmented(way, marks)[1]
+        return self._segment(way, marks)[1]
 
-    def _segmented(self, way: Way, marks: Sequence[Mark]) -> tuple[P, bool]:
+    def _segment(self, way: Way, marks: Sequence[Mark]) -> tuple[P, bool]:
         key = way, frozenset(marks)
         if key not in self._made:
             self._left -= 1
@@ -237,7 +237,7 @@ class _Search(Generic[P]):
             self._made[key] = plan, partition_of(plan, new, self._plan.segmented.replicas) == self._target
         return self._made[key]
 
-    def _reduced(self, way: Way, marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    def _reduce(self, way: Way, marks: Sequence[Mark]) -> tuple[Mark, ...]:
         """Return a subset of the annotations from which none can be removed."""
         marks_left = tuple(marks)
         for mark in marks:
@@ -246,15 +246,15 @@ class _Search(Generic[P]):
                 marks_left = fewer
         return marks_left
 
-    def _found(self, way: Way, marks: Sequence[Mark], *, fewest: bool) -> AnnotationResult[P]:
-        return AnnotationResult(plan=self._segmented(way, marks)[0], way=way, fewest=fewest, tries=self._tries)
+    def _success(self, way: Way, marks: Sequence[Mark], *, fewest: bool) -> AnnotationResult[P]:
+        return AnnotationResult(plan=self._segment(way, marks)[0], way=way, fewest=fewest, tries=self._tries)
 
-    def _failed(self, reasons: tuple[str, ...]) -> AnnotationResult[P]:
+    def _failure(self, reasons: tuple[str, ...]) -> AnnotationResult[P]:
         return AnnotationResult(plan=None, reasons=reasons, tries=self._tries)
 
     def _reason(self, way: Way, marks: Sequence[Mark]) -> str:
         """Return a pair of expressions that is placed differently even with all annotations, and why."""
-        plan = self._segmented(way, marks)[0]
+        plan = self._segment(way, marks)[0]
         placed = f"all {len(marks)} places annotated" if marks else "nothing to annotate"
         head = f"{way}, {placed}"
         for a, b in _pairs(self._plan):

@@ -55,14 +55,14 @@ class PlanBase:
     _lock: threading.Lock = field(default_factory=new_lock, repr=False)
 
     @classmethod
-    def _copied(cls, values: Mapping[str, Any]) -> Self:
+    def _copy(cls, values: Mapping[str, Any]) -> Self:
         return cls(**values)
 
     def __reduce__(self) -> tuple[Callable[[Mapping[str, Any]], Self], tuple[Mapping[str, Any]]]:
         """Return what copies and pickles are made of; they compile their own kernels."""
         private = ("shared", "_cache", "_lock")
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in private}
-        return type(self)._copied, (values,)  # noqa: SLF001 - of the same class
+        return type(self)._copy, (values,)  # noqa: SLF001 - of the same class
 
     @property
     def fusion(self) -> Fusion:

@@ -221,7 +221,7 @@ class ScheduledClock:
 
     def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
         """Return the predicted seconds of each segment in its plan; None for segments beyond the limit."""
-        idle, answers = self._known(segmented, limited=limited)
+        idle, answers = self._answers(segmented, limited=limited)
         return self._times(segmented, idle, answers)
 
     def is_sure(self, faster: SegmentedFusion, slower: SegmentedFusion) -> bool:
@@ -233,13 +233,13 @@ class ScheduledClock:
         rates = self._device.host
         if rates is None:
             return False
-        plans = [self._summed(segmented) for segmented in (faster, slower)]
+        plans = [self._sum(segmented) for segmented in (faster, slower)]
         wrong = (replace(rates, **{name: factor * getattr(rates, name)}) for name in UNSURE for factor in (0.5, 2.0))
         return all(plans[0](case) < plans[1](case) for case in (rates, *wrong))
 
-    def _summed(self, segmented: SegmentedFusion) -> Callable[[HostRates], float]:
+    def _sum(self, segmented: SegmentedFusion) -> Callable[[HostRates], float]:
         """Return the function that predicts the seconds of a plan from rates of a CPU."""
-        idle, answers = self._known(segmented, limited=False)
+        idle, answers = self._answers(segmented, limited=False)
         others = sum(part.seconds for part in answers if isinstance(part, Prediction))
         of_kernels = [part if isinstance(part, Features) else None for part in answers]
         kernels = kernels_in_plan(segmented, idle, of_kernels)
@@ -259,7 +259,7 @@ class ScheduledClock:
             times.append(in_plan if isinstance(part, Features) else None if part is None else part.seconds)
         return times
 
-    def _known(
+    def _answers(
         self, segmented: SegmentedFusion, *, limited: bool,
     ) -> tuple[frozenset[int], list[Features | Prediction | None]]:
         """Return which segments are idle, and what is known of each kernel; None for those beyond the limit."""
@@ -294,9 +294,9 @@ class ScheduledClock:
 
     def _kernel(self, group: SegmentedGroup, layouts: Mapping[str, Layout]) -> Features | Prediction:
         request = self._asked_for(group, layouts)
-        lowered = None if request is None else _lowered(request)
+        lowered = None if request is None else _lower(request)
         if request is None or lowered is None:
-            return self._evaluated(group)
+            return self._library_time(group)
         if lowered.features is None:
             return Prediction(seconds=0.0, low=0.0, high=0.0, source="tensors without elements, which need no kernel")
         if isinstance(lowered.features, KernelFeatures):
@@ -304,7 +304,7 @@ class ScheduledClock:
         names = zip(lowered.names, _names(request.fusion), strict=True)
         return lowered.features.over({before: name for before, name in names if before != name})
 
-    def _evaluated(self, group: SegmentedGroup) -> Prediction:
+    def _library_time(self, group: SegmentedGroup) -> Prediction:
         """Return the time of a segment that the array library computes, from its bytes and arithmetic.
 
         On a CPU, the library uses one core unless it multiplies matrices, and finds indexed elements one by one.
@@ -321,7 +321,9 @@ class ScheduledClock:
         """Return the time of a segment from its bytes and arithmetic."""
         rates = self._device.host
         source = DATA_SHEET if rates is None else rates.source
-        return TimeModel.of(self._device).predict(group.exprs, group.moved, source)
+        model = TimeModel.of(self._device)
+        work = model.work(group.exprs) if model.repeats else group.work
+        return model.predict(group.moved, work, group.flops, source)
 
 
 _IDLE = Prediction(seconds=0.0, low=0.0, high=0.0, source="views, which need no kernel")
@@ -336,7 +338,7 @@ class _Lowered:
 
 
 @lru_cache(maxsize=1 << 10)  # kernels of the plans that are looked at; features are small, their fusions are shared
-def _lowered(request: KernelRequest) -> _Lowered | None:
+def _lower(request: KernelRequest) -> _Lowered | None:
     """Return the features of a requested kernel, None if it cannot be lowered."""
     try:
         kernel = lower(request)

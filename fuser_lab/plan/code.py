@@ -56,7 +56,7 @@ class PlanCode:
         lines = ["import fuser_lab as fl", "from fuser_lab import DataType, FusionDefinition", ""]
         lines += ["", definition_text(self.definition), ""]
         lines += ["with FusionDefinition() as fd:", "    nvfuser_fusion(fd)", ""]
-        lines += ["inputs = [", *(f"    {_described(d)}," for d in self.inputs), "]"]
+        lines += ["inputs = [", *(f"    {_describe(d)}," for d in self.inputs), "]"]
         lines += self._segmentation()
         return "\n".join([*lines, ""])
 
@@ -79,13 +79,14 @@ class PlanCode:
         names = recorded_names(self.definition)
         if self.strategy not in STRATEGIES:
             repeated = any(method in REWRITINGS for method, _ in self.edits)
-            groups = [[_recorded(name, names) for name in g] for g in (self.returned if repeated else self.segments)]
+            exprs = self.returned if repeated else self.segments
+            groups = [[_recorded_name(name, names) for name in group] for group in exprs]
             strategy = f"strategy=lambda fusion, oracle: {groups}"
-            lines = [*self._needed(), f"plan = fl.segment(fd, inputs, {strategy}{self._options()})"]
+            lines = [*self._needs(), f"plan = fl.segment(fd, inputs, {strategy}{self._options()})"]
             if not repeated and {method for method, _ in self.edits} - set(OF_KERNELS):
                 return lines
         else:
-            lines = [*self._needed(), f"plan = fl.segment(fd, inputs{self._strategy()}{self._options()})"]
+            lines = [*self._needs(), f"plan = fl.segment(fd, inputs{self._strategy()}{self._options()})"]
         for method, values in self.edits:
             if method == "with_params":
                 lines.append(f"plan = plan.with_params({', '.join(map(str, values))})")
@@ -94,14 +95,14 @@ class PlanCode:
                 lines.append(f"plan = plan.with_schedule({values[0]}, {_schedule_literal(str(values[1]), names)})")
                 continue
             if method in REWRITINGS:
-                arguments = (repr(_recorded(str(values[0]), names)), *map(str, values[1:]))
+                arguments = (repr(_recorded_name(str(values[0]), names)), *map(str, values[1:]))
                 lines.append(f"plan = plan.{method}({', '.join(arguments)})")
                 continue
-            shown = ", ".join(repr(_recorded(a, names) if isinstance(a, str) else a) for a in values)
+            shown = ", ".join(repr(_recorded_name(a, names) if isinstance(a, str) else a) for a in values)
             lines.append(f"plan = plan.{method}({f'({shown})' if method == 'cut' and len(values) > 1 else shown})")
         return lines
 
-    def _needed(self) -> list[str]:
+    def _needs(self) -> list[str]:
         """Return comments that list the schedulers and passes that the code needs."""
         needed = []
         if self.oracle.schedulers != SCHEDULERS and not self._schedulers:
@@ -153,7 +154,7 @@ class PlanCode:
         return options
 
 
-def _recorded(name: str, names: dict[str, str]) -> str:
+def _recorded_name(name: str, names: dict[str, str]) -> str:
     """Return the name of a tensor in the fusion of the printed definition.
 
     Tensors created by passes are named after others.
@@ -168,11 +169,11 @@ def _schedule_literal(text: str, names: dict[str, str]) -> str:
     """Return a schedule as a literal in which tensors are looked up by the names of the printed definition."""
     if not text:
         return "None"
-    code = _LOOKED_UP.sub(lambda match: f'fd.sched.tensor("{_recorded(match.group(1), names)}")', text)
+    code = _LOOKED_UP.sub(lambda match: f'fd.sched.tensor("{_recorded_name(match.group(1), names)}")', text)
     return f"'''\n{code}'''"
 
 
-def _described(value: Described) -> str:
+def _describe(value: Described) -> str:
     if not isinstance(value, TensorSpec):
         return number_text(value)
     return f"fl.spec({value.shape}, {value.dtype!r}, {value.strides})"

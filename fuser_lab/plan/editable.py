@@ -59,7 +59,7 @@ class EditablePlan(ExplainedPlan):
         self._check_kept(IllegalEdit, tensor, consumer)
         with self._with_source_lines():
             changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
-        return self._edited(changed, ("cut", (tensor,) if consumer is None else (tensor, consumer)))
+        return self._edit(changed, ("cut", (tensor,) if consumer is None else (tensor, consumer)))
 
     @takes(tensor=TENSOR, readers=READERS)
     def annotate(self, tensor: str, readers: str | Sequence[str] | None = None) -> Self:
@@ -82,8 +82,8 @@ class EditablePlan(ExplainedPlan):
             If the definition has no such tensor, a reader does not read it, or the plan's strategy is a function that
             does not cut the new definition.
         """
-        tensor, readers = self._recorded(tensor, readers)
-        return self._annotated(with_segment_set(self.definition, tensor, readers))
+        tensor, readers = self._recorded_names(tensor, readers)
+        return self._annotate(with_segment_set(self.definition, tensor, readers))
 
     @takes(tensor=TENSOR, readers=READERS)
     def without_annotation(self, tensor: str, readers: str | Sequence[str] | None = None) -> Self:
@@ -103,8 +103,8 @@ class EditablePlan(ExplainedPlan):
         IllegalEdit
             If the definition has no such ``segment_set``; those created by passes do not count.
         """
-        tensor, readers = self._recorded(tensor, readers)
-        return self._annotated(without_segment_set(self.definition, tensor, readers))
+        tensor, readers = self._recorded_names(tensor, readers)
+        return self._annotate(without_segment_set(self.definition, tensor, readers))
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
@@ -165,7 +165,7 @@ class EditablePlan(ExplainedPlan):
         chosen = self.method if strategy is None else strategy
         return self.planned_for(self.definition, chosen, replace(self.options.for_strategy(chosen), **switches))
 
-    def _annotated(self, definition: Fusion) -> Self:
+    def _annotate(self, definition: Fusion) -> Self:
         name = self.name if self.name.endswith("*") else f"{self.name}*"
         try:
             return self.planned_for(definition, self.method, self.options).renamed(name)
@@ -181,16 +181,16 @@ class EditablePlan(ExplainedPlan):
     def _place(self, where: str | Sequence[str]) -> tuple[str, str | None]:
         """Return the names in the fusion of a tensor, and of the reader that is given with it."""
         tensor, consumer = (where, None) if isinstance(where, str) else where
-        return self._called(tensor, IllegalEdit), self._called(consumer, IllegalEdit)
+        return self._fusion_name(tensor, IllegalEdit), self._fusion_name(consumer, IllegalEdit)
 
-    def _recorded(
+    def _recorded_names(
         self, tensor: str, readers: str | Sequence[str] | None,
     ) -> tuple[str, str | Sequence[str] | None]:
         """Return the names of a tensor and its readers; raise for a tensor created by passes or the segmenter."""
-        tensor = self._called(tensor, IllegalEdit)
+        tensor = self._fusion_name(tensor, IllegalEdit)
         if readers is not None:
             names = (readers,) if isinstance(readers, str) else readers
-            readers = [self._called(reader, IllegalEdit) for reader in names]
+            readers = [self._fusion_name(reader, IllegalEdit) for reader in names]
         self._check_recorded(tensor)
         return tensor, readers
 
@@ -218,7 +218,7 @@ class EditablePlan(ExplainedPlan):
         """
         with self._with_source_lines():
             changed = edits.glue(self.segmented, a, b, self.oracle, self.options.segment_set)
-        return self._edited(changed, ("glue", (a, b)))
+        return self._edit(changed, ("glue", (a, b)))
 
     @takes(tensor=TENSOR, segment=SEGMENT)
     def move(self, tensor: str, segment: int) -> Self:
@@ -229,11 +229,11 @@ class EditablePlan(ExplainedPlan):
         IllegalEdit
             If the plan would be illegal; the message says why.
         """
-        tensor = self._called(tensor, IllegalEdit)
+        tensor = self._fusion_name(tensor, IllegalEdit)
         self._check_kept(IllegalEdit, tensor)
         with self._with_source_lines():
             changed = edits.move(self.segmented, tensor, segment, self.oracle, self.options.segment_set)
-        return self._edited(changed, ("move", (tensor, segment)))
+        return self._edit(changed, ("move", (tensor, segment)))
 
     @takes(tensor=TENSOR, segments=SEGMENTS, reductions=FLAG)
     def recompute(
@@ -261,7 +261,7 @@ class EditablePlan(ExplainedPlan):
             If the tensor does not pass between segments; if it depends on random numbers, on a result of a library, or
             on a reduction computed in its segment; or if no scheduler accepts a segment with the copies.
         """
-        tensor = self._called(tensor, IllegalEdit)
+        tensor = self._fusion_name(tensor, IllegalEdit)
         self._check_kept(IllegalEdit, tensor)
         chosen = () if segments is None else (segments,) if isinstance(segments, int) else tuple(segments)
         with self._with_source_lines():
@@ -296,7 +296,7 @@ class EditablePlan(ExplainedPlan):
             its dtype is fixed, as for outputs and operands of a library; or if no scheduler accepts a segment with the
             casts.
         """
-        tensor = self._called(tensor, IllegalEdit)
+        tensor = self._fusion_name(tensor, IllegalEdit)
         self._check_kept(IllegalEdit, tensor)
         with self._with_source_lines():
             done = narrow(self.segmented, tensor, dtype, self.oracle, self.inputs)
@@ -306,7 +306,7 @@ class EditablePlan(ExplainedPlan):
         """Return the plan after an edit that rewrites the fusion, with its attempts at the end of a new log."""
         log = self.decisions
         decisions = type(log)((*log, *done.attempts), log.passes, log.layouts)
-        return replace(self._edited(done.segmented, edit), decisions=decisions)
+        return replace(self._edit(done.segmented, edit), decisions=decisions)
 
     @takes(segment=SEGMENT, target=TARGET, nest=whole(accepted="the number of a nest of loops"))
     def with_params(
@@ -356,13 +356,13 @@ class EditablePlan(ExplainedPlan):
         def changes(values: Values) -> tuple[LoopChange, ...]:
             return (*others, LoopChange(target=target, nest=nest, values=values)) if values else others
 
-        plan = self._scheduled(segment, edit, changes=changes(parameters))
+        plan = self._with_schedule_of(segment, edit, changes=changes(parameters))
         nests = plan.segments[segment].params(target)  # raises if a value is illegal
         # Values that the heuristics also choose do not count as set by hand, so that equal schedules have equal hashes.
         least = needed_values(nests[nest], parameters) if parameters else ()
-        return plan if least == parameters else self._scheduled(segment, edit, changes=changes(least))
+        return plan if least == parameters else self._with_schedule_of(segment, edit, changes=changes(least))
 
-    def _scheduled(
+    def _with_schedule_of(
         self, segment: int, edit: Edit, *, changes: Sequence[LoopChange] = (), loops: Sequence[Transform] = (),
     ) -> Self:
         """Return the plan with another schedule of a segment; that of the heuristics without parameters and loops."""
@@ -413,14 +413,14 @@ class EditablePlan(ExplainedPlan):
         chosen = self.segments[segment]
         chosen.kernel(with_blocks().name)  # raises if the segment has none
         if schedule is None:
-            return self._scheduled(segment, ("with_schedule", (segment, "")))
+            return self._with_schedule_of(segment, ("with_schedule", (segment, "")))
         schedule_given = given_schedule(chosen, schedule)
         edit: Edit = ("with_schedule", (segment, schedule_given.text))
         reading = schedule_given.reading
         others = tuple(change for change in chosen.changes if change.target not in reading.targets)
         if reading.loops:
-            return self._scheduled(segment, edit, loops=reading.loops)
-        plan = self._scheduled(segment, edit, changes=(*others, *reading.changes))
+            return self._with_schedule_of(segment, edit, loops=reading.loops)
+        plan = self._with_schedule_of(segment, edit, changes=(*others, *reading.changes))
         for target in reading.targets:
             plan.segments[segment].kernel(target)  # raises if values are illegal together
         return plan
@@ -446,7 +446,7 @@ class EditablePlan(ExplainedPlan):
     @takes(tensor=TENSOR, segment=SEGMENT)
     def preview_move(self, tensor: str, segment: int) -> EditPreview:
         """Return the effect of `move`, or why it is refused, without making the plan."""
-        return self._previews.move(self._called(tensor, IllegalEdit), segment)
+        return self._previews.move(self._fusion_name(tensor, IllegalEdit), segment)
 
     @takes(most=whole(1), seconds=number(0))
     def best_edits(self, most: int = 5, *, seconds: float = 10.0) -> tuple[EditPreview, ...]:
@@ -517,7 +517,7 @@ class EditablePlan(ExplainedPlan):
                 error.args = ("\n".join((str(error), *lines)), *error.args[1:])
             raise
 
-    def _edited(self, segmented: SegmentedFusion, edit: Edit) -> Self:
+    def _edit(self, segmented: SegmentedFusion, edit: Edit) -> Self:
         agreed = None
         if self.options.layout_mode == "negotiate":
             segmented, agreed = negotiate(segmented, self.oracle)

@@ -58,7 +58,7 @@ def collecting_rarely() -> Iterator[None]:
                 gc.set_threshold(*before)
 
 
-def _forked() -> None:
+def _after_fork() -> None:
     """End the pauses of threads that a child does not have."""
     thread = threading.get_ident()
     if _PAUSING - {thread}:
@@ -70,4 +70,4 @@ def _forked() -> None:
         gc.set_threshold(*before[0])
 
 
-after_fork(_forked)
+after_fork(_after_fork)

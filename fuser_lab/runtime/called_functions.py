@@ -18,7 +18,7 @@ from fuser_lab.runtime.polynomials import RULES, Rule
 _LANES = {False: (4, 8, 16), True: (2, 4, 8)}  # by whether numbers are float64: of vectors of SSE, AVX and AVX-512
 
 
-def _called(name: str, rule: Rule) -> Any:
+def _calling(name: str, rule: Rule) -> Any:
     """Return a function for kernels that calls the function of a rule."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -50,4 +50,4 @@ def _defined(module: Any, symbol: str, rule: Rule, kind: Any) -> Any:
     return function
 
 
-globals().update({name: _called(name, rule) for name, rule in RULES.items()})
+globals().update({name: _calling(name, rule) for name, rule in RULES.items()})

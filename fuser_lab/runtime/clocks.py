@@ -135,7 +135,7 @@ class DeviceClock:
 
     def measured(self, call: Callable[[], object]) -> Callable[[], float]:
         """Return a function that measures a call with a cold L2 cache, in seconds."""
-        return self._measured(call, self._flush.zero_)
+        return self._measure(call, self._flush.zero_)
 
     def measured_warm(self, call: Callable[[], object]) -> Callable[[], float]:
         """Return a function that measures a call with the cache as the previous call left it, in seconds."""
@@ -144,7 +144,7 @@ class DeviceClock:
             call()
             self._torch.cuda._sleep(_HEAD_START)  # noqa: SLF001 - as torch's own benchmarks do
 
-        return self._measured(call, before)
+        return self._measure(call, before)
 
     def measured_in_order(self, calls: Sequence[Callable[[], object]]) -> list[Callable[[], float]]:
         """Return functions that measure each of several calls within runs of all of them in order, in seconds.
@@ -194,7 +194,7 @@ class DeviceClock:
         """Return samples of a call with the cache as the previous call left it."""
         return _sample(self.measured_warm(call), seconds)
 
-    def _measured(self, call: Callable[[], object], before: Callable[[], object]) -> Callable[[], float]:
+    def _measure(self, call: Callable[[], object], before: Callable[[], object]) -> Callable[[], float]:
         torch = self._torch
         for _ in range(WARM_UP):
             call()

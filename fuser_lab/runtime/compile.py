@@ -20,8 +20,9 @@ from fuser_lab.runtime.recent import Recent
 
 # The modules of this package that machine code depends on.
 _MACHINE_CODE = (
-    "called_functions.py", "called_loops.py", "complex_functions.py", "cpu_kernels.py", "intrinsics_cpu.py",
-    "narrow_floats_cpu.py", "polynomials.py", "threads.py", "cpu/bits.py", "cpu/llvm_worker.py", "cpu/pipelines.py",
+    "called_functions.py", "called_loops.py", "complex_functions.py", "cpu_kernels.py", "integer_functions.py",
+    "intrinsics_cpu.py", "narrow_floats_cpu.py", "polynomials.py", "threads.py", "cpu/bits.py", "cpu/llvm_worker.py",
+    "cpu/pipelines.py",
     *(f"cpu/elementary/{name}.py" for name in (
         "error_functions", "exponentials", "logarithms", "number", "remainders", "trigonometry",
     )),

@@ -128,7 +128,7 @@ def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
         library.rolled = rolled
         loops = {loop: _typed_loop(loop) for loop in called_by(definition.function)}
         with callable_in_block(loops):
-            described = _typed(definition, options, pipeline, library)
+            described = _add_function(definition, options, pipeline, library)
         library.finalize()
         return library, described
 
@@ -136,10 +136,10 @@ def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
 def _typed_loop(loop: CalledLoop) -> tuple[KernelLibrary, Any]:
     """Return a function that a kernel calls as LLVM IR, and Numba's description of it."""
     library = _CalledLibrary(_codegen(), loop.function.__qualname__)
-    return library, _typed(loop, {**loop.options, "no_cpython_wrapper": True}, KernelCompiler, library)
+    return library, _add_function(loop, {**loop.options, "no_cpython_wrapper": True}, KernelCompiler, library)
 
 
-def _typed(definition: Definition | CalledLoop, options: dict[str, Any], pipeline: Any, library: Any) -> Any:
+def _add_function(definition: Definition | CalledLoop, options: dict[str, Any], pipeline: Any, library: Any) -> Any:
     """Add the LLVM IR of a function to a library, and return Numba's description of it."""
     flags = compiler.Flags()
     options |= {"nopython": True, "boundscheck": None}
@@ -227,11 +227,11 @@ def functions_of(source: str, names: Sequence[str]) -> tuple[Callable[..., None]
     if kernels is None:
         WAITING.claim(source)
         with _LOCK:
-            kernels = _LOADED.get(key) or _LOADED.keep(key, _made(source))
+            kernels = _LOADED.get(key) or _LOADED.keep(key, _make(source))
     return tuple(kernels[name] for name in names)
 
 
-def _made(source: str) -> Functions:
+def _make(source: str) -> Functions:
     place = _place(source)
     content = store.read(place)
     if content is not None:

@@ -165,7 +165,7 @@ def _torch_expr(expr: Expr, operands: Sequence[Any], device: Any) -> tuple[Any, 
                 raise
     plain = [to_numpy(x) if is_torch(x) else x for x in operands]
     results = evaluate_expr(expr, plain)
-    return tuple(from_numpy_as("torch", _owned(x)).to(device) for x in results)
+    return tuple(from_numpy_as("torch", _own_memory(x)).to(device) for x in results)
 
 
 def _is_written(expr: Expr, operands: Sequence[Any], target: Any) -> bool:
@@ -190,7 +190,7 @@ def _is_missing(error: RuntimeError) -> bool:
     return isinstance(error, NotImplementedError) or "not implemented for" in str(error)
 
 
-def _owned(array: Any) -> Any:
+def _own_memory(array: Any) -> Any:
     return array if array.flags.writeable else array.copy()
 
 

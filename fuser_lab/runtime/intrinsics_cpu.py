@@ -19,6 +19,7 @@ from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_RO
 from fuser_lab.runtime.complex_functions import complex_functions
 from fuser_lab.runtime.cpu.bits import bits_of_double, bits_of_float, double_of_bits, float_of_bits
 from fuser_lab.runtime.cpu.pipelines import njit
+from fuser_lab.runtime.integer_functions import integer_functions
 
 _CACHE_LINE = 64  # bytes
 _SHORT = 16  # bits
@@ -116,7 +117,7 @@ def _running(name: str, identity: float) -> Any:
     return intrinsic(typed)
 
 
-def _reordered(operation: str) -> Any:
+def _reorderable(operation: str) -> Any:
     """Return one step of a sum or product that may be reordered, as vectorization requires.
 
     The flag "nsz" is not set: with both flags, LLVM also decomposes operands, whatever their flags, and adds 0 for x -
@@ -132,8 +133,8 @@ def _reordered(operation: str) -> Any:
     return intrinsic(typed)
 
 
-running_sum = _reordered("fadd")
-running_product = _reordered("fmul")
+running_sum = _reorderable("fadd")
+running_product = _reorderable("fmul")
 fmax = _running("llvm.maxnum", -math.inf)
 fmin = _running("llvm.minnum", math.inf)
 
@@ -233,14 +234,14 @@ def transpose(
         with over(rows) as (row, _), over(columns) as (column, _):
             block = [builder.load(pointer(memory[0], row, n, pitch, column), align=itemsize) for n in range(side)]
             place = builder.add(args[2], row)
-            for n, line in enumerate(_exchanged(builder, block)):
+            for n, line in enumerate(_exchange(builder, block)):
                 builder.store(line, pointer(memory[1], column, n, target_pitch, place), align=itemsize)
         return context.get_dummy_value()
 
     return types.void(source, target, types.uintp, rows, columns, pitch, target_pitch), generate
 
 
-def _exchanged(builder: Any, block: list[Any]) -> list[Any]:
+def _exchange(builder: Any, block: list[Any]) -> list[Any]:
     """Return the rows of the transposed block, given the rows of a block as vectors."""
     side = len(block)
     distance = 1
@@ -369,28 +370,6 @@ def nextafter64(x: Any, y: Any) -> Any:
     return double_of_bits(bits + int64(1) if (x < y) == (x > 0.0) else bits - int64(1))
 
 
-@njit
-def shift_left(a: Any, b: Any, width: Any) -> Any:
-    """Return ``a`` shifted left; 0 if the distance is negative or at least the width."""
-    return a << b if 0 <= b < width else a - a
-
-
-@njit
-def shift_right(a: Any, b: Any, width: Any) -> Any:
-    """Return ``a`` shifted right; all sign bits if the distance is negative or at least the width."""
-    return a >> b if 0 <= b < width else (a >> (width - 1)) >> 1
-
-
-@njit(error_model="numpy")
-def common_divisor(a: Any, b: Any) -> Any:
-    """Return the greatest common divisor of the magnitudes, as uint64."""
-    x = uint64(a) if a >= 0 else uint64(uint64(0) - uint64(int64(a)))
-    y = uint64(b) if b >= 0 else uint64(uint64(0) - uint64(int64(b)))
-    while y != 0:
-        x, y = y, x % y
-    return x
-
-
 @njit(error_model="numpy")
 def complex_div(a: Any, b: Any) -> Any:
     """Return the quotient of complex numbers by Smith's method; Numba's division raises if b is 0."""
@@ -413,80 +392,11 @@ complex_log1p, complex_log2 = _COMPLEX["log1p"], _COMPLEX["log2"]
 complex_cosh, complex_sinh, complex_tanh = _COMPLEX["cosh"], _COMPLEX["sinh"], _COMPLEX["tanh"]
 complex_cos, complex_sin, complex_tan = _COMPLEX["cos"], _COMPLEX["sin"], _COMPLEX["tan"]
 complex_acosh, complex_pow = _COMPLEX["acosh"], _COMPLEX["pow"]
-
-
-@njit(error_model="numpy")
-def divide_int(a: Any, b: Any) -> Any:
-    """Return the quotient truncated toward zero; x / 0 is 0."""
-    if b == 0:
-        return a - a
-    if b == -1:  # the smallest integer has no negation: wrap around like NumPy
-        return -a
-    quotient = a // b
-    if quotient < 0 and quotient * b != a:
-        quotient += 1
-    return quotient
-
-
-@njit(error_model="numpy")
-def modulo_int(a: Any, b: Any) -> Any:
-    """Return the remainder with the sign of ``a``; x % 0 is 0."""
-    if b in (0, -1):
-        return a - a
-    rest = a % b
-    if rest != 0 and (rest < 0) != (a < 0):
-        rest -= b
-    return rest
-
-
-@njit(error_model="numpy")
-def remainder_int(a: Any, b: Any) -> Any:
-    """Return the remainder with the sign of ``b``; x % 0 is 0."""
-    if b in (0, -1):
-        return a - a
-    return a % b
-
-
-@njit(error_model="numpy")
-def divide_uint(a: Any, b: Any) -> Any:
-    """Return the quotient of unsigned integers; x / 0 is 0."""
-    return a // b if b != 0 else a - a
-
-
-@njit(error_model="numpy")
-def modulo_uint(a: Any, b: Any) -> Any:
-    """Return the remainder of unsigned integers; x % 0 is 0."""
-    return a % b if b != 0 else a - a
-
-
-@njit
-def power_int(a: Any, b: Any) -> Any:
-    """Return a to the power b for integers; negative exponents give 0 unless a is 1 or -1."""
-    if b < 0:
-        if a == 1:
-            return a
-        if a == -1:
-            return a if b & 1 else -a
-        return a - a
-    result = a - a + 1
-    while b > 0:
-        if b & 1:
-            result = result * a
-        a = a * a
-        b = b >> 1
-    return result
-
-
-@njit
-def power_uint(a: Any, b: Any) -> Any:
-    """Return a to the power b for unsigned integers."""
-    result = uint64(1)
-    while b > uint64(0):
-        if b & uint64(1):
-            result = result * a
-        a = a * a
-        b = b >> uint64(1)
-    return result
+_INTEGERS = integer_functions(njit(error_model="numpy"), uint64)
+shift_left, shift_right, common_divisor = _INTEGERS["shift_left"], _INTEGERS["shift_right"], _INTEGERS["common_divisor"]
+divide_int, modulo_int, remainder_int = _INTEGERS["divide_int"], _INTEGERS["modulo_int"], _INTEGERS["remainder_int"]
+divide_uint, modulo_uint = _INTEGERS["divide_uint"], _INTEGERS["modulo_uint"]
+power_int, power_uint = _INTEGERS["power_int"], _INTEGERS["power_uint"]
 
 
 @njit

@@ -108,7 +108,7 @@ def _small_bits(size: Any, dropped: Any, smallest: Any, step: Any) -> Any:
 
 
 @njit(error_model="numpy")
-def _signed(size: Any, x: Any) -> Any:
+def _with_sign(size: Any, x: Any) -> Any:
     return float_of_bits(uint32(bits_of_float(size) | uint32(bits_of_float(x) & uint32(0x80000000))))
 
 
@@ -121,7 +121,7 @@ def round_e4m3(x: Any) -> Any:
     """Return a float32 rounded to Float8_e4m3fn (to nearest even, NaN preserved, at most 448), still as float32."""
     largest = float32(448.0)
     limited = largest if abs(x) > largest else abs(x)  # noqa: FURB136 - min treats NaN otherwise
-    rounded = _signed(_rounded_small(limited, *_E4M3), x)
+    rounded = _with_sign(_rounded_small(limited, *_E4M3), x)
     return rounded if x == x else x  # noqa: PLR0124 - false for NaN
 
 
@@ -149,7 +149,7 @@ def e5m2_to_float(bits: Any) -> Any:
 def round_e5m2(x: Any) -> Any:
     """Return a float32 rounded to the nearest Float8_e5m2 value (even, NaN preserved), still as float32."""
     size = _rounded_small(abs(x), *_E5M2)
-    rounded = _signed(float32(math.inf) if size >= float32(65536.0) else size, x)
+    rounded = _with_sign(float32(math.inf) if size >= float32(65536.0) else size, x)
     return rounded if x == x else x  # noqa: PLR0124
 
 

@@ -97,7 +97,7 @@ def read(name: str) -> bytes | None:
     key = secret()
     if key is None:
         return None
-    with _opened(name) as (folder, file):
+    with _open(name) as (folder, file):
         content = folder.read(file) if folder is not None else None
     start = len(_MAGIC) + _DIGEST
     if content is None or not content.startswith(_MAGIC):
@@ -111,17 +111,17 @@ def write(name: str, content: bytes) -> None:
     key = secret()
     if key is None or len(content) + len(_MAGIC) + _DIGEST > MOST_FILE_BYTES:
         return
-    with _opened(name) as (folder, file), contextlib.suppress(OSError):
+    with _open(name) as (folder, file), contextlib.suppress(OSError):
         if folder is not None:
-            _bounded(folder.path)
+            _bound(folder.path)
             folder.write(file, _MAGIC + _seal(key, name, content) + content)
 
 
 def write_text(name: str, text: str) -> Path | None:
     """Write a file for people to read, which is never read back; return its path, or None without a directory."""
-    with _opened(name) as (folder, file), contextlib.suppress(OSError):
+    with _open(name) as (folder, file), contextlib.suppress(OSError):
         if folder is not None:
-            _bounded(folder.path)
+            _bound(folder.path)
             folder.write(file, text.encode("utf-8"))
             return folder.path / file
     return None
@@ -131,18 +131,18 @@ def is_usable() -> bool:
     """Whether another process of this user can read what is written."""
     if secret() is None:
         return False
-    with _opened("file") as (folder, _):
+    with _open("file") as (folder, _):
         return folder is not None and os.access(folder.path, os.W_OK)
 
 
 def has(name: str) -> bool:
     """Whether a file exists under a name; its content is not checked."""
-    with _opened(name) as (folder, file):
+    with _open(name) as (folder, file):
         return folder is not None and (folder.path / file).is_file()
 
 
 @functools.cache
-def _bounded(place: Path) -> None:
+def _bound(place: Path) -> None:
     """Bound the size of a directory, once per process."""
     remove_oldest(place)
 
@@ -174,12 +174,12 @@ def _usual(kind: str) -> Path:
 
 def directory() -> Path | None:
     """Return the directory of the files, created if necessary; None if there is no trusted directory."""
-    with _opened("file") as (folder, _):
+    with _open("file") as (folder, _):
         return None if folder is None else folder.path
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[tuple[_Folder | None, str]]:
+def _open(name: str) -> Iterator[tuple[_Folder | None, str]]:
     """Return the opened directory of a name, or None, and the name in it."""
     *folders, file = name.split("/")
     with contextlib.ExitStack() as stack:
@@ -187,7 +187,7 @@ def _opened(name: str) -> Iterator[tuple[_Folder | None, str]]:
         try:
             base = configured_folder()
             str(base).encode("utf-8")  # messages and compilers need a printable path
-            folder = stack.enter_context(_walked(base, (_FOLDER, *folders)))
+            folder = stack.enter_context(_walk(base, (_FOLDER, *folders)))
         except _UntrustedError as error:
             _tell(str(error))
         except (OSError, RuntimeError, ValueError):
@@ -196,7 +196,7 @@ def _opened(name: str) -> Iterator[tuple[_Folder | None, str]]:
 
 
 @contextmanager
-def _walked(base: Path, inner: tuple[str, ...]) -> Iterator[_Folder]:
+def _walk(base: Path, inner: tuple[str, ...]) -> Iterator[_Folder]:
     """Return a directory below another one, both created if necessary, after checking each directory on the path."""
     _make(base)
     path = base.joinpath(*inner)
@@ -275,7 +275,7 @@ def secret() -> bytes | None:
 
 @functools.lru_cache(maxsize=4)
 def _secret(place: Path) -> bytes:
-    with _walked(place, ()) as folder:
+    with _walk(place, ()) as folder:
         shared_secret = _known_secret(folder)
         if shared_secret is None:
             # Of processes that create one at the same time, the first one's secret is that of all.

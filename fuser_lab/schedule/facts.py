@@ -150,7 +150,7 @@ class CandidateFacts:
         return links
 
     @property
-    def _started(self) -> "CandidateFacts | None":
+    def _start(self) -> "CandidateFacts | None":
         """The part, if it has all reductions and its classes are classes here, otherwise None."""
         _ = self.exact
         return None if any(link.kind is OpKind.REDUCTION for link in self._further) else self._part
@@ -173,13 +173,13 @@ class CandidateFacts:
     @cached_property
     def patterns(self) -> tuple[ReductionPattern, ...]:
         """Patterns of all reductions in order."""
-        part = self._started
+        part = self._start
         return patterns(self.exact, self.links) if part is None else part.patterns
 
     @cached_property
     def flow(self) -> ReductionFlow:
         """How values flow around the reductions."""
-        part = self._started
+        part = self._start
         if part is not None:
             return part.flow.followed_by(self.exact, self.links, self._further)
         return ReductionFlow.of(self.exact, self.links, self.patterns)
@@ -187,7 +187,7 @@ class CandidateFacts:
     @cached_property
     def buffers(self) -> tuple[PersistentBuffer, ...]:
         """Tensors needed both before and after a reduction."""
-        part = self._started
+        part = self._start
         return self.flow.buffers() if part is None or self.flow.needed_by(self._further) else part.buffers
 
     @cached_property
@@ -508,7 +508,7 @@ class CandidateFacts:
 
     @cached_property
     def _outputs_covered(self) -> Refusal | None:
-        pattern, exact, part = self.patterns[0], self.exact, self._started
+        pattern, exact, part = self.patterns[0], self.exact, self._start
         coverage = Coverage(exact, self._reduction_axes, through_resize=True)
         is_checked = part is not None and part._outputs_covered is None  # noqa: SLF001 - of the same class
         for output in self._further_outputs if is_checked else self.outputs:
@@ -528,7 +528,7 @@ class CandidateFacts:
     @follows("scheduler/registry_utils", "checkPatternEquivalence", 22, 57, ReasonCode.PATTERN_MISMATCH)
     def pattern_mismatch(self) -> Refusal | None:
         """Why two reductions do not reduce the same axes, or None."""
-        part = self._started
+        part = self._start
         if part is not None and part.pattern_mismatch is None:
             return None
         first = self.patterns[0]
@@ -547,7 +547,7 @@ class CandidateFacts:
 
         nvFuser stores such an axis with stride 0; fuser_lab makes the expansion a view of the stored result.
         """
-        after, part = self.flow.after, self._started
+        after, part = self.flow.after, self._start
         is_checked = part is not None and part.expanded_after is None
         for output in self._further_outputs if is_checked else self.outputs:
             if not after[output.name]:

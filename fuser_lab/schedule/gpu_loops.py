@@ -87,6 +87,11 @@ def _shifted_rows(space: Space) -> LoopSchedule:
 
 
 def _row_loops(space: Space) -> LoopSchedule:
+    """Return the loops of rows that are read in accesses of ``space.vector`` elements.
+
+    The first case that holds decides: rows so few that blocks must share them, rows that a warp processes, rows that
+    are read once, long rows of an online softmax, of which nothing is kept, and rows that stay on chip.
+    """
     width, depth = space.vector, max(space.depth, 1)
     groups = max(space.groups(width), 1)
     if space.passes == 1 and space.rows < FEW_ROWS * space.device.sms and groups >= MOST_THREADS:
@@ -146,6 +151,7 @@ def _short_rows(space: Space) -> LoopSchedule:
         style=Style.ROWS, threads=(lanes, together), vector=space.vector,
         unroll=_steps_together(space, steps, IN_FLIGHT), persistent=space.passes > 1, registers=steps,
         evict=eviction(space), reasons=tuple(reasons), staged=staged,
+        # A lane with one access in flight waits for it: more threads hide its latency, so registers are limited.
         resident=(
             SHORT_THREADS // (lanes * together) if steps == 1 < space.passes
             else ALL_THREADS // (lanes * together) if space.shifted else 0
@@ -361,6 +367,7 @@ def _in_registers(space: Space, groups: int) -> LoopSchedule:
 def _in_shared(space: Space, groups: int) -> LoopSchedule:
     """Return the loops of rows too long for registers: as much of them as fits is kept in shared memory."""
     width, size = space.vector, max(space.input_bytes, 1)
+    # Three blocks share a multiprocessor if their rows fit; longer rows leave room for two, then for one.
     lanes, resident, registers = MOST_THREADS, 3, 0
     steps = -(-groups // lanes)
     device = space.device
@@ -483,6 +490,7 @@ def column_loops(space: Space) -> LoopSchedule:
     alone = space.passes == 1 and depth <= SHORT and groups >= MANY * space.device.sms
     lanes = _power_of_two(min(WARP * (4 if alone else 2 if online else 1), groups))
     most = 1 if alone else (ALL_THREADS if small else 256) // lanes
+    # More lines of threads divide the rows, until the meeting of their sums would need too much shared memory.
     height = 1
     while height < most and height * 2 <= depth and height * 2 * lanes * width * space.sum_bytes <= MEETING_BYTES:
         height *= 2

@@ -167,7 +167,7 @@ def fastest(
     rows = sorted(choices, key=lambda choice: choice.predicted)
     if not measure:
         return Fastest(plan=rows[0].plan, plans=tuple(rows))
-    return _measured(rows, list(rows[0].plan.inputs) if arrays is None else arrays, measure, seconds)
+    return _measure(rows, list(rows[0].plan.inputs) if arrays is None else arrays, measure, seconds)
 
 
 def plan_name(plan: Plan, others: Sequence[str]) -> str:
@@ -183,7 +183,7 @@ def _content(plan: Plan) -> str:
     return repr(plan.segmented.key)
 
 
-def _measured(rows: Sequence[Choice], arrays: list[Any], measure: int, seconds: float) -> Fastest:
+def _measure(rows: Sequence[Choice], arrays: list[Any], measure: int, seconds: float) -> Fastest:
     """Return the fastest of the plans with the best predictions, measured round-robin."""
     arrays = [value.materialize() if isinstance(value, TensorSpec) else value for value in arrays]
     best = rows[:measure]

@@ -237,23 +237,23 @@ def _smaller(fusion: Fusion) -> Iterator[Fusion]:
     exprs = fusion.exprs
     parts = sorted({len(exprs) * share // 8 for share in range(1, 8)} - {0})
     for size in reversed(parts):
-        yield from _checked(fusion, exprs[size:], fusion.outputs)  # leading expressions become inputs
+        yield from _legal(fusion, exprs[size:], fusion.outputs)  # leading expressions become inputs
     for size in parts:
-        yield from _checked(fusion, exprs[:size], None)  # trailing expressions are removed
+        yield from _legal(fusion, exprs[:size], None)  # trailing expressions are removed
     for output in fusion.outputs:
         if len(fusion.outputs) > 1:
-            yield from _checked(fusion, exprs, tuple(tv for tv in fusion.outputs if tv != output))
+            yield from _legal(fusion, exprs, tuple(tv for tv in fusion.outputs if tv != output))
     for place in reversed(range(len(exprs))):
-        yield from _checked(fusion, exprs[:place] + exprs[place + 1 :], fusion.outputs)
+        yield from _legal(fusion, exprs[:place] + exprs[place + 1 :], fusion.outputs)
     for expr in exprs:
         for operand in expr.tensor_inputs:
             if len(expr.outputs) == 1 and _alike(operand, expr.outputs[0]):
-                yield from _checked(fusion, exprs, fusion.outputs, {expr.outputs[0]: operand})
+                yield from _legal(fusion, exprs, fusion.outputs, {expr.outputs[0]: operand})
     tensors = fusion.tensor_inputs
     for place, old in enumerate(tensors):
         for new in tensors[:place]:
             if _alike(new, old):
-                yield from _checked(fusion, exprs, fusion.outputs, {old: new})
+                yield from _legal(fusion, exprs, fusion.outputs, {old: new})
 
 
 def _alike(a: Val, b: Val) -> bool:
@@ -263,7 +263,7 @@ def _alike(a: Val, b: Val) -> bool:
     )
 
 
-def _checked(
+def _legal(
     fusion: Fusion, exprs: Iterable[Expr], outputs: Sequence[TensorView] | None,
     instead: Mapping[Val, Val] | None = None,
 ) -> Iterator[Fusion]:

@@ -164,13 +164,13 @@ class Tuning(Shown):
 
     def __repr__(self) -> str:
         """Return the table as text."""
-        return f"{table_text(self.table())}\n{self._said()}"
+        return f"{table_text(self.table())}\n{self._text()}"
 
     def _repr_html_(self) -> str:
         """Return the trials as table and bars."""
-        return html.table_html(self.table(), note=self._said()) + self.svg()
+        return html.table_html(self.table(), note=self._text()) + self.svg()
 
-    def _said(self) -> str:
+    def _text(self) -> str:
         from_disk = f" Read from disk for {', '.join(f'S{n}' for n in sorted(self.kept))}." if self.kept else ""
         early = "" if self.complete else " The search ended early."
         return (
@@ -321,7 +321,7 @@ class _Search:
             if not nest.names:
                 continue
             # The search starts from the plan's parameters.
-            base = self._measured(plan, number, nest.number, (), expected)
+            base = self._measure(plan, number, nest.number, (), expected)
             self._trials.append(base)
             if math.isnan(base.median):
                 continue
@@ -349,19 +349,19 @@ class _Search:
                 for candidate in order:
                     progress(self._done, self._total, f"S{number} {candidate.text}")
                     tried.add(candidate.values)
-                    trial = self._measured(plan, number, nest.number, candidate.values, expected)
+                    trial = self._measure(plan, number, nest.number, candidate.values, expected)
                     self._trials.append(replace(trial, predicted=candidate.ratio))
                     self._done += 1
             finally:
                 # Also if the search has ended: a candidate that is not measured again is not accepted.
-                base, best = self._confirmed(plan, number, base, best, first, expected)
+                base, best = self._confirm(plan, number, base, best, first, expected)
             progress(self._done, self._total, f"S{number}")
             if best is before:
                 break
             current = plan.with_params(number, target=self._kind, nest=nest.number, **dict(best.values))
         return current
 
-    def _measured(
+    def _measure(
         self, plan: Plan, number: int, nest: int, values: tuple[tuple[str, Value], ...], expected: Sequence[Any],
     ) -> Trial:
         """Return a candidate with its times, after comparing its results with those of the given plan."""
@@ -394,7 +394,7 @@ class _Search:
             step()
         return bound.steps[number]
 
-    def _confirmed(
+    def _confirm(
         self, plan: Plan, number: int, base: Trial, best: Trial, first: int, expected: Sequence[Any],
     ) -> tuple[Trial, Trial]:
         """Return base and best after the fastest trials were measured again, alternating with the base."""

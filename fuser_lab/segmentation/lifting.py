@@ -85,12 +85,12 @@ class Lifting:
         try:
             for attempt in self.attempts:
                 fold.apply(attempt)
-            now = _made(fold.fusion, self.definition, bound, fold.replicas)
+            now = _ops_by_result(fold.fusion, self.definition, bound, fold.replicas)
         except (FuserLabError, KeyError):
             # The log does not apply to the passes' result for these sizes.
             now = {}
-        if now != self._made:
-            differing = sorted(name for name in {*now, *self._made} if now.get(name) != self._made.get(name))
+        if now != self._ops:
+            differing = sorted(name for name in {*now, *self._ops} if now.get(name) != self._ops.get(name))
             msg = (
                 f"execute: for inputs of these sizes, the passes or the segmenter compute {', '.join(differing[:3])} "
                 "differently than for the sizes that the definition was segmented for; call segment again with these "
@@ -99,8 +99,8 @@ class Lifting:
             raise InputError(msg)
 
     @cached_property
-    def _made(self) -> dict[str, object]:
-        return _made(self.segmented.fusion, self.definition, self.bound, self.segmented.replicas)
+    def _ops(self) -> dict[str, object]:
+        return _ops_by_result(self.segmented.fusion, self.definition, self.bound, self.segmented.replicas)
 
 
 def seeds_in(definition: Fusion, fusion: Fusion) -> frozenset[str]:
@@ -147,7 +147,7 @@ def _invariant_part(value: Val) -> object:
     return value.ndim if isinstance(value, TensorView) else (value.name, value.dtype, value.value)
 
 
-def _made(
+def _ops_by_result(
     fusion: Fusion, definition: Fusion, bound: Fusion, replicas: Mapping[str, str],
 ) -> dict[str, object]:
     """Return the ops of a rewritten fusion and their operands, by result, without sizes of the definition."""

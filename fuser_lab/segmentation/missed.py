@@ -73,7 +73,7 @@ def _tensors(
     there: Sequence[SegmentedGroup], log: DecisionLog, oracle: SchedulerOracle, meaning: SegmentSetMeaning,
 ) -> Iterator[Missed]:
     ours, theirs = _accesses(here), _accesses(there)
-    moved_here, moved_there = _moved(here), _moved(there)
+    moved_here, moved_there = _bytes_by_tensor(here), _bytes_by_tensor(there)
     for tensor in segmented.fusion.tensors.values():
         saved = moved_here[tensor] - moved_there[tensor]
         if not saved:
@@ -94,7 +94,7 @@ def _times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def _moved(groups: Sequence[SegmentedGroup]) -> Counter[TensorView]:
+def _bytes_by_tensor(groups: Sequence[SegmentedGroup]) -> Counter[TensorView]:
     """Return the bytes of each tensor that segments read and write."""
     moved: Counter[TensorView] = Counter()
     for group in groups:

@@ -111,7 +111,7 @@ class ReductionSets:
             begun = alike & self._begun
             if not begun:
                 continue
-            barred = self._barred(other)
+            barred = self._groups_outside(other)
             if other == signature:
                 behind = alike & self._clear_below(union, barred)
                 near = self._clear_above(union, barred) | self._beside_pairs(behind, barred)
@@ -127,7 +127,7 @@ class ReductionSets:
     def _union(masks: Iterable[int]) -> int:
         return functools.reduce(operator.or_, masks, 0)
 
-    def _barred(self, signature: Signature) -> int:
+    def _groups_outside(self, signature: Signature) -> int:
         """Return the groups that no set of a signature contains."""
         return self._committed | self._union(alike for other, alike in self._alike.items() if other != signature)
 
@@ -172,7 +172,7 @@ class ReductionSets:
             if signature is None or not self._waiting.get(first):
                 heappop(self._first)
                 continue
-            barred = self._barred(signature)
+            barred = self._groups_outside(signature)
             beside = self._beside_pairs(1 << first, barred) & ~reach.below[first] & ~reach.above[first]
             self._waiting[first] &= self._alike[signature] & (self._clear_below(first, barred) | beside & -2 << first)
             while self._waiting[first]:

@@ -29,13 +29,13 @@ def main() -> None:
         parser.error(f"no model {chosen.name!r}; choose from {', '.join(known)} (others need transformers)")
     warnings.simplefilter("ignore")
     made: list[str] = []
-    make = cpu_kernels._made
+    make = cpu_kernels._make
 
     def counted(source: str) -> object:
         made.append(source)
         return make(source)
 
-    cpu_kernels._made = counted
+    cpu_kernels._make = counted
     torch.manual_seed(0)
     model, given = known[chosen.name]()
     step = torch.compile(model, backend="fuser_lab", dynamic=True)

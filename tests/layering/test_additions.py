@@ -100,15 +100,15 @@ def noted(body):
     ),
     "a scheduler": (
         {
-            "fuser_lab/schedule/toy.py": '''from dataclasses import dataclass
+            "fuser_lab/schedule/toy.py": '''from dataclasses import dataclass, replace
 
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, accept
-from fuser_lab.schedule.base import no
+from fuser_lab.schedule.base import Heuristics, no
 
 
 @dataclass(frozen=True, slots=True)
-class Toy:
+class Toy(Heuristics):
     """Takes toy ops that are alone with their copy."""
 
     type: SchedulerType = SchedulerType.TOY
@@ -118,6 +118,10 @@ class Toy:
         if ops == ["toy_op", "segment_set"]:
             return accept(self.type)
         return no(self.type, ReasonCode.OWN_RULE, *facts.names, text="a toy takes toy ops only")
+
+    def propose(self, space, target):
+        loops = Heuristics.propose(self, space, target)
+        return replace(loops, unroll=1, reasons=("a toy loads one step at a time",))
 ''',
         },
         {
@@ -199,6 +203,7 @@ first, second = plan.segments
 assert [v.accepted for v in first.verdicts] == [True], first.verdicts
 assert "a toy takes toy ops only" in second.verdicts[0].text, second.verdicts
 
+assert "a toy loads one step at a time" in str(first.schedule)
 assert "# a toy marks this store" in second.source("cpu")
 assert "a toy" not in second.source("cuda")
 
@@ -209,7 +214,7 @@ for out in (*plan.prepare("toy").run([x]), *fd.reference([x])):
 assert "generated for toy" in first.source("toy")
 page = str(bake([plan], None))
 assert "'target': 'toy', 'view': 'source', 'label': 'Toys'" in page
-assert "['toy', 'Toy']" in page
+assert "['toy', 'Toy', 'Cost']" in page
 assert "a toy with 2 segments" in page
 """
 

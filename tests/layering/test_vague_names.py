@@ -1,6 +1,7 @@
 """A name says what a thing is: words such as ``found`` and ``one`` name no variable, parameter or function.
 
-A public function of a module is named by what it returns or by a verb, not by a participle such as ``rewritten``.
+A public function of a module is named by what it returns or by a verb, not by a participle such as ``rewritten``. The
+same holds for functions and methods with an underscore in the packages of `ROOMS`.
 """
 
 import re
@@ -33,6 +34,11 @@ IRREGULAR = frozenset({
     "written",
 })
 FUNCTION = re.compile(r"^(?:async )?def ([a-z]\w*)\(", re.MULTILINE)
+PRIVATE = re.compile(r"^ *(?:async )?def (_[a-z]\w*)\(", re.MULTILINE)
+ROOMS = (
+    "analysis", "codegen", "cost", "definition", "execution", "ir", "ops", "passes", "plan", "process", "runtime",
+    "schedule", "search", "segmentation",
+)
 # Functions that may have such a name, with the reason; words that only end like a participle.
 PARTICIPLES = {
     ("fuser_lab/runtime/called_loops.py", "called"): "a decorator, which kernels print",
@@ -40,12 +46,18 @@ PARTICIPLES = {
 OTHER_WORDS = frozenset({"embed", "exceed", "feed", "need", "proceed", "seed", "speed"})
 
 
+def is_participle(name: str) -> bool:
+    return name in IRREGULAR or (name.endswith("ed") and "_" not in name and name not in OTHER_WORDS)
+
+
 def participles(source: str) -> list[str]:
     """Return the public functions of a module that are named by a participle alone."""
-    return [
-        name for name in FUNCTION.findall(source)
-        if name in IRREGULAR or (name.endswith("ed") and "_" not in name and name not in OTHER_WORDS)
-    ]
+    return list(filter(is_participle, FUNCTION.findall(source)))
+
+
+def private_participles(source: str) -> list[str]:
+    """Return the functions and methods with an underscore that are named by a participle alone."""
+    return [name for name in PRIVATE.findall(source) if is_participle(name.removeprefix("_"))]
 
 
 def bound_names(table: symtable.SymbolTable) -> Iterator[tuple[int, str]]:
@@ -87,10 +99,19 @@ def test_no_function_is_named_by_a_participle():
     assert names == PARTICIPLES.keys(), "name a function by what it returns or by a verb, such as `rewrite`"
 
 
+def test_no_private_function_or_method_is_named_by_a_participle():
+    files = [path for room in ROOMS for path in sorted((REPOSITORY / "fuser_lab" / room).rglob("*.py"))]
+    assert len(files) > 300
+    names = [(path.name, name) for path in files for name in private_participles(path.read_text("utf-8"))]
+    assert not names, "name a function by what it returns or by a verb, such as `_rewrite`"
+
+
 def test_a_participle_is_recognized():
     source = "def chosen():\n    pass\n\n\nasync def rewritten_text():\n    pass\n\n\ndef ranked(a):\n    pass\n"
     assert participles(source) == ["chosen", "ranked"]
     assert not participles("def _kept():\n    pass\n\n\ndef seed():\n    pass\n")
+    assert private_participles("def _kept(): ...\nclass A:\n    def _ranked(self): ...\n") == ["_kept", "_ranked"]
+    assert not private_participles("def _seed(): ...\nclass A:\n    def _is_kept(self): ...\n")
 
 
 @pytest.mark.parametrize(

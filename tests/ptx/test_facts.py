@@ -119,7 +119,7 @@ def test_a_refused_kernel_is_named_and_its_source_kept(monkeypatch: pytest.Monke
         msg = f"{stage} says no\nand much more"
         raise RuntimeError(msg)
 
-    monkeypatch.setattr(*((ptx, "_compiled") if stage == "numba" else (cubins, "machine_code")), refuse)
+    monkeypatch.setattr(*((ptx, "_compile") if stage == "numba" else (cubins, "machine_code")), refuse)
     generated = generate(build(lambda fd, x: fd.ops.tanh(x), [(77,)], D.Float), S.POINTWISE, "cuda")
     with pytest.raises(CompilationError) as caught:
         launch_facts(generated)

@@ -21,7 +21,7 @@ def clock(
     """
     measured: list[str] = []
     called: list[str] = []
-    asked, calling = tuning._Search._measured, tuning._Search._call
+    asked, calling = tuning._Search._measure, tuning._Search._call
 
     def asking(self: Any, given: fl.Plan, number: int, nest: int, values: Any, wanted: Any) -> tuning.Trial:
         measured.append(tuning.Trial(segment=number, nest=nest, values=values).text)
@@ -38,7 +38,7 @@ def clock(
         values = itertools.cycle(known.get(name, (1.0, 1.0, 1.0)))
         return lambda: next(values)
 
-    monkeypatch.setattr(tuning._Search, "_measured", asking)
+    monkeypatch.setattr(tuning._Search, "_measure", asking)
     monkeypatch.setattr(tuning._Search, "_call", call)
     monkeypatch.setattr(HostClock, "measured", samples)
     return measured

@@ -117,7 +117,7 @@ class Calls(Expressions):
 
     def call(self, node: ast.Call, scope: Scope) -> Any:
         """Return the result of a call."""
-        called, owner, name = self._called(node, scope)
+        called, owner, name = self._target_of_call(node, scope)
         args = self._several(node.args, scope)
         keywords: dict[str, Any] = {}
         for keyword in node.keywords:
@@ -153,7 +153,7 @@ class Calls(Expressions):
         if module in _ACTING and _HARMLESS_OF_OS.isdisjoint(names):
             self.note(node, f"{brief(called, 60)}(...) is skipped")
 
-    def _called(self, node: ast.Call, scope: Scope) -> tuple[Any, Any, str]:
+    def _target_of_call(self, node: ast.Call, scope: Scope) -> tuple[Any, Any, str]:
         """Return the called object, or the owner of a method and its name."""
         if not isinstance(node.func, ast.Attribute):
             return self.evaluate(node.func, scope), None, ""

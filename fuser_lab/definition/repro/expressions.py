@@ -175,12 +175,12 @@ class Expressions:
             case ast.Dict(keys=keys, values=values):
                 return self._dict(node, keys, values, scope)
             case ast.ListComp(elt=entry, generators=loops) | ast.GeneratorExp(elt=entry, generators=loops):
-                made = [self.evaluate(entry, inside) for inside in self._looped(node, loops, Scope(scope))]
+                made = [self.evaluate(entry, inside) for inside in self._iterate(node, loops, Scope(scope))]
                 return self.guarded(node, self.lists.keep, made)
             case ast.DictComp(key=key, value=value, generators=loops):
                 pairs = [
                     (self._key(key, inside), self.evaluate(value, inside))
-                    for inside in self._looped(node, loops, Scope(scope))
+                    for inside in self._iterate(node, loops, Scope(scope))
                 ]
                 return self.guarded(node, self.lists.keep, dict(pairs))
             case ast.NamedExpr(target=target, value=value):
@@ -188,7 +188,7 @@ class Expressions:
                 self.bind(target, result, scope)
                 return result
             case ast.Lambda():
-                return Function(node=_named(node), scope=scope)
+                return Function(node=_as_function(node), scope=scope)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 return self._compare(node, [self.evaluate(each, scope) for each in (left, *others)], ops)
             case ast.BoolOp(op=op, values=nodes):
@@ -243,7 +243,7 @@ class Expressions:
             return value
         raise self.refusal(node, f"keys of a dict must be numbers, strings or dtypes, given {description(value)}.")
 
-    def _looped(self, node: ast.AST, loops: Sequence[ast.comprehension], scope: Scope) -> Iterator[Scope]:
+    def _iterate(self, node: ast.AST, loops: Sequence[ast.comprehension], scope: Scope) -> Iterator[Scope]:
         """Iterate over a comprehension, with its names bound to each entry."""
         if not loops:
             yield scope
@@ -258,7 +258,7 @@ class Expressions:
             if None in taken:
                 raise self.refusal(loop.ifs[0], "whether an entry is included depends on a value that is not read.")
             if all(taken):
-                yield from self._looped(node, rest, scope)
+                yield from self._iterate(node, rest, scope)
 
     def _compare(self, node: ast.expr, values: Sequence[Any], ops: Sequence[ast.cmpop]) -> Any:
         self.step(node, sum(len(value) for value in values if isinstance(value, list | tuple)))
@@ -315,9 +315,9 @@ class Expressions:
     def _name(self, node: ast.AST, name: str, scope: Scope) -> Any:
         holder = scope.find(name)
         if holder is not None:
-            return self._resolved(node, holder.names[name])
+            return self._value_of_library(node, holder.names[name])
         if name in _COMMON:
-            return self._resolved(node, _COMMON[name])
+            return self._value_of_library(node, _COMMON[name])
         if name in HELPERS or name in HELPER_FUNCTIONS:
             return HELPERS.get(name, Path(("nvfuser", name)))
         if name in FUNCTIONS or name in HARMLESS:
@@ -330,7 +330,7 @@ class Expressions:
             raise self.refusal(node, f"{name} is not read; {ACCEPTED}.")
         raise self.refusal(node, f"{name} is used before it is assigned.")
 
-    def _resolved(self, node: ast.AST, value: Any) -> Any:
+    def _value_of_library(self, node: ast.AST, value: Any) -> Any:
         """Return the value of a library's name if it is a constant, a dtype or a memory format."""
         if not isinstance(value, Path):
             return value
@@ -362,7 +362,7 @@ class Expressions:
             raise self.refusal(node, f"the attribute {name} is not read; {ACCEPTED}.")
         match owner:
             case Path():
-                return self._resolved(node, Path((*owner.parts, name)))
+                return self._value_of_library(node, Path((*owner.parts, name)))
             case Recording() if name in {"ops", "Ops"}:  # the first frontend wrote Ops
                 return Ops(owner)
             case Recording() if name in RUNS and self.open is None:
@@ -601,7 +601,7 @@ class Expressions:
         return _VALUE.sub(lambda match: self._variables.get(match[0], match[0]), text)
 
 
-def _named(node: ast.Lambda) -> ast.FunctionDef:
+def _as_function(node: ast.Lambda) -> ast.FunctionDef:
     """Return a lambda as a function that returns its expression."""
     body = ast.copy_location(ast.Return(value=node.body), node)
     made = ast.FunctionDef(name="lambda", args=node.args, body=[body], decorator_list=[])

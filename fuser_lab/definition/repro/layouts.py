@@ -43,10 +43,10 @@ def _as_strided(tensor: TensorSpec, a: Arguments) -> TensorSpec:
             f"the tensor has {_span(tensor)} in memory."
         )
         raise DefinitionError(msg)
-    return _moved(view, offset)
+    return _move(view, offset)
 
 
-def _moved(tensor: TensorSpec, offset: int) -> TensorSpec:
+def _move(tensor: TensorSpec, offset: int) -> TensorSpec:
     """Return a tensor whose first element is ``offset`` elements later in its memory."""
     fill = tensor.fill
     if offset and fill is not None and fill.kind == "range":
@@ -78,7 +78,7 @@ def _is_contiguous(tensor: TensorSpec) -> bool:
     return 0 in tensor.shape or all(n == 1 or s == p for n, s, p in pairs)
 
 
-def _copied(tensor: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:
+def _copy(tensor: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:
     """Return a copy in new memory, which would change the order of fixed numbers."""
     if strides == tensor.strides or (_is_contiguous(tensor) and _is_contiguous(replace(tensor, strides=strides))):
         return replace(tensor, strides=strides)
@@ -99,7 +99,7 @@ def _in_format(tensor: TensorSpec, memory_format: object, function: str) -> Tens
     else:
         msg = f"{function}: memory_format {short_text(memory_format)} is not read for a tensor with {rank} axes."
         raise DefinitionError(msg)
-    return _copied(tensor, _in_order(tensor.shape, order))
+    return _copy(tensor, _in_order(tensor.shape, order))
 
 
 def _contiguous(tensor: TensorSpec, a: Arguments) -> TensorSpec:
@@ -124,7 +124,7 @@ def _to(tensor: TensorSpec, a: Arguments) -> TensorSpec:
         device=tensor.device if device is None else as_device(device, a.what),
     )
     if converted != tensor:
-        converted = _copied(converted, kept_strides(converted))
+        converted = _copy(converted, kept_strides(converted))
     return converted if layout in {None, "preserve_format"} else _in_format(converted, layout, a.what)
 
 
@@ -139,7 +139,7 @@ def _cuda(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     return _to(tensor, Arguments(a.what, [a.next("device", default=CUDA.name)], {}))
 
 
-def _permuted(tensor: TensorSpec, order: Sequence[int]) -> TensorSpec:
+def _permute_spec(tensor: TensorSpec, order: Sequence[int]) -> TensorSpec:
     return replace(
         tensor, shape=tuple(tensor.shape[i] for i in order), strides=tuple(tensor.strides[i] for i in order),
     )
@@ -151,7 +151,7 @@ def _permute(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     if sorted(order) != list(range(rank)):
         msg = f"{a.what}: dims {order} is not a permutation of {rank} axes."
         raise DefinitionError(msg)
-    return _permuted(tensor, order)
+    return _permute_spec(tensor, order)
 
 
 def _transpose(tensor: TensorSpec, a: Arguments) -> TensorSpec:
@@ -159,10 +159,10 @@ def _transpose(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     first, second = (wrap_dim(a.next(name), rank, a.what, name) for name in ("dim0", "dim1"))
     order = list(range(rank))
     order[first], order[second] = second, first
-    return _permuted(tensor, order)
+    return _permute_spec(tensor, order)
 
 
-def _swapped(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+def _swap(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     return _transpose(tensor, Arguments(a.what, [a.next("axis0", "dim0"), a.next("axis1", "dim1")], {}))
 
 
@@ -170,7 +170,7 @@ def _t(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     if len(tensor.shape) > 2:
         msg = f"{a.what}: the tensor must have at most two axes, given {len(tensor.shape)}."
         raise DefinitionError(msg)
-    return _permuted(tensor, range(len(tensor.shape))[::-1])
+    return _permute_spec(tensor, range(len(tensor.shape))[::-1])
 
 
 def _reshape(tensor: TensorSpec, a: Arguments) -> TensorSpec:
@@ -185,7 +185,7 @@ def _reshape(tensor: TensorSpec, a: Arguments) -> TensorSpec:
         if a.what == "view":
             msg = "view: the tensor must be contiguous; use reshape."
             raise DefinitionError(msg)
-        tensor = _copied(tensor, _in_order(tensor.shape, range(len(tensor.shape))))
+        tensor = _copy(tensor, _in_order(tensor.shape, range(len(tensor.shape))))
     return replace(tensor, shape=tuple(shape), strides=_in_order(shape, range(len(shape))))
 
 
@@ -241,7 +241,7 @@ def _squeeze(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     rank = len(tensor.shape)
     dims = range(rank) if dim is None else [dim] if is_whole(dim) else as_list(dim, a.what, "dim")
     gone = {i for i in (wrap_dim(d, rank, a.what) for d in dims) if tensor.shape[i] == 1}
-    return _permuted(tensor, [i for i in range(rank) if i not in gone])
+    return _permute_spec(tensor, [i for i in range(rank) if i not in gone])
 
 
 def _same(tensor: TensorSpec, a: Arguments) -> TensorSpec:
@@ -290,7 +290,7 @@ def _movedim(tensor: TensorSpec, a: Arguments) -> TensorSpec:
         raise DefinitionError(msg)
     rest = iter(i for i in range(rank) if i not in taken)
     moved = dict(zip(placed, taken, strict=True))
-    return _permuted(tensor, [moved[i] if i in moved else next(rest) for i in range(rank)])
+    return _permute_spec(tensor, [moved[i] if i in moved else next(rest) for i in range(rank)])
 
 
 def _narrow(tensor: TensorSpec, a: Arguments) -> TensorSpec:
@@ -309,7 +309,7 @@ def _select(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     return taken_from(tensor, (*[slice(None)] * axis, whole(a.next("index"), a.what, "index")))
 
 
-def _reduced(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+def _statistic(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     """Return a statistic along some axes, or along all; its values are random numbers, they are not computed."""
     axes, keepdim = a.next("dim", "axis"), a.next("keepdim", default=False)
     a.take("unbiased", "correction")
@@ -378,7 +378,7 @@ METHODS: Mapping[str, Callable[[TensorSpec, Arguments], TensorSpec]] = {
     "cuda": _cuda,
     "cpu": lambda tensor, a: _to(tensor, Arguments(a.what, [CPU.name], {})),
     "contiguous": _contiguous,
-    "clone": lambda tensor, a: _copied(tensor, kept_strides(tensor)),
+    "clone": lambda tensor, a: _copy(tensor, kept_strides(tensor)),
     "detach": _same,
     "requires_grad_": _same,
     "materialize": _same,
@@ -395,8 +395,8 @@ METHODS: Mapping[str, Callable[[TensorSpec, Arguments], TensorSpec]] = {
     "unflatten": _unflatten,
     "movedim": _movedim,
     "moveaxis": _movedim,
-    "swapaxes": _swapped,
-    "swapdims": _swapped,
+    "swapaxes": _swap,
+    "swapdims": _swap,
     "narrow": _narrow,
     "select": _select,
     "view_as": _as_other(_reshape),
@@ -406,7 +406,7 @@ METHODS: Mapping[str, Callable[[TensorSpec, Arguments], TensorSpec]] = {
     "pin_memory": _same,
     "retain_grad": _same,
     "broadcast_to": _expand,
-    **dict.fromkeys(("mean", "var", "std", "sum"), _reduced),
+    **dict.fromkeys(("mean", "var", "std", "sum"), _statistic),
     **{name: _caster(name) for name in TORCH_DTYPES if name in {"double", "float", "half", "bfloat16", "long", "int"}},
     "bool": _caster("bool"),
 }
@@ -528,4 +528,4 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
             offset += step * wrap_dim(entry, size, "index", "entry")
     shape += tensor.shape[axis:]
     strides += tensor.strides[axis:]
-    return _moved(replace(tensor, shape=tuple(shape), strides=tuple(strides)), offset)
+    return _move(replace(tensor, shape=tuple(shape), strides=tuple(strides)), offset)

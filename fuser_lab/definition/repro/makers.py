@@ -16,7 +16,7 @@ from fuser_lab.ops.arguments import whole, wholes
 _MOST_VALUES = 10_000  # values of a tensor that a script builds
 
 
-def _made(shape: Sequence[int], dtype: DataType, device: str, fill: Fill | None) -> TensorSpec:
+def _make(shape: Sequence[int], dtype: DataType, device: str, fill: Fill | None) -> TensorSpec:
     return replace(spec(shape, dtype), device=device, fill=fill)
 
 
@@ -54,7 +54,7 @@ def _random_maker(kind: str) -> Callable[[Arguments], TensorSpec]:
             msg = f"{a.what}: dtype must be a float type, given {dtype!r}."
             raise DefinitionError(msg)
         fill = Fill(kind="normal") if kind == "randn" else Fill(kind="uniform", low=0, high=1)
-        return _made(shape, dtype, device, fill)
+        return _make(shape, dtype, device, fill)
 
     return make
 
@@ -65,7 +65,7 @@ def _constant_maker(value: int | None) -> Callable[[Arguments], TensorSpec]:
         a.take("memory_format")
         # Uninitialized memory may contain anything; integers become indices that are valid everywhere.
         fill = None if value is None and not dtype.is_integral else _constant(value or 0)
-        return _made(shape, dtype, a.device(), fill)
+        return _make(shape, dtype, a.device(), fill)
 
     return make
 
@@ -73,7 +73,7 @@ def _constant_maker(value: int | None) -> Callable[[Arguments], TensorSpec]:
 def _full(a: Arguments) -> TensorSpec:
     shape = wholes(a.next("size"), a.what, "size")
     value = plain_number(a.next("fill_value"), a.what, "fill_value")
-    return _made(shape, a.dtype(_of_value(value)), a.device(), _constant(value))
+    return _make(shape, a.dtype(_of_value(value)), a.device(), _constant(value))
 
 
 def _randint_like(a: Arguments) -> TensorSpec:
@@ -101,7 +101,7 @@ def _randint(a: Arguments) -> TensorSpec:
     shape = wholes(a.next("size"), a.what, "size")
     dtype = a.dtype(DataType.Int)
     fill = _integers(whole(low, a.what, "low"), whole(high, a.what, "high"), dtype, a.what)
-    return _made(shape, dtype, a.device(), fill)
+    return _make(shape, dtype, a.device(), fill)
 
 
 def _arange(a: Arguments) -> TensorSpec:
@@ -130,7 +130,7 @@ def _arange(a: Arguments) -> TensorSpec:
         raise DefinitionError(msg)
     count = ceil((end - first) / step)
     dtype = a.dtype(DataType.Float if any(isinstance(v, float) for v in (first, end, step)) else DataType.Int)
-    return _made([count], dtype, a.device(), Fill(kind="range", values=(first, step)))
+    return _make([count], dtype, a.device(), Fill(kind="range", values=(first, step)))
 
 
 def _eye(a: Arguments) -> TensorSpec:
@@ -146,7 +146,7 @@ def _eye(a: Arguments) -> TensorSpec:
     if count > _MOST_VALUES:
         msg = f"{a.what}: a matrix of {rows} x {columns} has more than {_MOST_VALUES} numbers."
         raise DefinitionError(msg)
-    return _made([rows, columns], a.dtype(DataType.Float), a.device(), Fill(kind="values", values=values or (0,)))
+    return _make([rows, columns], a.dtype(DataType.Float), a.device(), Fill(kind="values", values=values or (0,)))
 
 
 def _make_tensor(a: Arguments) -> TensorSpec:
@@ -164,7 +164,7 @@ def _make_tensor(a: Arguments) -> TensorSpec:
     least = max(least, dtype.limits[0]) if dtype.is_integral else least
     first = least if low is None else real_number(low, a.what, "low")
     last = most if high is None else real_number(high, a.what, "high")
-    return _made(shape, dtype, device, _between(first, last, dtype, a.what))
+    return _make(shape, dtype, device, _between(first, last, dtype, a.what))
 
 
 def _empty_strided(a: Arguments) -> TensorSpec:
@@ -176,19 +176,19 @@ def _empty_strided(a: Arguments) -> TensorSpec:
 
 def _tensor(a: Arguments) -> TensorSpec:
     flat: list[Any] = []
-    shape = _nested(a.next("data"), flat, a.what)
+    shape = _nested_shape(a.next("data"), flat, a.what)
     dtype = a.dtype(_of_value(max(flat, key=lambda v: of_python(v).kind, default=0.0)))
-    return _made(shape, dtype, a.device(), Fill(kind="values", values=tuple(flat)) if flat else None)
+    return _make(shape, dtype, a.device(), Fill(kind="values", values=tuple(flat)) if flat else None)
 
 
-def _nested(data: Any, flat: list[Any], function: str) -> list[int]:
+def _nested_shape(data: Any, flat: list[Any], function: str) -> list[int]:
     if not isinstance(data, list | tuple):
         flat.append(plain_number(data, function, "data"))
         if len(flat) > _MOST_VALUES:
             msg = f"{function}: data has more than {_MOST_VALUES} numbers."
             raise DefinitionError(msg)
         return []
-    inner = [_nested(entry, flat, function) for entry in data]
+    inner = [_nested_shape(entry, flat, function) for entry in data]
     if any(shape != inner[0] for shape in inner):
         msg = f"{function}: the lists in data have different lengths."
         raise DefinitionError(msg)

@@ -52,7 +52,7 @@ class Script:
         """Return the error for a position: line number, reason, the line itself and a caret."""
         line = place if isinstance(place, int) else int(getattr(place, "lineno", 0))
         column = -1 if isinstance(place, int) else int(getattr(place, "col_offset", -1))
-        return kind(_located(self.lines, self.above, line, column, why))
+        return kind(_locate(self.lines, self.above, line, column, why))
 
     def line(self, place: ast.AST) -> str:
         """Return the number and the beginning of the line at a position, or an empty text if there is none."""
@@ -63,7 +63,7 @@ class Script:
         return f"line {number}: {text if len(text) <= _QUOTED else text[:_QUOTED].rstrip() + ' ...'}"
 
 
-def _located(lines: tuple[str, ...], above: int, line: int, column: int, why: str) -> str:
+def _locate(lines: tuple[str, ...], above: int, line: int, column: int, why: str) -> str:
     message = f"line {line}: {why}"
     if not 1 <= line - above <= len(lines):
         return message
@@ -156,7 +156,7 @@ def _parse(lines: tuple[str, ...], above: int) -> Script:
     try:
         return _parse_lines(lines, above)
     except DefinitionError:
-        for typed in _cleaned(lines):
+        for typed in _clean_lines(lines):
             with suppress(DefinitionError):
                 return _parse_lines(typed, above)
             cut = _cut_out(typed, above)
@@ -165,7 +165,7 @@ def _parse(lines: tuple[str, ...], above: int) -> Script:
         raise
 
 
-def _cleaned(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _clean_lines(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield lines without prefixes and typographic characters."""
     if any(line.lstrip().startswith(">>> ") for line in lines):
         # A session at Python's prompt; lines without a prompt are output.
@@ -191,7 +191,7 @@ def _cut_out(lines: tuple[str, ...], above: int) -> Script | None:
         return None
     first, end, spent = begins[0], len(lines), 0
     for _ in range(_MOST_CUTS):
-        script_lines = [*[""] * first, *_dedented(lines[first:end])]
+        script_lines = [*[""] * first, *_dedent(lines[first:end])]
         spent += sum(map(len, script_lines))
         if spent > _MOST_PARSED:
             return None
@@ -212,7 +212,7 @@ def _cut_out(lines: tuple[str, ...], above: int) -> Script | None:
     return None
 
 
-def _dedented(lines: Sequence[str]) -> list[str]:
+def _dedent(lines: Sequence[str]) -> list[str]:
     """Return lines without the indentation of the first one, up to a line with less."""
     depth = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     return [line[depth:] if not line[:depth].strip() else line for line in lines]
@@ -247,7 +247,7 @@ def _parse_lines(lines: tuple[str, ...], above: int) -> Script:
     except SyntaxError as error:
         line = above + (error.lineno or 1)
         hint = "paste an issue whole, with its ```python fence, or the script alone."
-        raise DefinitionError(_located(lines, above, line, -1, f"this is not Python ({error.msg}); {hint}")) from None
+        raise DefinitionError(_locate(lines, above, line, -1, f"this is not Python ({error.msg}); {hint}")) from None
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
         reason = str(error) or "it is nested too deeply"
         msg = f"load_repro: the text cannot be parsed as Python ({reason})."

@@ -163,11 +163,11 @@ class Lists:
             msg = "the script's lists have too many entries in all."
             raise DefinitionError(msg)
         entries = made.values() if isinstance(made, dict) else made
-        return self._weighed(made, sum(self.weights.get(id(entry), 1) for entry in entries))
+        return self._weigh(made, sum(self.weights.get(id(entry), 1) for entry in entries))
 
     def append(self, made: list[Any], entry: Any) -> None:
         """Append to a stored list."""
-        self._weighed(made, self.weights.get(id(made), len(made)) + self.weights.get(id(entry), 1))
+        self._weigh(made, self.weights.get(id(made), len(made)) + self.weights.get(id(entry), 1))
         made.append(entry)
 
     def put(self, made: Any, place: Any, entry: Any) -> None:
@@ -181,10 +181,10 @@ class Lists:
             raise DefinitionError(msg)
         is_there = isinstance(made, list) or place in made
         before = self.weights.get(id(made[place]), 1) if is_there else 0
-        self._weighed(made, self.weights.get(id(made), len(made)) - before + self.weights.get(id(entry), 1))
+        self._weigh(made, self.weights.get(id(made), len(made)) - before + self.weights.get(id(entry), 1))
         made[place] = entry
 
-    def _weighed(self, made: Any, weight: int) -> Any:
+    def _weigh(self, made: Any, weight: int) -> Any:
         if weight > _MOST_ENTRIES:
             msg = f"this list has more than {_MOST_ENTRIES} entries."
             raise DefinitionError(msg)
@@ -414,7 +414,7 @@ def _sum(values: Any, start: Any = 0) -> Any:
     raise DefinitionError(msg)
 
 
-def _sorted(values: Any) -> list[Any]:
+def _sort(values: Any) -> list[Any]:
     entries = _entries(values)
     if all(isinstance(e, int | float) for e in entries) or all(isinstance(e, str) for e in entries):
         return sorted(entries)
@@ -441,7 +441,7 @@ def _truth_of(which: Callable[[list[Any]], bool]) -> Callable[[Any], bool]:
     return call
 
 
-def _selected(function: Callable[..., Any], least: int) -> Callable[..., Any]:
+def _bounded_function(function: Callable[..., Any], least: int) -> Callable[..., Any]:
     """Return a function of itertools that returns lists with a limited number of entries."""
     def call(values: Any, count: Any = None) -> list[Any]:
         entries = _entries(values)
@@ -495,7 +495,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "enumerate": lambda value: [(place, entry) for place, entry in enumerate(_entries(value))],
     "zip": lambda *values: list(zip(*map(_entries, values), strict=False)),
     "sum": _sum,
-    "sorted": _sorted,
+    "sorted": _sort,
     "reversed": lambda value: _entries(value)[::-1],
     "set": _distinct,
     "frozenset": _distinct,
@@ -506,8 +506,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "str": _str,
     "numpy.prod": _of_numbers(math.prod),
     "itertools.product": _product,
-    "itertools.permutations": _selected(itertools.permutations, 1),
-    "itertools.combinations": _selected(itertools.combinations, 0),
+    "itertools.permutations": _bounded_function(itertools.permutations, 1),
+    "itertools.combinations": _bounded_function(itertools.combinations, 0),
     "itertools.chain": _chain,
     **{
         f"math.{name}": _of_numbers(getattr(math, name))

@@ -23,7 +23,7 @@ from fuser_lab.ops.reduction import SUM, count_of
 from fuser_lab.ops.registry import COMPOSITES, OPS, Arg, Misuse, Operand, Recorder, Sample, same_declared
 
 
-def _standardized(rec: Recorder, x: TensorView, axes: list[int], eps: Operand) -> TensorView:
+def _standardize(rec: Recorder, x: TensorView, axes: list[int], eps: Operand) -> TensorView:
     """Return x minus its mean over axes, divided by its standard deviation."""
     variance, mean = COMPOSITES["var_mean"].frontend(rec, x, axes, 0, True)
     return record(rec, "mul", record(rec, "sub", x, mean), _inverse_root(rec, variance, eps))
@@ -65,7 +65,7 @@ def _layer_norm(
     factor = operand_of_shape(rec, weight, shape, "layer_norm", "weight")
     offset = operand_of_shape(rec, bias, shape, "layer_norm", "bias")
     small = real_number(rec, eps, "layer_norm", "eps")
-    standardized = _standardized(rec, widen(rec, tensor), axes, small)
+    standardized = _standardize(rec, widen(rec, tensor), axes, small)
     return cast(rec, _affine(rec, standardized, factor, offset), tensor.dtype)
 
 
@@ -98,7 +98,7 @@ def _group_norm(
     # Not -1, because a reshape cannot infer a size if there are no elements.
     each = channels // groups if isinstance(channels, int) else OPS["div"].frontend(rec, channels, groups)
     parted = record(rec, "reshape", widen(rec, tensor), [outer, groups, each, *inner])
-    standardized = _standardized(rec, parted, list(range(2, parted.ndim)), small)
+    standardized = _standardize(rec, parted, list(range(2, parted.ndim)), small)
     joined = record(rec, "reshape", standardized, list(tensor.extents))
     sized = (None if v is None else along(rec, v, 1, tensor.ndim) for v in (factor, offset))
     return cast(rec, _affine(rec, joined, *sized), tensor.dtype)

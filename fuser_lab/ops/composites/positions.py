@@ -151,7 +151,7 @@ def _places(rec: Recorder, op: str, arg: Operand, indices: object) -> _Places:
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     return _Places(
         rows=rows, moved=moved.extents, order=order,
-        at=linear if linear.ndim == 1 else _reshaped(rec, linear, [count_of(rec, linear.extents)]),
+        at=linear if linear.ndim == 1 else _reshape(rec, linear, [count_of(rec, linear.extents)]),
         common=linear.extents, rest=rest, before=axes[0] if adjacent else 0,
     )
 
@@ -172,12 +172,12 @@ def _linear(rec: Recorder, indices: list[TensorView], sizes: list[Extent]) -> Te
     return record(rec, "where", inside, joined, -1)
 
 
-def _reshaped(rec: Recorder, tensor: TensorView, shape: Sequence[Operand]) -> TensorView:
+def _reshape(rec: Recorder, tensor: TensorView, shape: Sequence[Operand]) -> TensorView:
     """Return a reshape; a tensor without axes becomes one of size 1 by a broadcast."""
     return record(rec, "reshape", tensor, list(shape)) if tensor.ndim else broadcast(rec, tensor, [True])
 
 
-def _permuted(rec: Recorder, tensor: TensorView, order: Sequence[int]) -> TensorView:
+def _permute(rec: Recorder, tensor: TensorView, order: Sequence[int]) -> TensorView:
     return tensor if list(order) == list(range(tensor.ndim)) else record(rec, "permute", tensor, list(order))
 
 
@@ -188,7 +188,7 @@ def _index(rec: Recorder, arg: Operand, indices: Sequence[Operand]) -> TensorVie
         picked = record(rec, "squeeze", picked, [0])
     elif len(places.common) > 1:
         picked = record(rec, "reshape", picked, [*places.common, *places.rest])
-    return _permuted(rec, picked, places.result_order)
+    return _permute(rec, picked, places.result_order)
 
 
 def _index_put(
@@ -206,11 +206,11 @@ def _index_put(
         if isinstance(new, TensorView):
             new = record(rec, "reshape", new, [count, width])
     elif isinstance(new, TensorView) and new.ndim != 1:
-        new = _reshaped(rec, new, [count])
+        new = _reshape(rec, new, [count])
     written = record(rec, "scatter_add" if adds else "scatter", rows, at, new, 0)
     shaped = written if written.ndim == len(places.moved) else record(rec, "reshape", written, list(places.moved))
     back = [places.order.index(axis) for axis in range(len(places.order))]
-    return _permuted(rec, shaped, back)
+    return _permute(rec, shaped, back)
 
 
 def _new_values(rec: Recorder, op: str, rows: TensorView, places: _Places, values: Operand) -> Val:
@@ -231,7 +231,7 @@ def _new_values(rec: Recorder, op: str, rows: TensorView, places: _Places, value
         raise DefinitionError(msg)
     wide = broadcast(rec, new, [True] * short + [False] * new.ndim) if short else new
     full = expand(rec, wide, shape, op)
-    return _permuted(rec, full, [order.index(place) for place in range(len(order))])
+    return _permute(rec, full, [order.index(place) for place in range(len(order))])
 
 
 def _as_strided(
@@ -251,7 +251,7 @@ def _as_strided(
     if 0 not in shape and isinstance(count, int) and last >= count:
         msg = f"{op}: size={shape} and stride={steps} reach element {last} of a tensor with {count} elements."
         raise DefinitionError(msg)
-    flat = tensor if tensor.ndim == 1 else _reshaped(rec, tensor, [count])
+    flat = tensor if tensor.ndim == 1 else _reshape(rec, tensor, [count])
     total = 1
     for n in shape:
         total *= n

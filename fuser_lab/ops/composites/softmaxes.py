@@ -12,7 +12,7 @@ from fuser_lab.ops.reduction import MAX, SUM, reduced_axes
 from fuser_lab.ops.registry import Arg, Misuse, Operand, Recorder, Sample, tensor_at, wrap_dim
 
 
-def _shifted(rec: Recorder, arg: Operand, dim: int, op: str) -> tuple[TensorView, TensorView, int]:
+def _shift(rec: Recorder, arg: Operand, dim: int, op: str) -> tuple[TensorView, TensorView, int]:
     """Return arg minus its largest element along an axis, in the compute dtype; the original arg; and the axis."""
     tensor = floating(rec, arg, op)
     axis = wrap_dim(dim, max(tensor.ndim, 1), op)
@@ -21,14 +21,14 @@ def _shifted(rec: Recorder, arg: Operand, dim: int, op: str) -> tuple[TensorView
 
 
 def _softmax(rec: Recorder, arg: Operand, dim: int = -1) -> TensorView:
-    shifted, tensor, axis = _shifted(rec, arg, dim, "softmax")
+    shifted, tensor, axis = _shift(rec, arg, dim, "softmax")
     power = record(rec, "exp", shifted)
     total = SUM.frontend(rec, power, [axis], keepdim=True)
     return cast(rec, record(rec, "truediv", power, total), tensor.dtype)
 
 
 def _log_softmax(rec: Recorder, arg: Operand, dim: int = -1) -> TensorView:
-    shifted, tensor, axis = _shifted(rec, arg, dim, "log_softmax")
+    shifted, tensor, axis = _shift(rec, arg, dim, "log_softmax")
     total = SUM.frontend(rec, record(rec, "exp", shifted), [axis], keepdim=True)
     return cast(rec, record(rec, "sub", shifted, record(rec, "log", total)), tensor.dtype)
 

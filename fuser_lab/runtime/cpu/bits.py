@@ -7,7 +7,7 @@ from numba import float32, float64, int64, uint32
 from numba.extending import intrinsic
 
 
-def _reinterpreted(source: Any, result: Any, kind: Any) -> Any:
+def _reinterpret(source: Any, result: Any, kind: Any) -> Any:
     """Return a function that reinterprets the bits of a number as another type."""
 
     def rule(context: Any, x: Any) -> Any:
@@ -19,7 +19,7 @@ def _reinterpreted(source: Any, result: Any, kind: Any) -> Any:
     return intrinsic(rule)
 
 
-float_of_bits = _reinterpreted(uint32, float32, ir.FloatType())
-bits_of_float = _reinterpreted(float32, uint32, ir.IntType(32))
-double_of_bits = _reinterpreted(int64, float64, ir.DoubleType())
-bits_of_double = _reinterpreted(float64, int64, ir.IntType(64))
+float_of_bits = _reinterpret(uint32, float32, ir.FloatType())
+bits_of_float = _reinterpret(float32, uint32, ir.IntType(32))
+double_of_bits = _reinterpret(int64, float64, ir.DoubleType())
+bits_of_double = _reinterpret(float64, int64, ir.IntType(64))

@@ -117,7 +117,7 @@ class HostRun:
     def start(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Return the outputs if inputs and ``out`` match the previous ones; otherwise do nothing and return None."""
         makers = self._results.makers
-        addresses = None if out is None and makers is None else self._given(inputs)
+        addresses = None if out is None and makers is None else self._matching_words(inputs)
         if addresses is None:
             return None
         if out is None:
@@ -137,7 +137,7 @@ class HostRun:
             call()
         return self._results.of(inputs, computed)
 
-    def _given(self, inputs: Sequence[Any]) -> list[Any] | None:
+    def _matching_words(self, inputs: Sequence[Any]) -> list[Any] | None:
         """Return addresses and numbers if inputs match the previous ones."""
         if len(inputs) != len(self._inputs):
             return None

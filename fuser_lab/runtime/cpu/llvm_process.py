@@ -89,7 +89,7 @@ class LlvmProcess:
         atexit.register(self.close)
         # A request that is copied half-way would be sent twice, because a pipe's buffer is written when it is closed.
         fork_waits_for(self._lock)
-        after_fork(self._forked)
+        after_fork(self._after_fork)
 
     def start(self) -> None:
         """Start the worker if there is none; return before it is ready.
@@ -145,7 +145,7 @@ class LlvmProcess:
         """
         chosen = pipeline or request.pipeline
         with self._lock:
-            answer, parts = self._asked(_head(request, chosen), request.bitcode)
+            answer, parts = self._ask(_head(request, chosen), request.bitcode)
         if answer["error"] is not None:
             msg = f"LLVM refuses {request.name}: {answer['error']}"
             raise LlvmError(msg)
@@ -156,7 +156,7 @@ class LlvmProcess:
         with self._lock:
             self._end()
 
-    def _asked(self, head: dict[str, Any], bitcode: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    def _ask(self, head: dict[str, Any], bitcode: bytes) -> tuple[dict[str, Any], list[bytes]]:
         for _ in range(_STARTS):
             worker = self._running()
             assert worker.stdin is not None
@@ -207,7 +207,7 @@ class LlvmProcess:
             worker.wait()
             return None
 
-    def _forked(self) -> None:
+    def _after_fork(self) -> None:
         """Leave the worker to the parent of this forked process."""
         if self._worker is not None:
             self._worker.returncode = 0  # so that it is not waited for

@@ -43,7 +43,7 @@ class Float8:
     def wide(self, b: Builder, pair: Any, second: Any) -> Any:
         """Return one element of a pair as float32; ``second`` is 0 or 1."""
         if b.capability < _PAIRS_FROM:
-            return self._widened(b, b.widened(b.moved_right(pair, b.select(second, b.constant("i16", 8), 0)), "i32"))
+            return self._widen_byte(b, b.widened(b.moved_right(pair, b.select(second, b.constant("i16", 8), 0)), "i32"))
         halves = b.assembly(f"cvt.rn.f16x2.{self.letters}x2 $0, $1;", ["i32"], "=r,h", [pair])[0]
         upper = b.truncated(b.moved_right(halves, 16), "i16")
         return _half_to_float(b, b.select(second, upper, b.truncated(halves, "i16")))
@@ -51,7 +51,7 @@ class Float8:
     def narrow(self, b: Builder, numbers: Sequence[Any]) -> Any:
         """Return one or two float32 numbers as a pair, rounded to nearest even."""
         if b.capability < _PAIRS_FROM:
-            words = [b.truncated(self._narrowed(b, number), "i16") for number in numbers]
+            words = [b.truncated(self._round_to_byte(b, number), "i16") for number in numbers]
             return words[0] if len(words) == 1 else b.binary("or", words[0], b.moved_left(words[1], 8))
         first, second = numbers[0], numbers[1] if len(numbers) > 1 else b.constant("f32", 0.0)
         text = f"cvt.rn.satfinite.{self.letters}x2.f32 $0, $1, $2;"
@@ -63,7 +63,7 @@ class Float8:
             pair = b.binary("add", pair, b.select(beyond, b.constant("i16", 1 << 8 * place), 0))
         return pair
 
-    def _widened(self, b: Builder, bits: Any) -> Any:
+    def _widen_byte(self, b: Builder, bits: Any) -> Any:
         """Return the float32 value of the lowest byte of an i32, by arithmetic."""
         magnitude = b.binary("and", bits, _MAGNITUDE_8)
         sign = b.moved_left(b.binary("and", bits, _SIGN_8), 8)
@@ -75,7 +75,7 @@ class Float8:
         scaled = b.binary("fmul", value, 2.0 ** (15 - self.bias))
         return b.select(b.equal(magnitude, self.nan), math.nan, scaled)
 
-    def _narrowed(self, b: Builder, number: Any) -> Any:
+    def _round_to_byte(self, b: Builder, number: Any) -> Any:
         """Return a float32 rounded to nearest even, as the lowest byte of an i32, by arithmetic."""
         sign = b.binary("and", b.moved_right(b.reinterpreted(number, "i32"), 24), _SIGN_8)
         size = _size_of(b, number)

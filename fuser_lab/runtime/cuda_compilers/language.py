@@ -72,7 +72,7 @@ class Library:
 
     def device(self, function: Callable[..., Any]) -> Any:
         """Define a device function."""
-        return self._kept(function.__name__, self.helper(function))
+        return self._keep(function.__name__, self.helper(function))
 
     def helper(self, function: Callable[..., Any]) -> Any:
         """Return a device function that kernels do not call directly."""
@@ -80,7 +80,7 @@ class Library:
 
     def inlined(self, function: Callable[..., Any]) -> Any:
         """Define a device function that is inlined into its callers."""
-        return self._kept(function.__name__, self._language.device(function, inline=True))
+        return self._keep(function.__name__, self._language.device(function, inline=True))
 
     def intrinsic(self, rule: Rule) -> Any:
         """Define a function by a rule that writes its instructions."""
@@ -88,9 +88,9 @@ class Library:
 
     def named(self, name: str, rule: Rule) -> Any:
         """Define a function by a rule with a different name."""
-        return self._kept(name, self._language.intrinsic(rule))
+        return self._keep(name, self._language.intrinsic(rule))
 
-    def _kept(self, name: str, function: Any) -> Any:
+    def _keep(self, name: str, function: Any) -> Any:
         self.functions[name] = function
         return function
 

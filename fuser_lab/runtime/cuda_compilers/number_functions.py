@@ -1,5 +1,6 @@
 """Functions of floats that take few instructions: maxima, conversions of formats, approximations for float32."""
 
+import math
 from typing import Any
 
 from fuser_lab.runtime.cuda_compilers.building import Builder, Call, Kind, Operand, Rule
@@ -62,6 +63,14 @@ def define_number_functions(library: Library) -> None:
     def round_half(x: Any) -> Any:
         """Return a float32 rounded to the nearest float16 value, still as float32."""
         return half_to_float(float_to_half(x))
+
+    @library.device
+    def remainder_float(a: Any, b: Any) -> Any:
+        """Return the remainder with the sign of ``b``, like Python's ``%``."""
+        rest = math.fmod(a, b)
+        if rest != 0 and (rest < 0) != (b < 0):
+            rest += b
+        return rest
 
     _define_approximations(library, single)
 

@@ -102,7 +102,7 @@ _FUNCTIONS: Recent[tuple[object, int], tuple[Function, ...]] = Recent(MOST_MODUL
 _LOCK = new_lock()
 
 
-def _loaded(generated: GeneratedKernel, device: int) -> tuple[Function, ...]:
+def _load(generated: GeneratedKernel, device: int) -> tuple[Function, ...]:
     """Return the functions of a kernel's phases on a device, which must be the current one.
 
     Kernels that differ only in their arguments, such as sizes and the number of blocks, share them.
@@ -239,7 +239,7 @@ class DeviceMemory:
                         *((v.name, _PARAMETERS[v.dtype]) for v in phase.scalars),
                     ),
                 )
-                for phase, function in zip(generated.kernel_ir.phases, _loaded(generated, self.number), strict=True)
+                for phase, function in zip(generated.kernel_ir.phases, _load(generated, self.number), strict=True)
             )
 
     def capability(self) -> tuple[int, int]:

@@ -36,10 +36,10 @@ def listing(generated: GeneratedKernel) -> tuple[str, ...]:
     CompilationError, UnsupportedError
         As `compile_phases`.
     """
-    return tuple(_shortened(phase.ptx) for phase in compile_phases(generated, lineinfo=True))
+    return tuple(_shorten(phase.ptx) for phase in compile_phases(generated, lineinfo=True))
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     start = text.find(".visible")
     end = text.find(".section\t.debug")
     return text[max(start, 0): end if end > 0 else len(text)].rstrip()
@@ -83,14 +83,14 @@ def compile_phases(
         # Loaded only now, because kernels whose machine code is on disk do not need it.
         compiler_named(generated.compiler).require()
         try:
-            return _compiled(generated, cc, lineinfo=lineinfo)
+            return _compile(generated, cc, lineinfo=lineinfo)
         except FuserLabError:
             raise
         except Exception as error:
             raise refusal_error(generated, f"cc {cc[0]}.{cc[1]}", error) from error
 
 
-def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool) -> tuple[CompiledPhase, ...]:
+def _compile(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool) -> tuple[CompiledPhase, ...]:
     compiler = compiler_named(generated.compiler)
     phases = generated.kernel_ir.phases
     functions = functions_of(generated.source, tuple(phase.name for phase in phases))

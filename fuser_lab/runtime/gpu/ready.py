@@ -184,7 +184,7 @@ class ReadyRun:
                     return self._quick(addresses, made, self._pack)
                 break
         else:
-            compared = self._compared(inputs)
+            compared = self._matching_words(inputs)
             if compared is None:
                 return None
             addresses = compared
@@ -261,11 +261,11 @@ class ReadyRun:
         if here:
             addresses = [value.data_ptr() for value in values]
         else:
-            compared = self._compared(values)
+            compared = self._matching_words(values)
             if compared is None:
                 return False
             addresses = compared
-        if addresses != self.given and not (self._fits(addresses) if here else self._moved(values, addresses)):
+        if addresses != self.given and not (self._fits(addresses) if here else self._fit_elsewhere(values, addresses)):
             return False
         self._launch(addresses, values[: self._inputs], values[self._inputs :])
         return True
@@ -299,7 +299,7 @@ class ReadyRun:
                 return False
         return True
 
-    def _compared(self, values: Sequence[Any]) -> list[Any] | None:
+    def _matching_words(self, values: Sequence[Any]) -> list[Any] | None:
         """Return addresses and numbers if values match the previous ones."""
         addresses: list[Any] = []
         for value, (kind, shape, stride, dtype) in zip(values, self._places, strict=False):
@@ -316,7 +316,7 @@ class ReadyRun:
             addresses.append(value.data_ptr())
         return addresses
 
-    def _moved(self, values: Sequence[Any], addresses: Sequence[Any]) -> bool:
+    def _fit_elsewhere(self, values: Sequence[Any], addresses: Sequence[Any]) -> bool:
         """Whether arrays at new addresses are on the same device and fit."""
         here = all(
             span is None or value.get_device() == self._device
@@ -359,7 +359,7 @@ class ReadyRuns:
             except IndexError:  # another thread took it
                 return None
             if run.stream == stream:
-                outputs = run.fresh(inputs, self._made) if out is None else self._written(run, inputs, out)
+                outputs = run.fresh(inputs, self._made) if out is None else self._results_in(run, inputs, out)
                 if outputs is not None:
                     runs.append(run)
                     return outputs
@@ -368,7 +368,7 @@ class ReadyRuns:
         return None
 
     @staticmethod
-    def _written(run: ReadyRun, inputs: Sequence[Any], out: Sequence[Any]) -> list[Any] | None:
+    def _results_in(run: ReadyRun, inputs: Sequence[Any], out: Sequence[Any]) -> list[Any] | None:
         values = [*inputs, *out]
         return [*out] if run.takes(len(inputs), len(out)) and run.start(values) else None
 

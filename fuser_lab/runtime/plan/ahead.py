@@ -66,7 +66,7 @@ def compile_ahead(
         return
     workers = min(processors() - 1, len(pending) // EACH, MOST_WORKERS)
     if callable(progress):
-        _shared(pending, cc, workers, progress)
+        _share(pending, cc, workers, progress)
         return
     bar = progress_bar("compiling", len(pending), hidden=progress is False)
 
@@ -74,10 +74,10 @@ def compile_ahead(
         bar.update(done - bar.n)
 
     with contextlib.closing(bar):
-        _shared(pending, cc, workers, show)
+        _share(pending, cc, workers, show)
 
 
-def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progress: CompileProgress) -> None:
+def _share(pending: deque[GeneratedKernel], cc: Capability, workers: int, progress: CompileProgress) -> None:
     """Compile all kernels, from the front in this process and from the back in others; always end the others."""
     total, done, lock = len(pending), [0], new_lock()
 
@@ -88,11 +88,11 @@ def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progr
 
     with processes(workers) as others:
         threads = [
-            threading.Thread(target=_fed, args=(process, pending, cc, counted), daemon=True) for process in others
+            threading.Thread(target=_feed, args=(process, pending, cc, counted), daemon=True) for process in others
         ]
         for thread in threads:
             thread.start()
-        for kernel in _taken(pending.popleft):
+        for kernel in _take(pending.popleft):
             # Kernels that failed are compiled again when they are needed, which raises the error.
             with interrupts_deferred(), contextlib.suppress(Exception):
                 compile_kernel(kernel, cc)
@@ -122,7 +122,7 @@ def processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
                 process.communicate()
 
 
-def _taken(take: Callable[[], GeneratedKernel]) -> Iterator[GeneratedKernel]:
+def _take(take: Callable[[], GeneratedKernel]) -> Iterator[GeneratedKernel]:
     while True:
         try:
             kernel = take()
@@ -131,11 +131,11 @@ def _taken(take: Callable[[], GeneratedKernel]) -> Iterator[GeneratedKernel]:
         yield kernel
 
 
-def _fed(
+def _feed(
     process: "subprocess.Popen[bytes]", pending: deque[GeneratedKernel], cc: Capability, counted: Callable[[], None],
 ) -> None:
     """Feed kernels to a process until none remains or the process has ended."""
-    for kernel in _taken(pending.pop):
+    for kernel in _take(pending.pop):
         if not ask(process, kernel, cc):
             pending.append(kernel)
             return

@@ -64,7 +64,7 @@ class Background:
         """Take a kernel from the queue, or wait until the process that is compiling it has finished."""
         self._waiting.claim(source)
 
-    def _taken(self) -> GeneratedKernel | None:
+    def _take(self) -> GeneratedKernel | None:
         """Wait for the next kernel and return it; None after a timeout."""
         with self._waiting.changed:
             self._waiting.changed.wait_for(lambda: any(self._waiting.groups), IDLE_SECONDS)
@@ -79,7 +79,7 @@ class Background:
     def _serve(self) -> None:
         """Feed kernels to a process until none remains or it has ended."""
         with ahead.processes(1) as started:
-            while (kernel := self._taken()) is not None:
+            while (kernel := self._take()) is not None:
                 is_answered = bool(started) and ahead.ask(started[0], kernel, None)
                 with self._waiting.changed:
                     self._waiting.running.pop(kernel.source).done.set()

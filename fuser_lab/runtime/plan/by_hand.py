@@ -82,7 +82,7 @@ class ScheduledKernel:
         _, calls = self._variant(tuple(layouts))
         for call in calls:
             call(env)
-        return self._returned(inputs, arrays)
+        return self._results(inputs, arrays)
 
     def _variant(self, layouts: Layouts) -> tuple[GeneratedKernel, Any]:
         with self._lock:
@@ -92,7 +92,7 @@ class ScheduledKernel:
                 self._variants[layouts] = (generated, calls)
             return self._variants[layouts]
 
-    def _returned(self, inputs: Sequence[Any], arrays: dict[TensorView, Any]) -> list[Any]:
+    def _results(self, inputs: Sequence[Any], arrays: dict[TensorView, Any]) -> list[Any]:
         fusion = self.scheduled.fusion
         originals = dict(zip(fusion.inputs, inputs, strict=True))
         kind, like = library_of(inputs)

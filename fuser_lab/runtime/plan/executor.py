@@ -35,7 +35,7 @@ class PreparedPlan:
         self.target = memory.target
         self._parts = parts_of(fusion, self.segments)
         self._variants = Variants(
-            self._parts, requests, memory, self._nested, allow_fallback=allow_fallback,
+            self._parts, requests, memory, self._nested_run, allow_fallback=allow_fallback,
             evaluate_refused=evaluate_refused,
         )
         self._run_memory = RunMemory(self._parts, memory, self._release, keeps_layouts=any(r.loops for r in requests))
@@ -215,7 +215,7 @@ class PreparedPlan:
             return
         raise self._run_memory.exhausted(max(step.fusion.tensors.values(), key=lambda tv: tv.nbytes))
 
-    def _nested(self, fusion: Fusion, requests: Sequence[KernelRequest]) -> NestedRun:
+    def _nested_run(self, fusion: Fusion, requests: Sequence[KernelRequest]) -> NestedRun:
         """Return a function that runs a segment of this plan that is cut into smaller segments."""
         return PreparedPlan(fusion, requests, self.memory, allow_fallback=True, evaluate_refused=True).run
 

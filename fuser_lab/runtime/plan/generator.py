@@ -62,14 +62,14 @@ def _draw(inputs: Sequence[Any], count: int, *, ahead: bool) -> tuple[int, int]:
         offset = int(generator.get_offset())
         if not ahead:
             generator.set_offset(offset + STEP * count)
-        return _signed(generator.initial_seed()), offset
+        return _as_int(generator.initial_seed()), offset
     if ahead:
         state = torch.get_rng_state()
         try:
-            return _signed(torch.initial_seed()), _next_offset(torch, count)
+            return _as_int(torch.initial_seed()), _next_offset(torch, count)
         finally:
             torch.set_rng_state(state)
-    return _signed(torch.initial_seed()), _next_offset(torch, count)
+    return _as_int(torch.initial_seed()), _next_offset(torch, count)
 
 
 def _next_offset(torch: Any, count: int) -> int:
@@ -92,6 +92,6 @@ def _state(generator: Any) -> bytes:
     return blake2b(generator.get_state().numpy().tobytes(), digest_size=16).digest()
 
 
-def _signed(seed: int) -> int:
+def _as_int(seed: int) -> int:
     """Return a 64-bit seed as an Int."""
     return seed - (1 << 64) if seed >> 63 else seed

@@ -56,7 +56,7 @@ def parts_of(fusion: Fusion, segments: Sequence[Segment]) -> PlanParts:
     outputs = tuple(slot_of(tv) for tv in fusion.outputs)
     returned = tuple(slot for slot in outputs if slot.tensor not in fusion.hidden)
     origins = origins_of(fusion)
-    needed, live = _needed(fusion, segments, origins)
+    needed, live = _needs(fusion, segments, origins)
     written = needed | {tv.name for number in live for tv in segments[number][0].outputs}
     computed = tuple(slot for slot in outputs if slot.name in written and slot.tensor not in fusion.inputs)
     unstored = {slot.name for slot in (*tensors, *outputs)}
@@ -88,7 +88,7 @@ def _is_seen(origins: Mapping[TensorView, Origin], tensor: TensorView) -> bool:
     return origin is not None and (bool(origin.exprs) or origin.base is not tensor)
 
 
-def _needed(
+def _needs(
     fusion: Fusion, segments: Sequence[Segment], origins: Mapping[TensorView, Origin],
 ) -> tuple[frozenset[str], frozenset[int]]:
     """Return the names of tensors that have to be computed, and the numbers of the segments that compute them.

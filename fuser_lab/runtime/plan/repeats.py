@@ -67,7 +67,7 @@ def repeatable_run(
         aliases.setdefault(view.base, []).append(view.name)
     calls = [call for calls in variant.calls for call in calls]
     if isinstance(ready, ReadyRuns):
-        return _launched(ready, parts, memory, calls, env, inputs, outputs, aliases)
+        return _repeatable_launches(ready, parts, memory, calls, env, inputs, outputs, aliases)
     views = {view.name for view in variant.views}
     for step in variant.steps:
         if step.runs and step.generated is None and not views.isdisjoint(tv.name for tv in step.fusion.tensor_inputs):
@@ -78,7 +78,7 @@ def repeatable_run(
     )
 
 
-def _launched(
+def _repeatable_launches(
     ready: ReadyRuns, parts: PlanParts, memory: Memory, calls: Sequence[Call], env: Environment, inputs: Sequence[Any],
     outputs: Sequence[Any], aliases: Mapping[str, Sequence[str]],
 ) -> ReadyRun | None:
@@ -113,7 +113,7 @@ def _launched(
         if is_launch:
             starts.append(Launches(memory.launches(list(group), env, words) or ()))
         else:
-            starts += [functools.partial(_evaluated, call, run_env) for call in group]
+            starts += [functools.partial(_evaluate, call, run_env) for call in group]
     evaluated = None
     if not all(isinstance(start, Launches) for start in starts):
         tensors = [(place, n) for place, slot in enumerate(slots) if isinstance(slot, Slot) for n in names[place]]
@@ -139,7 +139,7 @@ def _launched(
     return run if run.is_sound(values) else None
 
 
-def _evaluated(call: Call, env: Environment, stream: int) -> None:
+def _evaluate(call: Call, env: Environment, stream: int) -> None:
     """Let the array library evaluate a segment; it uses the current stream."""
     del stream
     call(env)

@@ -127,7 +127,7 @@ class RunMemory:
         blocks: list[Any] = []
         for number, nbytes in enumerate(variant.storage.blocks):
             try:
-                blocks.append(self._allocated(
+                blocks.append(self._allocate(
                     self._largest_in(variant, number), functools.partial(memory.block, nbytes), nbytes,
                 ))
             except OutOfMemoryError:
@@ -158,10 +158,10 @@ class RunMemory:
     def _fresh(self, slot: Slot) -> tuple[Any, Any]:
         """Return new memory for an output, and an array of it."""
         make = functools.partial(self._memory.fresh, slot.tensor.dtype, slot.layout.size)
-        flat = self._allocated(slot.tensor, make, slot.nbytes)
+        flat = self._allocate(slot.tensor, make, slot.nbytes)
         return flat, self._memory.logical(flat, slot.tensor)
 
-    def _allocated(self, tensor: TensorView, make: Callable[[], Any], nbytes: int | None = None) -> Any:
+    def _allocate(self, tensor: TensorView, make: Callable[[], Any], nbytes: int | None = None) -> Any:
         """Return new memory, or raise an OutOfMemoryError that names the tensor."""
         if nbytes is None or nbytes <= _MOST_BYTES:
             try:
@@ -239,7 +239,7 @@ class RunMemory:
             # Everything is read before anything is overwritten.
             sources = [
                 *((target, self._result(env, slot, written.values())) for target, slot in copies),
-                *((target, self._written(env, tensor)) for target, tensor in over),
+                *((target, self._values_to_write(env, tensor)) for target, tensor in over),
             ]
             for target, array in sources:
                 memory.copy(target, array)
@@ -255,10 +255,10 @@ class RunMemory:
         """Return a result as a view of the caller's array, or as a copy if it is a view of another array."""
         if base is not None:
             # If the strides of the given array make a reshape copy, the copy needs memory.
-            return self._allocated(slot.tensor, functools.partial(apply_views, base, origin.exprs, env.arguments))
-        return self._memory.export(self._copied(slot, apply_views(array, origin.exprs, env.arguments)), kind, like)
+            return self._allocate(slot.tensor, functools.partial(apply_views, base, origin.exprs, env.arguments))
+        return self._memory.export(self._copy(slot, apply_views(array, origin.exprs, env.arguments)), kind, like)
 
-    def _copied(self, slot: Slot, array: Any) -> Any:
+    def _copy(self, slot: Slot, array: Any) -> Any:
         _, target = self._fresh(slot)
         self._memory.copy(target, array)
         return target
@@ -291,16 +291,16 @@ class RunMemory:
         """Return a computed result; a view of a tensor whose memory may be written is copied first."""
         origin = self._parts.origins.get(slot.tensor)
         if origin is None or not self._parts.is_seen(slot.tensor):
-            return self._written(env, slot.tensor)
+            return self._values_to_write(env, slot.tensor)
         view = apply_views(env.arrays[origin.base.name], origin.exprs, env.arguments)
         # On a GPU, the memory of arrays of every library is not known.
         apart = self._on_host and not any(may_overlap(view, array) for array in written)
-        return view if apart else self._copied(slot, view)
+        return view if apart else self._copy(slot, view)
 
-    def _written(self, env: Environment, tensor: TensorView) -> Any:
+    def _values_to_write(self, env: Environment, tensor: TensorView) -> Any:
         """Return the values to write over an input; an input is copied, because it may be overwritten as well."""
         array = env.arrays[tensor.name]
-        return self._copied(self._parts.outputs[tensor.name], array) if tensor in self._parts.fusion.inputs else array
+        return self._copy(self._parts.outputs[tensor.name], array) if tensor in self._parts.fusion.inputs else array
 
     def _overwritten(self, source: TensorView, inputs: Sequence[Any], arrays: Sequence[Any]) -> Any:
         """Return the array to write to for an input: the caller's array if the run computes with a copy of it."""

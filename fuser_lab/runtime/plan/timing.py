@@ -261,9 +261,9 @@ class _Measurement(Measurement):
             if self._cancelled():
                 break
             prepared = plan.prepare(self._target)
-            inputs = self._seeded(plan.fusion)
+            inputs = self._inputs_with_seeds(plan.fusion)
             outputs = prepared.run(inputs)
-            error, note = self._compared(plan.fusion, inputs, outputs)
+            error, note = self._compare(plan.fusion, inputs, outputs)
             self._first = self._first or list(outputs)
             progress(done := done + 1, total, self._so_far)
             outs = prepared.reusable(outputs)
@@ -312,9 +312,9 @@ class _Measurement(Measurement):
         if refused:
             self._found.append(_Measured(row=replace(row, note=f"not measured: {refused}")))
             return
-        arguments = self._seeded(plan.fusion)
+        arguments = self._inputs_with_seeds(plan.fusion)
         draws = len(arguments) > len(self._inputs)  # a peer draws other numbers
-        worst, note = (math.nan, _RANDOM) if draws else self._compared(plan.fusion, arguments, results)
+        worst, note = (math.nan, _RANDOM) if draws else self._compare(plan.fusion, arguments, results)
         made = "" if _takes_out(peer) else "it allocates its results"
         self._add(replace(row, error=worst, note="; ".join(filter(None, (made, note)))), call, clock)
 
@@ -325,7 +325,7 @@ class _Measurement(Measurement):
         call = partial(peer, *self._inputs)
         outs: list[Any] = []
         if _takes_out(peer):
-            outs = [_spoiled(array) for array in self._first]
+            outs = [_spoil(array) for array in self._first]
             call = partial(peer, *self._inputs, out=outs[0] if len(outs) == 1 else outs)
         arrays = {n: value for n, value in enumerate(self._inputs) if is_torch(value) or isinstance(value, np.ndarray)}
         before = {number: _like(value) for number, value in arrays.items()}
@@ -350,7 +350,7 @@ class _Measurement(Measurement):
 
         return until_ready, flat, HostClock("perf_counter, block_until_ready")
 
-    def _seeded(self, fusion: Fusion) -> list[Any]:
+    def _inputs_with_seeds(self, fusion: Fusion) -> list[Any]:
         """Return the inputs of a fusion with seeds, so that results are compared for the same random numbers."""
         if fusion not in self._given:
             self._given[fusion] = with_seeds(fusion, self._inputs)
@@ -381,7 +381,7 @@ class _Measurement(Measurement):
         )
         return [*calls, (whole, complete)]
 
-    def _compared(
+    def _compare(
         self, fusion: Fusion, inputs: Sequence[Any], outputs: Sequence[Any],
     ) -> tuple[float, str]:
         """Return the worst deviation from the reference evaluation, or from the first plan, and which one it is from.
@@ -462,7 +462,7 @@ def _like(array: Any) -> Any:
     return array.detach().clone() if is_torch(array) else array.copy()
 
 
-def _spoiled(array: Any) -> Any:
+def _spoil(array: Any) -> Any:
     """Return an array like a result but with different values, so that it shows what a peer writes."""
     spoiled, spec = _like(array), describe(array)
     inexact = isinstance(spec, TensorSpec) and (spec.dtype.is_float or spec.dtype.is_complex)

@@ -101,7 +101,7 @@ class Variants:
         with self._lock:
             latest = self.kept.get(key)
             if latest is None:
-                latest = self.kept[key] = self._compiled(key)
+                latest = self.kept[key] = self._compile(key)
             latest.used = next(self._clock)
             if len(self.kept) > KEPT_VARIANTS:
                 oldest = min(self.kept, key=lambda k: self.kept[k].used)
@@ -129,7 +129,7 @@ class Variants:
         for variant in list(self.kept.values()):
             variant.idle.clear()
 
-    def _compiled(self, key: Key) -> Variant:
+    def _compile(self, key: Key) -> Variant:
         inputs, results = key
         views = self._views(inputs)
         steps = self._generated.pop(key, None) or self._steps(key)

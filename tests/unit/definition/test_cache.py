@@ -47,7 +47,7 @@ def test_the_same_calls_find_the_same_fusion():
 def test_a_known_definition_builds_nothing(monkeypatch):
     cache = FusionCache()
     first = defined(cache)
-    for name in ("_emitted", "_tensor_input", "_add_output"):
+    for name in ("_emit_all", "_tensor_input", "_add_output"):
         monkeypatch.setattr(builder.FusionBuilder, name, None)
     second = defined(cache)
     assert second.fusion is first.fusion

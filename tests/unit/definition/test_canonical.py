@@ -57,7 +57,7 @@ def test_a_spelling_that_was_met_once_builds_nothing(monkeypatch):
     ways = {"tensor": TENSORS[3], "total": ROWS[2], "scaled": SCALED[4]}
     first = defined(cache)
     defined(cache, **ways)
-    for name in ("_emitted", "_tensor_input", "_add_output"):
+    for name in ("_emit_all", "_tensor_input", "_add_output"):
         monkeypatch.setattr(builder.FusionBuilder, name, None)
     assert defined(cache, **ways).fusion is first.fusion
     # Each call occurred before, but never all of them together.

@@ -184,5 +184,5 @@ def test_the_least_recently_used_modules_are_forgotten(monkeypatch: pytest.Monke
     monkeypatch.setattr(device, "_FUNCTIONS", Recent(2))
     kernels: Any = ["a", "b", "a", "c", "a", "b"]
     for kernel in kernels:
-        device._loaded(kernel, 0)
+        device._load(kernel, 0)
     assert loaded == ["a", "b", "c", "b"]
