@@ -5,8 +5,7 @@ from typing import Any, cast
 
 from fuser_lab.errors import FuserLabError
 from fuser_lab.plan.code import REWRITINGS
-from fuser_lab.pricing.rule_lifting import predicted_seconds
-from fuser_lab.report.units import bytes_label, plural, seconds_label
+from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import Header
 from fuser_lab_widgets import answers, previews
 from fuser_lab_widgets.controls import settings_text
@@ -130,21 +129,16 @@ class Edits:
 
     def _lift(self, event: Message) -> None:
         """Segment again without one rule of nvFuser, and compare with the plan under all rules."""
-        session, before, code = self._page.session, self._page.plan, event["rule"]
+        session, code, selected = self._page.session, event["rule"], self._page.selected
 
-        def saved() -> str:
-            after = session.plan
+        def compare() -> None:
             if session.ruled is not None:
                 self._comparison.choose("ruled")
-            less = predicted_seconds(cast("Any", before)) - predicted_seconds(cast("Any", after))
-            sign = "−" if less > 0 else "+"
-            return f", {sign}{seconds_label(abs(less))} predicted ({cast('Any', after).target})"
 
-        selected = self._page.selected
-        self._resegment(selected, lambda: session.without_rule(code), f"Without the rule {code}", saved)
+        self._resegment(selected, lambda: session.without_rule(code), f"Without the rule {code}", compare)
 
     def _resegment(
-        self, selected: str, make: Callable[[], State], done: str, more: Callable[[], str] = str,
+        self, selected: str, make: Callable[[], State], done: str, then: Callable[[], object] = bool,
     ) -> None:
         """Segment again and show the plan; for a slow strategy, in the background."""
         page, session = self._page, self._page.session
@@ -153,9 +147,9 @@ class Edits:
         def go(state: State) -> None:
             session.go(state)
             page.compare(begun.plan, asks_why=True)
-            addition = more()
+            then()
             page.show()
-            page.say(f"{done}: {self._change(before)}{addition}{_left_behind(begun)}.")
+            page.say(f"{done}: {self._change(before)}{_left_behind(begun)}.")
 
         def tell(state: State | None, problem: str) -> None:
             if state is not None and session.state is begun:
