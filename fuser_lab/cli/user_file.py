@@ -92,7 +92,8 @@ def advice_for(file: str, text: str) -> str:
 
 def explain_file(request: UserFunction) -> int:
     """Return the exit status of a child process that imports the file, prints the table and writes the report."""
-    command = [sys.executable, "-m", "fuser_lab.cli.user_file"]
+    # Not with -m: the package has imported this module when it would run as the main module.
+    command = [sys.executable, "-c", f"import sys; from {__name__} import main; sys.exit(main())"]
     child = subprocess.run(  # noqa: S603 - this interpreter, with this module
         command, input=json_text(asdict(request)), text=True, check=False,
     )
@@ -284,7 +285,3 @@ def _parts(text: str) -> list[str]:
             part.write(letter)
     parts.append(part.getvalue().strip())
     return [each for each in parts if each]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,10 +1,10 @@
-"""The memory that the loops of a CPU kernel touch, and what of it caches of some size have to fetch again.
+"""The memory that the loops of a CPU kernel touch, and the bytes that a cache of some size fetches more than once.
 
-An access touches a number of *runs* of neighbouring bytes. A loop that moves it by no more than a run makes the runs
-longer, any other loop makes more runs. A cache holds what a round of a loop has touched until the next round if all of
-that fits: then the loop fetches only what is new, and otherwise everything in each round (the layer conditions of
-Stengel, Treibig, Hager and Wellein, ICS 2015). Lines that are a multiple of a power of two apart share the sets of a
-cache, of which they leave the others unused.
+An access touches a number of *runs* of neighbouring bytes. A loop whose step is at most the length of a run makes the
+runs longer; any other loop makes more runs. If a cache holds all bytes that a round of a loop touches, the next round
+fetches only new bytes. Otherwise each round fetches all of its bytes (the layer conditions of Stengel, Treibig, Hager
+and Wellein, ICS 2015). Lines whose distance is a multiple of a large power of two share a few sets of the cache and
+leave the other sets unused.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,19 +16,19 @@ from fuser_lab.codegen.kernel_ir import Buffer
 from fuser_lab.codegen.loop_tree import Rounds, Steps
 
 LINE: Final = 64  # bytes
-_SETS: Final = 64  # that lines of the smallest cache fall into
+_SETS: Final = 64  # sets of the smallest cache
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Runs of ``length`` bytes each; ``steps`` are the bytes from one to the next, for each loop that makes more."""
+    """Runs of ``length`` bytes each. ``steps`` has the bytes between neighbouring runs, one number per loop."""
 
     count: float
     length: float
     steps: tuple[int, ...] = ()
 
     def over(self, digits: Steps, size: int) -> "Runs":
-        """Return what a loop touches that moves an access to elements of ``size`` bytes."""
+        """Return the runs that all rounds of a loop touch by an access to elements of ``size`` bytes."""
         count, length, steps = self.count, self.length, self.steps
         for step, turns in digits:
             apart = step * size
@@ -43,43 +43,43 @@ class Runs:
 
     @property
     def nbytes(self) -> float:
-        """The bytes of their lines."""
+        """The bytes of the cache lines that the runs touch."""
         lines = (self.length - 1) // LINE + 1 if self.length < 4 * LINE else self.length / LINE + 0.5
         return self.count * lines * LINE
 
     @property
     def crowding(self) -> float:
-        """How many times their bytes they take in a cache, because they share few of its sets."""
+        """The bytes of a cache that the runs occupy, over their own bytes: more than 1 if they share few sets."""
         apart = gcd(*self.steps) if self.steps else 0
         return min(max((apart & -apart) / max(self.length, LINE), 1.0), _SETS)
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Bytes that come from beyond a cache, and the runs that they are in."""
+    """Bytes that a cache fetches, and the number of runs that contain them."""
 
     nbytes: float = 0.0
     runs: float = 0.0
 
     def __add__(self, other: "Fetched") -> "Fetched":
-        """Return both together."""
+        """Return the sums of bytes and runs."""
         return Fetched(self.nbytes + other.nbytes, self.runs + other.runs)
 
     def times(self, factor: float) -> "Fetched":
-        """Return the same several times."""
+        """Return bytes and runs, multiplied by a factor."""
         return Fetched(self.nbytes * factor, self.runs * factor)
 
 
-# A buffer, how the loops around move an access to it, and the line at which it begins in their first turn.
+# A buffer, the steps of an access along the loops around it, and the line that it touches in their first turn.
 _Key = tuple[Buffer, tuple[tuple[int, Steps], ...], int]
 _Touched = Mapping[_Key, Runs]
 
 
 class CacheLines:
-    """What the loops of a tree touch and fetch."""
+    """Bytes that the loops of a tree touch, and bytes that they fetch."""
 
     def __init__(self, root: Rounds) -> None:
-        """Take the tree of a phase."""
+        """Store the tree of a phase; nothing is counted yet."""
         self._root = root
         self._inside: dict[int, _Touched] = {}
         self._whole: dict[int, _Touched] = {}
@@ -89,11 +89,11 @@ class CacheLines:
         return {buffer: lines.nbytes for buffer, lines in _by_buffer(self._one_round(self._root)).items()}
 
     def fetched(self, cache: float) -> dict[Buffer, Fetched]:
-        """Return what comes from beyond a cache of a size that is empty at the beginning."""
+        """Return the bytes of each buffer that a cache of this size fetches if it is empty at first."""
         return self._fetched_lines(self._root, cache)
 
     def _one_round(self, rounds: Rounds) -> _Touched:
-        """Return what one round of a loop touches."""
+        """Return the runs that one round of a loop touches."""
         touched = self._inside.get(id(rounds))
         if touched is None:
             pieces: dict[_Key, Runs] = {}
@@ -111,7 +111,7 @@ class CacheLines:
         return touched
 
     def _all_rounds(self, rounds: Rounds) -> _Touched:
-        """Return what all rounds of a loop touch."""
+        """Return the runs that all rounds of a loop touch."""
         touched = self._whole.get(id(rounds))
         if touched is None:
             touched = self._whole[id(rounds)] = {
@@ -138,7 +138,7 @@ class CacheLines:
 
 
 def _join_runs(touched: _Touched) -> _Touched:
-    """Return runs that move alike, of which one begins where another ends, as one."""
+    """Return the runs, joined where they have equal steps and one begins where another ends."""
     joined: dict[_Key, Runs] = {}
     last: dict[tuple[Buffer, tuple[tuple[int, Steps], ...]], _Key] = {}
     for key, runs in sorted(touched.items(), key=lambda item: item[0][2]):
@@ -155,7 +155,7 @@ def _join_runs(touched: _Touched) -> _Touched:
 
 
 def _by_buffer(touched: _Touched) -> dict[Buffer, Fetched]:
-    """Return the lines of each buffer, no more than it has."""
+    """Return the lines of each buffer, at most all of its lines."""
     totals: dict[Buffer, Fetched] = {}
     for (buffer, _, _), runs in touched.items():
         totals[buffer] = totals.get(buffer, Fetched()) + Fetched(runs.nbytes, runs.count)
@@ -166,7 +166,7 @@ def _by_buffer(touched: _Touched) -> dict[Buffer, Fetched]:
 
 
 def _occupied_bytes(touched: _Touched) -> float:
-    """Return the bytes that lines take in a cache, those included that they leave unused."""
+    """Return the bytes of a cache that the runs occupy, including the sets that they leave unused."""
     once = _by_buffer(touched)
     taken: dict[Buffer, list[float]] = {}
     for (buffer, _, _), runs in touched.items():

@@ -269,7 +269,7 @@ class GpuFacts(NestFacts):
         return [tv for tv, along in names.items() if fast in along and row_axes & along]
 
     def _packed_rows(self, space: Space) -> int:
-        """Return how many rows hold whole accesses of all tensors of rows; 0 if rows are not read in such accesses.
+        """Return the smallest number of rows that are whole accesses in each tensor of rows; 0 if there is none.
 
         The rows of each tensor must follow one another without gaps, so that those of a block are contiguous.
         """

@@ -9,14 +9,14 @@ from fuser_lab.codegen.loop_tree import Access, Rounds, loop_tree
 from fuser_lab.cost.host_time import COUNTS, HostCaches, HostFeatures, HostPhase, Moved
 
 _GLOBAL = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
-_MOST_WRITTEN_OUT = 16  # rounds up to which the compiler writes out loops that do not walk along memory
-_WRITTEN_OUT = 8  # rounds below which the compiler writes any loop out, for the loop around it to be the vector loop
-_LEAST = 4  # rounds of a vector loop
-_PART = 0.9  # of a cache that one kernel can use
-_INDEX = 0.25  # of an operation: a step of index arithmetic, of which several are computed at a time
-_REST = 4.0  # elements of vectors that take as long as one that is left after whole vectors
-_OWN = 0.5  # time of a function that could be in a vector loop and is not, over that of one of the library
-_SCALAR = {"dividing": 4.0}  # simple operations that take as long as one of these, one at a time
+_MOST_WRITTEN_OUT = 16  # most rounds of a loop that LLVM unrolls completely if its accesses are not contiguous
+_WRITTEN_OUT = 8  # with fewer rounds, LLVM unrolls any loop completely, so the loop around it becomes the vector loop
+_LEAST = 4  # fewest rounds of a vector loop
+_PART = 0.9  # fraction of a cache that one kernel can use
+_INDEX = 0.25  # time of a step of index arithmetic, in simple operations: a core computes several at a time
+_REST = 4.0  # time of an element after the last whole vector, in elements of vectors
+_OWN = 0.5  # time of a function with a vector form in a scalar loop, in calls of a library function
+_SCALAR = {"dividing": 4.0}  # time of a scalar operation of a class, in simple operations
 
 
 def host_features(kernel: Kernel, caches: HostCaches) -> HostFeatures:
@@ -71,13 +71,13 @@ def _accesses(rounds: Rounds) -> Iterator[Access]:
 
 
 class _Counter:
-    """Adds up what the loops of a tree compute, by the way in which the compiler writes them."""
+    """Adds up the operations of a tree of loops, by the form that the compiler gives each loop."""
 
     def __init__(self) -> None:
         self.counts: dict[str, float] = dict.fromkeys(COUNTS, 0.0)
 
     def visit(self, rounds: Rounds, times: float) -> None:
-        """Count a loop whose rounds are computed so often in all, and the loops in it."""
+        """Count a loop, of which ``times`` rounds are computed in all, and its inner loops."""
         written_out = rounds.depth > 0 and all(_is_written_out(inner) for inner in rounds.inner)
         if written_out:
             self._innermost(rounds, times)
@@ -95,7 +95,7 @@ class _Counter:
         is_vector = rounds.turns >= _LEAST and all(_can_be_vector(part, rounds) for part, _ in parts)
         entries = times / max(rounds.turns, 1.0)
         self.counts["start"] += entries
-        # What is left after whole vectors takes longer, element by element.
+        # Elements after the last whole vector are computed one by one.
         slower = 1 + _REST * rounds.left / max(rounds.turns, 1.0) if is_vector else 1.0
         for part, often in parts:
             self._work(part, often * slower, is_vector=is_vector)
@@ -133,7 +133,7 @@ def _accumulates(rounds: Rounds) -> bool:
 
 
 def _is_written_out(rounds: Rounds) -> bool:
-    """Whether the compiler writes out the rounds of a loop one after another."""
+    """Whether the compiler unrolls a loop completely."""
     if rounds.inner or not rounds.is_constant:
         return False
     along = any(access.step(rounds.depth)[0][0] == 1 for access in rounds.accesses)
@@ -141,7 +141,7 @@ def _is_written_out(rounds: Rounds) -> bool:
 
 
 def _can_be_vector(part: Rounds, rounds: Rounds) -> bool:
-    """Whether the compiler computes several rounds of a loop together: no calls, no accesses apart in some rounds."""
+    """Whether the compiler vectorizes a loop: no calls, and no scattered accesses that only some rounds make."""
     return not any(operation.name in {"called", "scanned"} for operation in part.work) and not any(
         access.chosen and _is_apart(access, rounds) for access in part.accesses
     )

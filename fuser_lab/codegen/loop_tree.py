@@ -1,10 +1,10 @@
 """The loops of a phase of a CPU kernel as a tree: how often each turns, what it computes, and how it walks memory.
 
-A few samples go through the Kernel IR side by side, each in a round of its own of every loop, so that a condition which
-only some rounds fulfil holds for as large a part of the samples. Index arithmetic is evaluated, and values that depend
-on data are not; integers from memory count as scattered numbers. How an access moves with a loop is the difference
-between the positions of two rounds. Where a position divides a loop's variable, as tiles and reshapes do, the loop
-counts as several, one in the other, one for each digit.
+A few samples go through the Kernel IR side by side. In every loop, the samples are in different rounds, so a condition
+that holds in a third of the rounds holds for about a third of the samples. Index arithmetic is evaluated. Values that
+depend on data are not; integers from memory count as scattered numbers. The step of an access along a loop is the
+difference between its positions in two rounds. If a position divides the variable of a loop, as in tiles and reshapes,
+the loop counts as several nested loops, one for each digit of the variable.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,23 +31,23 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
 
-VECTOR: Final = 16  # elements that a vector loop takes together
+VECTOR: Final = 16  # elements that one round of a vector loop computes
 _SAMPLES: Final = 16  # iterations of each loop that are sampled
 _SPREAD: Final = (0.6180339887498949, 0.7548776662466927, 0.5698402909980532, 0.3819660112501051)  # of loops in loops
-_ALL_LOOPS: Final = "*"  # in place of the name of one
-# Time of a function of float32 in a vector loop over that of the exponential, measured on an AMD EPYC.
+_ALL_LOOPS: Final = "*"  # in place of the name of a loop
+# Time of a function of float32 in a vector loop, in exponentials, measured on an AMD EPYC.
 _FUNCTIONS: Final = {
     "exp": 1.0, "exp2": 1.0, "expm1": 1.0, "tanh": 1.0, "one_plus_tanh": 1.0, "erf": 1.0, "sigmoid": 1.3, "log": 2.0,
     "log2": 2.0, "log10": 2.0, "log1p": 2.0, "sin": 7.0, "cos": 7.0, "cos_turns": 7.0, "pow": 8.0,
 }
-_CALLED: Final = {"philox_uniform": 3.0}  # time of a function of the library over that of a typical one
+_CALLED: Final = {"philox_uniform": 3.0}  # time of a library function, in typical library functions
 _ROUNDING: Final = {DataType.BFloat16: 6, DataType.Float8_e4m3fn: 30, DataType.Float8_e5m2: 30}  # integer operations
 _WIDENING: Final = {DataType.BFloat16: 1, DataType.Float8_e4m3fn: 15, DataType.Float8_e5m2: 15}
-_DIVISION: Final = 5.0  # divisions by a constant that take as long as one by another number
-_COMPLEX: Final = 4.0  # operations of a complex one
+_DIVISION: Final = 5.0  # divisions by a constant that take as long as a division by a variable
+_COMPLEX: Final = 4.0  # real operations in an operation of complex numbers
 
-Steps = tuple[tuple[int, int], ...]  # for each digit of a loop, fast ones first: elements apart, and turns
-STILL: Final[Steps] = ((0, 1),)  # of an access that a loop does not move
+Steps = tuple[tuple[int, int], ...]  # for each digit of a loop, the fastest first: step in elements, and turns
+STILL: Final[Steps] = ((0, 1),)  # the steps of an access whose position a loop does not change
 
 
 class Operation(NamedTuple):
@@ -64,18 +64,18 @@ class Operation(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Access:
-    """A load or store of one element per round of the loop that it stands in, or of the one that it is moved out to.
+    """A load or store of one element per round of a loop: the innermost loop with which its position changes.
 
     Attributes
     ----------
     steps
-        How it moves with each loop around it, by depth.
+        The steps of the position along each loop around the access, by the loop's depth.
     times
-        Part of the rounds in which it is made.
+        Fraction of the rounds that make the access.
     chosen
-        Whether a condition on the variable of its loop decides that.
+        Whether a condition on the variable of the loop decides which rounds make the access.
     place
-        The position in the first turn of all loops: accesses that move alike and begin near each other share lines.
+        The position in the first turn of all loops. Accesses with equal steps and neighbouring places share lines.
     """
 
     buffer: Buffer
@@ -86,13 +86,13 @@ class Access:
     place: int
 
     def step(self, depth: int) -> Steps:
-        """Return how it moves with the loop at a depth."""
+        """Return the steps of the position along the loop at a depth."""
         return self.steps.get(depth, STILL)
 
 
 @dataclass(slots=True)
 class Amount:
-    """How many operations a round computes: those that conditions let it, and with both sides of its conditions."""
+    """Operations of a round: ``taken`` counts the side that a condition selects, ``both`` counts both sides."""
 
     taken: float = 0.0
     both: float = 0.0
@@ -100,20 +100,20 @@ class Amount:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Rounds:
-    """A loop: its mean number of turns, and what one of its rounds does. The root is the phase, at depth 0.
+    """A loop: its mean number of turns, and the work of one round. The root is the phase, at depth 0.
 
     Attributes
     ----------
     times
-        How often it runs in a round of the loop around it.
+        Number of times that the loop runs in a round of the loop around it.
     left
-        Mean number of turns that are left after whole vectors.
+        Mean number of turns after the last whole vector.
     share
-        Part of the samples that reach it.
+        Fraction of the samples that reach the loop.
     is_shared, is_constant, accumulates
-        Whether cores share it, whether the compiler knows the turns, and whether rounds add to a value.
+        Whether cores share the loop, whether its number of turns is a constant, and whether its rounds add to a value.
     work
-        Operations of each class that a round computes and no loop inside.
+        Operations of each class in a round, without the operations of inner loops.
     """
 
     depth: int
@@ -135,7 +135,7 @@ def loop_tree(phase: Phase) -> Rounds:
 
 
 class _Turning(NamedTuple):
-    """A loop around the current statement: where it starts, how far from there each sample is, turns, and depth."""
+    """A loop around the current statement: its start, the round of each sample, its turns and its depth."""
 
     start: Term
     place: Whole
@@ -152,7 +152,7 @@ class _Walk(Samples):
         super().__init__(phase, (_SAMPLES,), np.ones(_SAMPLES, bool))
         self._loops: dict[str, _Turning] = {}
         self._lets: dict[str, Term] = {}
-        self._chosen: list[int] = []  # depths that the conditions around the current statement depend on
+        self._chosen: list[int] = []  # depths of the loops on which conditions around the statement depend
         self._moved: dict[tuple[str, int], dict[Term, Whole]] = {}
         self._block(phase.body)
 
@@ -213,7 +213,7 @@ class _Walk(Samples):
         self._forget()
 
     def _if(self, statement: If) -> None:
-        """Walk both sides; what either of them names depends on the condition afterwards."""
+        """Walk both sides; afterwards, a variable that either side assigns depends on the condition."""
         condition = self._term(statement.condition)
         before, after = dict(self._env), list[dict[str, Value]]()
         for side, body in ((True, statement.then), (False, statement.otherwise)):
@@ -235,12 +235,12 @@ class _Walk(Samples):
         self._forget()
 
     def _chosen_of(self, condition: Value, first: Value | None, second: Value | None) -> Value:
-        """Return the chosen value; it is not known if no sample takes one of the sides."""
+        """Return the selected value, or an unknown one if no sample takes one of the sides."""
         return super()._chosen_of(condition, first or Value(None, 0), second or Value(None, 0))
 
     @property
     def _share(self) -> float:
-        """The part of the samples that reach the current statement."""
+        """The fraction of the samples that reach the current statement."""
         return float(self._mask.mean())
 
     @contextmanager
@@ -281,7 +281,7 @@ class _Walk(Samples):
         self._count("simple", 1, term.args[1].dtype.compute.itemsize, chosen.inside)
 
     def _access(self, buffer: Buffer, position: Term, count: int, width: int, *, stored: bool) -> Value:
-        """Note an access; a load stands in the innermost loop with which its position moves."""
+        """Record an access; a load belongs to the innermost loop with which its position changes."""
         numbers = self._term(position).numbers
         steps = {
             turning.depth: self._steps(position, name, turning) for name, turning in self._loops.items()
@@ -297,7 +297,7 @@ class _Walk(Samples):
         return Value(numbers, depth)
 
     def _steps(self, position: Term, name: str, turning: _Turning) -> Steps:
-        """Return how a position moves with a loop, digit by digit."""
+        """Return the steps of a position along a loop, digit by digit."""
         turns = int(turning.turns[self._mask].mean())
         if turns <= 1:
             return STILL
@@ -313,7 +313,7 @@ class _Walk(Samples):
         return tuple(steps)
 
     def _divisors(self, position: Term, name: str) -> set[int]:
-        """Return after how many turns of a loop some quotient in a position changes, or some remainder begins again."""
+        """Return the numbers of turns after which a quotient in a position changes, or a remainder returns to zero."""
         periods = set()
         starts = {loop: turning.start for loop, turning in self._loops.items()}
         for term in _walk_definitions(position, {**starts, **self._lets}):
@@ -324,7 +324,7 @@ class _Walk(Samples):
         return periods
 
     def _step_of(self, term: Term, name: str) -> int:
-        """Return by how much an index grows with a turn of a loop."""
+        """Return the difference of an index between two turns of a loop."""
         moved = self._at(term, name, 1) - self._at(term, name, 0)
         return abs(int(np.median(moved)))
 

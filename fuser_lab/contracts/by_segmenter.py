@@ -258,7 +258,7 @@ def _computed(value: Node, home: Mapping[Node, int]) -> Node | None:
 
 
 def _plan_graph(plan: Plan, compiler: str) -> GraphPartition:
-    """Return the partition of a plan of a definition."""
+    """Return the partition of a plan of a definition; a segment that only makes views is not a kernel."""
     fusion = plan.fusion
     modules, sources = dict(plan.modules), dict(plan.sources)
     exprs = {expr: expr.tensor_outputs[0].name for expr in fusion.tensor_exprs if expr.tensor_outputs}
@@ -280,10 +280,11 @@ def _plan_graph(plan: Plan, compiler: str) -> GraphPartition:
     for expr in exprs:
         for number in segmented.homes.get(expr.name, ()):
             members[number].append(expr)
-    kernels = kernels_in_order([(members[s.index], "", s.bytes) for s in plan.segments], names)
+    launched = [segment for segment in plan.segments if not segment.is_view]
+    kernels = kernels_in_order([(members[segment.index], "", segment.bytes) for segment in launched], names)
     ops = {tensor.name: names[expr] for expr in names for tensor in expr.tensor_outputs}
     position = {name: number for number, name in enumerate(names.values())}
-    heads = dict(enumerate(heads_of(kernels)))
+    heads = {segment.index: head for segment, head in zip(launched, heads_of(kernels), strict=True)}
     return GraphPartition(
         kind="inference", ops={names[expr]: origins[expr].note for expr in names}, kernels=kernels,
         decisions=tuple(_plan_decisions(plan, ops, position, heads, compiler)),

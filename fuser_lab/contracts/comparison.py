@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, bare_name, ops_text
-from fuser_lab.report.units import bytes_label, plural
+from fuser_lab.report.units import bytes_label, listing, plural
 
 UNCHANGED, IMPROVED, REGRESSED = "unchanged", "improved", "regressed"
 # Share of all bytes that may differ without being reported: what allocators round up is less.
@@ -360,7 +360,7 @@ class _Differences:
             flat = sorted({n for home in homes for n in home})
             moved = second.bytes_of(flat) - kernel.bytes
             if kind == "parted":
-                text = f"{' and '.join(texts)} were in one kernel, and are in {len(classes)}"
+                text = f"{listing(texts)} were in one kernel, and are in {len(classes)}"
                 change = Change(
                     kind=kind, text=text, ops=tuple(op[1] for members in classes for op in sorted(members)[:1]),
                     before=before, after=after, cost=_cost(max(moved, 0), len(classes) - 1),

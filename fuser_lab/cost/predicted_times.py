@@ -113,9 +113,9 @@ class TimeModel:
         """Return the arithmetic of expressions, in order, as one segment."""
         return repeated_work(exprs) if self.repeats else work_of(exprs)
 
-    def predict(self, exprs: Iterable[Expr], moved: int, source: str) -> Prediction:
-        """Return the predicted time of expressions as one segment, with bounds that hold for 80 % of measured times."""
-        seconds = self.kernel(exprs, moved)
+    def predict(self, moved: int, work: Work, flops: int, source: str) -> Prediction:
+        """Return the predicted time of a kernel, with bounds that hold for 80 % of measured times."""
+        seconds = self.seconds(moved, work, flops)
         return Prediction(
             seconds=seconds, low=self.low * seconds, high=self.high * seconds, source=source, launch=self.launch,
         )

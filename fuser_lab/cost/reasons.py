@@ -151,79 +151,99 @@ OTHER_KIND = frozenset(
     },
 )
 
+# Reasons that point to a scheduler made for more of the fusion; texts omit them if that scheduler has another reason.
+REFERRALS = frozenset({ReasonCode.PERSISTENT_BUFFER, ReasonCode.REDUCTIONS_OF_BOTH_KINDS})
+
 TEXTS: dict[ReasonCode, str] = {
-    ReasonCode.ACROSS_CUT: "{before} comes before the cut at {tensor} and {after} after it",
-    ReasonCode.CYCLE: "one kernel for both would close a cycle through {through}",
-    ReasonCode.SEGMENT_SET_INSIDE: "{tensor} is made by segment_set and used inside the candidate",
+    ReasonCode.ACROSS_CUT: "{before} is before the cut at {tensor} and {after} is after it",
+    ReasonCode.CYCLE: "one kernel for both would close a cycle: it would have to run before and after {through}",
+    ReasonCode.SEGMENT_SET_INSIDE: (
+        "{tensor} is made by segment_set, which separates it from the expressions that read it; the candidate contains "
+        "both"
+    ),
     ReasonCode.DISABLED: "this scheduler is disabled",
     ReasonCode.OWN_RULE: "{text}",
-    ReasonCode.BEYOND: "one kernel of fuser_lab, beyond nvFuser's rules {rules}",
+    ReasonCode.BEYOND: "fuser_lab computes this in one kernel, which nvFuser's rules {rules} refuse",
     ReasonCode.NOT_LOWERED: "fuser_lab has no kernel for this either: {why}",
     ReasonCode.READ_AGAIN: (
-        "fuser_lab's kernel for this would read tensors again: it would move at least {moved} bytes, and its "
+        "fuser_lab's kernel for this would read tensors more than once: it would move at least {moved} bytes, and its "
         "inputs and outputs have {least}"
     ),
-    ReasonCode.MATMUL_INSIDE: "{tensor} is made by {op}, which only the matmul scheduler may fuse",
-    ReasonCode.EVALUATED_ONLY: "{tensor} is made by {op}, which no kernel of this scheduler can contain",
+    ReasonCode.MATMUL_INSIDE: "{tensor} is computed by {op}, which only the matmul scheduler fuses",
+    ReasonCode.EVALUATED_ONLY: "{tensor} is computed by {op}, for which this scheduler generates no code",
     ReasonCode.NOT_CONNECTED: (
-        "the expressions fall into {parts} groups that share no tensor: {first} has no path to {second}"
+        "the expressions form {parts} groups that share no tensor: no path connects {first} and {second}"
     ),
-    ReasonCode.SELF_MAPPED: "axes {a} and {b} of {tensor} would have to be one loop, as in x + x.T",
-    ReasonCode.CYCLIC_RESHAPE: "the reshape {tensor} leads from an axis back to itself, so no loops fit all tensors",
-    ReasonCode.CONFLICTING_RESHAPES: "the reshapes {first} and {second} split one axis in different ways",
+    ReasonCode.SELF_MAPPED: (
+        "axes {a} and {b} of {tensor} would be one loop, as in x + x.T, and one loop reads only the diagonal"
+    ),
+    ReasonCode.CYCLIC_RESHAPE: (
+        "through the reshape {tensor}, an axis leads back to itself, so no loops fit all tensors"
+    ),
+    ReasonCode.CONFLICTING_RESHAPES: (
+        "the reshapes {first} and {second} split one axis in different ways, and loops follow only one of them"
+    ),
     ReasonCode.RESIZE_AND_INDEXING: (
-        "{resize} = {resize_op} is a resize and {indexed} = {indexed_op} reads at data-dependent positions: "
-        "no kernel can contain both"
+        "{resize} = {resize_op} resizes an axis and {indexed} = {indexed_op} reads at positions that are data; a "
+        "kernel contains only one of the two"
     ),
-    ReasonCode.NO_REDUCTION: "nothing is reduced",
-    ReasonCode.HAS_REDUCTION: "{tensor} is a reduction ({op})",
-    ReasonCode.NO_TENSOR_INPUT: "no tensor is read",
+    ReasonCode.NO_REDUCTION: "the candidate has no reduction",
+    ReasonCode.HAS_REDUCTION: (
+        "{tensor} is a reduction ({op}), and threads of this scheduler do not combine their elements"
+    ),
+    ReasonCode.NO_TENSOR_INPUT: "the candidate reads no tensor",
     ReasonCode.NO_OUTPUT: "no tensor leaves the candidate",
     ReasonCode.INDEX_INPUT: (
-        "{tensor} = {op}({operand}) needs its operand in memory, but {operand} is computed inside the candidate"
+        "{tensor} = {op}({operand}) needs its operand in memory, but the candidate computes {operand}"
     ),
     ReasonCode.BROADCAST_NOT_UNIQUE: (
-        "broadcast axis {axis} of {tensor} meets two different axes, of size {first} in {a} and of size {second} in {b}"
+        "broadcast axis {axis} of {tensor} corresponds to two different axes, of size {first} in {a} and of size "
+        "{second} in {b}, and one loop cannot run along both"
     ),
     ReasonCode.OUTPUT_NOT_COVERED: (
-        "axis {axis} of output {tensor} (size {extent}) is not an axis of {reference}, whose loops all outputs must "
-        "follow"
+        "axis {axis} of output {tensor} (size {extent}) is not an axis of {reference}, and the kernel's loops follow "
+        "{reference}"
     ),
     ReasonCode.INPUT_NOT_COVERED: (
-        "axis {axis} of input {tensor} (size {extent}) is not an axis of {reference}, whose loops all reads must follow"
+        "axis {axis} of input {tensor} (size {extent}) is not an axis of {reference}, and the kernel's loops follow "
+        "{reference}"
     ),
     ReasonCode.AXIS_LOST: (
         "the loops of {reference} reach {tensor} only through {through}, which adds an axis, of size {extent} in "
-        "{tensor}, that they have lost by then"
+        "{tensor}, that the path to {through} has dropped"
     ),
-    ReasonCode.RESHAPE_MIXES: "the reshape {tensor} mixes axes that {reduction} keeps with axes that it reduces",
+    ReasonCode.RESHAPE_MIXES: (
+        "the reshape {tensor} mixes axes that {reduction} keeps with axes that it reduces, so loops cannot separate "
+        "the two"
+    ),
     ReasonCode.PATTERN_MISMATCH: (
         "{first} reduces {first_numel} elements for each of {first_rows} results and {second} reduces {second_numel} "
-        "for each of {second_rows}: not the same axes"
+        "for each of {second_rows}; all reductions of a kernel reduce the same axes"
     ),
     ReasonCode.PERSISTENT_BUFFER: (
-        "{tensor} is needed before the reduction {reduction} and again after it, by {user}, so it would have to be kept"
+        "{user} needs {tensor} again after the reduction {reduction}, and this scheduler keeps no tensor on chip "
+        "during a reduction"
     ),
     ReasonCode.NO_PERSISTENT_BUFFER: (
-        "no tensor is needed both before and after the reduction {tensor}, so nothing has to be kept"
+        "made for fusions that need a tensor again after the reduction; after {tensor}, this one needs none again"
     ),
     ReasonCode.PARTLY_REDUCED: (
         "{user} needs {tensor} again after the reduction {reduction}, but {tensor} has only {present} of the {axes} "
-        "axes that are reduced, so it cannot be kept"
+        "reduced axes, so a block cannot keep it"
     ),
-    ReasonCode.NOT_VIEWS: (
-        "{tensor} is made by {op}, which computes or moves elements; only views of inputs need no kernel"
-    ),
+    ReasonCode.NOT_VIEWS: "accepts only views of inputs; {tensor} is computed by {op}",
     ReasonCode.VIEWS_OF_INPUTS: "all outputs are views of inputs: no kernel is needed",
     ReasonCode.LIBRARY_CALL: "{tensor} = {op} stands alone: the array library computes it",
     ReasonCode.EVALUATED_ALONE: "no scheduler accepts {tensor} = {op}, so the array library evaluates it alone",
-    ReasonCode.CONCRETE_OUTPUT: "output {tensor} has {elements} elements to compute",
-    ReasonCode.REDUCES_ELEMENTS: "{tensor} reduces {elements} elements",
+    ReasonCode.CONCRETE_OUTPUT: (
+        "accepts only fusions that compute nothing; output {tensor} has {elements} elements to compute"
+    ),
+    ReasonCode.REDUCES_ELEMENTS: "accepts only fusions that compute nothing; {tensor} reduces {elements} elements",
     ReasonCode.NOTHING_TO_COMPUTE: "no output has more than one element to compute",
-    ReasonCode.NO_MATMUL: "there is no matrix product",
+    ReasonCode.NO_MATMUL: "the candidate has no matrix product",
     ReasonCode.MATMUL_OFF: "matmul fusion is off by default",
     ReasonCode.SEVERAL_MATMULS: "{first} and {second} are both matrix products; a kernel can contain only one",
-    ReasonCode.OTHER_MATMUL: "{tensor} is made by {op}; only matmul and linear are fused",
+    ReasonCode.OTHER_MATMUL: "{tensor} is computed by {op}; only matmul and linear are fused",
     ReasonCode.MATMUL_VECTOR: (
         "{operand}, which {tensor} multiplies, is a vector: this is not a product of two matrices"
     ),
@@ -237,26 +257,29 @@ TEXTS: dict[ReasonCode, str] = {
         "{device} has compute capability {cc}; matrix products are fused only from {least} on"
     ),
     ReasonCode.MATMUL_PROLOGUE: (
-        "{operand} = {op} computes an operand of {tensor} on {device}, where operands are only {ways} on their way "
-        "from memory"
+        "{operand} = {op} computes an operand of {tensor}; on {device}, operands can only be {ways} on their way from "
+        "memory"
     ),
     ReasonCode.MATMUL_EPILOGUE: "{tensor} = {op} comes after the product {product} and cannot be fused as its epilogue",
     ReasonCode.MATMUL_TOO_LARGE: "{operand} has an axis of {extent} elements; at most {limit} are addressed in tiles",
     ReasonCode.MATMUL_FUSED: "one kernel for the product {tensor} and {others} expressions around it",
     ReasonCode.BROADCAST_AFTER_REDUCTION: (
-        "{tensor} broadcasts a result of the reduction, and {user} widens it to {extent} elements again"
+        "{user} expands {tensor}, a result of the reduction, back to {extent} elements: that needs a second walk along "
+        "the reduced axis, and a reduction kernel makes one"
     ),
     ReasonCode.NEW_INPUT_AFTER_REDUCTION: (
-        "{user} comes after the inner reduction {reduction} and reads {tensor}, which the reduction does not read"
+        "{user} comes after the inner reduction {reduction} and reads {tensor}, which the loops of the reduction do "
+        "not read"
     ),
     ReasonCode.EXPANDED_AFTER_REDUCTION: (
-        "output {tensor} repeats a result of the reduction along axis {axis} ({extent} times), which no loop runs over"
+        "output {tensor} repeats a result of the reduction {extent} times along axis {axis}, and no loop of the kernel "
+        "runs along that axis"
     ),
     ReasonCode.INDEXED_BEFORE_REDUCTION: (
         "{tensor} = {op} leaves one element of axis {axis} before the reduction {reduction}, so the loops of the "
         "reduction lack that axis of {operand}"
     ),
-    ReasonCode.NO_RESIZE: "there is no slice, pad or cat",
+    ReasonCode.NO_RESIZE: "the candidate has no slice, pad or cat",
     ReasonCode.RESIZED_BROADCAST: (
         "{tensor} resizes an axis from size {before} to {after}, one of which is a broadcast axis"
     ),
@@ -265,16 +288,18 @@ TEXTS: dict[ReasonCode, str] = {
         "along with it"
     ),
     ReasonCode.RESIZE_BETWEEN_OUTPUTS: (
-        "outputs {tensor} and {reference} differ by a slice, pad or cat: no loop fits both"
+        "outputs {tensor} and {reference} differ by a slice, pad or cat, so no loop fits both"
     ),
-    ReasonCode.TRANSPOSE_LIKE: "{first} and {second} have different innermost axes: this is a transpose",
-    ReasonCode.ONE_INNERMOST_AXIS: "the inputs and outputs that have all axes share their innermost one",
+    ReasonCode.TRANSPOSE_LIKE: "{first} and {second} have different innermost axes, so this is a transpose",
+    ReasonCode.ONE_INNERMOST_AXIS: (
+        "made for transposes; the inputs and outputs that have all axes share the innermost one"
+    ),
     ReasonCode.INDEXED_INNERMOST: (
-        "{tensor} = {op} reads at data-dependent positions along axis {axis} of {operand}, its innermost axis: no tile "
-        "of it can be transposed"
+        "{tensor} = {op} reads at positions that are data along axis {axis} of {operand}, its innermost axis, so "
+        "{operand} cannot be transposed in tiles"
     ),
     ReasonCode.TRANSPOSE_SMALL: (
-        "{tensor} has {elements} elements, fewer than the {wave} of one tile of 32 x 32 on each SM"
+        "{tensor} has {elements} elements, too few for a tile of 32 x 32 on each SM, which takes {wave}"
     ),
     ReasonCode.TRANSPOSE_NARROW: (
         "a transposed axis of {tensor} has {size} elements and all other axes together have only {rest}, fewer than "
@@ -289,37 +314,41 @@ TEXTS: dict[ReasonCode, str] = {
         "the reshape {tensor} does not allow"
     ),
     ReasonCode.TRANSPOSE_RESHAPED_BEHIND: (
-        "the loops of {reference} go on from {operand} to {tensor}, a reshape, which a transpose does not follow "
-        "downwards"
+        "the loops of {reference} would have to follow the reshape of {operand} to {tensor}, and a transpose follows "
+        "no reshape towards the outputs"
     ),
     ReasonCode.TRANSPOSED_IN_TILES: (
-        "{first} and {second} have different innermost axes: tiles of 32 x 32 go through shared memory"
+        "{first} and {second} have different innermost axes, so tiles of 32 x 32 are transposed in shared memory"
     ),
-    ReasonCode.REDUCTION_IS_INNER: "{tensor} reduces the innermost axis",
-    ReasonCode.REDUCTION_IS_OUTER: "{tensor} keeps the innermost axis",
-    ReasonCode.REDUCTIONS_OF_BOTH_KINDS: "{inner} reduces the innermost axis and {outer} keeps it",
-    ReasonCode.ONE_KIND_OF_REDUCTION: "both inner and outer reductions are needed, and there are only {kind} ones",
+    ReasonCode.REDUCTION_IS_INNER: "made for reductions of outer axes; {tensor} reduces the innermost axis",
+    ReasonCode.REDUCTION_IS_OUTER: "made for reductions of the innermost axis, which {tensor} keeps",
+    ReasonCode.REDUCTIONS_OF_BOTH_KINDS: (
+        "made for reductions of one kind; {inner} reduces the innermost axis and {outer} keeps it"
+    ),
+    ReasonCode.ONE_KIND_OF_REDUCTION: "requires inner and outer reductions; this fusion has only {kind} ones",
     ReasonCode.BROADCAST_ELSEWHERE: (
-        "{tensor} broadcasts a result of the reduction to {extent} elements in {user}, along an axis of nothing that a "
-        "reduction reads"
+        "{tensor} broadcasts a result of the reduction to {extent} elements in {user}, along an axis that no operand "
+        "of a reduction has"
     ),
     ReasonCode.BUFFER_TOO_LARGE: (
-        "{bytes} bytes of each row have to be kept ({tensors}); at most {limit} fit "
-        "({sm} in one SM, times a cluster of {cluster})"
+        "{bytes} bytes of each row have to stay on chip ({tensors}); at most {limit} fit ({sm} in one SM, times a "
+        "cluster of {cluster})"
     ),
     ReasonCode.NOT_ENOUGH_BLOCKS: (
-        "{tensor} reduces {numel} elements for each of only {rows} rows; fewer than {needed} rows leave most SMs idle"
+        "{tensor} reduces {numel} elements for each of only {rows} rows; with fewer than {needed} rows, most SMs are "
+        "idle"
     ),
-    ReasonCode.BUFFER_FITS: "{bytes} bytes of each row are kept in {where} ({tensors}), of at most {limit}",
+    ReasonCode.BUFFER_FITS: "{bytes} bytes of each row stay in {where} ({tensors}), of at most {limit}",
     ReasonCode.BUFFER_NEEDS_CLUSTER: (
-        "{bytes} bytes of each row are kept ({tensors}), more than the {limit} of one SM: a cluster of {cluster} blocks"
+        "{bytes} bytes of each row stay on chip ({tensors}), more than the {limit} of one SM: a cluster of {cluster} "
+        "blocks shares them"
     ),
     ReasonCode.COLUMNS_TOO_LARGE: (
-        "{bytes} bytes of each column have to be kept ({tensors}), for {columns} columns at once: this needs the "
+        "{bytes} bytes of each column have to stay on chip ({tensors}), for {columns} columns at once: this needs the "
         "registers of {needed} SMs, and at most {most}, half of all SMs, reduce together"
     ),
     ReasonCode.COLUMNS_NOT_WELFORD: (
-        "a grid of {wide} x {across} blocks would keep the columns in registers, which is done only for Welford "
+        "a grid of {wide} x {across} blocks would keep the columns in registers, which nvFuser does only for Welford "
         "reductions; {tensor} is a {op}"
     ),
     ReasonCode.COLUMNS_NOT_VECTORIZED: (
@@ -335,26 +364,24 @@ TEXTS: dict[ReasonCode, str] = {
         "{spilled} need too many registers, {uneven} divide the columns unevenly, and {idle} have idle threads"
     ),
     ReasonCode.COLUMNS_UNEVEN: (
-        "{wide} blocks keep {columns} columns at once, which do not divide {rows} columns evenly; before compute "
-        "capability 8.0 they have to"
+        "{wide} blocks keep {columns} columns at once, which do not divide {rows} columns evenly, as they must before "
+        "compute capability 8.0"
     ),
     ReasonCode.NOT_ENOUGH_COLUMNS: (
-        "{tensor} reduces {numel} elements for each of only {rows} columns, which keep {used} SMs busy; fewer than "
-        "{needed} leave most of them idle"
+        "{tensor} reduces {numel} elements for each of only {rows} columns, which keep {used} SMs busy; with fewer "
+        "than {needed}, most SMs are idle"
     ),
-    ReasonCode.COLUMNS_FIT: (
-        "{bytes} bytes of each column are kept in registers ({tensors}), {columns} columns per block"
-    ),
+    ReasonCode.COLUMNS_FIT: "{bytes} bytes of each column stay in registers ({tensors}), {columns} columns per block",
     ReasonCode.COLUMNS_ACROSS_BLOCKS: (
-        "{bytes} bytes of each column are kept in registers ({tensors}) by {wide} x {across} blocks of {x} x {y} "
-        "threads; a thread keeps {buffer} elements of each of {vector} columns"
+        "{bytes} bytes of each column stay in registers ({tensors}) of {wide} x {across} blocks of {x} x {y} threads; "
+        "a thread keeps {buffer} elements of each of {vector} columns"
     ),
     ReasonCode.AXES_INTERLEAVED: (
-        "{tensor} reduces a tensor whose axes are {axes}: only kept and reduced axes may occur, and those of one kind "
-        "have to lie together"
+        "{tensor} reduces a tensor whose axes are {axes}; all reduced axes have to lie together, and so do all others"
     ),
     ReasonCode.NOT_COMPLEMENTARY: (
-        "{inner} reduces {inner_axes} and {outer} reduces {outer_axes}: each has to keep what the other reduces"
+        "{inner} reduces {inner_axes} and {outer} reduces {outer_axes}; each has to keep the axes that the other "
+        "reduces"
     ),
     ReasonCode.NO_SHARED_INPUT: "the inner reduction {inner} and the outer reduction {outer} read no input in common",
     ReasonCode.SHARED_CONSUMER: (
@@ -365,28 +392,28 @@ TEXTS: dict[ReasonCode, str] = {
         "{tensor} connects the reductions {first} and {second}; only the operands of {second} may do so"
     ),
     ReasonCode.OUTER_BEFORE_INNER: (
-        "the reduction {second} needs the outer reduction {first}, which is complete only after all rows are processed"
+        "the reduction {second} needs the outer reduction {first}, which ends only after all rows are processed"
     ),
     ReasonCode.ROWS_AND_SUMS_TOO_LARGE: (
-        "{bytes} bytes of each row ({tensors}) and {sums} bytes of column sums have to be kept; registers hold "
+        "{bytes} bytes of each row ({tensors}) and {sums} bytes of column sums have to stay on chip; registers hold "
         "{registers} bytes and shared memory {shared}"
     ),
     ReasonCode.ROWS_AND_SUMS_FIT: (
-        "{bytes} bytes of each row ({tensors}) and {sums} bytes of column sums are kept, {moved} of them in "
-        "shared memory"
+        "{bytes} bytes of each row ({tensors}) and {sums} bytes of column sums stay on chip, {moved} of them in shared "
+        "memory"
     ),
-    ReasonCode.NO_GREEDY_OP: "nothing is sorted, scanned or scattered",
-    ReasonCode.GREEDY_FOREIGN_OP: "{tensor} is made by {op}, which no kernel with a sort, scan or scatter can contain",
+    ReasonCode.NO_GREEDY_OP: "the candidate has no sort, scan or scatter",
+    ReasonCode.GREEDY_FOREIGN_OP: "{tensor} is computed by {op}, which no kernel with a sort, scan or scatter contains",
     ReasonCode.GREEDY_OTHER_AXES: (
         "{first} and {second} each run along one axis, and their other axes, which are distributed over blocks, differ"
     ),
     ReasonCode.GREEDY_MERGED: (
-        "the reshape {tensor} merges an axis that a block holds whole for {first} with one that is distributed over "
+        "the reshape {tensor} merges an axis that stays in one block for {first} with an axis that is distributed over "
         "blocks"
     ),
     ReasonCode.SCATTER_INEXACT: (
-        "axis {axis} of {tensor} has {extent} elements and that of its index {given}: only the scattered axis may "
-        "differ"
+        "axis {axis} of {tensor} has {extent} elements and the same axis of its index has {given}; only the scattered "
+        "axis may differ"
     ),
     ReasonCode.SCATTER_SHARED: "{operand}, into which {tensor} scatters, is also used by {user}",
     ReasonCode.SCATTER_PERMUTED: "{tensor} scatters and {operand} is not row-major in memory",
@@ -398,8 +425,8 @@ TEXTS: dict[ReasonCode, str] = {
         "{tensor} = pad has {extent} elements along its padded axes, and each needs one of at most {limit} threads"
     ),
     ReasonCode.GREEDY_REGISTERS: (
-        "{tensor} = {op} along {extent} elements needs {registers} registers in each of {threads} threads; "
-        "at most {limit} are available"
+        "{tensor} = {op} along {extent} elements needs {registers} registers in each of {threads} threads; at most "
+        "{limit} are available"
     ),
     ReasonCode.GREEDY_SHARED_MEMORY: (
         "sorts ({instances} different in elements per thread or dtype; the longest is {tensor} = {op} along {extent} "

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fuser_lab.cost.reasons import OTHER_KIND, TEXTS, ReasonCode
+from fuser_lab.cost.reasons import OTHER_KIND, REFERRALS, TEXTS, ReasonCode
 from fuser_lab.cost.scheduler_type import SchedulerType
 
 __all__ = ["Answer", "Param", "Reason", "SchedulerType", "Verdict", "accept", "reason", "refuse"]
@@ -107,12 +107,14 @@ class Answer:
     def decisive(self) -> tuple[Verdict, ...]:
         """The verdicts that explain the answer: the acceptance, or the refusals of schedulers for this kind of fusion.
 
-        If all refusals say only that a scheduler is for another kind, they are all decisive.
+        If all refusals say only that a scheduler is for another kind, they are all decisive. A refusal that points to a
+        scheduler made for more of the fusion, such as a persistent one, is decisive only if no other refusal is.
         """
         if self.chosen is not None:
             return self.verdicts[-1:]
         close = tuple(v for v in self.verdicts if v.reason is not None and v.reason.code not in OTHER_KIND)
-        return close or self.verdicts
+        closest = tuple(v for v in close if v.reason is not None and v.reason.code not in REFERRALS)
+        return closest or close or self.verdicts
 
     @property
     def text(self) -> str:

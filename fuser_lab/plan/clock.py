@@ -321,7 +321,9 @@ class ScheduledClock:
         """Return the time of a segment from its bytes and arithmetic."""
         rates = self._device.host
         source = DATA_SHEET if rates is None else rates.source
-        return TimeModel.of(self._device).predict(group.exprs, group.moved, source)
+        model = TimeModel.of(self._device)
+        work = model.work(group.exprs) if model.repeats else group.work
+        return model.predict(group.moved, work, group.flops, source)
 
 
 _IDLE = Prediction(seconds=0.0, low=0.0, high=0.0, source="views, which need no kernel")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fuser_lab.arguments import having, listing, number, one_of, optional, takes, whole
+from fuser_lab.arguments import having, listing, number, one_of, optional, short_text, takes, whole
 from fuser_lab.cost.kernel_time import Prediction
 from fuser_lab.cost.predicted_times import TimeBound, time_bound
 from fuser_lab.definition.binding import bind
@@ -71,7 +71,8 @@ class ExplainedPlan(PlanBase):
         """
         self._check_kept(InputError, tensor)
         if tensor not in self.fusion.tensors:
-            msg = f"name_of: the fusion has no tensor called {tensor!r}; it has {listing(self.fusion.tensors)}."
+            there = listing(self.fusion.tensors)
+            msg = f"name_of: the fusion has no tensor called {short_text(tensor)}; it has {there}."
             raise InputError(msg)
         return name_of(tensor, self.fusion, names_by_tensor(self.names))
 

@@ -43,8 +43,8 @@ def document(title: str, body: str) -> str:
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", title),
-        element("style", "body{margin:0;padding:16px}"),
-        element("style", theme.variables("body") + "body{background:var(--fl-paper)}"),
+        element("style", "body{margin:0;padding:16px}td,th{text-align:left;vertical-align:top;padding:3px 10px 3px 0}"),
+        element("style", theme.variables("body") + theme.BODY_RULE),
     )
     return f'<!DOCTYPE html>\n<html lang="en">{to_html(head)}<body>{body}</body></html>'
 

@@ -72,6 +72,9 @@ def memory_line_svg(line: Sequence[AliveBytes], *, style: bool = True) -> str:
             f'{chart.escape_text(f"{each.graph} {each.unit}: {bytes_label(each.total)}")}</title></rect>'
             for n, each in enumerate(line)
         ]
-    heading = f"Memory over the step: at most {bytes_label(peak.total)}, at {peak.graph} {peak.unit}"
+    heading = (
+        f"Memory over the step: at most {bytes_label(peak.total)}, at {peak.graph} {peak.unit}; "
+        f"the lower band, {bytes_label(peak.held)} there, is inputs and parameters"
+    )
     parts.append(chart.label(heading, (_LEFT, 14)))
     return chart.document(heading, f"{heading}.", "".join(parts), (_WIDTH, _HEIGHT), style=style)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fuser_lab.report.order import Links
 
 _SWEEPS = 12  # passes over all layers, down and up in turn
+_STILL = 0.5  # pixels by which a sweep may differ from the one before it, apart from a shift of all, to be the last one
 _STRAIGHT = 8.0  # how much more a way without branches wants to be straight than one with branches
 _FAR = 1e9  # pixels, beyond every drawing
 
@@ -58,10 +59,15 @@ class _Spreading:
     def solved(self) -> list[float]:
         for row in self._rows:
             self._fit(row, [(0.0, 1.0)] * len(row))
+        earlier: list[list[float]] = [[], []]  # after the last sweep down, and after the last one up
         for sweep in range(_SWEEPS):
             down = sweep % 2 == 0
             for row in self._rows if down else self._rows[::-1]:
                 self._fit(row, [self._wish(n, (self._up if down else self._stiff,)) for n in row])
+            shifts = [x - before for x, before in zip(self._x, earlier[down], strict=False)]
+            if shifts and max(shifts) - min(shifts) < _STILL:
+                break
+            earlier[down] = list(self._x)
         for row in self._rows:
             self._fit(row, [self._wish(n, (self._up, self._stiff)) for n in row])
         self._join()

@@ -104,6 +104,7 @@ def page_style() -> str:
     return variables(".fl-report") + _PAGE_RULES
 
 
+BODY_RULE: Final = f"body{{font:13px/1.45 {SANS};color:var(--fl-ink);background:var(--fl-paper)}}"
 _PAGE_RULES: Final = (
     f".fl-report{{font:13px/1.45 {SANS};color:var(--fl-ink);background:var(--fl-paper);max-width:100%}}"
     ".fl-report .fl-headline{display:flex;flex-wrap:wrap;gap:4px 14px;align-items:baseline;margin:2px 0 8px}"

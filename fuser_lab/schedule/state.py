@@ -68,8 +68,9 @@ class Space:
     each column sum that rows add to; empty if there are none. ``window`` is how many elements of a result are adjacent
     in memory, followed by those of the next result, if a thread reduces whole windows.
 
-    ``packed`` is how many rows hold whole accesses of all tensors of rows, if these have narrow accesses otherwise and
-    follow one another without gaps; 0 if they do not. ``packed_bytes`` is the bytes of such a row in all tensors.
+    ``packed`` is the smallest number of rows whose bytes are whole accesses of 16 bytes in each tensor of rows, if
+    single rows have narrower accesses and rows follow one another without gaps; 0 otherwise. ``packed_bytes`` is the
+    bytes of such a row in all tensors.
 
     CPU, with reductions: ``scalar`` says that the compiler computes the elements of a row one after another, because
     some are results of called functions or at data-dependent positions, so a row's sum has one running value.

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 
 from fuser_lab.cost.traffic import Traffic, bytes_read, bytes_written
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict
-from fuser_lab.cost.work import Work, work_of
+from fuser_lab.cost.work import Work, product_flops, work_of
 from fuser_lab.errors import VerificationError
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
@@ -70,6 +70,11 @@ class SegmentedGroup:
     def work(self) -> Work:
         """Arithmetic of the expressions, each computed once."""
         return work_of(self.exprs)
+
+    @cached_property
+    def flops(self) -> int:
+        """Floating-point operations of its matrix products."""
+        return product_flops(self.exprs)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

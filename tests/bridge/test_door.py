@@ -244,6 +244,7 @@ def test_the_command_explains_a_class_in_a_file(run, tmp_path, capfd, monkeypatc
     printed = capfd.readouterr()
     assert status == 0, printed.err
     assert "imported" in printed.err
+    assert "Warning" not in printed.err
     table = json.loads(printed.out)
     assert table["rows"][0]["line"].startswith("model.py:")
     assert (tmp_path / table["report"]).exists()

@@ -305,7 +305,7 @@ def test_meta_tensors_are_captured_with_nothing_that_runs():
         (lambda x: copy.deepcopy(fl.from_torch(torch.sin, x)), UnsupportedError, "cannot be copied or pickled"),
         (lambda x: fl.from_torch(torch.sin, x, speed=3), InputError, "from_torch: unknown option 'speed'; choose from"),
         (lambda x: fl.from_torch(torch.softmax, x, dim=0), InputError,
-         "annotate; keyword arguments of the function go into keywords={...}."),
+         "precision; keyword arguments of the function go into keywords={...}."),
         (lambda x: fl.from_torch(torch.sin, x, min_region_ops=3, max_region_ops=2), InputError,
          "min_region_ops must not exceed max_region_ops, given 3 and 2"),
         (lambda x: fl.from_torch(torch.sin, x, matmuls="no"), InputError, "matmuls must be 'torch' or 'record'"),

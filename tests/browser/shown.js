@@ -3,17 +3,24 @@
   const root = document.querySelector(".fl-explorer");
   const { model } = window;
   const all = (selector, from = root) => [...from.querySelectorAll(selector)];
-  const text = (selector, from = root) => from.querySelector(selector)?.textContent ?? "";
-  const words = (selector, from = root) => all(selector, from).map((one) => one.textContent);
+  const unnamed = (part) => { // without the users' names, which are added to the texts of tensors
+    const copy = part.cloneNode(true);
+    copy.querySelectorAll(".fx-name").forEach((name) => name.replaceWith(name.lastChild.textContent));
+    copy.normalize();
+    return copy;
+  };
+  const plain = (one) => (one?.querySelector(".fx-name") ? unnamed(one) : one)?.textContent ?? "";
+  const text = (selector, from = root) => plain(from.querySelector(selector));
+  const words = (selector, from = root) => all(selector, from).map(plain);
   const ids = (selector) => [...new Set(all(selector).map((one) => one.dataset.id))].sort();
   const pressed = (buttons) => buttons.map((one) => [one.textContent, one.getAttribute("aria-pressed") === "true", !one.disabled]);
-  const verdicts = (list) => all("li", list).map((one) => [one.children[0].getAttribute("aria-label") === "accepted", one.children[1].textContent, one.children[2].textContent]);
+  const verdicts = (list) => all("li", list).map((one) => [one.children[0].getAttribute("aria-label") === "accepted", plain(one.children[1]), plain(one.children[2])]);
   const inspector = root.querySelector(".fx-inspector");
   const panel = root.querySelector(".fx-panel");
   const tab = root.querySelector(".fx-views [aria-selected=true]").dataset.view;
   const written = document.createElement("div");
   written.innerHTML = model.get("panels")[tab]?.html || "";
-  const clear = (html) => html.replace(/ ?fx-(current|lit)/g, "").replace(/ class=""/g, "").replace(/( open="[^"]*")/g, "");
+  const clear = (html) => html.replace(/ ?fx-(current|lit)/g, "").replace(/ class=""/g, "").replace(/( (open|title)="[^"]*")/g, "");
   const heated = root.classList.contains("fx-heat");
   const hint = root.querySelector(".fx-hint");
   const now = root.querySelector(".fx-log .fx-now");
@@ -28,7 +35,7 @@
     picture: text("svg desc"),
     edges: Object.fromEntries(all(".fl-edge").map((one) => [one.dataset.id, one.getAttribute("aria-label")])),
     described: all("[aria-description]").map((one) => [one.dataset.id, one.getAttribute("aria-description")]),
-    hint: hint.classList.contains("fx-on") ? hint.textContent : "",
+    hint: hint.classList.contains("fx-on") ? plain(hint) : "",
     hinted: hint.classList.contains("fx-cannot"),
     greyed: ids(".fl-boundary.fx-cannot"),
     saving: [1, 2, 3].map((n) => ids(`.fl-boundary.fx-saves${n}`)),
@@ -51,7 +58,7 @@
     reasons: words(":scope > div.fx-preview li", inspector),
     last: all(":scope > details.fx-preview", inspector).flatMap((one) => [text("summary", one), ...words("li", one)]),
     verdicts: all(":scope > .fx-verdicts", inspector).flatMap(verdicts),
-    actions: all(":scope > .fx-actions > button", inspector).map((one) => [one.textContent, one.getAttribute("aria-disabled") !== "true"]),
+    actions: all(":scope > .fx-actions > button", inspector).map((one) => [plain(one), one.getAttribute("aria-disabled") !== "true"]),
     lifts: all(".fx-lift").map((one) => one.getAttribute("aria-label").replace("Lift this rule: ", "")),
     code: text(":scope > pre", inspector),
     status: text(".fx-said"),
@@ -63,7 +70,7 @@
     stepping: root.querySelector(".fx-stepping") !== null,
     tab,
     open: !root.classList.contains("fx-nopanel"),
-    panel: clear(panel.innerHTML),
+    panel: clear(unnamed(panel).innerHTML),
     written: clear(written.innerHTML),
     cells: all("tbody tr", panel).map((row) => words("td", row)),
     rows: all("tbody tr", panel).map((row) => row.dataset.id ?? ""),

@@ -87,7 +87,7 @@ def test_the_notebook_is_saved_while_the_explorer_has_the_focus(open_explorer, l
     desk = open_explorer("Explorer(plan, [], timer=timer)")
     page, keys = desk.page, desk.page.keyboard
     cells = page.evaluate(SHOWN_CELLS)
-    for number, before in enumerate(((), ("Escape",), ("d", "d", "x", "a", "b", "z", "Shift+M"))):
+    for number, before in enumerate(((), ("Escape", "Escape"), ("d", "d", "x", "a", "b", "z", "Shift+M"))):
         desk.settle()
         desk.explorer.locator(".fl-node").first.evaluate("(one) => one.focus()")
         for key in before:
@@ -104,7 +104,7 @@ def test_the_notebook_is_saved_while_the_explorer_has_the_focus(open_explorer, l
     expect(desk.explorer.locator(".fx-log")).to_be_hidden()  # 'd' twice
     desk.explorer.locator(".fl-node").first.evaluate("(one) => one.focus()")
     active = page.evaluate(ACTIVE_CELL)
-    for key in ("Escape", "ArrowUp"):  # the second one is the notebook's
+    for key in ("Escape", "Escape", "ArrowUp"):  # the last one is the notebook's
         keys.press(key)
     until(lambda: page.evaluate(ACTIVE_CELL), lambda now: now == max(active - 1, 0))
     keys.press("Control+Shift+C")

@@ -42,6 +42,11 @@ explorer"""
 SHOWN = """() => {
   const root = document.querySelector('.fl-explorer');
   const all = (selector) => [...root.querySelectorAll(selector)];
+  const plain = (part) => { // without the users' names, which are added to the texts of tensors
+    const copy = part.cloneNode(true);
+    copy.querySelectorAll('.fx-called').forEach((name) => name.remove());
+    return copy.textContent;
+  };
   const edits = /^(Cut|Glue|Move|Recompute|Pass|Insert|Remove)/;
   const buttons = all('.fx-actions button').filter((b) => edits.test(b.textContent));
   return {
@@ -49,8 +54,8 @@ SHOWN = """() => {
     facts: root.querySelector('.fx-facts').innerText,
     edges: all('.fl-edge').map((e) => e.dataset.id).sort(),
     greyed: all('.fl-boundary.fx-cannot').map((e) => e.dataset.id).sort(),
-    title: root.querySelector('.fx-inspector h3').textContent,
-    actions: buttons.map((b) => [b.textContent, b.getAttribute('aria-disabled') === 'true']),
+    title: plain(root.querySelector('.fx-inspector h3')),
+    actions: buttons.map((b) => [plain(b), b.getAttribute('aria-disabled') === 'true']),
     strategy: all('[aria-label="Strategy"] [aria-pressed=true]').map((b) => b.textContent).join(),
     stepping: root.querySelector('.fx-stepping') !== null,
   };

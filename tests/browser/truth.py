@@ -18,7 +18,7 @@ from fuser_lab.report import measure
 from fuser_lab.report.collapse import collapse
 from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.repeats import blocks
-from fuser_lab.report.svg import describe, edge_title
+from fuser_lab.report.svg import describe, edge_title, node_title
 from fuser_lab.report.tables import decision_reason, segment_table
 from fuser_lab.report.timing_table import timed_plans, timing_table
 from fuser_lab.report.units import seconds_label
@@ -124,7 +124,7 @@ def _check_picture(check: Check, explorer: Explorer, shown: dict[str, Any], plan
         drawn = collapse(view, unfolding.segments_of(view, explorer._picture.opened), folded)
     check("picture", shown["picture"], describe(view))
     check("edges", shown["edges"], {edge.id: _label(edge, drawn) for edge in drawn.edges})
-    check("nodes", shown["nodes"], sorted(node.text for node in drawn.nodes))
+    check("nodes", shown["nodes"], sorted(node_title(node) for node in drawn.nodes))
     boxed = sorted((s for s in drawn.segments if s.nodes), key=lambda s: f"segment:{s.index}")
     check("boxes", shown["boxes"], [[f"segment:{s.index}", f"Segment {s.index}: {s.scheduler}"] for s in boxed])
     check("heads", shown["heads"], [[f"segment:{s.index}", *measure.segment_label(s)] for s in boxed])
@@ -137,8 +137,9 @@ def _check_picture(check: Check, explorer: Explorer, shown: dict[str, Any], plan
     chosen = explorer.answer.get("id", "")
     ids = {*(n.id for n in drawn.nodes), *(e.id for e in drawn.edges), *(f"segment:{s.index}" for s in boxed)}
     check("selected", shown["selected"], [chosen] if chosen in ids else [])
-    other = explorer._comparison.plan()
-    marks = {} if other is None else scenes.marks(view, plan_diff(other, plan))
+    other, changed = explorer._comparison.plan(), explorer._page.changed
+    difference = plan_diff(other, plan) if other is not None else changed and changed.difference
+    marks = {} if difference is None else scenes.marks(view, difference)
     check("marks", shown["marks"], {name: sorted(set(marks.get(name, ())) & ids) for name in ("moved", "new", "gone")})
     text, count, lit = shown["found"]
     matching = sorted(n.id for n in drawn.nodes if text and text.lower() in _searched(n).lower())
@@ -177,9 +178,9 @@ def _check_colours(check: Check, explorer: Explorer, shown: dict[str, Any], plan
         check("legend", shown["legend"], [])
         return
     check("legend", shown["legend"], [found["least"], found["most"], found["about"]])
+    shares = {ident[8:]: found["values"].get(ident[8:]) for ident, _ in shown["boxes"]}  # no roof without work
     check("heat", shown["heats"], {
-        ident[8:]: f"{int(8.5 + 52 * found['values'][ident[8:]])}%" for ident, _ in shown["boxes"]
-        if ident[8:] in found["values"]
+        segment: "" if share is None else f"{int(8.5 + 52 * share)}%" for segment, share in shares.items()
     })
 
 

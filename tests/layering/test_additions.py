@@ -214,7 +214,7 @@ for out in (*plan.prepare("toy").run([x]), *fd.reference([x])):
 assert "generated for toy" in first.source("toy")
 page = str(bake([plan], None))
 assert "'target': 'toy', 'view': 'source', 'label': 'Toys'" in page
-assert "['toy', 'Toy']" in page
+assert "['toy', 'Toy', 'Cost']" in page
 assert "a toy with 2 segments" in page
 """
 

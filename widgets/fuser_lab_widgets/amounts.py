@@ -78,6 +78,15 @@ class Amounts:
         ]
 
     @property
+    def medians(self) -> dict[str, list[str]]:
+        """The median of each timed plan, by its hash, as a number of the header."""
+        about = "median of the whole plan; see Timings"
+        return {
+            plan: [seconds_label(row.median), f"measured ({place(row.device)})", about]
+            for plan, row in self.measured.items() if row.median > 0
+        }
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Headings of the times."""
         rows = [*self.measured.values(), *self.peers]

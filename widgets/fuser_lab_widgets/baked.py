@@ -46,7 +46,10 @@ def bake(
     amounts = Amounts(target=target_name(plans[0]), plans=by_hash, machine=machine, measured=totals, note=note)
     timed: dict[str, Any] = {"running": False, "done": 0, "total": 0, "note": _UNTIMED}
     if timings is not None:
-        timed |= {"table": timing_table(timings).to_dict(), "note": note, "plans": timed_plans(timings)}
+        timed |= {
+            "table": timing_table(timings).to_dict(), "note": note, "plans": timed_plans(timings),
+            "measured": amounts.medians,
+        }
     made = [_plan(n, plans, views, amounts, rows, pieces, followed, profile) for n in range(len(plans))]
     return {
         "hint": _HINT,

@@ -57,7 +57,7 @@ def code_of(parts: Parts, *, tries_all: bool) -> str:
     ``tries_all`` says whether limits on what Inductor tries are lifted, for all graphs of the program.
     """
     lines = "".join(
-        f"    {digest!r}: [{', '.join('{' + ', '.join(map(repr, group)) + '}' for group in groups)}],\n"
+        f"    {digest!r}: [{', '.join('{' + ', '.join(map(repr, group)) + '}' for group in groups if group)}],\n"
         for digest, groups in parts.items()
     )
     lifted = LIFTED.items() if tries_all else ()

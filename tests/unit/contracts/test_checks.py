@@ -27,7 +27,7 @@ def test_the_error_has_the_ops_the_reason_the_costs_and_the_smallest_function(ap
         fl.one_kernel(apart, compiler="nvfuser")
     text = str(raised.value)
     for part in (
-        "2 kernels under nvfuser", "parted: sum | add", "reduction: broadcast broadcasts a result of the reduction",
+        "2 kernels under nvfuser", "parted: sum | add", "reduction: add expands broadcast, a result of the reduction",
         "costs: 2.05 kB", "the smallest function that still parts has 3 ops of 3", "next: ",
     ):
         assert part in text
@@ -35,6 +35,15 @@ def test_the_error_has_the_ops_the_reason_the_costs_and_the_smallest_function(ap
     assert len(fl.segment(fd, inputs).segments) == 2
     assert raised.value.partition.kernels == 2
     assert raised.value.plans == (apart,)
+
+
+def test_a_segment_that_only_makes_views_is_not_a_kernel():
+    with FusionDefinition() as fd:
+        y = fd.ops.neg(fd.define_tensor([64, 32], contiguity=True))
+        fd.add_output(fd.ops.sum(y, [1]))
+        fd.add_output(fd.ops.reshape(y, [2048]))
+    assert len(fl.segment(fd).segments) == 2
+    assert fl.one_kernel(fd, compiler="nvfuser").together("neg", "sum")
 
 
 def test_without_time_no_smaller_function_is_searched(apart):

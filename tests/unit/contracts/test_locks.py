@@ -78,41 +78,40 @@ def test_hostile_files_are_refused_with_one_sentence(lock, kind, tmp_path):
         lock_of(path)
 
 
-def test_check_compares_two_locks_with_the_exit_status_of_git_bisect(lock, tmp_path, capsys):
-    first, second = tmp_path / "a.lock", tmp_path / "b.lock"
-    first.write_text(lock_text(lock), encoding="utf-8")
-    fd, inputs = fl.example("sum_broadcast_add")
-    worse = compile_call(Call(
-        who="lock", function=fd, inputs=(inputs,), compiler="nvfuser", options={"strategy": "unfused"},
-    )).partition
-    second.write_text(lock_text(Lock(partition=printable(worse))), encoding="utf-8")
+@pytest.fixture
+def locks(tmp_path):
+    """The paths of two locks of a softmax: in one kernel, and in one kernel per op."""
+    fd, inputs = fl.example("softmax")
+    paths = tmp_path / "a.lock", tmp_path / "b.lock"
+    for path, options in zip(paths, ({}, {"strategy": "unfused"}), strict=True):
+        call = Call(who="lock", function=fd, inputs=(inputs,), compiler="nvfuser", options=options)
+        path.write_text(lock_text(Lock(partition=printable(compile_call(call).partition))), encoding="utf-8")
+    return paths
+
+
+def test_check_compares_two_locks_with_the_exit_status_of_git_bisect(locks, tmp_path, capsys):
+    first, second = locks
     assert cli.main(["check", str(first), str(first)]) == 0
     assert capsys.readouterr().out == "unchanged\n"
     assert cli.main(["check", str(first), str(second)]) == 1
     said = capsys.readouterr().out
-    assert said.startswith("regressed: 3 kernels")
-    assert "sum and broadcast were in one kernel, and are in 2" in said
+    assert said.startswith("regressed: 7 kernels")
+    assert "cast, fmax, sub, exp, sum, truediv and cast#2 were in one kernel, and are in 7" in said
     assert cli.main(["check", str(first), str(second), "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert (data["schema"], data["verdict"]) == ("fuser_lab.fusion_comparison", "regressed")
-    assert data["kernels"] == {"before": 2, "after": 3}
+    assert data["kernels"] == {"before": 1, "after": 7}
     assert cli.main(["check", str(second), str(first)]) == 0
-    assert capsys.readouterr().out.startswith("improved: 2 kernels")
+    assert capsys.readouterr().out.startswith("improved: 1 kernel")
     assert cli.main(["check", str(first), str(tmp_path / "missing.lock")]) == 125
     assert "is not a fusion lock: No such file or directory." in capsys.readouterr().err
 
 
-def test_bisect_names_the_decision_of_two_locks(lock, tmp_path, capsys):
-    first, second = tmp_path / "a.lock", tmp_path / "b.lock"
-    first.write_text(lock_text(lock), encoding="utf-8")
-    fd, inputs = fl.example("sum_broadcast_add")
-    worse = compile_call(Call(
-        who="lock", function=fd, inputs=(inputs,), compiler="nvfuser", options={"strategy": "unfused"},
-    )).partition
-    second.write_text(lock_text(Lock(partition=printable(worse))), encoding="utf-8")
+def test_bisect_names_the_decision_of_two_locks(locks, capsys):
+    first, second = locks
     assert cli.main(["bisect", "model.py:step", "--between", str(first), str(second)]) == 1
     said = capsys.readouterr().out
     assert "the option strategy = 'unfused' is set" in said
-    assert "the decision that differs first:\n  sum and broadcast were in one kernel" in said
+    assert "the decision that differs first:\n  cast, fmax, sub, exp, sum, truediv and cast#2 were in one" in said
     assert "the commit: none is searched" in said
     assert cli.main(["bisect", "model.py:step", "--between", str(first), str(first)]) == 0

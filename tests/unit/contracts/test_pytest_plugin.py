@@ -22,7 +22,7 @@ LOCKED = """
 import fuser_lab as fl
 
 def test_step(fusion):
-    fd, inputs = fl.example("sum_broadcast_add")
+    fd, inputs = fl.example("softmax")
     fusion.lock(fd, inputs, compiler="nvfuser", strategy={strategy!r})
 """
 
@@ -61,7 +61,7 @@ def test_a_lock_is_written_kept_and_broken(pytester, run):
     pytester.makepyfile(test_model=LOCKED.format(strategy="unfused"))
     broken = run()
     broken.assert_outcomes(failed=1)
-    broken.stdout.fnmatch_lines(["E *fusion.lock: test_model.test_step.lock: regressed: 3 kernels*"])
+    broken.stdout.fnmatch_lines(["E *fusion.lock: test_model.test_step.lock: regressed: 7 kernels*"])
 
 
 def test_locks_are_in_the_folder_of_the_option(pytester, run):

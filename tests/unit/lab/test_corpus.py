@@ -88,7 +88,8 @@ def with_a_cycle(fd, x):
 
 
 @pytest.mark.parametrize(("compute", "rules"), [
-    (with_a_hint, {"segmenter: T2 is made by segment_set and used inside the candidate": "segment_set_inside"}),
+    (with_a_hint, {"segmenter: T2 is made by segment_set, which separates it from the expressions that read it; "
+     "the candidate contains both": "segment_set_inside"}),
     (with_a_cycle, {
         "segmenter: segment 0 and segment 2 are separate; one segment for both would close a cycle through segment 1.":
             "cycle",

@@ -60,6 +60,7 @@ def test_a_page_is_a_document(stubs):
     page = html.plan_page(view_plan(stubs.sum_broadcast_add()))
     assert page.startswith("<!DOCTYPE html>")
     assert "<title>sum_broadcast_add</title>" in page
+    assert re.search(r"body\{[^}]*color:var\(--fl-ink\)", page)  # black is unreadable on dark paper
 
 
 def test_mermaid_has_a_subgraph_for_each_segment(stubs):

@@ -30,7 +30,7 @@ def test_elementwise_is_pointwise(name):
 def test_normalizations_keep_their_rows(name, size):
     answer = ask(example(name, size))
     assert answer.chosen is Type.INNER_PERSISTENT
-    assert "bytes of each row are kept" in answer.verdicts[-1].text
+    assert "bytes of each row stay in registers" in answer.verdicts[-1].text
 
 
 @pytest.mark.parametrize("name", ["layer_norm_backward", "rms_norm_backward"])
@@ -38,7 +38,7 @@ def test_backward_of_normalizations_keeps_rows_and_adds_up_columns(name):
     answer = ask(example(name))
     assert codes(answer)[Type.INNER_PERSISTENT] == "reductions_of_both_kinds"
     assert answer.chosen is Type.INNER_OUTER_PERSISTENT
-    assert "bytes of column sums are kept" in answer.verdicts[-1].text
+    assert "bytes of column sums stay on chip" in answer.verdicts[-1].text
 
 
 def test_sum_broadcast_add_is_refused_with_names_and_numbers():
@@ -47,9 +47,12 @@ def test_sum_broadcast_add_is_refused_with_names_and_numbers():
     assert answer.chosen is None
     assert len(answer.verdicts) == len(Type)
     text = {verdict.scheduler: verdict.text for verdict in answer.verdicts}
-    assert text[Type.REDUCTION] == "T3 broadcasts a result of the reduction, and T4 widens it to 8192 elements again"
+    assert text[Type.REDUCTION] == (
+        "T4 expands T3, a result of the reduction, back to 8192 elements: that needs a second walk along the reduced "
+        "axis, and a reduction kernel makes one"
+    )
     assert text[Type.POINTWISE] == "T2 is a reduction (sum)"
-    assert text[Type.INNER_PERSISTENT].startswith("no tensor is needed both before and after the reduction T2")
+    assert text[Type.INNER_PERSISTENT].startswith("made for fusions that need a tensor again after the reduction")
     assert ask(fusion, ["T2", "T3"]).chosen is Type.REDUCTION
     assert ask(fusion, ["T4"]).chosen is Type.POINTWISE
 

@@ -203,7 +203,7 @@ def test_explain_as_text(script, capsys):
     assert "3 ops in 2 segments" in text
     assert "S0       reduction" in text
     assert "Between S0 and S1 (T3, 256 B): segment 0 and segment 1 are separate; no scheduler accepts both" in text
-    assert "T3 broadcasts a result of the reduction, and T4 widens it to 32 elements again" in text
+    assert "T4 expands T3, a result of the reduction, back to 32 elements: that needs a second walk" in text
     assert "target: H200; options: nvFuser's defaults" in text
     assert cli.main(["explain", script, "--log", "--target", "A100", "--strategy", "top_down"]) == 0
     text = capsys.readouterr().out

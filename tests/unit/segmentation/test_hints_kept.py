@@ -88,7 +88,10 @@ def test_gluing_overrules_a_hint_and_why_says_so():
 
 def test_no_edit_goes_across_a_cut():
     plan = hinted("cut")
-    sentence = "T2 is made by segment_set and used inside the candidate, and no edit merges across a segment_set"
+    sentence = (
+        "T2 is made by segment_set, which separates it from the expressions that read it; the candidate contains both, "
+        "and no edit merges across a segment_set"
+    )
     with pytest.raises(IllegalEdit, match=f"segments 0 and 1 cannot be merged: {sentence} that is read as 'cut'"):
         plan.glue(0, 1)
     with pytest.raises(IllegalEdit, match=f"T3 cannot be in segment 0: {sentence}"):

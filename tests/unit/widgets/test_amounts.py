@@ -8,6 +8,7 @@ pytest.importorskip("anywidget")
 
 from fuser_lab_widgets import Explorer, panels
 from fuser_lab_widgets.amounts import Amounts
+from fuser_lab_widgets.baked import bake
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -31,6 +32,15 @@ def row(plan, segment=None, median=9e-4):
         plan=plan.name, segment=segment, scheduler="", ops=1, bytes_in=1, bytes_out=1, bytes_crossing=0, median=median,
         iqr=median / 10, samples=20, device="CPU (2 threads)", timer="wall clock", plan_hash=plan.hash,
     )
+
+
+def test_the_head_of_a_report_says_what_was_measured():
+    shown, other = plans()
+    page = bake([shown, other], Timings(rows=(row(shown, segment=0), row(shown))))
+    assert {key: said[:2] for key, said in page["timings"]["measured"].items()} == {
+        shown.hash: ["900 µs", "measured (this CPU)"],
+    }
+    assert "measured" not in bake([shown])["timings"]
 
 
 def columns_of(html):

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuser_lab.report.timing_table import timed_plans, timing_note, timing_table
-from fuser_lab.report.units import plural, seconds_label
-from fuser_lab_widgets.amounts import Amounts, place, target_name
+from fuser_lab.report.units import plural
+from fuser_lab_widgets.amounts import Amounts, target_name
 from fuser_lab_widgets.messages import Message
 from fuser_lab_widgets.parts.comparison import Comparison
 from fuser_lab_widgets.parts.page import Handlers, Page
@@ -106,7 +106,7 @@ class Runs:
                 "table": None if progress.timings is None else timing_table(progress.timings).to_dict(),
                 "note": "" if progress.timings is None else timing_note(progress.timings),
                 "plans": [] if progress.timings is None else timed_plans(progress.timings),
-                "measured": self._measured(),
+                "measured": self.amounts.medians,
             }
             if progress.problem:
                 self._page.say(progress.problem, "error")
@@ -115,11 +115,3 @@ class Runs:
             elif not progress.running:
                 self._page.say("Done. The table shows medians.")
         self._page.publish()
-
-    def _measured(self) -> dict[str, list[str]]:
-        """Return the median of each timed plan, by its hash, as a number of the header."""
-        about = "median of the whole plan; see Timings"
-        return {
-            plan: [seconds_label(row.median), f"measured ({place(row.device)})", about]
-            for plan, row in self.totals.items() if row.median > 0
-        }
