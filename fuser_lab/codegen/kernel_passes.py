@@ -30,7 +30,7 @@ _BLOCKS, _CORES = frozenset({Form.BLOCKS}), frozenset({Form.CORES})
 KERNEL_PASSES = (
     KernelPass(name="cheaper_values", run=rewrite, forms=_BLOCKS),
     KernelPass(name="vector_accesses", run=with_vectors, forms=_BLOCKS),
-    KernelPass(name="unconditional_loads", run=unconditional, forms=_BLOCKS),
+    KernelPass(name="unconditional_loads", run=unconditional, forms=_BLOCKS | _CORES),
     KernelPass(name="divided_loops", run=divide_long_loops, forms=_CORES),
     KernelPass(name="named_constants", run=with_named_constants, forms=_CORES),
 )

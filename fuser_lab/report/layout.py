@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MARGIN = 11.0  # pixels around the whole drawing
 PADDING = 16.0  # pixels between the sides of a segment's frame and its nodes
-_TOP, _BOTTOM = 10.0, 10.0  # pixels between the nodes of a segment and its header, and the frame below them
+_TOP, _BOTTOM = 14.0, 10.0  # pixels between the nodes of a segment and its header, and the frame below them
 _FRAME_GAP = 12.0  # pixels between a segment's frame and the inputs above it, or the results below it
 GAP = 18.0  # pixels between neighbours of a row in a segment
 RANK_GAP = 26.0  # pixels between rows in a segment

@@ -100,7 +100,7 @@ def test_a_position_is_loaded_once_and_named() -> None:
     lookup = next(x for x in LOOKUPS if x.name == "rows")
     source = generate(lookup.fusion(), S.POINTWISE, "cpu").source
     assert "t1_at = t1" in source
-    assert re.search(r"if \(t1_at >= 0\) & \(t1_at < n\d\):", source), "the table's length is an argument"
+    assert re.search(r"where\(\(t1_at >= 0\) & \(t1_at < n\d\), ", source), "the table's length is an argument"
     for target in TARGETS:
         kernel = lower(_pair(), S.POINTWISE, target, "kernel", {})
         loads = [

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fuser_lab.codegen.pipeline import evaluated_because
 from tests.benchmarks.functions import least
 from tests.bridge.speed import differs, stepped
 from tests.needs import needs
@@ -315,16 +316,18 @@ def measured(index: int, drawn: Workload, device: str, options: argparse.Namespa
     ours = calls[0]()
     last = bridge.last()
     assert last is not None
-    kernels = tuple(
-        segment.source(options.target) if options.index is not None and segment.scheduler
-        else f"graph {g}, region {r.index}, S{segment.index}: {segment.scheduler and segment.scheduler.value}, "
-        f"{len(segment.exprs)} ops, {segment.bytes / 1e6:.1f} MB"
-        for g, graph in enumerate(last.graphs) for r in graph.regions for segment in r.plan.segments
-    )
+    kernels = []
+    for place, graph in enumerate(last.graphs):
+        for number, segment in ((r.index, segment) for r in graph.regions for segment in r.plan.segments):
+            name = segment.scheduler.value if segment.scheduler else "no scheduler"
+            kernels.append(f"graph {place}, region {number}, S{segment.index}: {name}, {len(segment.exprs)} ops, "
+                           f"{segment.bytes / 1e6:.1f} MB")
+            if options.index is not None and not evaluated_because(segment.fusion, segment.scheduler):
+                kernels.append(segment.source(options.target))
     difference = differs(ours, calls[1]())
     times = least(calls, options.rounds) if device == "cpu" else by_events(calls, options.seconds)
     return Result(
-        index=index, text=drawn.text, ours=times[0], theirs=times[1], difference=difference, kernels=kernels,
+        index=index, text=drawn.text, ours=times[0], theirs=times[1], difference=difference, kernels=tuple(kernels),
     )
 
 
@@ -343,6 +346,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first workload")
     parser.add_argument("--index", type=int, help="the only workload to run, whose kernels are printed")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--strategy", default="", help="of fuser_lab; by default the backend's")
@@ -359,7 +363,7 @@ def main() -> None:
     size = options.elements or (1 << 19 if options.device == "cpu" else 1 << 24)
     results: list[Result] = []
     failed = 0
-    for index in range(options.count) if options.index is None else (options.index,):
+    for index in range(options.first, options.first + options.count) if options.index is None else (options.index,):
         drawn = workload(options.seed, index, options.device, size)
         try:
             with warnings.catch_warnings():

@@ -59,6 +59,25 @@ def test_the_explorer_of_a_region_opens_from_the_map(found):
     assert leaf.id not in shown.map.boxes()
 
 
+def test_a_search_opens_the_modules_around_each_match_in_turn(found):
+    shown = fl.explore(found)
+    shown.map._received(shown.map, {"type": "depth", "n": 1}, [])
+    word = next(box.ops[0] for box in shown.map.boxes_to_find() if "#" in box.id)
+    matches = [box.id for box in shown.map.boxes_to_find() if box.id and word in " ".join(box.ops)]
+    inner = [name for name in matches if "#" in name]
+    assert inner
+    assert not set(inner) & set(shown.map.boxes())  # closed
+    reached = []
+    for _ in matches:
+        shown.map._received(shown.map, {"type": "find", "text": f" {word.upper()} "}, [])
+        reached.append(shown.map.view["selected"])
+        assert reached[-1] in shown.map.boxes()
+    assert set(inner) <= set(reached)
+    shown.map._received(shown.map, {"type": "find", "text": "nothing of the kind"}, [])
+    assert shown.map.view["status"] == "No box contains 'nothing of the kind'."
+    shown.close()
+
+
 def test_the_map_shows_the_figures_of_the_table(found):
     pytest.importorskip("anywidget", reason="needs the notebook packages")
     shown = fl.explore(found)

@@ -150,6 +150,36 @@ def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
     assert set(map(frozenset, again.groups)) == set(map(frozenset, plan.groups))
 
 
+def test_a_function_with_a_graph_break_is_cut(torch):
+    def broken(x):
+        y = x.sin().softmax(-1)
+        torch._dynamo.graph_break()
+        return (y.cos() + 1).sum(0)
+
+    captured = fl.from_inductor(broken, torch.ones(8, 16))
+    assert len(captured.plans) == 2
+    plan = next(plan for plan in captured.plans if any(map(plan.can_cut, plan.record.writers)))
+    edited = plan.cut(next(filter(plan.can_cut, plan.record.writers)))
+    assert len(edited.segments) == len(plan.segments) + 1
+
+
+def test_no_operation_depends_on_itself_where_buffers_are_written_to_in_place(torch):
+    def updated(x, y):
+        x.mul_(2).add_(y)
+        z = x.exp()
+        y.copy_(z.sum(0, keepdim=True).expand_as(y))
+        return z
+
+    (plan,) = fl.from_inductor(updated, torch.ones(8, 8), torch.ones(8, 8)).plans
+    before, left = set(), dict(plan.record.read_by)
+    while left:
+        ready = {name for name, reads in left.items() if before.issuperset(reads)}
+        assert ready
+        before |= ready
+        left = {name: reads for name, reads in left.items() if name not in ready}
+    assert plan.record.in_place
+
+
 def test_plans_of_one_graph_stand_side_by_side(captured):
     (plan,) = captured.plans
     edited = plan.cut(plan.segments[0].writes[0])

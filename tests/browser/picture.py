@@ -47,7 +47,7 @@ shown.show_region(0, 1)
 shown
 """
 WIDTH = 1360  # pixels of the page
-HEIGHTS = """.fm-picture, .fm-side { height: 300px !important }
+HEIGHTS = """.fl-modelmap { height: 420px !important }
 .fl-explorer:not(.fl-modelmap) { height: 560px !important }"""
 
 

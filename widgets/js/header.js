@@ -1,4 +1,4 @@
-// The head of the explorer: the plan and its numbers, the buttons that are always at hand, and the progress of a run.
+// The head of the explorer: the plan and its numbers, the buttons that are used most, and the progress of a run.
 
 import { button, choice, enter, flag, h, isStill, option, split } from "./dom.js";
 

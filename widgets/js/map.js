@@ -48,7 +48,7 @@ class ModelMap {
     this.shown = {}; // the contents of each part
     this.wanted = ""; // the box that gets the focus with the next picture
     this.canvas = h("div.fx-canvas");
-    this.viewport = new Viewport(this.canvas, () => this.onMoved());
+    this.viewport = new Viewport(this.canvas, () => this.onMoved(), (LEAST + 0.5) / TALLEST);
     this.search = h("input.fx-search", { type: "search", placeholder: "search  /", "aria-label": "Search the map", onkeydown: (e) => this.onSearchKey(e) });
     this.status = h("p.fm-status.fx-note", { role: "status" });
     const picture = h("div.fx-graph.fm-picture", {}, this.canvas);

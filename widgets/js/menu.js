@@ -1,4 +1,4 @@
-// The menu of what is not always at hand: what a click does, what is drawn, colours, panels, and more of the plan.
+// The menu of all other tools: what a click does, what is drawn, colours, panels, and more of the plan.
 
 import { button, choice, enter, h, option, press } from "./dom.js";
 

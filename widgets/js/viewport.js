@@ -8,10 +8,12 @@ const LEAST = 0.14; // minimum scale: the name of a segment fits into its box, w
 const DRAG = 4; // pixels that distinguish a drag from a click
 
 export class Viewport {
-  /** `moved()` is called after each change of the visible part. */
-  constructor(canvas, moved) {
+  /** `moved()` is called after each change of the visible part; below the scale `readable` there are no words, so only a
+   *  whole picture is smaller. */
+  constructor(canvas, moved, readable = LEAST) {
     this.canvas = canvas;
     this.moved = moved;
+    this.readable = readable;
     this.fitted = true;
     this.dragged = false;
     canvas.addEventListener("pointerdown", (event) => this.onDown(event));
@@ -37,8 +39,7 @@ export class Viewport {
   /** Show the whole picture as large as possible, or at the least scale its start. */
   fit(least = LEAST) {
     if (!this.svg || !this.room?.w) return;
-    const { w, h } = this.room;
-    const whole = Math.min((w - 2 * MARGIN) / this.size.w, (h - 2 * MARGIN) / this.size.h, LARGEST);
+    const { whole, room: { w, h } } = this;
     const scale = Math.max(whole, least);
     this.box = { w: w / scale, h: h / scale };
     this.box.x = (this.size.w - this.box.w) / 2;
@@ -47,10 +48,16 @@ export class Viewport {
     this.apply();
   }
 
+  /** The scale at which the whole picture is seen, as large as possible. */
+  get whole() {
+    return Math.min((this.room.w - 2 * MARGIN) / this.size.w, (this.room.h - 2 * MARGIN) / this.size.h, LARGEST);
+  }
+
   zoom(factor, at) {
     if (!this.box) return;
+    const least = Math.max(Math.min(this.readable, this.whole), LEAST);
     const centre = at || { x: this.box.x + this.box.w / 2, y: this.box.y + this.box.h / 2 };
-    const scale = Math.min(Math.max(1 / factor, this.room.w / CLOSEST / this.box.w), this.room.w / LEAST / this.box.w);
+    const scale = Math.min(Math.max(1 / factor, this.room.w / CLOSEST / this.box.w), this.room.w / least / this.box.w);
     this.box.x = centre.x + (this.box.x - centre.x) * scale;
     this.box.y = centre.y + (this.box.y - centre.y) * scale;
     this.box.w *= scale;

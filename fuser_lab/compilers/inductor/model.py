@@ -71,8 +71,22 @@ class Source:
 
         # Dynamo counts compilations by code, so each compilation has a code object of its own.
         entered.__code__ = entered.__code__.replace(co_name=f"compiled_{time.monotonic_ns():x}")
-        compiled: Callable[..., Any] = torch.compile(entered, **(options or self.options))
+        chosen = options or self._backend()
+        compiled: Callable[..., Any] = torch.compile(entered, **chosen)
         return compiled
+
+    def _backend(self) -> Mapping[str, Any]:
+        """Return options of torch.compile with a backend of Inductor that equals no other.
+
+        Dynamo calls what an equal backend compiled of the same code before, such as the part after a graph break.
+        """
+        if "backend" in self.names.missing or {"mode", "options"} <= self.options.keys():  # torch refuses both
+            return self.options
+        others = {name: value for name, value in self.options.items() if name not in {"mode", "options"}}
+        unequal = {"__eq__": object.__eq__, "__hash__": object.__hash__}
+        kind = type("Backend", (self.names["backend"],), unequal)
+        mode, options, dynamic = (self.options.get(name) for name in ("mode", "options", "dynamic"))
+        return {**others, "backend": kind(mode, options, dynamic)}
 
     def called(self, torch: Any, run: Callable[..., Any]) -> tuple[tuple[Any, ...], float]:
         """Return what a compiled function returns for copies of the inputs, with gradients, and the call's seconds."""

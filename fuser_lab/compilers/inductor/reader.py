@@ -210,23 +210,23 @@ class Reader:
         outside = self._current if self._depth else None
         record = self._current = self._record(scheduler)
         extern = self._names["extern_node"]
+        parts = [part for node in scheduler.nodes for part in node.get_nodes()]
+        record.writers = {output.get_name(): part.get_name() for part in parts for output in part.get_outputs()}
+        reads = _reads(scheduler, parts, record.writers)
         final = [
             FusedNode(
                 ops=_ops(node), writes=tuple(output.get_name() for output in node.get_outputs()),
-                reads=tuple(sorted({dep.name for dep in node.read_writes.reads} | _real_reads(scheduler, node))),
+                reads=tuple(sorted(
+                    {dep.name for dep in node.read_writes.reads}.union(*(reads[name] for name in _ops(node))),
+                )),
                 nodes=_fx_nodes(node), loops=_loops(node), opaque=isinstance(node, extern) or node.is_template(),
                 fusable=not scheduler.unfusable_node(node), bytes=_bytes(node),
             )
             for node in scheduler.nodes
         ]
-        parts = [part for node in scheduler.nodes for part in node.get_nodes()]
-        record.writers = {output.get_name(): part.get_name() for part in parts for output in part.get_outputs()}
         record.read_by = {
-            part.get_name(): frozenset(
-                record.writers[name] for name in {dep.name for dep in part.read_writes.reads}
-                | _real_reads(scheduler, part) if name in record.writers
-            ) - {part.get_name()}
-            for part in parts
+            part: frozenset(record.writers[name] for name in names if name in record.writers) - {part}
+            for part, names in reads.items()
         }
         record.sizes = {dep.name: _size(dep) for part in parts for dep in part.read_writes.writes}
         record.in_place = dict(getattr(scheduler, "mutation_real_name", {}))
@@ -268,10 +268,19 @@ def _with_launch(node: FusedNode, launches: Sequence[tuple[str, frozenset[str]]]
     return node if number is None else replace(node, kernel=launches[number][0], launch=number)
 
 
-def _real_reads(scheduler: Any, node: Any) -> set[str]:
-    """Return the buffers that a node reads under another name, because an operation writes to them in place."""
+def _reads(scheduler: Any, parts: Sequence[Any], writers: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the buffers that each operation reads, also one that an earlier operation wrote to in place.
+
+    Inductor renames a buffer that is written to, and lists the last name for each. An operation before that write reads
+    the buffer under its older name only.
+    """
     renamed = getattr(scheduler, "mutation_renames", {})
-    return {renamed[dep.name] for dep in node.read_writes.reads if dep.name in renamed}
+    reads: dict[str, set[str]] = {}
+    for part in parts:
+        names = {dep.name for dep in part.read_writes.reads}
+        later = {renamed[name] for name in names if name in renamed}
+        reads[part.get_name()] = names | {name for name in later if writers.get(name) in reads}
+    return reads
 
 
 def _ops(node: Any) -> tuple[str, ...]:

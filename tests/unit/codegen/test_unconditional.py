@@ -15,9 +15,10 @@ from tests.unit.codegen.test_kernels_in_lock_step import run
 POINTWISE = [lookup for lookup in LOOKUPS if lookup.scheduler is S.POINTWISE]
 
 
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("lookup", POINTWISE, ids=lambda lookup: lookup.name)
-def test_no_branch_is_on_a_position_that_is_data(lookup: Lookup) -> None:
-    for phase in generate(lookup.fusion(), S.POINTWISE, "cuda").kernel_ir.phases:
+def test_no_branch_is_on_a_position_that_is_data(lookup: Lookup, target: str) -> None:
+    for phase in generate(lookup.fusion(), S.POINTWISE, target).kernel_ir.phases:
         data = made_of_data(phase.body)
         assert data
         assert not any(isinstance(s, If) and depends_on(s.condition, data) for s in walk(phase.body))
