@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from fuser_lab.report.parts import select
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fuser_lab.report.view_model import EdgeView, ViewModel
 
 OUTPUT: Final = "output"
@@ -45,12 +47,24 @@ def again(before: ViewModel, view: ViewModel, selected: str) -> str:
     """Return the id of the previous view's selection in a new view; empty if it no longer exists.
 
     Ops and edges are identified by their tensors, segments by their ops, because segment numbers change with any edit.
+    An edge into which a ``segment_set`` was inserted is the one from it to the same reader.
     """
     segment = next((s for s in before.segments if f"segment:{s.index}" == selected), None)
     if segment is None:
-        return find(view, name(before, selected))
+        words = name(before, selected)
+        ways = (words, *_past_hints(before, view, words))
+        return next(filter(None, (find(view, way) for way in ways)), "")
     same = (s for s in view.segments if frozenset(s.nodes) == frozenset(segment.nodes))
     return next((f"segment:{s.index}" for s in same), "")
+
+
+def _past_hints(before: ViewModel, view: ViewModel, words: str) -> Iterator[str]:
+    """Yield an edge as it is called without the annotation that it came from, and from those of its tensor now."""
+    tensor, arrow, reader = words.partition(" -> ")
+    if arrow:
+        tensor = next((each.tensor for each in before.annotations if each.hint == tensor), tensor)
+        yield f"{tensor} -> {reader}"
+        yield from (f"{each.hint} -> {reader}" for each in view.annotations if each.tensor == tensor)
 
 
 def _tensor(view: ViewModel, word: str) -> str:

@@ -36,3 +36,20 @@ def test_text_selects_a_tensor_an_edge_or_a_segment(view, words, selected):
 def test_a_variable_of_two_tensors_selects_none(view):
     nodes = [replace(node, called=("same",)) if node.kind == "op" else node for node in view.nodes]
     assert not selections.find(replace(view, nodes=Parts([Part(segment=None, rough=tuple(nodes))])), "same")
+
+
+def test_an_edge_stays_selected_when_a_segment_set_is_inserted_into_it_and_removed():
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=fl.DataType.Float)
+        wave = fd.ops.sin(x)
+        fd.add_output(fd.ops.mul(fd.ops.exp(wave), fd.ops.cos(wave)))
+    plan = fl.segment(fd, [fl.spec((8, 8))])
+    marked = plan.annotate("T1", "T3")
+    before, after = view_plan(plan), view_plan(marked)
+    (annotation,) = after.annotations
+    for reader in ("T2", "T3"):
+        edge = selections.find(before, f"T1 -> {reader}")
+        moved = selections.again(before, after, edge)
+        assert selections.name(after, moved) == f"{annotation.hint if reader == 'T3' else 'T1'} -> {reader}"
+        assert selections.again(after, before, moved) == edge
+    assert selections.again(before, after, "absent") == ""
