@@ -199,8 +199,8 @@ class Previews:
             for expr in group.exprs:
                 if monotonic() >= end:
                     break
-                readers = self._segmented.fusion.users.get(expr.out, ())
-                if expr.tensor_outputs and any(user.name in inside for user in readers):
+                users = self._segmented.fusion.users
+                if any(user.name in inside for tensor in expr.tensor_outputs for user in users.get(tensor, ())):
                     self.cut(expr.name)
         return tuple(preview for preview in [*self._known.values()] if preview.legal and preview.seconds < 0)
 

@@ -29,6 +29,15 @@ def test_an_edit_that_the_model_calls_slower_is_not_recommended(unfused):
     assert unfused.advice(seconds=0).edit is not None  # known from above
 
 
+def test_ops_of_numbers_have_no_cut():
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([64, 32], contiguity=True)
+        factor = fd.ops.cast(fd.define_scalar(dtype=fl.DataType.Int), fl.DataType.Float)
+        fd.add_output(fd.ops.mul(fd.ops.exp(x), factor))
+    plan = fl.segment(fd, [fl.spec((64, 32)), 2])
+    assert plan.advice().text.startswith("This plan is within 1 % of the bound")
+
+
 def test_a_cut_is_recommended_if_it_saves_time():
     plan = fl.segment(*fl.example("softmax"))
     cut = next(preview for expr in plan.fusion.tensor_exprs if (preview := plan.preview_cut(expr.name)).legal)
