@@ -88,7 +88,7 @@ def test_a_search_is_cancelled_or_opened_when_it_is_ready(open_explorer, lab):
     status.get_by_text("The optimal plan is ready").wait_for()
     expect(optimal).to_have_attribute("aria-pressed", "false")
     status.get_by_role("button", name="Show it").click()
-    status.get_by_text("Optimal: 2 segments").wait_for()
+    status.get_by_text("Optimal: ").wait_for()
     expect(optimal).to_have_attribute("aria-pressed", "true")
     expect(status.get_by_role("button")).to_have_count(0)
     assert desk.complaints == []

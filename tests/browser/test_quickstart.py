@@ -15,7 +15,7 @@ def test_the_quickstart_from_the_first_cell_to_the_timing_table(lab, browser, sh
     assert errors == []
     desk.show_cell('view="decisions"')
     now = desk.explorer.locator(".fx-decision.fx-now")
-    expect(now).to_contain_text("T4 widens it")  # the reason, and the keys, without a click
+    expect(now).to_contain_text("T4 expands ")  # the reason, and the keys, without a click
     for key in "jkp":
         expect(desk.explorer.locator(".fx-player").get_by_text(key, exact=True)).to_be_visible()
     desk.explorer.screenshot(path=shots / f"quickstart-player-{theme}.png")

@@ -1,5 +1,7 @@
 """One selection for all: graph, inspector, log, kernels, PTX, tables and plots."""
 
+import re
+
 import pytest
 from browser.tools import open_view
 from browser.waiting import eventually, expect, until
@@ -83,7 +85,7 @@ def test_decisions_about_the_selection_are_marked_in_the_log(open_explorer):
     expect(explorer.locator(".fx-mine")).to_have_count(0)
     explorer.locator(".fl-op").first.click()
     explorer.locator(".fx-mine").first.wait_for()
-    name = explorer.locator(".fx-inspector h3").inner_text().partition(" ")[0]
+    name = re.search(r"T\d+", explorer.locator(".fx-inspector h3").inner_text())[0]
     explorer.get_by_role("button", name="Decisions about it").click()
     rows = explorer.locator(".fx-decision")
     expect(explorer.locator(".fx-decision:not(.fx-mine)")).to_have_count(0)

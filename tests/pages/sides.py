@@ -259,7 +259,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
             "sum(x, [0], keepdim=True)", "var_mean(x, [0], correction=0, keepdim=True)[1]"),
         _by(T.OUTER_PERSISTENT, R.COLUMNS_UNEVEN, STATISTICS, "8192, 1004", "8192, 1024", options={"device": V100}),
     ),
-    "schedule.outer_launch.outer_launch": (
+    "schedule.outer_persistent.outer_launch": (
         _by(T.OUTER_PERSISTENT, R.COLUMNS_TOO_FEW, STATISTICS, "65536, 28", "65536, 32",
             later=R.COLUMNS_NO_GRID),
     ),

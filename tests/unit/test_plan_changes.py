@@ -23,7 +23,7 @@ def test_an_edit_that_moves_an_op_says_from_where_and_to_where(plan):
     assert [(m.op, m.before, m.after) for m in change.difference.moved] == [("broadcast", (0,), (1,))]
     assert change.text.startswith(
         "Broadcast T2 moved from S0 to S1, because no scheduler accepts the segments of T1 and T2 together "
-        "(reduction: T0 is needed before the reduction T1 and again after it",
+        "(outer_persistent: ",
     )
     assert "T1_hint is new; 2 → 2 segments, ±0 B moved" in change.text
     assert str(change).startswith("Broadcast spread T2 moved")

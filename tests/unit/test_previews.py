@@ -75,7 +75,7 @@ def test_a_cut_that_splits_more_than_it_names_says_why():
     assert before == (
         "The part before the cut, {T4, T7, T8, ..., T45, T46}, consists of 2 parts that do not share a tensor."
     )
-    assert "cannot be one segment (resize: broadcast axis 1 of T4 meets two different axes" in behind
+    assert "cannot be one segment (resize: broadcast axis 1 of T4 corresponds to two different axes" in behind
     assert behind.endswith("it is segmented bottom-up into 3 segments.")
     assert {"edit: before the cut", "edit: after the cut"} <= {one.phase for one in preview.log}
     assert any(one.accepted and len(one.subjects) > 1 for one in preview.log if one.phase.startswith("edit: "))

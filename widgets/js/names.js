@@ -2,7 +2,7 @@
 // the fusion's names, by which events and links refer to tensors; this adds names wherever a part of the page changes.
 
 const TENSOR = /\bT\d+(?:_\w+)?\b/g;
-const PLAIN = "pre, code, svg, textarea, .fx-name, .fx-overview"; // source text, and pictures, which have names
+const PLAIN = "pre, code, svg, textarea, .fx-name, .fx-overview, .fx-code, .fx-kernel-player"; // source text, and pictures, which have names
 
 export class Names {
   /** Uses the explorer's channel, and the parts that have sentences and tables. */
@@ -33,7 +33,7 @@ function write(part, called) {
   const found = part.nodeType === Node.TEXT_NODE ? [part] : [];
   while (texts.nextNode()) found.push(texts.currentNode);
   for (const text of found) replace(text, called);
-  for (const one of part.querySelectorAll?.("[title]") || []) one.title = one.title.replace(TENSOR, (tensor) => (Object.hasOwn(called, tensor) ? `${called[tensor]} ${tensor}` : tensor));
+  for (const one of part.querySelectorAll?.("[title]") || []) if (!one.closest(PLAIN)) one.title = one.title.replace(TENSOR, (tensor) => (Object.hasOwn(called, tensor) ? `${called[tensor]} ${tensor}` : tensor));
 }
 
 function replace(text, called) {

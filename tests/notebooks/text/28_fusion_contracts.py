@@ -17,7 +17,7 @@
 # depend on the device. The lesson takes about 15 minutes.
 #
 # A change of a shape, a dtype or a release of the compiler can cut a fusion in two. The results stay right, so no other test fails. The
-# picture shows the fusion to keep: each row of x divided by its sum, and the sums of the columns of the result, in one kernel.
+# picture shows the fusion to keep: each row of x divided by its sum, and the sums of the columns of the result, in one kernel. Which change would part them?
 
 # %%
 import fuser_lab as fl

@@ -51,7 +51,9 @@ def test_sum_broadcast_add_is_refused_with_names_and_numbers():
         "T4 expands T3, a result of the reduction, back to 8192 elements: that needs a second walk along the reduced "
         "axis, and a reduction kernel makes one"
     )
-    assert text[Type.POINTWISE] == "T2 is a reduction (sum)"
+    assert text[Type.POINTWISE] == (
+        "T2 is a reduction (sum), and threads of this scheduler do not combine their elements"
+    )
     assert text[Type.INNER_PERSISTENT].startswith("made for fusions that need a tensor again after the reduction")
     assert ask(fusion, ["T2", "T3"]).chosen is Type.REDUCTION
     assert ask(fusion, ["T4"]).chosen is Type.POINTWISE

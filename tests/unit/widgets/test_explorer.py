@@ -364,7 +364,7 @@ def test_what_is_sent_is_small(stubs):
     explorer = Explorer(stubs.rope_like())
     state = json.dumps({k: explorer.get_state()[k] for k in ("scene", "decisions", "history", "answer")})
     assert len(state) < 500_000
-    assert len(explorer._esm) < 75_000
+    assert len(explorer._esm) < 80_000
     explorer.close()
 
 
@@ -398,7 +398,7 @@ def test_an_op_is_moved_and_the_inspector_says_beforehand_whether_it_may():
     assert action["type"] == "move"
     said = page.send("move", id=op, segment=0)
     assert said.startswith("Moved T")
-    assert said.endswith(f"{saved.rpartition(', ')[0]}.")
+    assert saved.rpartition(", ")[0] in said
     assert explorer.history["edits"] == [f"move({explorer.plan.edits[0][1][0]}, S0)"]
     assert page.send("move", id=op, segment=0).startswith(("Move", "move", "T"))
     assert explorer.status["kind"] == "error"
@@ -444,7 +444,8 @@ def test_the_plan_is_compared_with_others_and_the_marks_follow_edits():
     assert page.send("compare", **{"with": "optimal"}).endswith("switch to it once, then compare.")
     assert page.send("compare", **{"with": "nonsense"}) == "There is no nonsense plan to compare with."
     page.send("compare", **{"with": ""})
-    assert "marks" not in explorer.scene
+    changed = fl.diff(fl.segment(fd), explorer.plan)  # what the cut moved stays marked until the next edit
+    assert len(explorer.scene["marks"]["moved"]) == len(changed.moved)
     explorer.close()
 
 

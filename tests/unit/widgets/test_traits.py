@@ -47,7 +47,7 @@ def test_what_is_observed_is_consistent(explorer):
 def test_setting_a_trait_does_what_the_page_does_and_is_undone(explorer):
     explorer.strategy = "top_down"
     assert explorer.plan.strategy == "top_down"
-    assert explorer.status["text"] == "Top-down: 1 segment."
+    assert explorer.status["text"] == "Top-down: the same plan as bottom-up."
     explorer.reading = "cut"
     assert explorer.plan.options.segment_set.value == "cut"
     explorer.whole_fusion = False
