@@ -33,6 +33,7 @@ class Why:
 
     ``verdicts`` are the schedulers' answers about one segment for both, ``attempts`` the numbers of the log's
     attempts about both. ``called`` has the user's names of tensors, which the printed answer adds to those in ``text``.
+    ``quoted`` has lines of the user's code, which the answer ends with unchanged.
     """
 
     relation: Relation
@@ -41,6 +42,7 @@ class Why:
     verdicts: tuple[Verdict, ...] = ()
     attempts: tuple[int, ...] = ()
     called: tuple[tuple[str, str], ...] = ()
+    quoted: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the sentence and one line per scheduler."""
@@ -50,7 +52,7 @@ class Why:
         if left and not decisive[-1].accepted:
             more = "1 more scheduler is" if left == 1 else f"{left} more schedulers are"
             lines.append(f"  ({more} for other kinds of fusions; `.verdicts` has them all)")
-        return named_text("\n".join([self.text, *lines]), names_by_tensor(self.called))
+        return "\n".join([named_text("\n".join([self.text, *lines]), names_by_tensor(self.called)), *self.quoted])
 
     def __repr__(self) -> str:
         """Return the text, so that a notebook shows it."""
@@ -64,7 +66,7 @@ class Why:
     def with_sources(self, sources: Mapping[str, str]) -> "Why":
         """Return the answer with the lines of the user's code that tensors in it came from."""
         lines = source_lines([self.text, *(v.text for v in Answer(self.verdicts).decisive)], sources)
-        return replace(self, text="\n".join([self.text, *lines])) if lines else self
+        return replace(self, quoted=tuple(lines))
 
 
 def why(

@@ -24,6 +24,13 @@ export class Drawn {
     }));
   }
 
+  /** The middle of the topmost box, from the left; undefined without boxes. */
+  get start() {
+    const boxes = [...this.boxes.values()];
+    const first = boxes.reduce((top, box) => (box.y < top.y ? box : top), boxes[0]);
+    return first && first.x + first.w / 2;
+  }
+
   /** The number of nodes and edges. */
   get count() {
     let inside = 0;

@@ -91,7 +91,7 @@ export class Graph {
     this.picture.draw(scene, this.stock.shapes[scene.patterns]);
     this.drawn = new Drawn(scene, this.stock);
     this.marks = Object.entries(scene.marks || {});
-    this.viewport.look(this.svg, scene.size);
+    this.viewport.look(this.svg, scene.size, this.drawn.start);
     this.seen = null;
     const isNew = this.detail !== scene.detail || !this.viewport.box;
     this.detail = scene.detail;

@@ -25,10 +25,11 @@ export class Viewport {
     return this.room.w / this.box.w;
   }
 
-  /** Show another picture; `fit` or `hold` decides its position. */
-  look(svg, [w, h]) {
+  /** Show another picture; `fit` or `hold` decides its position. `start` is where it begins, from the left. */
+  look(svg, [w, h], start = w / 2) {
     this.svg = svg;
     this.size = { w, h };
+    this.start = start;
   }
 
   /** Show the whole picture as large as possible, or where its names could not be read, its start. */
@@ -42,7 +43,8 @@ export class Viewport {
     const { whole, room: { w, h } } = this;
     const scale = Math.max(whole, least);
     this.box = { w: w / scale, h: h / scale };
-    this.box.x = (this.size.w - this.box.w) / 2;
+    const spare = this.size.w - this.box.w;
+    this.box.x = spare > 0 ? Math.min(Math.max(this.start - this.box.w / 2, 0), spare) : spare / 2;
     this.box.y = Math.min((this.size.h - this.box.h) / 2, -MARGIN / scale);
     Object.assign(this, { least, fitted: whole >= least });
     this.apply();

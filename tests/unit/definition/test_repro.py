@@ -591,6 +591,6 @@ with FusionDefinition() as fd:
     plan = fl.segment(fd, [fl.spec((64, 32))])
     said = str(plan.why("T1", "T2"))
     assert "\n  T1 comes from line 4: T2 = fd.ops.sum(x, dims=[1])\n" in said
-    assert "\n  T2 comes from line 5: everything = fd.ops.sum(x, dims=[0])\n" in said
+    assert said.endswith("\n  T2 comes from line 5: everything = fd.ops.sum(x, dims=[0])")
     assert "T3 comes from" not in said  # T3 in the script as well
     assert "T1 comes from" not in str(fl.segment(fd.fusion, [fl.spec((64, 32))]).why("T1", "T2"))

@@ -58,7 +58,7 @@ class Search:
         else:
             session.switch(strategy)
             page.show()
-            name = page.plan.name if strategy in _UNPROVED else words(strategy)
+            name = page.plan.name if page.plan.name == _UNPROVED.get(strategy) else words(strategy)
             same = [words(other) for other in session.same if other != strategy]
             page.say(f"{name.capitalize()}: {f'the same plan as {same[0]}' if same else page.counted}.")
 
