@@ -67,11 +67,12 @@ class Recording:
         if self._inside:
             return carry_out(*args, **kwargs)
         result = self._result_of(name, carry_out, args, kwargs)
-        values = result if isinstance(result, list | tuple) else (result,)
-        self._assigned += [
-            (variable, value.name) for variable, value in zip(assigned_names(), values, strict=False)
-            if isinstance(value, Tensor) and not variable.startswith("_")
-        ]
+        variables = assigned_names()
+        if variables:
+            values = result if isinstance(result, list | tuple) else (result,)
+            for variable, value in zip(variables, values, strict=False):
+                if isinstance(value, Tensor) and variable[0] != "_":
+                    self._assigned.append((variable, value.name))
         return result
 
     def _result_of(

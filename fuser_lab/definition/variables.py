@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dis
 import sys
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -23,8 +24,12 @@ _DEFINING: Final = f"{_PACKAGE}.examples."
 _READING: Final = tuple(f"{_PACKAGE}.definition.{name}." for name in ("repro", "dump"))  # they know the names
 _MOST_CALLERS: Final = 8  # functions through which a value is returned
 _STEP: Final = 2  # bytes of an instruction
+# Calls whose variables are remembered, because a program that records again makes its calls at the same places.
+_MOST_PLACES: Final = 4096
 _SKIPPED: Final = frozenset(dis.opmap[name] for name in ("CACHE", "COPY", "NOP"))
 _UNPACK: Final = dis.opmap["UNPACK_SEQUENCE"]
+# By code and instruction: the code, whose identity is compared, and the variables.
+_PLACES: Final[dict[tuple[int, int], tuple[CodeType, tuple[tuple[str, ...], bool]]]] = {}
 
 
 def assigned_names() -> tuple[str, ...]:
@@ -32,30 +37,45 @@ def assigned_names() -> tuple[str, ...]:
 
     For a call with several results they are in the order of the results.
     """
-    frame = _user_frame(sys._getframe(1))  # noqa: SLF001 - the only way to a frame without its line of source
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the only way to a frame without its line of source
+    while frame is not None and _PASSES[frame.f_globals.get("__name__", "")]:
+        frame = frame.f_back
     for _ in range(_MOST_CALLERS):
-        if frame is None or not _is_users(frame):
+        if frame is None or not _is_users(frame.f_globals.get("__name__", "")):
             break
-        names, is_returned = _names_stored(frame.f_code, frame.f_lasti)
+        code, at = frame.f_code, frame.f_lasti
+        entry = _PLACES.get((id(code), at))
+        names, is_returned = entry[1] if entry is not None and entry[0] is code else _names_at(code, at)
         if not is_returned:
             return names
         frame = frame.f_back
     return ()
 
 
-def _user_frame(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and _module(frame).startswith(_PASSED) and not _module(frame).startswith(_READING):
-        frame = frame.f_back
-    return frame
+class _PassedModules(dict[str, bool]):
+    """Whether calls of a definition pass through a module, by its name."""
+
+    def __missing__(self, module: str) -> bool:
+        passed = f"{module}.".startswith(_PASSED) and not f"{module}.".startswith(_READING)
+        self[module] = passed
+        return passed
 
 
-def _module(frame: FrameType) -> str:
-    return f"{frame.f_globals.get('__name__', '')}."
+_PASSES: Final = _PassedModules()
 
 
-def _is_users(frame: FrameType) -> bool:
-    module = _module(frame)
-    return not module.startswith(f"{_PACKAGE}.") or module.startswith(_DEFINING)
+@cache
+def _is_users(module: str) -> bool:
+    return not f"{module}.".startswith(f"{_PACKAGE}.") or f"{module}.".startswith(_DEFINING)
+
+
+def _names_at(code: CodeType, at: int) -> tuple[tuple[str, ...], bool]:
+    """Return `_names_stored`, and remember it by the identity of the code, because code is hashed by its contents."""
+    if len(_PLACES) >= _MOST_PLACES:
+        _PLACES.clear()
+    names = _names_stored(code, at)
+    _PLACES[id(code), at] = code, names
+    return names
 
 
 def _names_stored(code: CodeType, at: int) -> tuple[tuple[str, ...], bool]:
