@@ -5,10 +5,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-_LOCAL = re.compile(r"L\['(\w+)'\](.*)")
-_ARGUMENT = re.compile(r"\[(\d+)\](.*)")
-_ENTRY = re.compile(r"\['(\w+)'\](.*)")
-_OF_MODULE = re.compile(r"\._(modules|parameters|buffers)\b")
+# Parts of the sources of inputs, as Dynamo writes them (torch/_dynamo/source.py, torch 2.6 to 2.13).
+_LOCAL = re.compile(r"L\['(\w+)'\](.*)")  # a parameter of the traced function, and the rest
+_ARGUMENT = re.compile(r"\[(\d+)\](.*)")  # an element of *args, and the rest
+_ENTRY = re.compile(r"\['(\w+)'\](.*)")  # an entry of **kwargs, and the rest
+_OF_MODULE = re.compile(r"\._(modules|parameters|buffers)\b")  # the tables of torch.nn.Module
 
 
 def parameters_of(function: Any) -> tuple[str, ...]:

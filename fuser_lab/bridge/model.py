@@ -165,32 +165,36 @@ def from_torch(
         for region in graph.regions:
             region.idle = False
     if not capture.graphs:
-        name = getattr(function, "__qualname__", type(function).__name__)
-        recurrent = _recurrent(torch, called)
         said = (EXPLAINED.search(text) for text, count in breaks.items() if count > breaks_before.get(text, 0))
         because = skipped or next((f"{match[1].rstrip('.')}; " for match in said if match), "")
-        why = (
-            f"{because}give a function that computes with its tensor arguments, by ops that torch.compile captures; "
-            "for example fl.from_torch(torch.nn.functional.gelu, torch.randn(64, 512))"
-        )
-        quantised = _quantised(torch, called)
-        if quantised:
-            why = (
-                "its quantised layers are single calls of a library, between which nothing is fused; capture the model "
-                f"before it is quantised, for example a layer of it: {quantised}"
-            )
-        if recurrent and backward:
-            why = (
-                f"it does not capture training of {recurrent}, nor the rest of the same function; "
-                "fl.from_torch(model, *inputs) captures it without a backward graph"
-            )
-        msg = f"from_torch: torch captured no op of {name}; {why}."
-        raise InputError(msg)
+        raise _nothing_captured(torch, function, called, because, backward=backward)
     capture.names.check("from_torch", capture.options.annotate, is_whole=True)
     return CapturedModel(capture, run, Source(function=called, inputs=tuple(inputs), keywords=named_arguments))
 
 
 EXPLAINED = re.compile(r"Explanation: (.*)")  # in Dynamo's messages
+
+
+def _nothing_captured(torch: Any, function: Any, called: Any, because: str, *, backward: bool) -> InputError:
+    """Return the error of a function of which torch captured no op, with what to do; ``because`` is torch's reason."""
+    recurrent, quantised = _recurrent(torch, called), _quantised(torch, called)
+    if recurrent and backward:
+        why = (
+            f"it does not capture training of {recurrent}, nor the rest of the same function; "
+            "fl.from_torch(model, *inputs) captures it without a backward graph"
+        )
+    elif quantised:
+        why = (
+            "its quantised layers are single calls of a library, between which nothing is fused; capture the model "
+            f"before it is quantised, for example a layer of it: {quantised}"
+        )
+    else:
+        why = (
+            f"{because}give a function that computes with its tensor arguments, by ops that torch.compile captures; "
+            "for example fl.from_torch(torch.nn.functional.gelu, torch.randn(64, 512))"
+        )
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return InputError(f"from_torch: torch captured no op of {name}; {why}.")
 
 
 def _recurrent(torch: Any, called: Any) -> str:

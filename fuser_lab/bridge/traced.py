@@ -39,7 +39,7 @@ class Origin:
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?')
 _OF_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input-")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]*)?(?:[-+*/@%]|\*\*|//)?=(?!=)")
-_LAMBDA = re.compile(r"\blambda\b")
+_LAMBDA = re.compile(r"\blambda\b")  # in a line whose variable is not that of the ops in it
 OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
 _PACKAGE = PurePath(__file__).parents[1]  # whose functions call those of the user
 

@@ -148,9 +148,9 @@ def compared_plans(plans: Sequence[CompiledPlan | Plan | str], *, measure: bool)
 
 def _by_record(plans: Sequence[CompiledPlan | Plan | str], *, measure: bool) -> GraphComparison:
     """Return plans side by side by what was recorded of each: its kernels, their bytes, and nodes of the graph."""
-    other = next((plan for plan in plans if not isinstance(plan, CompiledPlan)), None)
-    if other is not None:
-        name = other if isinstance(other, str) else other.name
+    uncompiled = next((plan for plan in plans if not isinstance(plan, CompiledPlan)), None)
+    if uncompiled is not None:
+        name = uncompiled if isinstance(uncompiled, str) else uncompiled.name
         msg = (
             f"compare: {short_text(name)} cannot stand beside a plan that was read without a capture of its graph; "
             f"only plans of compilers can."

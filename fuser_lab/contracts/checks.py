@@ -22,7 +22,7 @@ from fuser_lab.contracts.compiled import compile_call, has_schedulers
 from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, bare_name, ops_text
 from fuser_lab.contracts.smallest import smallest
 from fuser_lab.errors import FusionContractError, InputError
-from fuser_lab.report.units import bytes_label, plural, seconds_label
+from fuser_lab.report.units import bytes_label, conjunction, plural, seconds_label
 
 SHRINKING: Final = 20.0  # seconds in which the smallest function is searched
 _MOST_LISTED: Final = 6  # reasons in a message
@@ -132,7 +132,7 @@ def same_kernel(
     for number_of_graph, graph in enumerate(made.partition.graphs):
         if any(selection <= {(number_of_graph, op) for op in kernel.ops} for kernel in graph.kernels):
             return made.partition
-    return _fail(made, f"{' and '.join(ops)} are not in one kernel", shrink_seconds, only=selection)
+    return _fail(made, f"{conjunction(ops)} are not in one kernel", shrink_seconds, only=selection)
 
 
 @takes(kernels=optional(whole(0)), bytes_over_bound=optional(number(1)), **_COMMON)

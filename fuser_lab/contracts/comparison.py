@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from fuser_lab.contracts.partition import Decision, GraphPartition, Partition, bare_name, ops_text
-from fuser_lab.report.units import bytes_label, listing, plural
+from fuser_lab.report.units import bytes_label, conjunction, plural
 
 UNCHANGED, IMPROVED, REGRESSED = "unchanged", "improved", "regressed"
 # Share of all bytes that may differ without being reported: what allocators round up is less.
@@ -360,13 +360,13 @@ class _Differences:
             flat = sorted({n for home in homes for n in home})
             moved = second.bytes_of(flat) - kernel.bytes
             if kind == "parted":
-                text = f"{listing(texts)} were in one kernel, and are in {len(classes)}"
+                text = f"{conjunction(texts)} were in one kernel, and are in {len(classes)}"
                 change = Change(
                     kind=kind, text=text, ops=tuple(op[1] for members in classes for op in sorted(members)[:1]),
                     before=before, after=after, cost=_cost(max(moved, 0), len(classes) - 1),
                 )
             else:
-                text = f"{' and '.join(texts)} were in {len(classes)} kernels, and are in one"
+                text = f"{conjunction(texts)} were in {len(classes)} kernels, and are in one"
                 change = Change(kind=kind, text=text, before=after, after=before, cost=_cost(0, 1 - len(classes)))
             changes.append((seq, change))
         return [change for _, change in sorted(changes, key=lambda pair: pair[0])]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fuser_lab.report.units import bytes_label, listing, plural, seconds_label
+from fuser_lab.report.units import bytes_label, conjunction, plural, seconds_label
 
 T = TypeVar("T", bound=Hashable)
 
@@ -26,7 +26,7 @@ class Decision:
     def __str__(self) -> str:
         """Return one line."""
         who = f" [{self.by}]" if self.by and not self.fused else ""
-        names = listing(self.groups)
+        names = conjunction(self.groups)
         return f"fused {names}" if self.fused else f"{names} stay apart: {self.text or self.code}{who}"
 
 

@@ -11,11 +11,11 @@ from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import FuserLabError
 from fuser_lab.ir.tensor_names import named_text, names_by_tensor
 from fuser_lab.report.diff import PlanDiff, plan_diff
-from fuser_lab.report.units import plural
+from fuser_lab.report.units import conjunction, plural
 from fuser_lab.segmentation.why import Relation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from fuser_lab.cost.kernel_time import Prediction
     from fuser_lab.ir import Fusion
@@ -127,7 +127,8 @@ def _moves(moved: Sequence[Move], partners: Mapping[int, int]) -> Iterator[str]:
     shown = sorted(ways.items(), key=lambda way: -len(way[1]))
     for (before, after), ops in shown[:_MOST_WAYS]:
         names = _list_text([f"{op.op} {op.name}" for op in ops], "op")
-        yield f"{names} moved from {_join(_origin(n, partners) for n in before)} to {_join(f'S{n}' for n in after)}"
+        sources, targets = [_origin(n, partners) for n in before], [f"S{n}" for n in after]
+        yield f"{names} moved from {conjunction(sources)} to {conjunction(targets)}"
     rest = sum(len(ops) for _, ops in shown[_MOST_WAYS:])
     if rest:
         yield f"{plural(rest, 'more op')} moved"
@@ -139,15 +140,10 @@ def _origin(number: int, partners: Mapping[int, int]) -> str:
     return f"S{number}" if now == number else f"S{now} (S{number} before)"
 
 
-def _join(names: Iterable[str]) -> str:
-    return " and ".join(names)
-
-
 def _list_text(names: Sequence[str], noun: str = "tensor") -> str:
     if len(names) > _MOST_OPS:
         return f"{plural(len(names), noun)} ({', '.join(names[:_MOST_OPS])}, …)"
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
+    return conjunction(names)
 
 
 def _reason(before: ExplainedPlan, after: ExplainedPlan, difference: PlanDiff) -> str:

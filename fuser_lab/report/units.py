@@ -50,11 +50,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def listing(names: Sequence[str]) -> str:
+def conjunction(names: Sequence[str]) -> str:
     """Return names in a sentence, such as ``a``, ``a and b`` or ``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 __all__ = [
-    "bytes_label", "dtype_label", "listing", "plural", "seconds_label", "shape_label", "tensor_bytes", "three_digits",
+    "bytes_label", "conjunction", "dtype_label", "plural", "seconds_label", "shape_label", "tensor_bytes",
+    "three_digits",
 ]

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fuser_lab.analysis.bit_masks import bits
-from fuser_lab.segmentation.bounds import Conflicts, Flow, Space
 from fuser_lab.segmentation.packing import Link, packed_paths
+from fuser_lab.segmentation.space import Conflicts, Flow, Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from itertools import islice
 from math import exp
 
 from fuser_lab.analysis.bit_masks import bits
-from fuser_lab.segmentation.bounds import Space
+from fuser_lab.segmentation.space import Space
 
 
 @dataclass(slots=True)

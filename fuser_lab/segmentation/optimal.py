@@ -16,8 +16,6 @@ from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.bounds import (
     Bound,
-    Conflicts,
-    Space,
     clique_bound,
     lifted_bound,
     with_paths,
@@ -43,6 +41,7 @@ from fuser_lab.segmentation.partition_attempts import (
 )
 from fuser_lab.segmentation.privatization import without
 from fuser_lab.segmentation.replay import Fold
+from fuser_lab.segmentation.space import Conflicts, Space
 from fuser_lab.segmentation.top_down import top_down
 
 Parts = tuple[int, ...]
@@ -139,16 +138,16 @@ def certify(
         missed = missed_merges(segmented, best, model, log or DecisionLog(), oracle, chosen.segment_set, idle)
     if segmented.replicas:
         whole = without(segmented.fusion, segmented.replicas)
-        other = _Finder(whole, oracle, chosen, model, finder.budget, idle)
+        unmerged = _Finder(whole, oracle, chosen, model, finder.budget, idle)
         merged = tuple(sorted(segmented.replicas.items()))
-        proofs += tuple(replace(proof, merged=merged) for proof in other.prove())
-        if other.best.cost < least_cost:
-            least_cost, missed = other.best.cost, ()
+        proofs += tuple(replace(proof, merged=merged) for proof in unmerged.prove())
+        if unmerged.best.cost < least_cost:
+            least_cost, missed = unmerged.best.cost, ()
     ignoring = None
     if has_hints(segmented.fusion, chosen):
         plain = replace(chosen, segment_set=SegmentSetMeaning.IGNORE)
-        others = _Finder(segmented.fusion, oracle, plain, model, finder.budget, idle).others(plain)
-        cheapest = min((other.cost for other in others), default=least_cost)
+        unhinted = _Finder(segmented.fusion, oracle, plain, model, finder.budget, idle).others(plain)
+        cheapest = min((plan.cost for plan in unhinted), default=least_cost)
         ignoring = cheapest if cheapest < least_cost else None
     return Certificate(
         model=model,

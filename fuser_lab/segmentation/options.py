@@ -39,7 +39,7 @@ class SegmentSetMeaning(enum.Enum):
 TOP_DOWN_ONLY = ("cut_reshape_inputs", "cut_resize_inputs", "pieces_by_depth")
 FACTORIES = frozenset({"full", "iota", "constant"})
 LAYOUT_MODES = ("outputs", "propagate", "negotiate")
-PRECISIONS = ("eager", "fused")
+PRECISIONS = ("eager", "fused")  # after which ops 16-bit values are rounded: all, as torch does, or stored ones
 
 _ENABLE = (
     "fuse_matmul", "io_to_lower_precision", "memory_promotion", "resize_scheduler", "warp_specialized_normalization",

@@ -7,7 +7,6 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import reason
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.bottom_up import lone_welfords
-from fuser_lab.segmentation.bounds import Space
 from fuser_lab.segmentation.edits import with_recomputed
 from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.graph import SegmentedFusion
@@ -15,6 +14,7 @@ from fuser_lab.segmentation.hints import has_hints, refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.scheduler_attempts import Asker, decisive_code, records
+from fuser_lab.segmentation.space import Space
 from fuser_lab.segmentation.welford import welfords
 
 

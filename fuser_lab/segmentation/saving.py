@@ -11,7 +11,6 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.traffic import model_of
 from fuser_lab.cost.verdict import reason
 from fuser_lab.ir import Fusion
-from fuser_lab.segmentation.bounds import Space
 from fuser_lab.segmentation.events import Attempt, Kind, Outcome
 from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.local_search import Partition, merges
@@ -19,6 +18,7 @@ from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.partition_attempts import as_bottom_up_writes_it, attempts_of
 from fuser_lab.segmentation.scheduler_attempts import decisive_code, records
+from fuser_lab.segmentation.space import Space
 
 PHASE = "saving"
 

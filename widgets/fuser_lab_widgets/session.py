@@ -247,8 +247,8 @@ class Session:
         name, same = self.plan.name, self.same
         if self.state.strategy in same and self.state.edits:
             name = self.get(self.state.strategy).name
-        others = [other.replace("_", "-") for other in same if other != self.state.strategy]
-        return f"{name} (the same plan as {', '.join(others)})" if others else name
+        equals = [strategy.replace("_", "-") for strategy in same if strategy != self.state.strategy]
+        return f"{name} (the same plan as {', '.join(equals)})" if equals else name
 
     def make(self, strategy: str, state: State | None = None) -> EditablePlan:
         """Return a new plan of a strategy, which the session does not store yet."""

@@ -82,11 +82,11 @@ class Source:
         """
         if "backend" in self.names.missing or {"mode", "options"} <= self.options.keys():  # torch refuses both
             return self.options
-        others = {name: value for name, value in self.options.items() if name not in {"mode", "options"}}
+        passed = {name: value for name, value in self.options.items() if name not in {"mode", "options"}}
         unequal = {"__eq__": object.__eq__, "__hash__": object.__hash__}
         kind = type("Backend", (self.names["backend"],), unequal)
         mode, options, dynamic = (self.options.get(name) for name in ("mode", "options", "dynamic"))
-        return {**others, "backend": kind(mode, options, dynamic)}
+        return {**passed, "backend": kind(mode, options, dynamic)}
 
     def called(self, torch: Any, run: Callable[..., Any]) -> tuple[tuple[Any, ...], float]:
         """Return what a compiled function returns for copies of the inputs, with gradients, and the call's seconds."""

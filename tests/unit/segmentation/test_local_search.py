@@ -8,8 +8,8 @@ import fuser_lab as fl
 from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.segmentation import SegmenterOptions
-from fuser_lab.segmentation.bounds import Space
 from fuser_lab.segmentation.local_search import Partition
+from fuser_lab.segmentation.space import Space
 from tests.benchmarks.optimal import irregular
 
 

@@ -18,12 +18,12 @@ from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.report.certificates import certificate_html
 from fuser_lab.segmentation import certify, replay, segment, verify
-from fuser_lab.segmentation.bounds import Conflicts, Space
 from fuser_lab.segmentation.certificate import TermKind
 from fuser_lab.segmentation.events import DecisionLog, Kind
 from fuser_lab.segmentation.local_search import Partition, anneal, merges
 from fuser_lab.segmentation.optimal import plan_cost
 from fuser_lab.segmentation.partition_attempts import in_order
+from fuser_lab.segmentation.space import Conflicts, Space
 from tests.benchmarks.optimal import irregular
 from tests.unit.segmentation.exhaustive import PLAIN, least_cost
 from tests.unit.segmentation.toy import chance, everything, random_dag

@@ -23,9 +23,9 @@ from fuser_lab.segmentation import (
     oracle,
     reduction_sets,
 )
-from fuser_lab.segmentation.bounds import Space
 from fuser_lab.segmentation.local_search import Partition, merges
 from fuser_lab.segmentation.reduction_sets import Cores
+from fuser_lab.segmentation.space import Space
 from tests.benchmarks.optimal import irregular
 from tests.benchmarks.segmentation import additions, many_outputs
 from tests.benchmarks.sizes import FAMILIES

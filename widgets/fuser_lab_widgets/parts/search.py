@@ -59,8 +59,8 @@ class Search:
             session.switch(strategy)
             page.show()
             name = page.plan.name if page.plan.name == _UNPROVED.get(strategy) else words(strategy)
-            same = [words(other) for other in session.same if other != strategy]
-            page.say(f"{name.capitalize()}: {f'the same plan as {same[0]}' if same else page.counted}.")
+            equals = [words(equal) for equal in session.same if equal != strategy]
+            page.say(f"{name.capitalize()}: {f'the same plan as {equals[0]}' if equals else page.counted}.")
 
     def _search(self, strategy: str) -> None:
         """Make a strategy's plan and its certificate in the background; show it unless the user did something else."""

@@ -110,6 +110,6 @@ def lgamma(x: Number) -> Number:
         return log(factors * math.pi / (size * sine.size)) - stirling
 
     positive = stirling - log(factors)
-    result = positive.rarely(x.to(DOUBLE) < 0.0, reflected).to(FLOAT)
+    result = positive.with_rare_path(x.to(DOUBLE) < 0.0, reflected).to(FLOAT)
     result = result.where(x.builder.or_(x.equals(1.0), x.equals(2.0)), 0.0)
     return result.where(x.size.equals(math.inf), math.inf)

@@ -48,7 +48,7 @@ def _split(x: Number) -> _Split:
         inverse = x.power_of_two(x.whole(bias) - biased)
     else:
         word = above >> bits
-        exponent, inverse = word.rounded(FLOAT), x.power_of_two(x.whole(0) - word)
+        exponent, inverse = word.to_number(FLOAT), x.power_of_two(x.whole(0) - word)
     inverse = inverse.where(exponent > bias, 0.0)
     return _Split(rest=rest, exponent=exponent - x.like(0.0).where(tiny, up), inverse=inverse)
 
@@ -232,7 +232,7 @@ def _power_in_double(size: Number, y: Number) -> Number:
     m = ((above & 0x000FFFFFFFFFFFFF) + least).number
     s = (m - 1.0) / (m + 1.0)
     series = (s * s).polynomial(*(2 / math.log(2) / n for n in range(15, 0, -2)))
-    logarithm = s * series + halvings.rounded(DOUBLE)
+    logarithm = s * series + halvings.to_number(DOUBLE)
     power = logarithm * exponent
     power = power.where(logarithm.is_zero, 0.0)  # 1 to any power, also an infinite one
     power = power.where(power < -200.0, -200.0)

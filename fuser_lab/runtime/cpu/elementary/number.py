@@ -71,7 +71,7 @@ class Word:
         element = FLOAT if element_of(self.value.type) == INT else DOUBLE
         return Number(self.builder, self.builder.bitcast(self.value, type_like(element, self.value.type)))
 
-    def rounded(self, element: Any) -> "Number":
+    def to_number(self, element: Any) -> "Number":
         """Return the number next to a signed integer."""
         return Number(self.builder, self.builder.sitofp(self.value, type_like(element, self.value.type)))
 
@@ -172,7 +172,7 @@ class Number:
         convert = self.builder.fpext if element == DOUBLE else self.builder.fptrunc
         return Number(self.builder, convert(self.value, type_like(element, self.value.type)))
 
-    def truncated(self, element: Any) -> Word:
+    def to_word(self, element: Any) -> Word:
         """Return the integer part as a type of integers in whose range it is."""
         return Word(self.builder, self.builder.fptosi(self.value, type_like(element, self.value.type)))
 
@@ -239,18 +239,18 @@ class Number:
         """Return 2 to a power between the smallest and the largest normal number, as a number of this type."""
         return ((exponent + _BIAS[self.element]) << _MANTISSA[self.element]).number
 
-    def rarely(self, condition: Any, path: "Callable[[], Number]") -> "Number":
+    def with_rare_path(self, condition: Any, path: "Callable[[], Number]") -> "Number":
         """Return the result of a path where a condition holds, which is computed only if it holds for some element."""
         before = self.builder.block
         with self.builder.if_then(any_of(self.builder, condition), likely=False):
-            other = self.where(condition, path())
+            mixed = self.where(condition, path())
             inside = self.builder.block
         joined = self.builder.phi(self.value.type)
         joined.add_incoming(self.value, before)
-        joined.add_incoming(other.value, inside)
+        joined.add_incoming(mixed.value, inside)
         return Number(self.builder, joined)
 
-    def repeated(self, condition: "Callable[[Number], Any]", step: "Callable[[Number], Number]") -> "Number":
+    def iterate_while(self, condition: "Callable[[Number], Any]", step: "Callable[[Number], Number]") -> "Number":
         """Return the number after as many steps as any element needs; others keep theirs."""
         builder, before = self.builder, self.builder.block
         head, body, end = (builder.append_basic_block() for _ in range(3))

@@ -36,7 +36,7 @@ def fmod(x: Number, y: Number) -> Number:
             wide = wide.where(wide < rest.size * (1 / large), wide * large)
         return rest.plus_product((rest / wide).intrinsic("llvm.rint"), -wide)
 
-    rest = rest.repeated(unfinished, step)
+    rest = rest.iterate_while(unfinished, step)
     rest = rest.where(rest < 0.0, rest + divisor)
     rest = rest.where(divisor.equals(math.inf), size)
     rest = rest.where(builder.not_(valid), math.nan)

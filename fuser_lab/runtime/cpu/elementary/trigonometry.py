@@ -91,7 +91,7 @@ def _wave(x: Number, ahead: int, function: str) -> Number:
     rights = waves.rights + ahead
     top = 62 if x.is_double else 30
     result = waves.sine.where(rights.odd, waves.cosine).signed((rights & 2) << top)
-    return result.rarely(x.size > _FARTHEST[x.is_double], lambda: x.intrinsic(function))
+    return result.with_rare_path(x.size > _FARTHEST[x.is_double], lambda: x.intrinsic(function))
 
 
 def sin(x: Number) -> Number:
@@ -111,7 +111,7 @@ def tan(x: Number) -> Number:
     waves = _waves(x)
     odd = waves.rights.odd
     dividend, divisor = waves.sine.where(odd, -waves.cosine), waves.cosine.where(odd, waves.sine)
-    result = (dividend / divisor).rarely(x.size > _FARTHEST[x.is_double], lambda: x.intrinsic("llvm.tan"))
+    result = (dividend / divisor).with_rare_path(x.size > _FARTHEST[x.is_double], lambda: x.intrinsic("llvm.tan"))
     return result.where(x.is_zero, x)
 
 
