@@ -6,9 +6,10 @@ import gc
 import os
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # Before anything imports Numba: OpenMP threads that spin take 8 ms per region when the cores are busy.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -23,6 +24,9 @@ import pytest
 from browser_path import HOW, find_browser
 from needs import INSTALL, MAY_BE_SKIPPED, NEEDS_DEVICE, missing, needs
 from shares import sample, shared_out
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Markers of tests that take seconds each, and wait for other processes part of the time.
@@ -251,3 +255,15 @@ def browser_path() -> str:
     if found is None:
         pytest.skip(HOW)
     return found
+
+
+@pytest.fixture(scope="session")
+def browser(browser_path: str) -> "Iterator[Browser]":
+    """A headless chromium. A process can have one synchronous Playwright: while it runs, another cannot be started."""
+    from playwright.sync_api import sync_playwright
+
+    arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=browser_path, headless=True, args=arguments)
+        yield running
+        running.close()

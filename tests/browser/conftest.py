@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browser.lab import change_theme, open_notebook, replace_cells, start_lab, write_notebook
-from browser_path import HOW, find_browser
 
 if TYPE_CHECKING:
     from browser.lab import Desk, Lab
@@ -46,21 +45,6 @@ plan = stub_plan.sum_broadcast_add()
 other = stub_plan.replace(plan, groups=(("T2", "T3"), ("T4",)), strategy="top_down")
 plan = stub_plan.replace(plan, makers=(("top_down", lambda: other),))
 """
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """A headless chromium."""
-    path = find_browser()
-    if path is None:
-        pytest.skip(HOW)
-    from playwright.sync_api import sync_playwright
-
-    arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking"]
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, headless=True, args=arguments)
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="session")

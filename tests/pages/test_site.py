@@ -115,25 +115,24 @@ def test_no_page_loads_anything_from_elsewhere(pages, site):
         assert not re.search(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
 
 
-def test_the_site_searches_from_disk_and_opens_explorers_without_a_request(site, browser_path):
-    playwright = pytest.importorskip("playwright.sync_api")
+def test_the_site_searches_from_disk_and_opens_explorers_without_a_request(site, browser):
+    from playwright.sync_api import expect
+
     requests = []
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("pageerror", lambda error: requests.append(str(error)))
-        page.goto((site / "index.html").as_uri())
-        page.wait_for_url("**/docs/index.html")
-        for words, result in (("segment_set", "04 segment_set"), ("memory traffic", "01 Memory traffic")):
-            page.locator("input[name=q]").first.fill(words)
-            page.keyboard.press("Enter")
-            page.locator("#search-results a", has_text=result).first.click()
-            playwright.expect(page.locator("h1")).to_contain_text(result)
-        page.goto((site / "docs" / "gallery.html").as_uri())
-        page.locator(".fl-card").click()
-        playwright.expect(page.locator(".fl-explorer svg").first).to_be_visible()
-        browser.close()
+    page = browser.new_page()
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("pageerror", lambda error: requests.append(str(error)))
+    page.goto((site / "index.html").as_uri())
+    page.wait_for_url("**/docs/index.html")
+    for words, result in (("segment_set", "04 segment_set"), ("memory traffic", "01 Memory traffic")):
+        page.locator("input[name=q]").first.fill(words)
+        page.keyboard.press("Enter")
+        page.locator("#search-results a", has_text=result).first.click()
+        expect(page.locator("h1")).to_contain_text(result)
+    page.goto((site / "docs" / "gallery.html").as_uri())
+    page.locator(".fl-card").click()
+    expect(page.locator(".fl-explorer svg").first).to_be_visible()
+    page.close()
     assert not [request for request in requests if not request.startswith(("file:", "data:", "blob:"))]
 
 
