@@ -78,8 +78,8 @@ question
 
 # %%
 kept = plan_of(lambda ops, x: ops.add(x, column(ops, x)), square)
-outcomes = [question.reveal(len(kept.segments), facts={"scheduler": kept.segments[0].scheduler.value})]
-outcomes[0]
+outcome_1 = question.reveal(len(kept.segments), facts={"scheduler": kept.segments[0].scheduler.value})
+outcome_1
 
 # %% [markdown]
 # A tensor that stays on chip across a reduction is a **persistent buffer**. It is what makes softmax and layer norm one kernel.
@@ -128,8 +128,8 @@ def longest(dtype, target):
 
 
 found = {"H200": longest("float32", "H200"), "A100": longest("float32", "A100"), "H200, bfloat16": longest("bfloat16", "H200")}
-outcomes.append(question.reveal(found))
-outcomes[1]
+outcome_2 = question.reveal(found)
+outcome_2
 
 # %% [markdown]
 # So a fusion can be one kernel at one size and three at another, or one on this device and three on that one. The remedies are a
@@ -254,11 +254,11 @@ question
 plans = {name: plan_of(define, *sizes) for name, (define, sizes) in QUIZ.items()}
 for name, plan in plans.items():
     question.show(f"{name:40}", *(segment.scheduler.value for segment in plan.segments))
-outcomes.append(question.reveal([len(plan.segments) for plan in plans.values()]))
-outcomes[2]
+outcome_3 = question.reveal([len(plan.segments) for plan in plans.values()])
+outcome_3
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3)
 
 # %% [markdown]
 # ## Where to go next

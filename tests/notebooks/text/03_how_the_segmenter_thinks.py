@@ -76,8 +76,8 @@ question
 # %%
 forwarded = plan.decisions.filter(phase="forward")
 question.show(forwarded)
-outcomes = [question.reveal(len(plan.fusion.exprs) - len(forwarded))]
-outcomes[0]
+outcome_1 = question.reveal(len(plan.fusion.exprs) - len(forwarded))
+outcome_1
 
 # %% [markdown]
 # ## 2. Rounds by level
@@ -116,8 +116,8 @@ def joined(phase):
     return {"+".join(sum(attempt.subjects, ())) for attempt in plan.decisions.filter(phase=phase, accepted=True)}
 
 
-outcomes.append(question.reveal(joined("level round 1")))
-outcomes[1]
+outcome_2 = question.reveal(joined("level round 1"))
+outcome_2
 
 # %% [markdown]
 # This is the plan after each round, as groups of ops (T2 stands alone until its readers are known):
@@ -234,11 +234,11 @@ def shuffled(pairs):
 runs = Counter(len(join_all(single, shuffled).segments) for _ in range(50))
 question.show("segments: runs", dict(runs))
 answer = {"segments from the back": len(back.segments), "runs of 50 with two": runs[2]}
-outcomes.append(question.reveal(answer, within=10 / max(runs[2], 1)))
-outcomes[2]
+outcome_3 = question.reveal(answer, within=10 / max(runs[2], 1), exact=["segments from the back"])
+outcome_3
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3)
 
 # %% [markdown]
 # ## Where to go next
