@@ -235,7 +235,7 @@ class Prediction(Shown):
         if len(values) == 1 and hasattr(values[0], "_repr_html_"):
             self._evidence.append(values[0])
             return
-        text = sep.join(map(_printed, values)) + end
+        text = sep.join(map(_print_text, values)) + end
         if self._evidence and isinstance(self._evidence[-1], str):
             text = self._evidence.pop() + text
         self._evidence.append(text)
@@ -472,7 +472,7 @@ def play(segment: Segment, target: str = CPU.name) -> Played:
     return Played(title=f"Steps of segment {segment.index} on {target}", steps=segment.steps(target))
 
 
-def _printed(value: Any) -> str:
+def _print_text(value: Any) -> str:
     """Return a value as ``print`` writes it, or if it has no text, as messages do."""
     try:
         return str(value)
@@ -483,12 +483,12 @@ def _printed(value: Any) -> str:
 def answer_text(value: Any) -> str:
     """Return a prediction or an answer as a reader writes it: words without quotes, numbers with separators."""
     try:
-        return _shown(value)
+        return _value_text(value)
     except Exception:  # noqa: BLE001 - a number too long for text, a list in itself, a repr of the user's that fails
         return arguments.short_text(value)
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     match value:
         case None:
             return "nothing"
@@ -504,16 +504,16 @@ def _shown(value: Any) -> str:
         case list() | tuple():
             return ", ".join(map(_inside, value)) or "none"
         case set() | frozenset():
-            return f"{{{', '.join(map(answer_text, _ordered(value)))}}}" if value else "none"
+            return f"{{{', '.join(map(answer_text, _order(value)))}}}" if value else "none"
     return str(value)
 
 
 def _inside(value: Any) -> str:
     """Return what `answer_text` returns, with lists in brackets, because commas separate the parts around them."""
-    return f"[{_shown(value)}]" if isinstance(value, list | tuple) else _shown(value)
+    return f"[{_value_text(value)}]" if isinstance(value, list | tuple) else _value_text(value)
 
 
-def _ordered(values: Iterable[Any]) -> list[Any]:
+def _order(values: Iterable[Any]) -> list[Any]:
     """Return the elements of a set in the order in which a reader expects them: numbers by size, words by letter."""
     return sorted(values, key=lambda value: (0, value, "") if isinstance(value, Real) else (1, 0, answer_text(value)))
 
