@@ -22,12 +22,12 @@ _KINDS = {
 def answer_text(value: Any) -> str:
     """Return a prediction or an answer as a reader writes it: words without quotes, numbers with separators."""
     try:
-        return _shown(value)
+        return _value_text(value)
     except Exception:  # noqa: BLE001 - a number too long for text, a list in itself, a repr of the user's that fails
         return arguments.short_text(value)
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     match value:
         case None:
             return "nothing"
@@ -43,16 +43,16 @@ def _shown(value: Any) -> str:
         case list() | tuple():
             return ", ".join(map(_inside, value)) or "none"
         case set() | frozenset():
-            return f"{{{', '.join(map(answer_text, _ordered(value)))}}}" if value else "none"
+            return f"{{{', '.join(map(answer_text, _order(value)))}}}" if value else "none"
     return str(value)
 
 
 def _inside(value: Any) -> str:
     """Return what `answer_text` returns, with lists in brackets, because commas separate the parts around them."""
-    return f"[{_shown(value)}]" if isinstance(value, list | tuple) else _shown(value)
+    return f"[{_value_text(value)}]" if isinstance(value, list | tuple) else _value_text(value)
 
 
-def _ordered(values: Iterable[Any]) -> list[Any]:
+def _order(values: Iterable[Any]) -> list[Any]:
     """Return the elements of a set in the order in which a reader expects them: numbers by size, words by letter."""
     return sorted(values, key=lambda value: (0, value, "") if isinstance(value, Real) else (1, 0, answer_text(value)))
 

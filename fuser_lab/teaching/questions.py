@@ -236,7 +236,7 @@ class Prediction(Shown):
         if len(values) == 1 and hasattr(values[0], "_repr_html_"):
             self._evidence.append(values[0])
             return
-        text = sep.join(map(_printed, values)) + end
+        text = sep.join(map(_print_text, values)) + end
         if self._evidence and isinstance(self._evidence[-1], str):
             text = self._evidence.pop() + text
         self._evidence.append(text)
@@ -480,7 +480,7 @@ def play(segment: Segment, target: str = CPU.name) -> Played:
     return Played(title=f"Steps of segment {segment.index} on {target}", steps=segment.steps(target))
 
 
-def _printed(value: Any) -> str:
+def _print_text(value: Any) -> str:
     """Return a value as ``print`` writes it, or if it has no text, as messages do."""
     try:
         return str(value)
