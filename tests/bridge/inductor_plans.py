@@ -1,7 +1,8 @@
 """``python -m tests.bridge.inductor_plans`` compares plans of fifty functions with what Inductor emits, and edits them.
 
 ``--random N`` adds random functions, ``--cuts N --glues N`` set the numbers of edits, ``--models`` takes tiny models
-instead, and ``--overhead N`` times what the record adds to a compilation.
+instead, and ``--overhead N`` times what the record adds to a compilation. With ``--uncompiled`` kernels fill their
+tensors with 0, for agreement and overhead without the time of a C++ compiler.
 
 The partition is read independently: the operations from Inductor's own hook after fusion, and the calls with their
 buffers and nodes of the graph from the text of its output code.
@@ -21,12 +22,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 import fuser_lab as fl
 from fuser_lab.compilers.plan import CompiledPlan, CompiledWhy
 from fuser_lab.errors import IllegalEdit
 from tests.bridge import random_functions
 from tests.bridge.inductor_functions import FUNCTIONS, MODELS, inputs_of, model_of
 from tests.bridge.inductor_programs import PROGRAMS
+from tests.bridge.uncompiled import compile_nothing
 from tests.needs import needs
 
 torch = needs("torch")
@@ -267,10 +271,18 @@ def main() -> None:
     parser.add_argument("--programs", action="store_true", help="the programs of inductor_programs instead")
     parser.add_argument("--models", action="store_true", help="models instead of functions, forward and a step")
     parser.add_argument("--overhead", type=int, default=0, help="only time this many pairs of compilations")
+    parser.add_argument("--uncompiled", action="store_true", help="do not compile kernels; they fill tensors with 0")
     parser.add_argument("--only", default="", help="pattern of names of functions or models")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    with pytest.MonkeyPatch.context() as patch:
+        if options.uncompiled:
+            compile_nothing(patch, vectorized=True)
+        _compare(options)
+
+
+def _compare(options: argparse.Namespace) -> None:
     run, times = Run(options.seed), []
     for case in cases_of(options):
         if re.search(options.only, case.name) and options.overhead:

@@ -263,7 +263,7 @@ def _graphs(compiled: _Compiled) -> tuple[CapturedGraph, ...]:
     capture = Capture(options_of({}, "from_inductor"))
     capture.idle = True
     with collecting_rarely():
-        return tuple(capture_graph(record.module, record.kind, capture) for record in compiled.records)
+        return tuple(capture_graph(record.module(), record.kind, capture) for record in compiled.records)
 
 
 def _record(number: int, record: GraphRecord) -> PlanRecord:

@@ -10,7 +10,7 @@ from fuser_lab.errors import UnsupportedError
 
 INDUCTOR = "inductor"  # who states a reason
 _SCHEDULER = "torch._inductor.scheduler"
-_2_13 = {
+_NAMES = {
     "scheduler": (_SCHEDULER, "Scheduler"),
     "can_fuse": (_SCHEDULER, "Scheduler.can_fuse"),
     "fuse_two_nodes": (_SCHEDULER, "Scheduler.fuse_two_nodes"),
@@ -21,7 +21,7 @@ _2_13 = {
     "codegen": (_SCHEDULER, "Scheduler.codegen"),
     "why_no_fuse": (_SCHEDULER, "WhyNoFuse.__call__"),
     "extern_node": (_SCHEDULER, "ExternKernelSchedulerNode"),
-    "extern_codegen": (_SCHEDULER, "ExternKernelSchedulerNode.codegen"),
+    "extern_codegen": (_SCHEDULER, "Scheduler.codegen_extern_call"),
     "choices": ("torch._inductor.choices", "InductorChoices.can_fuse"),
     "choices_horizontal": ("torch._inductor.choices", "InductorChoices.can_fuse_horizontal"),
     "set_choices": ("torch._inductor.virtualized", "V.set_choices_handler"),
@@ -31,6 +31,7 @@ _2_13 = {
     "output_code": ("torch._inductor.graph", "GraphLowering.save_output_code"),
     "loops_made": ("torch._inductor.ir", "IRNode.__post_init__"),
     "body_node": ("torch._inductor.loop_body", "LightTracer.create_node"),
+    "body_run": ("torch._inductor.loop_body", "InterpreterShim.run"),
     "line_written": ("torch._inductor.utils", "IndentedBuffer.writeline"),
     "accumulator_renamed": ("torch._inductor.codegen.cpp", "replace_acc_name"),
     "sum_replaced": ("torch._inductor.codegen.cpp", "replace_cascade_sum_with_add"),
@@ -39,7 +40,7 @@ _2_13 = {
     "inductor_config": ("torch._inductor", "config"),
     "functorch_config": ("torch._functorch", "config"),
 }  # module, and name in it
-NAMES = {(2, 13): _2_13}
+NAMES = {(2, 11): _NAMES, (2, 13): _NAMES, (2, 15): _NAMES}
 _LINES = "the ops of a source's lines"
 # Names without which plans can be read all the same, with what is then missing.
 DISPENSABLE = {
@@ -49,8 +50,8 @@ DISPENSABLE = {
     "fuse_two_nodes": "the fusions that follow from attempts",
     "extern_codegen": "calls of libraries that Inductor does not note",
     "launched_cpp": "kernels in C++", "launched_triton": "kernels of Triton",
-    "loops_made": _LINES, "body_node": _LINES, "line_written": _LINES, "text": _LINES,
-    "accumulator_renamed": _LINES, "sum_replaced": _LINES,
+    "loops_made": _LINES, "body_node": _LINES, "body_run": _LINES, "line_written": _LINES,
+    "text": _LINES, "accumulator_renamed": _LINES, "sum_replaced": _LINES,
     "backend": "edits of functions with several graphs",
     "choices": "edits", "choices_horizontal": "edits",
 }
