@@ -198,7 +198,7 @@ print(len(unforwarded.segments), "segments")
 #
 # ## 5. Step by step
 #
-# The explorer can replay the attempts. Below the picture, open the tab *Decisions* and press `j` for the next attempt, `k` for the one
+# The explorer can replay the attempts. Below the picture, open the tab *Why* and press `j` for the next attempt, `k` for the one
 # before it, or `p` to play all attempts, and watch the groups grow.
 
 # %%
