@@ -15,7 +15,7 @@ from fuser_lab.api.functions import diff, load_repro, report, segment
 from fuser_lab.api.functions import example as load_example
 from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import short_text
-from fuser_lab.cli.user_file import INPUTS_HELP, UserFunction, advice_for, explain_file, place_of
+from fuser_lab.cli.user_file import INPUTS_HELP, JoinedArguments, UserFunction, advice_for, explain_file, place_of
 from fuser_lab.compilers.nvfuser_dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.contracts.commands import add_commands
 from fuser_lab.cost.device import DEVICES, THIS_CPU
@@ -445,7 +445,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_model_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``explain FILE:NAME``."""
     model = command.add_argument_group("FILE:NAME")
-    model.add_argument("--inputs", metavar="ARGUMENTS", help=INPUTS_HELP)
+    model.add_argument("--inputs", action=JoinedArguments, metavar="ARGUMENTS", help=INPUTS_HELP)
     text = "arguments to create the module with, such as '512, bias=False'; by default the result of get_init_inputs()"
     model.add_argument("--init", metavar="ARGUMENTS", help=text)
     text = "PyTorch's device of the model and its inputs; on meta, nothing is computed"
@@ -474,7 +474,11 @@ def _add_switches(command: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status: 0, 1 for an error, 2 for bad arguments, 141 for a closed pipe."""
     try:
-        arguments = _parser().parse_args(argv)
+        parser = _parser()
+        arguments, excess = parser.parse_known_args(argv)
+        if excess:
+            advice = '; --inputs takes one string, "f32[8], f32[8]"' if "inputs" in arguments else ""
+            parser.error(f"unrecognized arguments: {' '.join(excess)}{advice}")
     except SystemExit as ended:  # wrong arguments, --help or --version
         return int(ended.code or 0)
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fuser_lab.arguments import brief, short_text
-from fuser_lab.cli.user_file import INPUTS_HELP, UserFunction, load_function, place_of
+from fuser_lab.cli.user_file import INPUTS_HELP, JoinedArguments, UserFunction, load_function, place_of
 from fuser_lab.contracts.by_segmenter import STRATEGIES
 from fuser_lab.contracts.call import Call
 from fuser_lab.contracts.comparison import REGRESSED, Comparison, compare_partitions
@@ -263,7 +263,7 @@ def add_commands(commands: Any) -> None:
     bisect.set_defaults(call=bisect_command)
     for command in (lock, check, bisect):
         command.add_argument("--target", help="the device to plan for, such as A100 (nvfuser and fuser_lab)")
-        command.add_argument("--inputs", metavar="ARGUMENTS", help=INPUTS_HELP)
+        command.add_argument("--inputs", action=JoinedArguments, metavar="ARGUMENTS", help=INPUTS_HELP)
         text = "arguments to create a module with, such as '512, bias=False'; by default those of get_init_inputs()"
         command.add_argument("--init", metavar="ARGUMENTS", help=text)
         command.add_argument("--device", help="PyTorch's device of the function and its inputs")
