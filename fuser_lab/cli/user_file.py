@@ -38,9 +38,9 @@ _KEYWORD = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=(?P<rest>.*)", re.DOTALL)
 _DTYPES = {short: name for name, short in SHORT_DTYPES.items()}
 _EXAMPLE = '--inputs "f32[64,512]"'
 INPUTS_HELP = (
-    'arguments, such as "f32[64,512], i64[4,16]<50257, mask=bool[4,16], 0.5": dtype[sizes] is a random tensor '
-    "(integers from 0, below 2 or the number after <), everything else a number; by default what get_inputs() in the "
-    "file returns; may be repeated"
+    'arguments of the call, such as "f32[64,512], i64[4,16]<50257, mask=bool[4,16], 0.5": dtype[sizes] is a random '
+    "tensor, and i64[4,16]<50257 has integers from 0 to 50256; by default the result of get_inputs() in the file; "
+    "can be repeated"
 )
 _CRASHED = "the process that imported {file} ended without a result (exit status {status})"
 
