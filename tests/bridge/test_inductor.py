@@ -150,6 +150,51 @@ def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
     assert set(map(frozenset, again.groups)) == set(map(frozenset, plan.groups))
 
 
+def test_kernels_without_a_common_buffer_are_glued_and_the_lines_work_when_pasted(torch):
+    from tests.bridge.inductor_plans import Case, pasted
+
+    def three(x, y, z):
+        return x.softmax(-1), y.t().sin(), y.sum(0), z.cos()
+
+    inputs = [torch.ones(8, 8), torch.ones(8, 8), torch.ones(64)]
+    (plan,) = fl.from_inductor(three, *inputs).plans
+    for a, b in (("sin", "cos"), ("amax", "sum_2")):
+        edited = plan.glue(a, b)
+        assert edited.why(a, b).together
+        assert len(edited.segments) == len(plan.segments) - 1
+        assert pasted(edited, Case("three", three, inputs)) == set(map(frozenset, edited.groups))
+
+
+def test_a_refused_glue_compiles_no_kernel(captured, monkeypatch):
+    from torch._inductor.async_compile import AsyncCompile
+
+    (plan,) = captured.plans
+    compiled = []
+    monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_: compiled.append(1))
+    opaque = next(kernel.index for kernel in plan.segments if kernel.opaque)
+    with pytest.raises(IllegalEdit, match="does not emit one kernel"):
+        plan.glue(opaque - 1, opaque)
+    assert not compiled
+
+
+def test_values_are_compared_for_the_arguments_as_they_are(torch):
+    x, w = torch.ones(8, 16), torch.ones(16, 16)
+    (plan,) = fl.from_inductor(lambda x, w: (x @ w, x.softmax(-1)), x, w).plans
+    x.mul_(3)
+    edited = plan.cut(next(filter(plan.can_cut, plan.record.writers)))
+    assert edited.edited.difference == 0
+
+
+def test_an_edited_plan_stays_edited_when_torch_compiles_again(captured, torch):
+    from tests.bridge.inductor_plans import with_partitions
+
+    (plan,) = captured.plans
+    edited, partitions = with_partitions(lambda: plan.cut(plan.segments[0].writes[0]))
+    torch._dynamo.reset()
+    plan.measured([edited, plan])
+    assert partitions == [set(map(frozenset, edited.groups))] * 2
+
+
 def test_a_function_with_a_graph_break_is_cut(torch):
     def broken(x):
         y = x.sin().softmax(-1)

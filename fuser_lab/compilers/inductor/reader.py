@@ -1,7 +1,6 @@
 """What Inductor's scheduler does in a compilation, as plain data: attempts, kernels, buffers and source."""
 
 import hashlib
-import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,13 +13,13 @@ from fuser_lab.compilers.inductor.lines import SourceLines
 from fuser_lab.compilers.inductor.names import INDUCTOR, InductorNames
 from fuser_lab.compilers.reasons import OURS, Unsaid
 from fuser_lab.compilers.record import LineOp, TracedCall
+from fuser_lab.errors import IllegalEdit
 from fuser_lab.process.forks import new_lock
 from fuser_lab.segmentation.events import Attempt, Kind, Outcome, VerdictRecord
 from fuser_lab.targets import is_on_host
 
 CANDIDATE = "candidate"  # the phase in which Inductor collects pairs that may be fused
 FUSION = "fusion"  # the phase in which it fuses some of them
-ASKED = "asked"  # afterwards, about pairs that an edit fuses and Inductor did not
 _READING = new_lock()  # wrappers of torch's functions are there for one compilation at a time
 
 
@@ -100,11 +99,19 @@ def digest_of(graph: Any) -> str:
 
 
 class Reader:
-    """Records the graphs that Inductor schedules while it is `reading`; ``parts`` are partitions forced by digest."""
+    """Records the graphs that Inductor schedules while it is `reading`.
 
-    def __init__(self, names: InductorNames, parts: Mapping[str, Sequence[Sequence[str]]] | None = None) -> None:
+    ``allows`` says whether an edit allows a pair, None for a graph without one. ``check`` is called with the number and
+    record of each graph before its kernels are compiled, and raises ``refusal`` to end the compilation.
+    """
+
+    def __init__(
+        self, names: InductorNames, allows: Callable[[Any, Any], bool | None] | None = None,
+        check: Callable[[int, GraphRecord], None] | None = None,
+    ) -> None:
         self.records: list[GraphRecord] = []
-        self._names, self._parts = names, parts or {}
+        self.refusal: IllegalEdit | None = None
+        self._names, self._allows, self._check = names, allows, check
         self._lines = SourceLines(names)
         self._of: dict[int, GraphRecord] = {}
         self._schedulers: list[Any] = []  # keeps the objects alive whose ids are keys
@@ -159,7 +166,7 @@ class Reader:
         if not accepted and said:
             code, text = INDUCTOR, said[-1]
         elif not accepted:
-            reason = self._unsaid(record, a, b)
+            reason = self._unsaid(a, b)
             code, text, who = reason.code, reason.text, OURS
         record.attempts.append(Attempt(
             phase=f"round {record.tried}: {self._phase}", kind=Kind.MERGE, subjects=subjects,
@@ -168,11 +175,10 @@ class Reader:
             seq=len(record.attempts),
         ))
 
-    def _unsaid(self, record: GraphRecord, a: Any, b: Any) -> Unsaid:
+    def _unsaid(self, a: Any, b: Any) -> Unsaid:
         """Return why Inductor refused a pair without giving a reason."""
-        parts = self._parts.get(record.digest)
         both = {*_ops(a), *_ops(b)}
-        if parts is not None and not any(both <= set(part) for part in parts):
+        if self._allows is not None and self._allows(a, b) is False:
             return Unsaid.edit()
         limit = getattr(getattr(self._names["inductor_config"], "cpp", None), "max_horizontal_fusion_size", None)
         on_host = is_on_host(getattr(a.get_device(), "type", ""))
@@ -264,18 +270,13 @@ class Reader:
             self._current = outside or record  # Inductor may schedule a graph inside of another one
         record.nodes = _with_launches(final, record.launches)
         self.records.append(record)
-        self._ask(scheduler, record)
+        if self._check is not None:
+            try:
+                self._check(len(self.records) - 1, record)
+            except IllegalEdit as error:
+                self.refusal = error
+                raise
         return made
-
-    def _ask(self, scheduler: Any, record: GraphRecord) -> None:
-        """Ask Inductor about each pair that an edit fuses and that is separate, also one that was never tried."""
-        self._phase = ASKED
-        for part in self._parts.get(record.digest, ()):
-            nodes = [node for node in scheduler.nodes if set(_ops(node)) <= set(part)]
-            for a, b in itertools.combinations(nodes, 2):
-                if scheduler.can_fuse(a, b) and "will_fusion_create_cycle" not in self._names.missing:
-                    scheduler.will_fusion_create_cycle(a, b)
-        self._phase = FUSION
 
     def _output_code(self, original: Callable[..., Any] | None, code: str) -> None:
         if self._current is not None:
