@@ -109,8 +109,8 @@ class Source:
         """Return what a compiled function returns for copies of the inputs, with gradients, and the call's seconds."""
         leaves = torch.utils._pytree.tree_leaves  # noqa: SLF001 - what torch flattens arguments with
         tensors = [x for x in leaves((self.inputs, dict(self.keywords))) if isinstance(x, torch.Tensor)]
-        kept, gradients_on = state_kept(torch, self.function, tensors), torch.set_grad_enabled(self.backward)
-        with kept, gradients_on, self._configure(run.fusions):
+        state, gradients_on = state_kept(torch, self.function, tensors), torch.set_grad_enabled(self.backward)
+        with state, gradients_on, self._configure(run.fusions):
             torch.manual_seed(0)
             args, keywords = copies(torch, (self.inputs, dict(self.keywords)))
             start = time.perf_counter()
