@@ -11,6 +11,7 @@ from fuser_lab.arguments import FLAG, PATH, optional, short_text, takes, whole
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, capture_graph
 from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep
@@ -55,7 +56,7 @@ class Source:
     ) -> _Compiled:
         """Return what torch.compile makes of the function; ``parts`` are kernels to emit, by digest of the graph."""
         torch = torch_for("from_inductor")
-        reader = Reader(self.names, parts)
+        reader = Reader(self.names, parts, parameters_of(self.function))
         run = self.callable(torch)
         reading = reader.reading() if is_recorded else nullcontext()
         with collecting_rarely(), reading, self._configured(parts, tries_all=tries_all):

@@ -36,6 +36,7 @@ _2_13 = {
     "sum_replaced": ("torch._inductor.codegen.cpp", "replace_cascade_sum_with_add"),
     "text": ("torch._inductor.utils", "IndentedBuffer.getvalue"),
     "backend": ("torch", "_TorchCompileInductorWrapper"),
+    "entered": ("torch", "_TorchCompileInductorWrapper.__call__"),
     "inductor_config": ("torch._inductor", "config"),
     "functorch_config": ("torch._functorch", "config"),
 }  # module, and name in it
@@ -51,6 +52,7 @@ DISPENSABLE = {
     "launched_cpp": "kernels in C++", "launched_triton": "kernels of Triton",
     "loops_made": _LINES, "body_node": _LINES, "line_written": _LINES, "text": _LINES,
     "accumulator_renamed": _LINES, "sum_replaced": _LINES,
+    "entered": "the names of inputs",
     "backend": "edits of functions with several graphs",
     "choices": "edits", "choices_horizontal": "edits",
 }

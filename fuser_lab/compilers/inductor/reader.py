@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import origin_of, target_of
 from fuser_lab.compilers.inductor.lines import SourceLines
@@ -74,10 +75,17 @@ def digest_of(graph: Any) -> str:
 
 
 class Reader:
-    """Records the graphs that Inductor schedules while it is `reading`; ``parts`` are partitions forced by digest."""
+    """Records the graphs that Inductor schedules while it is `reading`.
 
-    def __init__(self, names: InductorNames, parts: Mapping[str, Sequence[Sequence[str]]] | None = None) -> None:
+    ``parts`` are partitions forced by digest, ``arguments`` the parameters of the function.
+    """
+
+    def __init__(
+        self, names: InductorNames, parts: Mapping[str, Sequence[Sequence[str]]] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
         self.records: list[GraphRecord] = []
+        self._arguments, self._called = arguments, tuple[str, ...]()  # and what the user calls the inputs
         self._names, self._parts = names, parts or {}
         self._lines = SourceLines(names)
         self._of: dict[int, GraphRecord] = {}
@@ -96,19 +104,25 @@ class Reader:
                 "get_possible_fusions": self._candidates, "fuse_nodes_once": self._once,
                 "fuse_two_nodes": self._fused, "codegen": self._codegen, "why_no_fuse": self._why,
                 "extern_codegen": self._extern, "launched": self._launched, "launched_cpp": self._launched,
-                "launched_triton": self._launched, "output_code": self._output_code, **self._lines.wrappers,
+                "launched_triton": self._launched, "output_code": self._output_code, "entered": self._entered,
+                **self._lines.wrappers,
             }
             for key, wrapper in wrappers.items():
                 if key not in self._names.missing:
                     stack.enter_context(_replaced(self._names, key, wrapper))
             yield
 
+    def _entered(self, original: Callable[..., Any], backend: Any, module: Any, *args: Any, **more: Any) -> Any:
+        self._called = input_names(module, self._arguments)
+        return original(backend, module, *args, **more)
+
     def _record(self, scheduler: Any) -> GraphRecord:
         if id(scheduler) not in self._of:
             graph = _graph(self._names)
             kind = "backward" if graph.is_backward else "inference" if graph.is_inference else "forward"
             self._of[id(scheduler)] = GraphRecord(
-                digest=digest_of(graph.module.graph), kind=kind, module=_copied(graph.module),
+                digest=digest_of(graph.module.graph), kind=kind,
+                module=write_input_names(_copied(graph.module), self._called),
                 calls={n.name: _call(n) for n in graph.module.graph.nodes if n.op == "call_function"},
                 pairwise=getattr(self._names["inductor_config"], "max_fusion_buffer_group_pairwise_attempts", None),
             )
