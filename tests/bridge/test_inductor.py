@@ -52,6 +52,12 @@ def test_the_kernels_are_those_of_the_output_code(captured):
         opaque.source()
 
 
+def test_the_arguments_of_the_function_name_the_inputs(captured):
+    inputs = {name for region in captured.regions for name, tensor in region.names if tensor in {"T0", "T1"}}
+    assert {"x"} <= inputs
+    assert not {"args", "args.0"} & inputs
+
+
 def test_each_line_of_a_source_that_computes_shows_its_op(captured):
     (plan,) = captured.plans
     first, line = plan.segments[0], f"test_inductor.py:{block.__code__.co_firstlineno + 1}"

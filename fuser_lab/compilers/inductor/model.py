@@ -11,6 +11,7 @@ from fuser_lab.arguments import FLAG, PATH, optional, short_text, takes, whole
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, capture_graph
 from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep
@@ -67,7 +68,8 @@ class Source:
         """
         torch = torch_for("from_inductor")
         fusions: Any = fusions_of(edit.kernels) if edit is not None else None
-        reader = Reader(self.names, fusions.allows, edit.check) if edit is not None else Reader(self.names)
+        allows, check = (fusions.allows, edit.check) if edit is not None else (None, None)
+        reader = Reader(self.names, allows, check, parameters=parameters_of(self.function))
         run = _Run(function=self.callable(torch), fusions=fusions)
         reading = reader.reading() if is_recorded else nullcontext()
         try:
@@ -338,7 +340,7 @@ class _Editing:
     def applied(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
         """Return the plan with a number of kernels, each of which is within groups of a graph's operations."""
         try:
-            return self._applied(plan, kernels, count)
+            return self._apply(plan, kernels, count)
         except IllegalEdit:
             if all(len(groups) == 1 for groups in kernels):
                 raise
@@ -347,10 +349,10 @@ class _Editing:
             ]
             # What cannot be fused with a complete kernel may be fused with a part of it.
             with suppress(IllegalEdit):
-                return self._applied(plan, apart, count)
+                return self._apply(plan, apart, count)
             raise
 
-    def _applied(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
+    def _apply(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
         digest, number = plan.record.digest, plan.record.number
 
         def check(place: int, record: GraphRecord) -> None:
@@ -362,7 +364,7 @@ class _Editing:
             msg = "torch captured other graphs when the function was compiled again, so the plan cannot be edited."
             raise IllegalEdit(msg)
         edited = self.plan(number, made)
-        edited = replace(edited, grouped=_grouped(kernels, edited.groups))
+        edited = replace(edited, grouped=_groups_of(kernels, edited.groups))
         difference = self._difference(made)
         turns = self._turns((self._compiled.run, made.run))
         before, after = map(min, zip(*turns, strict=True))
@@ -416,7 +418,7 @@ class _Editing:
         return turns
 
 
-def _grouped(
+def _groups_of(
     kernels: Sequence[Sequence[Sequence[str]]], groups: Sequence[tuple[str, ...]],
 ) -> tuple[tuple[tuple[str, ...], ...], ...]:
     """Return the groups of each kernel that was emitted, of those that an edit asks for."""
