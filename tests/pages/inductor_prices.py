@@ -14,6 +14,7 @@ import statistics
 import sys
 import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,7 @@ torch = needs("torch")
 _WIDTH = 120
 _CONFIDENCE = 0.95
 CUT = "fused pairs, cut"
+Edit = tuple[str, str, Callable[[], CompiledPlan]]  # the reason, the place, and what makes it
 
 
 @dataclass
@@ -76,6 +78,16 @@ def interval(ratios: Sequence[float]) -> tuple[float, float]:
     return ordered[max(count // 2 - 1, 0)], ordered[count // 2]
 
 
+def drawn(edits: Sequence[Edit], most: int, draw: random.Random) -> list[Edit]:
+    """Random edits, for as many reasons as there are: first one of each, then a second of each."""
+    seen = Counter[str]()
+    ranked = []
+    for edit in draw.sample(edits, len(edits)):
+        ranked.append((seen[edit[0]], edit))
+        seen[edit[0]] += 1
+    return [edit for _, edit in sorted(ranked, key=lambda entry: entry[0])][:most]
+
+
 def confirmed(times: EditTimes | None, make: Callable[[], CompiledPlan]) -> EditTimes | None:
     """The times of an edit, the second ones if the first have an effect; None if the second have another effect."""
     if times is None or effect(times) == 0:
@@ -104,11 +116,11 @@ class Prices:
     failed: list[str] = field(default_factory=list)
 
     def add(self, name: str, plan: CompiledPlan, most: int, draw: random.Random) -> None:
-        """Edit a plan, at most so many times, and compare its regions with the best partition."""
+        """Edit a plan at random places, and compare its regions with the best partition."""
         self.kernels += len(plan.segments)
         opaque = {kernel.index for kernel in plan.segments if kernel.opaque}
         pairs = [why for why in (*plan.boundaries(), *plan.siblings()) if opaque.isdisjoint(why.kernels)]
-        edits: list[tuple[str, str, Callable[[], CompiledPlan]]] = []
+        edits: list[Edit] = []
         for why in pairs:
             self.rows.setdefault(reason_of(why), Row()).pairs += 1
             edits.append((reason_of(why), f"kernels {why.kernels}", lambda why=why: plan.glue(*why.kernels)))
@@ -116,7 +128,7 @@ class Prices:
             for buffer in filter(plan.can_cut, kernel.writes):
                 self.rows.setdefault(CUT, Row()).pairs += 1
                 edits.append((CUT, buffer, lambda buffer=buffer: plan.cut(buffer)))
-        for reason, place, make in draw.sample(edits, min(most, len(edits))):
+        for reason, place, make in drawn(edits, most, draw):
             try:
                 edited = make()
             except IllegalEdit:
@@ -184,7 +196,8 @@ def measured(share: float, edits: int, seed: int, minutes: float) -> Prices:
 def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
     """The page as Markdown; ``load`` was the load average at the beginning."""
     command = (
-        f"python -m tests.pages.inductor_prices --share {options.share} --edits {options.edits} --seed {options.seed}"
+        f"python -m tests.pages.inductor_prices --share {options.share:g} --edits {options.edits} "
+        f"--minutes {options.minutes:g} --seed {options.seed}"
     )
     rows = prices.rows.values()
     tried, faster, slower = (sum(map(len, lists)) for lists in zip(
@@ -203,19 +216,22 @@ def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
         f"{load:.0f} at the beginning and {os.getloadavg()[0]:.0f} at the end, and the measurement took {spent():.0f} "
         f"minutes of processor time. It drew {len(prices.functions)} of the {len(list(cases()))} functions of the "
         f"corpus, in small sizes, and tiny models, and edits of their {prices.kernels} kernels: at most "
-        f"{options.edits} edits of a function. Each edit is timed in 20 turns beside the plan without it, so that the "
-        "load slows both. The interval of the median ratio of both holds in 95 of 100 samples. An edit is *faster* if "
-        "its interval is below 1, and *slower* if it is above 1, in two measurements, each with a compilation."
+        f"{options.edits} edits of a function, for different reasons where it has several."
+    )
+    judged = (
+        "Each edit is timed in 20 turns beside the plan without it, so that the load slows both. The interval of the "
+        "median ratio of their times holds in 95 of 100 samples. An edit is *faster* if its interval is below 1, and "
+        "*slower* if it is above 1, in two measurements, each with a compilation."
     )
     ratios = {kind: [statistics.median(times.ratios) for reason, row in prices.rows.items() for _, times in row.times
                      if (reason == CUT) == (kind == "cuts")] for kind in ("glues", "cuts")}
     median = ", and ".join(
-        f"{len(each)} {kind} take {statistics.median(each):.2f} of the time ({min(each):.2f} to {max(each):.2f})"
+        f"{kind} take {statistics.median(each):.2f} of the time ({len(each)} from {min(each):.2f} to {max(each):.2f})"
         for kind, each in ratios.items() if each
     )
     result = (
         f"Of {tried + passing} edits that Inductor obeyed, {faster} are faster and {slower} slower; {passing} more "
-        f"seemed so, and did not when measured again. By the median, {median}. "
+        f"seemed so, but not when measured again. By the median, {median}. "
         + ("No reason costs measurable time in this sample." if not faster else "")
     )
     bound = (
@@ -225,7 +241,7 @@ def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
         "These figures are predicted, and kernels from elsewhere are not among them."
     ) if optimal else ""
     lines = [f"<!-- Made by `{command} > docs/inductor_prices.md`. -->", "", "# What Inductor's decisions cost", ""]
-    for paragraph in filter(None, (what, how, result)):
+    for paragraph in (what, how, judged, result):
         lines += [*_wrapped(paragraph.strip()), ""]
     ranked = sorted(prices.rows.items(), key=lambda item: (-item[1].lost()[0], -item[1].pairs))
     lines += [
@@ -237,8 +253,8 @@ def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
         "Inductor emits other kernels than those asked for, so their price cannot be measured. The reasons of "
         "`fuser_lab` are explained beside [the others](inductor.md#reasons)."
     )
-    drawn = f"Drawn: {', '.join(prices.functions)}."
-    for paragraph in filter(None, (rest, bound, drawn)):
+    names = f"Drawn: {', '.join(prices.functions)}."
+    for paragraph in filter(None, (rest, bound, names)):
         lines += [*_wrapped(paragraph), ""]
     if prices.failed:
         lines += [*_wrapped(f"Not measured: {', '.join(prices.failed)}."), ""]
