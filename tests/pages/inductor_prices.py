@@ -1,7 +1,8 @@
 """The page of what Inductor's decisions cost, measured on this machine: ``python -m tests.pages.inductor_prices``.
 
 ``--share 0.1`` takes a tenth of the functions of the corpus and of the tiny models, ``--edits N`` the most cuts and
-glues of each; ``--seed`` chooses others. No function is begun after ``--minutes`` of processor time.
+glues of each; ``--seed`` chooses others. After ``--minutes`` of processor time no function is begun, and none after an
+interrupt: the page then has what was measured.
 """
 
 import argparse
@@ -178,8 +179,9 @@ def spent() -> float:
 def measured(share: float, edits: int, seed: int, minutes: float) -> Prices:
     """The prices over a share of the functions and models, in random order while there is time."""
     draw, prices, every = random.Random(seed), Prices(), list(cases())
+    is_interrupted = False
     for name, compile_it in draw.sample(every, max(1, round(share * len(every)))):
-        if spent() > minutes:
+        if is_interrupted or spent() > minutes:
             prices.failed.append(f"{name} (no time)")
             continue
         sys.stderr.write(f"{spent():5.1f} minutes: {name}\n")
@@ -188,6 +190,8 @@ def measured(share: float, edits: int, seed: int, minutes: float) -> Prices:
             prices.functions.append(name)
             for plan in plans:
                 prices.add(name, plan, max(1, edits // len(plans)), draw)
+        except KeyboardInterrupt:
+            is_interrupted = True
         except (FuserLabError, RuntimeError) as error:
             prices.failed.append(f"{name} ({type(error).__name__})")
     return prices
