@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-from fuser_lab.arguments import FLAG, PATH, optional, short_text, takes, whole
+from fuser_lab.arguments import ANYTHING, FLAG, PATH, TEXT, brief, mapping, optional, short_text, takes, whole
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, capture_graph
 from fuser_lab.bridge.captured import Captured
@@ -90,8 +90,11 @@ class Source:
 
         # Dynamo counts compilations by code, so each compilation has a code object of its own.
         entered.__code__ = entered.__code__.replace(co_name=f"compiled_{time.monotonic_ns():x}")
-        chosen = options or self._backend()
-        compiled: Callable[..., Any] = torch.compile(entered, **chosen)
+        try:
+            compiled: Callable[..., Any] = torch.compile(entered, **(options or self._backend()))
+        except (AssertionError, RuntimeError, TypeError) as error:  # of an option
+            msg = f"from_inductor: torch.compile does not accept the options: {brief(str(error))}"
+            raise InputError(msg) from error
         return compiled
 
     def _backend(self) -> Mapping[str, Any]:
@@ -219,7 +222,7 @@ class CompiledModel(Captured):
         raise InputError(msg)
 
 
-@takes(backward=FLAG)
+@takes(backward=FLAG, keywords=optional(mapping(TEXT, ANYTHING, "a dict of keyword arguments")))
 def from_inductor(
     function: Any, *inputs: Any, backward: bool = False, keywords: Mapping[str, Any] | None = None, **options: Any,
 ) -> CompiledModel:
@@ -311,7 +314,8 @@ def _kernel(node: FusedNode) -> KernelRecord:
 
 
 def _code(plan: CompiledPlan) -> str:
-    return code_of({plan.record.digest: plan.kernel_groups})
+    of = " of a call that needs no gradients, as under torch.no_grad()" if plan.record.kind == "inference" else ""
+    return code_of({plan.record.digest: plan.kernel_groups}, f"the {plan.record.kind} graph{of}")
 
 
 @dataclass(frozen=True, kw_only=True)
