@@ -160,7 +160,7 @@ def load_function(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]
     """
     torch = torch_for(request.who) if request.library == "torch" else None
     with _as_errors(request):
-        values = vars(_imported(Path(request.file)))
+        values = vars(_import(Path(request.file)))
     if not request.library and "torch" in sys.modules:
         torch = torch_for(request.who)
     if request.name not in values:
@@ -186,7 +186,7 @@ def load_function(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]
     return model, arguments, keywords
 
 
-def _imported(path: Path) -> ModuleType:
+def _import(path: Path) -> ModuleType:
     """Return a file as a module that stays imported, because torch imports the modules of functions by name."""
     name = path.stem if path.stem not in sys.modules else f"{path.stem} of {path.parent.name}"
     module = ModuleType(name)

@@ -106,7 +106,7 @@ def check_command(arguments: argparse.Namespace) -> int:
     The exit status is 0 for unchanged and improved, 1 for regressed, and 125 if that cannot be told.
     """
     try:
-        comparison = _checked(arguments)
+        comparison = _check(arguments)
     except FuserLabError as error:
         sys.stderr.write(f"fuser_lab: {error}\n")
         return SKIP
@@ -114,7 +114,7 @@ def check_command(arguments: argparse.Namespace) -> int:
     return int(comparison.verdict == REGRESSED)
 
 
-def _checked(arguments: argparse.Namespace) -> Comparison:
+def _check(arguments: argparse.Namespace) -> Comparison:
     before = lock_of(arguments.lock)
     if place_of(arguments.after) is None:
         return compare_partitions(before.partition, lock_of(arguments.after).partition)

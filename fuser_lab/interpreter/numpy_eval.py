@@ -89,7 +89,7 @@ def evaluate_expr(expr: Expr, operands: Sequence[Any], *, exact: bool = True) ->
     outputs = results if isinstance(results, tuple) else (results,)
     with np.errstate(all="ignore"):  # overflow of a reduced float is infinite, without a warning
         return tuple(
-            _typed(array, value, exact=exact) for array, value in zip(outputs, expr.outputs, strict=True)
+            _convert(array, value, exact=exact) for array, value in zip(outputs, expr.outputs, strict=True)
         )
 
 
@@ -120,7 +120,7 @@ def _widen(x: Array) -> Array:
     return x.astype(np.complex128) if x.dtype == np.complex64 else x
 
 
-def _typed(array: Any, value: Val, *, exact: bool) -> Array:
+def _convert(array: Any, value: Val, *, exact: bool) -> Array:
     result = np.asarray(array)
     if isinstance(value, TensorView) and result.shape != value.shape:
         msg = f"{value.name} evaluated to shape {result.shape}, inferred {value.shape}."

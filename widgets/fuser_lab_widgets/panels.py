@@ -215,7 +215,7 @@ def comparison(
     peers = [(row.plan, "", "", "", *amounts.peer_cells(row), "not a plan") for row in amounts.peers]
     table = Table(
         columns=("plan", "segments", "moved", "crossing", *amounts.columns, "schedulers"),
-        rows=(*(_numbers(_named(words), shown_view, amounts) for words, shown_view in rows), *peers),
+        rows=(*(_numbers(_name_list(words), shown_view, amounts) for words, shown_view in rows), *peers),
         numeric=frozenset({"segments", "moved", "crossing", *amounts.columns}),
         strong=frozenset({0}),
     )
@@ -261,7 +261,7 @@ def _distinct(rows: Iterable[tuple[str, ViewModel | None]]) -> list[tuple[list[s
     return list(distinct.values())
 
 
-def _named(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     first, *others = names
     return f"{first} (also {', '.join(others)})" if others else first
 

@@ -332,13 +332,13 @@ def _slice_scatter(
     size = to.shape(x)[axis]
     first, last = _bounds(size, start, end)
     if step != 1 and first < last:
-        return _stepped(to, x, to.cast(source, to.dtype), axis, first, last, step)
+        return _set_slice(to, x, to.cast(source, to.dtype), axis, first, last, step)
     parts = [slice_of(to, x, axis, 0, first), to.cast(source, to.dtype), slice_of(to, x, axis, last, size)]
     non_empty = [part for part in parts if to.shape(part)[axis]]
     return to.ops.cat(non_empty, axis) if len(non_empty) > 1 else to.ops.set(non_empty[0] if non_empty else x)
 
 
-def _stepped(to: Emitter, x: Any, source: Any, axis: int, first: int, last: int, step: int) -> Any:
+def _set_slice(to: Emitter, x: Any, source: Any, axis: int, first: int, last: int, step: int) -> Any:
     """Return ``x`` with ``x[first:last:step]`` along an axis replaced."""
     ops, size = to.ops, to.shape(x)[axis]
     off = ops.sub(to.places(size), first)

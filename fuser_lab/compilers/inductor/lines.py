@@ -75,8 +75,8 @@ class SourceLines:
     def wrappers(self) -> Mapping[str, Callable[..., Any]]:
         """The wrappers of torch's functions, by key of `InductorNames`."""
         return {
-            "loops_made": self._made, "body_node": self._traced, "line_written": self._written, "text": self._text,
-            "accumulator_renamed": self._changed, "sum_replaced": self._changed,
+            "loops_made": self._make, "body_node": self._trace, "line_written": self._write, "text": self._text,
+            "accumulator_renamed": self._change, "sum_replaced": self._change,
         }
 
     def ops_of(self, source: str) -> tuple[LineOp, ...]:
@@ -90,7 +90,7 @@ class SourceLines:
                 )
         return ()
 
-    def _made(self, original: Callable[..., Any], loops: Any, *args: Any) -> None:
+    def _make(self, original: Callable[..., Any], loops: Any, *args: Any) -> None:
         original(loops, *args)
         function = getattr(loops, "inner_fn", None)
         node = getattr(self._virtual.graph, "current_node", None)
@@ -99,7 +99,7 @@ class SourceLines:
         named = _Named(node=node.name, function=function, inside=self._inside)
         object.__setattr__(loops, "inner_fn", named)  # these classes are frozen
 
-    def _traced(self, original: Callable[..., Any], tracer: Any, *args: Any, **more: Any) -> Any:
+    def _trace(self, original: Callable[..., Any], tracer: Any, *args: Any, **more: Any) -> Any:
         node = original(tracer, *args, **more)
         if self._inside:
             node.meta[_ORIGIN] = self._inside[-1]
@@ -108,13 +108,13 @@ class SourceLines:
             node.meta[_ORIGIN] = "" if body_node is None else _origin(body_node)
         return node
 
-    def _written(self, original: Callable[..., Any], buffer: Any, line: Any) -> None:
+    def _write(self, original: Callable[..., Any], buffer: Any, line: Any) -> None:
         original(buffer, line)
         op = _op_of(line) or self._op()
         if op is not None:
             _set_op(buffer.get_lines_ref(), -1, op)
 
-    def _changed(self, original: Callable[..., Any], buffer: Any, *args: Any) -> None:
+    def _change(self, original: Callable[..., Any], buffer: Any, *args: Any) -> None:
         """Give lines that Inductor replaces, to rename a variable in them, the ops of those before."""
         ops = [_op_of(line) for line in buffer.get_lines_ref()]
         original(buffer, *args)
@@ -136,7 +136,7 @@ class SourceLines:
         text = original(buffer, *args)
         if any(mark in text for mark in _KERNELS):
             ops: list[LineOp | None] = []
-            for written, op in _emitted(buffer.get_lines_ref()):
+            for written, op in _lines_of(buffer.get_lines_ref()):
                 ops += [op] * (written.count("\n") + 1)
             if any(ops):
                 self._note(text, ops)
@@ -149,7 +149,7 @@ class SourceLines:
         self._texts.setdefault(len(texts), []).append((texts, tuple(ops[first : len(lines)])))
 
 
-def _emitted(lines: Sequence[Any]) -> Iterator[tuple[str, LineOp | None]]:
+def _lines_of(lines: Sequence[Any]) -> Iterator[tuple[str, LineOp | None]]:
     """Yield the lines of a buffer that are in its text, each with its op; a deferred line may be left out."""
     for line in lines:
         if isinstance(line, str):

@@ -58,7 +58,7 @@ class Source:
         reader = Reader(self.names, parts)
         run = self.callable(torch)
         reading = reader.reading() if is_recorded else nullcontext()
-        with collecting_rarely(), reading, self._configured(parts, tries_all=tries_all):
+        with collecting_rarely(), reading, self._configure(parts, tries_all=tries_all):
             results, _ = self.called(torch, run)
         return _Compiled(records=tuple(reader.records), run=run, results=results)
 
@@ -131,7 +131,7 @@ class Source:
         return gradients
 
     @contextmanager
-    def _configured(self, parts: Parts | None, *, tries_all: bool) -> Iterator[None]:
+    def _configure(self, parts: Parts | None, *, tries_all: bool) -> Iterator[None]:
         """Turn caches off, which would skip the scheduler, and install the choices handler of a partition."""
         inductor, functorch = self.names["inductor_config"], self.names["functorch_config"]
         patches: dict[str, Any] = {"fx_graph_cache": False}

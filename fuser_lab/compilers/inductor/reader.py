@@ -94,13 +94,13 @@ class Reader:
             wrappers: dict[str, Callable[..., Any]] = {
                 "can_fuse": self._can_fuse, "will_fusion_create_cycle": self._cycle,
                 "get_possible_fusions": self._candidates, "fuse_nodes_once": self._once,
-                "fuse_two_nodes": self._fused, "codegen": self._codegen, "why_no_fuse": self._why,
-                "extern_codegen": self._extern, "launched": self._launched, "launched_cpp": self._launched,
-                "launched_triton": self._launched, "output_code": self._output_code, **self._lines.wrappers,
+                "fuse_two_nodes": self._fuse, "codegen": self._codegen, "why_no_fuse": self._why,
+                "extern_codegen": self._extern, "launched": self._launch, "launched_cpp": self._launch,
+                "launched_triton": self._launch, "output_code": self._output_code, **self._lines.wrappers,
             }
             for key, wrapper in wrappers.items():
                 if key not in self._names.missing:
-                    stack.enter_context(_replaced(self._names, key, wrapper))
+                    stack.enter_context(_replace(self._names, key, wrapper))
             yield
 
     def _record(self, scheduler: Any) -> GraphRecord:
@@ -108,7 +108,7 @@ class Reader:
             graph = _graph(self._names)
             kind = "backward" if graph.is_backward else "inference" if graph.is_inference else "forward"
             self._of[id(scheduler)] = GraphRecord(
-                digest=digest_of(graph.module.graph), kind=kind, module=_copied(graph.module),
+                digest=digest_of(graph.module.graph), kind=kind, module=_copy(graph.module),
                 calls={n.name: _call(n) for n in graph.module.graph.nodes if n.op == "call_function"},
                 pairwise=getattr(self._names["inductor_config"], "max_fusion_buffer_group_pairwise_attempts", None),
             )
@@ -173,7 +173,7 @@ class Reader:
         self._record(scheduler).tried += 1
         return original(scheduler, *args, **more)
 
-    def _fused(self, original: Callable[..., Any], scheduler: Any, a: Any, b: Any, *args: Any) -> Any:
+    def _fuse(self, original: Callable[..., Any], scheduler: Any, a: Any, b: Any, *args: Any) -> Any:
         made = original(scheduler, a, b, *args)
         record = self._record(scheduler)
         record.attempts.append(Attempt(
@@ -187,7 +187,7 @@ class Reader:
             self._said[-1].append(reason % args if args else reason)
         return original(why, reason, *args)
 
-    def _launched(self, original: Callable[..., Any], schedule: Any, name: str, *args: Any, **more: Any) -> Any:
+    def _launch(self, original: Callable[..., Any], schedule: Any, name: str, *args: Any, **more: Any) -> Any:
         if self._current is not None:
             if isinstance(schedule, list | tuple):
                 nodes = frozenset(op for node in schedule if hasattr(node, "get_nodes") for op in _ops(node))
@@ -333,7 +333,7 @@ def _call(node: Any) -> TracedCall:
     )
 
 
-def _copied(module: Any) -> Any:
+def _copy(module: Any) -> Any:
     """Return a copy of a graph module, which our own fusion may modify."""
     fx = torch_for("from_inductor").fx
     graph = fx.Graph()
@@ -345,7 +345,7 @@ def _copied(module: Any) -> Any:
 
 
 @contextmanager
-def _replaced(names: InductorNames, key: str, wrapper: Callable[..., Any]) -> Iterator[None]:
+def _replace(names: InductorNames, key: str, wrapper: Callable[..., Any]) -> Iterator[None]:
     """Let a function of torch be called through a wrapper, which gets the function first."""
     owner, last = names.owner(key)
     original = getattr(owner, last)

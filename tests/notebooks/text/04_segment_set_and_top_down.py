@@ -86,8 +86,8 @@ question
 # %%
 top_down = fl.segment(fd, strategy="top_down")
 question.show(fl.diff(plan, top_down))
-outcomes = [question.reveal(len(top_down.segments))]
-outcomes[0]
+outcome_1 = question.reveal(len(top_down.segments))
+outcome_1
 
 # %% [markdown]
 # ## The four steps, on a fusion that needs them all
@@ -145,10 +145,10 @@ cut = fl.segment(norms, strategy="top_down")
 attempts = cut.decisions.filter(phase="top-down")
 for attempt in attempts:
     question.show("accepted" if attempt.accepted else "shattered", "+".join(sum(attempt.subjects, ())), "\n   ", attempt.text, "\n")
-outcomes.append(question.reveal(
+outcome_2 = question.reveal(
     {"accepted": sum(attempt.accepted for attempt in attempts), "segments": len(cut.segments)},
-))
-outcomes[1]
+)
+outcome_2
 
 # %% [markdown]
 # ## A size moves the cut
@@ -211,8 +211,8 @@ question
 split = fl.segment(around, strategy="top_down", options=SegmenterOptions(pieces_by_depth=True))
 side = "before" if split.segmented.home["T5"] == split.segmented.home["T2"] else "after"
 question.show(str(split))
-outcomes.append(question.reveal(side))
-outcomes[2]
+outcome_3 = question.reveal(side)
+outcome_3
 
 # %% [markdown]
 # ## Hint, cut, or nothing
@@ -242,7 +242,7 @@ for name, fusion in FUSIONS.items():
 # hint that helps.
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3)
 
 # %% [markdown]
 # ## Where to go next

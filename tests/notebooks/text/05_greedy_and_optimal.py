@@ -86,8 +86,8 @@ def microseconds(plan):
 
 
 launches = 4 * len(worst.segments)
-outcomes = [question.reveal(microseconds(worst), within=0.1, facts={"launches": launches})]
-outcomes[0]
+outcome_1 = question.reveal(microseconds(worst), within=0.1, facts={"launches": launches})
+outcome_1
 
 # %% [markdown]
 # Here are all 25 random plans, and nvFuser's:
@@ -133,8 +133,8 @@ times = {
 }
 for name, of in times.items():
     question.show(f"{name:18}", *(f"{strategy} {time:6.0f} µs" for strategy, time in of.items()))
-outcomes.append(question.reveal({name: min(of, key=of.get) for name, of in times.items()}))
-outcomes[1]
+outcome_2 = question.reveal({name: min(of, key=of.get) for name, of in times.items()})
+outcome_2
 
 # %% [markdown]
 # ## What is the minimum?
@@ -165,10 +165,10 @@ with FusionDefinition() as two_norms:
 plan = fl.segment(two_norms)
 certificate = plan.certificate()
 question.show(certificate)
-outcomes.append(question.reveal(
+outcome_3 = question.reveal(
     sum(term.cost // fl.spec((4096, 4096)).nbytes for term in certificate.proof.terms if term.kind.value != "launches"),
-))
-outcomes[2]
+)
+outcome_3
 
 # %% [markdown]
 # This is a **certificate**. Each line is a reason that you can check by hand, and together they form a bound. The lines above the
@@ -224,7 +224,7 @@ bound = 1e6 * certificate.model.seconds(certificate.bound)
 print(f"{microseconds(mine):.1f} µs, at least {bound:.1f} µs: {bound / microseconds(mine):.0%}")
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3)
 
 # %% [markdown]
 # ## Where to go next
