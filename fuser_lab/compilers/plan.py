@@ -142,14 +142,15 @@ class CompiledWhy:
 class Editing:
     """What a compiler can change of its plan.
 
-    ``apply`` compiles again, so that each kernel is within one of some groups of operations, and there are as many
-    kernels as a number says; ``code`` returns the lines with which a user does that; ``run`` calls the function under
-    the plan, and ``measured`` returns the seconds of a call under each of some plans or strategies, in turns.
+    ``apply`` compiles again, so that each kernel is within one of some parts, and there are as many kernels as a number
+    says; a part has groups of operations that are fused first. ``code`` returns the lines with which a user does that;
+    ``run`` is the function under the plan, and ``measured`` returns the seconds of a call under each of some plans or
+    strategies, in turns.
     """
 
-    apply: "Callable[[CompiledPlan, Sequence[Sequence[str]], int], CompiledPlan]"
+    apply: "Callable[[CompiledPlan, Sequence[Sequence[Sequence[str]]], int], CompiledPlan]"
     code: "Callable[[CompiledPlan], str]"
-    run: Callable[..., Any]
+    run: Any
     measured: "Callable[[Sequence[CompiledPlan | Plan | str]], tuple[float, ...]]"
 
 
@@ -176,7 +177,8 @@ class CompiledPlan:
     """The kernels that a compiler made of one graph, with its attempts; `Captured` graphs and ops are our own.
 
     ``graph`` is our own capture of the same graph; its regions have plans, bounds and prices. ``edited`` holds the
-    times of the last edit, None for the compiler's own plan.
+    times of the last edit, None for the compiler's own plan; ``grouped`` for each kernel of an edited plan the groups
+    of operations that the compiler fused first.
     """
 
     record: PlanRecord = field(repr=False)
@@ -184,7 +186,7 @@ class CompiledPlan:
     costs: tuple[RegionCost, ...] = ()  # of a recorded plan
     editing: Editing | None = field(default=None, repr=False)
     edited: EditTimes | None = None
-    tries_all: bool = False
+    grouped: tuple[tuple[tuple[str, ...], ...], ...] = ()
 
     @property
     def compiler(self) -> str:
@@ -205,6 +207,11 @@ class CompiledPlan:
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """The compiler's names of operations, by kernel; also those without code."""
         return self.record.groups
+
+    @property
+    def kernel_groups(self) -> tuple[tuple[tuple[str, ...], ...], ...]:
+        """For each of `groups`, the groups of operations that the compiler fuses first, and then with one another."""
+        return self.grouped or tuple((group,) for group in self.groups)
 
     @cached_property
     def segments(self) -> tuple[CompiledKernel, ...]:
@@ -324,12 +331,12 @@ class CompiledPlan:
         """Return why two kernels that could be tried were not."""
         used = ({*a.reads, *a.writes}, {*b.reads, *b.writes})
         if used[0] & used[1]:
-            return Unsaid.never_tried(shares=True, limit=self.record.pairwise, by_loops=self.tries_all)
+            return Unsaid.never_tried(shares=True, limit=self.record.pairwise)
         memory = [{base for name in names for base in self.record.bases(name)} for names in used]
         through = sorted(name for names in used for name in names if name in self.record.through)
         if memory[0] & memory[1] and through:
             return Unsaid.without_code(through[0])
-        return Unsaid.never_tried(shares=False, limit=None, by_loops=self.tries_all)
+        return Unsaid.never_tried(shares=False, limit=None)
 
     def _kernels(self, name: str | int, *, who: str = "why") -> list[int]:
         """Return the numbers of the kernels that a name selects."""
@@ -502,9 +509,13 @@ class CompiledPlan:
             raise IllegalEdit(msg)
         # What neither half needs may be in either, as the compiler chooses.
         needed = {first, *(name for name in names if first in self._readers_in(name, names))}
-        halves = (tuple(n for n in names if n not in after), tuple(n for n in names if n not in needed))
+        kernels = self.kernel_groups
+        halves = (
+            tuple(part for group in kernels[position] if (part := tuple(n for n in group if n not in others)))
+            for others in (after, needed)
+        )
         return self._edit("cut").apply(
-            self, (*self.groups[:position], *halves, *self.groups[position + 1 :]), len(self.groups) + 1,
+            self, (*kernels[:position], *halves, *kernels[position + 1 :]), len(self.groups) + 1,
         )
 
     @takes(buffer=TEXT)
@@ -526,15 +537,15 @@ class CompiledPlan:
         if first == second:
             msg = f"glue: {a} and {b} are in kernel {first} already."
             raise IllegalEdit(msg)
-        both = {*self.segments[first].names, *self.segments[second].names}
-        union = tuple(name for group in self.groups for name in group if name in both)
-        parts: list[tuple[str, ...]] = []
-        for group in self.groups:
-            if both.isdisjoint(group):
-                parts.append(group)
-            elif union not in parts:
-                parts.append(union)
-        return self._edit("glue").apply(self, parts, len(parts))
+        both = {self.segments[first].names, self.segments[second].names}
+        union = tuple(
+            group for names, groups in zip(self.groups, self.kernel_groups, strict=True) if names in both
+            for group in groups
+        )
+        apart = (
+            groups for names, groups in zip(self.groups, self.kernel_groups, strict=True) if names not in both
+        )
+        return self._edit("glue").apply(self, (*apart, union), len(self.groups) - 1)
 
     def to_code(self) -> str:
         """Return the lines that make the compiler emit this plan in a user's program.

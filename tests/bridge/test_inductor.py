@@ -150,6 +150,51 @@ def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
     assert set(map(frozenset, again.groups)) == set(map(frozenset, plan.groups))
 
 
+def test_kernels_without_a_common_buffer_are_glued_and_the_lines_work_when_pasted(torch):
+    from tests.bridge.inductor_plans import Case, pasted
+
+    def three(x, y, z):
+        return x.softmax(-1), y.t().sin(), y.sum(0), z.cos()
+
+    inputs = [torch.ones(8, 8), torch.ones(8, 8), torch.ones(64)]
+    (plan,) = fl.from_inductor(three, *inputs).plans
+    for a, b in (("sin", "cos"), ("amax", "sum_2")):
+        edited = plan.glue(a, b)
+        assert edited.why(a, b).together
+        assert len(edited.segments) == len(plan.segments) - 1
+        assert pasted(edited, Case("three", three, inputs)) == set(map(frozenset, edited.groups))
+
+
+def test_a_refused_glue_compiles_no_kernel(captured, monkeypatch):
+    from torch._inductor.async_compile import AsyncCompile
+
+    (plan,) = captured.plans
+    compiled = []
+    monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_: compiled.append(1))
+    opaque = next(kernel.index for kernel in plan.segments if kernel.opaque)
+    with pytest.raises(IllegalEdit, match="does not emit one kernel"):
+        plan.glue(opaque - 1, opaque)
+    assert not compiled
+
+
+def test_values_are_compared_for_the_arguments_as_they_are(torch):
+    x, w = torch.ones(8, 16), torch.ones(16, 16)
+    (plan,) = fl.from_inductor(lambda x, w: (x @ w, x.softmax(-1)), x, w).plans
+    x.mul_(3)
+    edited = plan.cut(next(filter(plan.can_cut, plan.record.writers)))
+    assert edited.edited.difference == 0
+
+
+def test_an_edited_plan_stays_edited_when_torch_compiles_again(captured, torch):
+    from tests.bridge.inductor_plans import with_partitions
+
+    (plan,) = captured.plans
+    edited, partitions = with_partitions(lambda: plan.cut(plan.segments[0].writes[0]))
+    torch._dynamo.reset()
+    plan.measured([edited, plan])
+    assert partitions == [set(map(frozenset, edited.groups))] * 2
+
+
 def test_a_function_with_a_graph_break_is_cut(torch):
     def broken(x):
         y = x.sin().softmax(-1)
@@ -226,13 +271,18 @@ def test_arguments_are_checked(torch):
         fl.from_inductor(lambda: 3)
 
 
+def installed(torch):
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
 def test_an_unknown_torch_is_said_and_a_missing_name_is_named(torch, monkeypatch):
     assert inductor_names.names_for("from_inductor").note == ""
     with monkeypatch.context() as patch:
         patch.setattr(torch, "__version__", "2.99.0")
         assert "torch 2.99 is not among" in inductor_names.names_for("from_inductor").note
-    changed = inductor_names.NAMES[2, 13] | {"can_fuse": ("torch._inductor.scheduler", "Scheduler.may_fuse")}
-    monkeypatch.setitem(inductor_names.NAMES, (2, 13), changed)
+    version = installed(torch)
+    changed = inductor_names.NAMES[version] | {"can_fuse": ("torch._inductor.scheduler", "Scheduler.may_fuse")}
+    monkeypatch.setitem(inductor_names.NAMES, version, changed)
     with pytest.raises(UnsupportedError, match=r"no torch\._inductor\.scheduler\.Scheduler\.may_fuse"):
         inductor_names.names_for("from_inductor")
 
@@ -240,7 +290,8 @@ def test_an_unknown_torch_is_said_and_a_missing_name_is_named(torch, monkeypatch
 def test_what_works_without_a_missing_name_works(torch, monkeypatch):
     keys = ("choices", "fuse_two_nodes", "will_fusion_create_cycle", "launched_triton")
     lost = dict.fromkeys(keys, ("torch._inductor.scheduler", "Scheduler.elsewhere"))
-    monkeypatch.setitem(inductor_names.NAMES, (2, 13), inductor_names.NAMES[2, 13] | lost)
+    version = installed(torch)
+    monkeypatch.setitem(inductor_names.NAMES, version, inductor_names.NAMES[version] | lost)
     captured = fl.from_inductor(lambda x: (x.sin(), x.cos()), torch.ones(8))
     (plan,) = captured.plans
     assert len(plan.segments) == 1

@@ -27,6 +27,7 @@ from collections import Counter
 from textwrap import fill
 
 import numpy as np
+
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.teaching import read_questions, score
