@@ -23,6 +23,8 @@
 # functions `plan_of` and `column` save typing: the rest of the lesson uses them for other fusions.
 
 # %%
+from textwrap import fill
+
 from IPython.display import display
 
 import fuser_lab as fl
@@ -45,6 +47,12 @@ def column(ops, x):
     return ops.broadcast(ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])
 
 
+def print_lines(text):
+    """Print a text, with long lines broken between words."""
+    for line in str(text).splitlines():
+        print(fill(line, 110, subsequent_indent="    "))
+
+
 square = fl.spec((4096, 4096))
 two = plan_of(lambda ops, x, y: ops.add(y, column(ops, x)), square, square)
 two
@@ -52,21 +60,24 @@ two
 # %% [markdown]
 # ## Schedulers
 #
-# nvFuser does not invent a kernel for each fusion. It has a dozen **schedulers**, and each scheduler writes kernels of one kind:
+# nvFuser does not invent a kernel for each fusion. It has eleven **schedulers**, and each scheduler writes kernels of one kind:
 # **pointwise** kernels, which compute each element separately; **reductions**, which combine elements, as a sum does; transposes,
 # and others. The **segmenter** is the part of nvFuser that cuts a fusion into **segments**, one for each kernel. It asks the
 # schedulers, one after the other, whether a set of ops can be one kernel. The first scheduler that accepts the set writes its
 # kernel. If all schedulers refuse, the set has to be cut.
 #
 # The place of a cut is called a **boundary**. Here only one boundary exists, between S0 and S1. The next cell prints what each
-# scheduler answered when the segmenter asked about all ops together, and then the boundary itself:
+# scheduler answered when the segmenter asked about all ops together, and then the boundary itself. In the sentences, the
+# *candidate* is the set of ops in question, an *expression* is an op with its operands, and the *innermost* axis is the axis whose
+# elements are neighbours in memory, here a row. Attempts and phases, such as the final merge, are the subject of lesson 03.
 
 # %%
 (between,) = two.boundaries()
 for verdict in between.verdicts:
-    print(f"{verdict.scheduler.value:24} {verdict.text}")
+    print(fill(f"{verdict.scheduler.value:24}{verdict.text}", 110, subsequent_indent=" " * 24))
 
-between
+print()
+print_lines(between)
 
 # %% [markdown]
 # Most schedulers refuse because they are made for fusions of another kind, so their sentences explain nothing about this cut.
@@ -76,7 +87,7 @@ between
 # elements of a row of y, the kernel would have to walk along a row a second time. The scheduler writes no kernel with a second
 # walk.
 #
-# ## 1. A row that stays on chip
+# ## 1. The same row again
 #
 # Now add the column to **x** instead of y. Each element of x is needed twice: first for the sum, and again when the sum is known.
 #
@@ -116,7 +127,7 @@ def softmax(ops, x):
 
 long = plan_of(softmax, fl.spec((1024, 1 << 20)))
 print(len(long.segments), "kernels,", f"{sum(s.bytes for s in long.segments) / 2**30:.0f} GiB moved")
-long.boundaries()[0]
+print_lines(long.boundaries()[0])
 
 # %% [markdown]
 # The numbers in the refusal say how much fits. An **SM** (streaming multiprocessor) is one of the GPU's processors; an H200 has 132
@@ -124,11 +135,11 @@ long.boundaries()[0]
 # default.
 #
 # **Predict:** how many elements has the longest row that one kernel can handle: of float32 numbers on an H200, of bfloat16 numbers
-# on an H200, and of float32 numbers on an A100? An A100 has no clusters, and one of its SMs holds about as much as one of an H200.
-# (An answer within 15 % counts as right.)
+# on an H200, and of float32 numbers on an A100? An A100 has no clusters, and an SM of an A100 holds about as much of a row as an SM
+# of an H200. (Answers within 15 % count as right.)
 
 # %%
-question = predict("Elements of the longest row", {"H200, float32": None, "H200, bfloat16": None, "A100, float32": None})
+question = predict("Elements of the longest row", {"H200 float32": None, "H200 bfloat16": None, "A100 float32": None})
 question
 
 # %% jupyter={"source_hidden": true}
@@ -144,7 +155,7 @@ def longest(target, dtype):
 
 
 cases = [("H200", "float32"), ("H200", "bfloat16"), ("A100", "float32")]
-outcome_2 = question.reveal({", ".join(case): longest(*case) for case in cases}, within=0.15)
+outcome_2 = question.reveal({" ".join(case): longest(*case) for case in cases}, within=0.15)
 outcome_2
 
 # %% [markdown]
@@ -163,8 +174,9 @@ outcome_2
 # | x + x transposed | x + xᵀ |
 # | relu of a product | relu(a @ b) |
 #
-# For each fusion, say what could cause the cut. Then look at the next table: it has the refusal of the scheduler that came
-# closest, and the number of kernels after a small change of the fusion. The list below the table says what was changed.
+# For each fusion, write down what could cause the cut. Then run the next cell. Its table has a refusal for each fusion, the number of
+# segments after a small change of the fusion, and the share of the bytes that the change saves. The list below the table says what
+# was changed.
 
 # %% jupyter={"source_hidden": true}
 # Cuts five fusions as written and as changed, and lists the refusal of each.
@@ -214,7 +226,7 @@ for name, (written, changed, before_sizes, after_sizes) in CASES.items():
     saved = f"{1 - moved(after) / moved(before):.0%}"
     table.append((name, str(len(before.segments)), refusal, str(len(after.segments)), saved))
 
-heads = ("fusion", "kernels", "refusal", "kernels, changed", "bytes saved")
+heads = ("fusion", "segments", "refusal", "segments after the change", "bytes saved")
 rule = (":--", "--:", ":--", "--:", "--:")
 Markdown("\n".join(f"| {' | '.join(row)} |" for row in (heads, rule, *table)))
 
@@ -222,14 +234,15 @@ Markdown("\n".join(f"| {' | '.join(row)} |" for row in (heads, rule, *table)))
 # These are the changes, in the order of the table:
 #
 # - **Reduce once.** A kernel of the reduction scheduler reduces one set of axes. A sum over both axes at once has the same result.
-#   (One scheduler, `inner_outer_persistent`, can do more: while it keeps each row on chip for a reduction along the row, it also
-#   adds the rows up.)
+#   It saves a launch, but few bytes, because the row sums are small. (One scheduler, `inner_outer_persistent`, reduces two sets of
+#   axes: while it keeps each row on chip for a reduction along the row, it also adds the rows up.)
 # - **Look up first, compute later.** A kernel can read from any place in memory, but a thread cannot read the registers of other
 #   threads. In this order, the kernel also computes only the rows that are needed.
 # - **Split an axis instead of merging two.** In [32768, 512], eight rows come from one row of exp(x), so the two tensors have
 #   different loops. In [4096, 8, 512], each row of exp(x) is only split into eight parts, and one set of loops serves both.
 # - **Pass the tensor twice.** In x + xᵀ, axis 0 of x meets axis 1 of the same x, so one loop would have to run over both. If x is
-#   also passed as a second input, the kernel has two tensors, each with its own axes.
+#   also passed as a second input, the kernel has two tensors, each with its own axes. No bytes are saved: the segment for xᵀ was
+#   only a view of x, which moves nothing.
 # - **Set an option.** nvFuser leaves matrix products to a library unless the option `fuse_matmul` is set, and so does fuser_lab.
 #
 # ## 4. Cuts that you make yourself
@@ -240,7 +253,7 @@ Markdown("\n".join(f"| {' | '.join(row)} |" for row in (heads, rule, *table)))
 
 # %%
 hinted = plan_of(lambda ops, x: ops.exp(ops.segment_set(ops.sin(x))), square)
-hinted.boundaries()[0]
+print_lines(hinted.boundaries()[0])
 
 # %% [markdown]
 # ## 5. Cuts that follow from other cuts
@@ -260,7 +273,7 @@ def around(ops, x):
 waiting = plan_of(around, square)
 display(waiting)
 for boundary in waiting.boundaries():
-    print(boundary.text)
+    print_lines(boundary.text)
 
 # %% [markdown]
 # ## Your turn
@@ -281,7 +294,7 @@ QUIZ = {
     ),
     "softmax of softmax": (lambda ops, x: softmax(ops, softmax(ops, x)), [square]),
 }
-question = predict("How many kernels, in this order?", None)  # as [1, 1, 1, 1, 1, 1]
+question = predict("How many kernels, in this order? Write a list such as [1, 1, 1, 1, 1, 1].", None)
 question
 
 # %%
@@ -302,4 +315,4 @@ score(outcome_1, outcome_2, outcome_3)
 #   [03_how_the_segmenter_thinks](03_how_the_segmenter_thinks.ipynb).
 # - `fl.explore(waiting)` opens the last plan in the explorer. Click an arrow there to read the reason for the boundary.
 #
-# **Words:** [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Persistent buffer](../docs/glossary.md#persistent-buffer "A tensor that a kernel keeps on chip across a reduction, so that it is read from memory once and used twice.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Pointwise](../docs/glossary.md#pointwise "Computed element by element, without a reduction.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.") · [Shared memory](../docs/glossary.md#shared-memory "Fast storage that the threads of one block share.")
+# **Words:** [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Persistent buffer](../docs/glossary.md#persistent-buffer "A tensor that a kernel keeps on chip across a reduction, so that it is read from memory once and used twice.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Pointwise](../docs/glossary.md#pointwise "Computed element by element, without a reduction.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.") · [Shared memory](../docs/glossary.md#shared-memory "Fast storage that the threads of one block share.")

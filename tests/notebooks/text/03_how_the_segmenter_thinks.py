@@ -24,9 +24,9 @@
 
 # %%
 from collections import Counter
+from textwrap import fill
 
 import numpy as np
-from IPython.display import display
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -56,8 +56,8 @@ plan
 
 # %%
 phases = dict.fromkeys(attempt.phase for attempt in plan.decisions)
-print(f"{len(plan.decisions)} attempts, in these phases: {', '.join(phases)}\n")
-print(plan.decisions[0].text)
+print(fill(f"{len(plan.decisions)} attempts, in these phases: {', '.join(phases)}", 110), end="\n\n")
+print(fill(plan.decisions[0].text, 110))
 
 # %% [markdown]
 # The first question is whether the whole fusion can be one kernel. If a scheduler had accepted, the segmenter would have stopped
@@ -73,8 +73,8 @@ print(plan.decisions[0].text)
 #
 # After the refusal, the segmenter starts again with the smallest groups: each op is a group. The only exception is a chain of unary
 # ops (ops with one operand) that begins at an input of the fusion. Such a chain is not a group: each group that needs its result
-# computes it **again** from the input. This is called *forwarding*. It saves time, because computing an exp takes less time than
-# reading a tensor from memory.
+# computes the chain for itself, from the input. This is called *forwarding*. It saves time, because computing an exp twice takes
+# less time than writing a tensor to memory and reading it back.
 #
 # **Predict:** with how many groups does the segmenter start? Count the ops of the picture, and count exp once.
 
@@ -95,8 +95,8 @@ outcome_1
 # is the number of groups on the longest path from an input to the group, as the next cell prints.
 #
 # In each round, the segmenter goes through the groups in the order of their tensors: first T3, then T4, and so on. For each group that
-# has no partner yet, it looks for a neighbour whose level is one higher or one lower, and asks the schedulers about the pair. If
-# a scheduler accepts, the two groups are partners in this round. At the end of the round, all partners are merged.
+# has no partner yet, it looks for a neighbour whose level is one lower or one higher, in this order, and asks the schedulers about
+# the pair. If a scheduler accepts, the two groups are partners in this round. At the end of the round, all partners are merged.
 
 # %% jupyter={"source_hidden": true}
 # Prints the level of each group: one more than the highest level among the groups that it reads.
@@ -115,29 +115,22 @@ for expr in fusion.exprs:
 #
 # Two merges of one round could still close a cycle together. Therefore the segmenter has a second rule. A group gets no partner in
 # this round if one of its neighbours already has a partner, and the level of the neighbour, or that of the neighbour's partner, is
-# within one of the group's level. Both groups of a new pair have to satisfy this rule.
+# within one of the group's level. Both groups of a new pair have to satisfy this rule. For example, in a chain a → b → c → d → e,
+# first a and b become partners. Then c gets no partner, because its neighbour b has one and is one level away. At last d and e
+# become partners.
 #
 # **Predict:** which pairs are merged in round 1? The schedulers accept every pair here, so only the two rules decide.
 
 # %%
-question = predict("Which pairs are merged in round 1?", None)  # in the form {"T2+T3", "T8+T10"}
+question = predict("Which pairs are merged in round 1? Write them as T5+T8, T10+T11.", None)
 question
 
 # %% jupyter={"source_hidden": true}
-# Lists the pairs that were accepted in round 1.
-def joined(phase):
+# Lists the pairs that were accepted in round 1, the groups after the first rounds, and the plan that stops after the second.
+def merged(phase):
     return {"+".join(sum(attempt.subjects, ())) for attempt in plan.decisions.filter(phase=phase, accepted=True)}
 
 
-outcome_2 = question.reveal(joined("level round 1"))
-outcome_2
-
-# %% [markdown]
-# The next cell prints the groups after each of the first three rounds, and draws them after the second one. T2 is the exp. It stays
-# separate until the last phase.
-
-# %% jupyter={"source_hidden": true}
-# Prints the groups after each of the first rounds, and draws the plan that stops after the second.
 def groups_after(phase):
     """Return the groups at the end of a phase."""
     groups = {expr.name: {expr.name} for expr in fusion.exprs}
@@ -151,8 +144,14 @@ def groups_after(phase):
 
 
 for number in (1, 2, 3):
-    print(f"round {number}:", *("+".join(group) for group in groups_after(f"level round {number}")))
-fl.segment(fd, strategy=lambda *_: groups_after("level round 2"), name="after round 2")
+    question.show(f"round {number}:", *("+".join(group) for group in groups_after(f"level round {number}")))
+question.show(fl.segment(fd, strategy=lambda *_: groups_after("level round 2"), name="after round 2"))
+outcome_2 = question.reveal(merged("level round 1"))
+outcome_2
+
+# %% [markdown]
+# Below the answer, the cell prints the groups after each of the first three rounds, and draws them after the second round. T2 is the
+# exp. It stays separate until the last phase, so it looks like a kernel there, and the bytes of this picture are not yet final.
 
 # %% [markdown]
 # ## 3. Where the better plan was lost
@@ -168,7 +167,7 @@ fl.segment(fd, strategy=lambda *_: groups_after("level round 2"), name="after ro
 # scheduler accepts them. The next cell glues the segments of T9 and T10:
 
 # %%
-display(plan.why("T9", "T10"))
+print(fill(str(plan.why("T9", "T10").text), 110))
 s9, s10 = plan.segmented.home["T9"][0], plan.segmented.home["T10"][0]
 better = plan.glue(s9, s10)
 better
@@ -190,26 +189,27 @@ print(len(unforwarded.segments), "segments")
 # ## 4. The last two phases
 #
 # When no round finds a pair, two phases are left. The **final merge** asks about the neighbours that remain, one pair at a time,
-# whatever their levels. **Resolve forwarded** gives each group its own copy of the forwarded ops that it needs, here exp, if a
-# scheduler still accepts the group with this copy.
+# whatever their levels. **Resolve forwarded** gives each group its own copy of the forwarded ops that it needs, here exp. If
+# the schedulers refuse a group with its copy, the tensor is stored in memory instead, and the group reads it.
 #
 # Other fusions have further phases: one groups casts, one merges each `cat` with the pads of its operands, and one combines
 # reductions of the same shape. `SegmenterOptions` has a switch for each phase.
 #
 # ## 5. Step by step
 #
-# The explorer can replay the attempts. Below the picture, open the tab *Why* and press `j` for the next attempt, `k` for the one
-# before it, or `p` to play all attempts, and watch the groups grow.
+# The explorer can replay the attempts. It opens at the first attempt, with the list of all attempts below the picture (tab *Why*).
+# Press `j` for the next attempt, `k` for the one before it, or `p` to play all attempts, and watch the groups grow. `Esc` ends the
+# replay.
 
 # %%
-explorer = fl.explore(plan)
+explorer = fl.explore(plan, view="decisions")
 explorer
 
 # %% [markdown]
 # ## Your turn: a segmenter of your own
 #
 # `glue` asks the question of the segmenter: can these two segments be one kernel? If no scheduler accepts them, or if the merge
-# would close a cycle, it raises `IllegalEdit`. So you can write a segmenter in a few lines. The function `join_all` below starts from
+# would close a cycle, it raises `IllegalEdit`. So you can write a segmenter in a few lines. The function `merge_all` below starts from
 # one segment per op, and merges neighbours until no pair can be merged. Its argument `order` sorts the pairs: the first pair is
 # tried first.
 
@@ -219,7 +219,7 @@ def neighbours(plan):
     return [(a, b) for a, after in enumerate(plan.segmented.successors) for b in sorted(after)]
 
 
-def join_all(plan, order):
+def merge_all(plan, order):
     while True:
         for a, b in order(neighbours(plan)):
             try:
@@ -232,10 +232,10 @@ def join_all(plan, order):
 
 
 single = fl.segment(fd, strategy="unfused")
-print("from the front:", len(join_all(single, list).segments), "segments")
+print("from the front:", len(merge_all(single, list).segments), "segments")
 
 # %% [markdown]
-# **Predict:** how many segments are left if `join_all` tries the last pair first? And suppose that it tries the pairs in random
+# **Predict:** how many segments are left if `merge_all` tries the last pair first? And suppose that it tries the pairs in random
 # order, 50 times: how many of the 50 runs end with two segments? (A number within 10 of the answer counts as right.)
 
 # %%
@@ -244,7 +244,7 @@ question
 
 # %% jupyter={"source_hidden": true}
 # Merges with the last pair first, then 50 times in random order, and counts the segments.
-back = join_all(single, lambda pairs: pairs[::-1])
+back = merge_all(single, lambda pairs: pairs[::-1])
 rng = np.random.default_rng(0)
 
 
@@ -252,7 +252,7 @@ def shuffled(pairs):
     return [pairs[index] for index in rng.permutation(len(pairs))]
 
 
-runs = Counter(len(join_all(single, shuffled).segments) for _ in range(50))
+runs = Counter(len(merge_all(single, shuffled).segments) for _ in range(50))
 question.show("segments: runs", dict(runs))
 answer = {"segments from the back": len(back.segments), "runs of 50 with two": runs[2]}
 outcome_3 = question.reveal(answer, within=10 / max(runs[2], 1), exact=["segments from the back"])
