@@ -3,15 +3,18 @@
 `tests.bridge.inductor_plans` does the same for many functions with real kernels.
 """
 
+import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import fuser_lab as fl
 from fuser_lab.compilers.inductor import names as inductor_names
 from fuser_lab.compilers.inductor.reader import sources_of
+from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.compilers.reasons import Unsaid
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
 from tests.bridge.uncompiled import compile_nothing
@@ -377,6 +380,68 @@ def test_files_of_something_else_are_refused(tmp_path, content, why):
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=why):
         fl.load_recorded(path)
+
+
+def _with(record, name):
+    """A plan with that name for its kind, or with buffers made of others in some way."""
+    buffers = {
+        "a diamond": {f"t{n}": [f"t{n + 1}", f"u{n}", f"t{n + 1}"] for n in range(60)}
+        | {f"u{n}": [f"t{n + 1}"] for n in range(60)},
+        "a chain": {f"t{n}": [f"t{n + 1}"] for n in range(20_000)},
+        "a circle": {"t0": ["t1"], "t1": ["t0"]},
+    }
+    plan = record["plans"][0]["plan"]
+    if name not in buffers:
+        plan["kind"] = name
+    else:
+        plan["through"] = buffers[name]
+        for kernel in plan["kernels"]:
+            kernel["reads"].append("t0")
+    return record
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("a chain", "buffer 't\\d+' and others are made of more buffers than are read"),
+        ("a circle", "buffer 't[01]' is made of itself"),
+        ("\x1b[2J", r"it has '\\x1b\[2J', with a character that cannot be printed"),
+        ("\ud800", r"it has '\\ud800', with a character that cannot be printed"),
+    ],
+)
+def test_hostile_recorded_plans_are_refused(captured, tmp_path, kind, why):
+    path = captured.save(tmp_path / "step.fusions.json")
+    path.write_text(json.dumps(_with(json.loads(path.read_text(encoding="utf-8")), kind)), encoding="utf-8")
+    with pytest.raises(InputError, match=why):
+        fl.load_recorded(path)
+
+
+def test_buffers_made_of_one_another_in_many_ways_are_followed_once(captured, tmp_path):
+    path = captured.save(tmp_path / "step.fusions.json")
+    path.write_text(json.dumps(_with(json.loads(path.read_text(encoding="utf-8")), "a diamond")), encoding="utf-8")
+    (plan,) = fl.load_recorded(path).plans
+    assert plan.record.bases("t0") == ("t60",)
+    assert plan.boundaries()
+
+
+def test_text_of_a_recorded_plan_is_no_html(captured, tmp_path):
+    path = captured.save(tmp_path / "step.fusions.json")
+    script = "<script>alert(1)</script>"
+    record = _with(json.loads(path.read_text(encoding="utf-8")), script)
+    for kernel in record["plans"][0]["plan"]["kernels"]:
+        kernel["function"] = kernel["loops"] = script
+    path.write_text(json.dumps(record), encoding="utf-8")
+    (plan,) = fl.load_recorded(path).plans
+    assert script in str(plan)
+    assert script not in plan._repr_html_()
+
+
+def test_a_plan_without_kernels_says_so(captured):
+    (plan,) = captured.plans
+    empty = CompiledPlan(record=replace(plan.record, kernels=()))
+    assert empty.siblings() == ()
+    with pytest.raises(InputError, match=r"why: the plan has no kernels\."):
+        empty.why(0, 1)
 
 
 @pytest.mark.parametrize(
