@@ -50,10 +50,10 @@ def input_name(source: str, arguments: Sequence[str] = ()) -> str:
         name, rest = entry.groups()
     if _OF_MODULE.search(rest):
         name, rest = "", _OF_MODULE.sub("", rest)
-    return dotted(f"{name}{rest}")
+    return dotted_path(f"{name}{rest}")
 
 
-def dotted(path: str) -> str:
+def dotted_path(path: str) -> str:
     """Return ``p.w.0`` for the expression ``p['w'][0]``."""
     return re.sub(r"\[['\"]?([^'\"\]]*)['\"]?\]", r".\1", path).strip(".")
 
