@@ -76,10 +76,10 @@ def graph_of(closed_jaxpr: Any) -> Graph:
     env.update(zip(closed_jaxpr.jaxpr.invars, inputs, strict=True))
     made.read(closed_jaxpr.jaxpr, env, "", None)
     results = tuple(made.operand(atom, env) for atom in closed_jaxpr.jaxpr.outvars)
-    return Graph(nodes=_needed(made.nodes, results), inputs=inputs, results=results)
+    return Graph(nodes=_needed_nodes(made.nodes, results), inputs=inputs, results=results)
 
 
-def _needed(nodes: Sequence[Step], results: Iterable[Any]) -> tuple[Step, ...]:
+def _needed_nodes(nodes: Sequence[Step], results: Iterable[Any]) -> tuple[Step, ...]:
     """Return the nodes that a result depends on, and those with effects, and a node that reads the results."""
     needed_nodes = {node for node in results if isinstance(node, Step)}
     for node in reversed(nodes):

@@ -70,7 +70,7 @@ def names_by_tensor(names: Iterable[tuple[str, str]]) -> dict[str, str]:
     return called
 
 
-def entry_of(tensor: str, by_tensor: Mapping[str, str]) -> str:
+def entry_for(tensor: str, by_tensor: Mapping[str, str]) -> str:
     """Return what a mapping has for a tensor, or for the one that it derives from, or an empty text.
 
     Tensors that passes and the segmenter derive from another are named after it, such as ``T2_lower``.
@@ -82,7 +82,7 @@ def entry_of(tensor: str, by_tensor: Mapping[str, str]) -> str:
 
 def name_of(tensor: str, fusion: Fusion, called: Mapping[str, str]) -> str:
     """Return what a tensor is called: the user's name, else that of its op; ``""`` for an input without a name."""
-    name = entry_of(tensor, called)
+    name = entry_for(tensor, called)
     if name or tensor not in fusion.tensors:
         return name
     maker = fusion.producers.get(fusion.tensors[tensor])
@@ -93,7 +93,7 @@ def named_text(text: str, called: Mapping[str, str]) -> str:
     """Return a sentence in which each tensor's name follows what the user calls it, ``total T2``."""
     if not called:
         return text
-    return _TENSOR.sub(lambda match: full_name(match[0], entry_of(match[0], called)), text)
+    return _TENSOR.sub(lambda match: full_name(match[0], entry_for(match[0], called)), text)
 
 
 def full_name(tensor: str, name: str) -> str:

@@ -190,7 +190,7 @@ def _check_inspector(check: Check, explorer: Explorer, shown: dict[str, Any], pl
     if shown["heading"] == "This plan as code":
         check("code", shown["code"], plan.to_python(explorer.code["form"]))
         return
-    why = f"Why {state.step} changed more than it names"
+    why = f"Why {state.step} also changed other ops"
     check("last edit", shown["last"], [why, *state.because] if state.because else [])
     if not chosen:
         check("heading", shown["heading"], "Inspector")

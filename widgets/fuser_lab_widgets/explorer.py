@@ -210,7 +210,7 @@ class Explorer(anywidget.AnyWidget):
         super().__init__()
         self._layout = self.layout
         self.hides, self.opens = self._saved_form.hides, view or ""
-        with self._lock, _uncollected():  # results that a thread reports while the picture is sent would be lost
+        with self._lock, _without_collection():  # results that a thread reports while the picture is sent would be lost
             self._show()
             page.say("Click an edge to cut or glue there; press ? for the keys.")
         self._publish()
@@ -218,11 +218,11 @@ class Explorer(anywidget.AnyWidget):
         self.observe(self._on_set, names=[*_TRAITS])
 
     @traitlets.default("targets")
-    def _offered(self) -> list[dict[str, str]]:
+    def _offers(self) -> list[dict[str, str]]:
         return sources.offers()
 
     @traitlets.validate(*_TRAITS)
-    def _taken(self, proposal: Mapping[str, Any]) -> Any:
+    def _validate(self, proposal: Mapping[str, Any]) -> Any:
         name = proposal["trait"].name
         try:
             value = _TRAITS[name].of(proposal["value"], "the explorer", name)
@@ -308,7 +308,7 @@ class Explorer(anywidget.AnyWidget):
     def _handle(self, number: int, event: Any) -> None:
         with self._lock:
             self._page.waiting.clear()
-            with _uncollected(), self.hold_sync():
+            with _without_collection(), self.hold_sync():
                 self.acked = number
                 self._page.guarded(event, lambda: self._dispatch(number, event))
             self._page.finish()
@@ -417,7 +417,7 @@ _FROM_PYTHON: Final = frozenset(Explorer.class_own_traits(sync=True)) - {"events
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_collection() -> Iterator[None]:
     """Delay garbage collection until the picture is sent: with 3,000 ops, it takes as long as the picture."""
     collects = gc.isenabled()
     gc.disable()

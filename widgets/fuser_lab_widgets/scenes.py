@@ -104,7 +104,7 @@ class Pieces:
             piece = before.get(edge.id)
             if piece is None or piece.wire is not wire or piece.look != look:
                 is_moved = piece is not None and piece.wire[1] is wire[1] and piece.look == look
-                cells = _moved(piece.cells, *wire) if piece and is_moved else self._wire(painter, edge, *wire)
+                cells = _move(piece.cells, *wire) if piece and is_moved else self._wire(painter, edge, *wire)
                 piece = _Wire(wire, look, cells, self.stock.number("rows", cells))
             drawn[edge.id] = piece
             rows.append([piece.row, *ends])
@@ -179,7 +179,7 @@ class Pieces:
         return self.stock.number("parts", (ops, wires))
 
 
-def _moved(cells: tuple[Any, ...], tip: Point, curve: Curve) -> tuple[Any, ...]:
+def _move(cells: tuple[Any, ...], tip: Point, curve: Curve) -> tuple[Any, ...]:
     """Return the row of an edge that runs as before, with its tip elsewhere."""
     *start, _, _, css, shape, label = cells
     (x, y), middle = tip, curve.label

@@ -163,11 +163,11 @@ class Session:
 
     def annotated(self, tensor: str, reader: str | None = None) -> State:
         """Return the state with a segment_set after a tensor, or only on the edge to one reader."""
-        return self._defined(self.plan.annotate(tensor, reader), f"segment_set({_way(tensor, reader)})")
+        return self._define(self.plan.annotate(tensor, reader), f"segment_set({_way(tensor, reader)})")
 
     def without_annotation(self, tensor: str) -> State:
         """Return the state without the segment_sets of a tensor, or without the one whose result it is."""
-        return self._defined(self.plan.without_annotation(tensor), f"without segment_set({tensor})")
+        return self._define(self.plan.without_annotation(tensor), f"without segment_set({tensor})")
 
     def switched(self, changes: Mapping[str, Any], step: str) -> State:
         """Return the state with other switches of the segmenter; edits of the partition remain in the history."""
@@ -330,7 +330,7 @@ class Session:
     def _edit(self, plan: EditablePlan, edit: str) -> None:
         self.go(replace(self.state, plan=plan, edits=(*self.state.edits, edit), step=edit, because=()))
 
-    def _defined(self, plan: EditablePlan, step: str) -> State:
+    def _define(self, plan: EditablePlan, step: str) -> State:
         annotated = getattr(plan, "annotations", ()) != getattr(self.state.origin, "annotations", ())
         return replace(self.state, plan=plan, edits=(), because=(), annotated=annotated, step=step)
 
