@@ -39,7 +39,7 @@ from fuser_lab.codegen.kernel_ir import (
     every_term,
     walk,
 )
-from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.planned_cpu import STACK_BYTES
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
@@ -74,7 +74,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 SHORTEST_ROLLED, LONGEST_ROLLED = 8, 128  # iterations; LLVM unrolls longer loops only after vectorizing them
 
-LARGEST_STACK = crossover("cpu.stack_bytes")
+LARGEST_STACK = STACK_BYTES // 4  # bytes of the rows of one function; those that call it have rows, too
 
 # No flag that would assume the absence of NaN or infinity. Only reductions may be reordered: with "reassoc" on all
 # operations, LLVM replaces x - x by zero, even if x is NaN, and drops the rounding of (x + y) - y.

@@ -153,7 +153,7 @@ def _start(to: Emitter, start: Any, room: int) -> Any:
     return to.ops.minimum(to.ops.maximum(wide, 0), room)
 
 
-def _counted(to: Emitter, count: int, start: Any) -> Any:
+def _count_from(to: Emitter, count: int, start: Any) -> Any:
     """Return ``start + i`` for i below count."""
     if not isinstance(start, Tensor):
         return to.places(count, start)
@@ -173,7 +173,7 @@ def _dynamic_slice(to: Emitter, x: Any, *starts: Any) -> Any:
             continue
         begin = _start(to, start, room)
         if isinstance(begin, Tensor):
-            section = to.ops.index_select(section, _counted(to, size, begin), axis)
+            section = to.ops.index_select(section, _count_from(to, size, begin), axis)
         else:
             section = slice_of(to, section, axis, begin, begin + size)
     return to.ops.set(x) if section is x else section

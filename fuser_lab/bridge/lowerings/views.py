@@ -137,7 +137,7 @@ def with_the_bits(to: Emitter, x: Any) -> Any:
         return to.ops.set(x) if x.dtype is to.dtype else to.ops.bitcast(x, to.dtype)
     words = to.ops.bitcast(x, _WORDS[before])
     computed = DataType.Int if max(before, after) == DataType.Int.itemsize else DataType.Int32
-    computed_words = (_parts if before > after else _joined)(to, words, computed)
+    computed_words = (_parts if before > after else _wider_words)(to, words, computed)
     return to.ops.bitcast(to.ops.cast(computed_words, _WORDS[after]), to.dtype)
 
 
@@ -149,7 +149,7 @@ def _parts(to: Emitter, words: Any, dtype: DataType) -> Any:
     return to.reshaped(to.ops.bitwise_right_shift(column, distances), to.call.result.shape)
 
 
-def _joined(to: Emitter, words: Any, dtype: DataType) -> Any:
+def _wider_words(to: Emitter, words: Any, dtype: DataType) -> Any:
     """Return integers whose parts are adjacent words, the first the lowest."""
     ratio, bits = to.dtype.itemsize // words.dtype.itemsize, 8 * words.dtype.itemsize
     groups, axis = to.reshaped(words, (*to.call.result.shape, ratio)), to.call.result.ndim
@@ -387,13 +387,13 @@ def _slice_scatter(
     size = to.shape(x)[axis]
     first, last = _bounds(size, start, end)
     if step != 1 and first < last:
-        return _stepped(to, x, to.cast(source, to.dtype), axis, first, last, step)
+        return _set_slice(to, x, to.cast(source, to.dtype), axis, first, last, step)
     parts = [slice_of(to, x, axis, 0, first), to.cast(source, to.dtype), slice_of(to, x, axis, last, size)]
     non_empty = [part for part in parts if to.shape(part)[axis]]
     return to.ops.cat(non_empty, axis) if len(non_empty) > 1 else to.ops.set(non_empty[0] if non_empty else x)
 
 
-def _stepped(to: Emitter, x: Any, source: Any, axis: int, first: int, last: int, step: int) -> Any:
+def _set_slice(to: Emitter, x: Any, source: Any, axis: int, first: int, last: int, step: int) -> Any:
     """Return ``x`` with ``x[first:last:step]`` along an axis replaced."""
     ops, size = to.ops, to.shape(x)[axis]
     off = ops.sub(to.places(size), first)
