@@ -46,7 +46,7 @@ def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> 
     answer = ipywidgets.Button(description="Answer", button_style="primary")
     skip = ipywidgets.Button(description="Skip")
 
-    def answered(_button: Any) -> None:
+    def give(_button: Any) -> None:
         values = {name: field.value for name, field in fields.items()}
         answers = {name: value for name, value in values.items() if value not in (None, "")}
         if not answers:
@@ -55,12 +55,12 @@ def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> 
         question.answer(answers if "" not in fields else values[""])
         state.value = "The outcome is below."
 
-    def skipped(_button: Any) -> None:
+    def leave(_button: Any) -> None:
         question.skip()
         state.value = "Skipped. The answer is below."
 
-    answer.on_click(answered)
-    skip.on_click(skipped)
+    answer.on_click(give)
+    skip.on_click(leave)
     instead = f'.fl-asked[data-question="{key}"]>div:first-child>div:last-child'  # the invitation to edit the cell
     hides = ipywidgets.HTML(f"<style>{instead}{{display:none}}</style>")
     hides.layout.display = "none"

@@ -81,5 +81,5 @@ class Selection:
         adopts, self._adopts = self._adopts, True
         if waiting is not None:
             with self._page.widget.hold_sync():
-                self._page.guarded({"type": "select"}, lambda: self.answer(waiting()))
+                self._page.guard({"type": "select"}, lambda: self.answer(waiting()))
                 self._page.widget.answer = {**self._page.widget.answer, "adopt": adopts}
