@@ -1,11 +1,12 @@
 """A plan that another compiler made: its kernels in order, why two are separate, and our fusion of the same graph."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from fuser_lab.arguments import TEXT, listing, short_text, takes, whole
+from fuser_lab.arguments import TEXT, having, instance, listing, short_text, takes, whole
 from fuser_lab.compilers.picture import kernel_map
 from fuser_lab.compilers.reasons import OURS, Unsaid
 from fuser_lab.compilers.record import KernelRecord, LineOp, PlanRecord, RegionCost, bare
@@ -91,6 +92,10 @@ class CompiledKernel(KernelRecord):
         where = f"  ({', '.join(self.lines)})" if self.lines else ""
         kind = f"  from elsewhere: {self.function}" if self.opaque else f"  loops {self.loops}"
         return f"{self.index:>3}  {'+'.join(self.writes)}: {ops}{kind}{where}"
+
+
+_WHERE = TEXT | whole(0) | instance(CompiledKernel, accepted="a kernel") | having("target", "tensors", accepted="an op")
+Where: TypeAlias = "str | int | CompiledKernel | RegionOp"  # what selects kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,27 +270,24 @@ class CompiledPlan:
 
     # Why
 
-    @takes(a=TEXT | whole(0), b=TEXT | whole(0))
-    def why(self, a: str | int, b: str | int) -> CompiledWhy:
+    @takes(a=_WHERE, b=_WHERE)
+    def why(self, a: "Where", b: "Where") -> CompiledWhy:
         """Return why two kernels are separate or one.
 
         Parameters
         ----------
         a, b
-            A kernel's number; a buffer or operation (``"buf3"``), a node of the graph (``"exp_1"``), an op
-            (``"aten.exp"``, ``"exp"``), or a line of the user's code (``"model.py:12"``). If several kernels compute
-            it, the nearest two are compared.
+            A kernel or its number; a buffer or operation (``"buf3"``), a node of the graph (``"exp_1"``), an op
+            (``"aten.exp"``, ``"exp"``, or an entry of `ops`), or a line of the user's code (``"model.py:12"``). If
+            several kernels compute it, the nearest two are compared.
 
         Raises
         ------
         InputError
             If no kernel has it; the message lists the choices.
         """
-        firsts, seconds = self._kernels(a), self._kernels(b)
-        first, second = min(
-            ((x, y) for x in firsts for y in seconds), key=lambda pair: (abs(pair[0] - pair[1]), pair),
-        )
-        return self._why(first, second)
+        pairs = itertools.product(self._kernels(a, who="why"), self._kernels(b, who="why"))
+        return self._why(*min(pairs, key=lambda pair: (abs(pair[0] - pair[1]), pair)))
 
     def boundaries(self) -> tuple[CompiledWhy, ...]:
         """Return, for each two kernels of which one reads the other, why they are separate."""
@@ -338,32 +340,40 @@ class CompiledPlan:
             return Unsaid.without_code(through[0])
         return Unsaid.never_tried(shares=False, limit=None)
 
-    def _kernels(self, name: str | int, *, who: str = "why") -> list[int]:
-        """Return the numbers of the kernels that a name selects."""
-        if isinstance(name, int):
-            if name < len(self.segments):
-                return [name]
-            msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {short_text(name)}."
+    def _kernels(self, where: "Where", *, who: str) -> list[int]:
+        """Return the numbers of the kernels that a value selects."""
+        if isinstance(where, int):
+            if where < len(self.segments):
+                return [where]
+            msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {short_text(where)}."
             raise InputError(msg)
-        calls = self.record.calls.items()
-        op = {node for node, call in calls if _is_op(call.target, name) or _is_op(call.original, name)}
-        tests: tuple[Callable[[CompiledKernel], bool], ...] = (
-            lambda kernel: name in kernel.writes or name in kernel.names or name in kernel.nodes,
-            lambda kernel: any(line == name or line.endswith(f":{name}") for line in kernel.lines),
-            lambda kernel: not op.isdisjoint(kernel.nodes),
-        )
-        for test in tests:
-            numbers = [kernel.index for kernel in self.segments if test(kernel)]
+        for selects in self._selections(where):
+            numbers = [kernel.index for kernel in self.segments if selects(kernel)]
             if numbers:
                 return numbers
         buffers = [buffer for kernel in self.segments for buffer in kernel.writes]
         lines = dict.fromkeys(line for kernel in self.segments for line in kernel.lines)
         last = len(self.segments) - 1
         msg = (
-            f"{who}: no kernel has {short_text(name)}; choose from kernels 0 to {last}, "
+            f"{who}: no kernel has {short_text(where)}; choose from kernels 0 to {last}, "
             f"{listing((*buffers, *lines))}."
         )
         raise InputError(msg)
+
+    def _selections(self, where: "CompiledKernel | RegionOp | str") -> "tuple[Callable[[CompiledKernel], bool], ...]":
+        """Return tests of kernels, of which the first that holds for some selects them."""
+        if isinstance(where, CompiledKernel):  # also one of the plan before an edit
+            return (lambda kernel: not set(where.names).isdisjoint(kernel.names),)
+        if not isinstance(where, str):
+            nodes = {node for node, op in self.ops.items() if op == where}
+            return (lambda kernel: not nodes.isdisjoint(kernel.nodes),)
+        calls = self.record.calls.items()
+        named = {node for node, call in calls if _is_op(call.target, where) or _is_op(call.original, where)}
+        return (
+            lambda kernel: where in kernel.writes or where in kernel.names or where in kernel.nodes,
+            lambda kernel: any(f":{line}".endswith(f":{where}") or where.endswith(f"/{line}") for line in kernel.lines),
+            lambda kernel: not named.isdisjoint(kernel.nodes),
+        )
 
     # Our own fusion
 
@@ -411,7 +421,7 @@ class CompiledPlan:
 
         regions = self._graph_for("resegmented").regions
         if region >= len(regions):
-            msg = f"resegmented: region must be below {len(regions)}, given {short_text(region)}."
+            msg = f"region must be below {len(regions)}, given {short_text(region)}."
             raise InputError(msg)
         chosen = regions[region]
         # Passes are left out, so that all strategies cut the compiler's ops.
@@ -524,18 +534,21 @@ class CompiledPlan:
         name = self._operation(buffer)
         return any(bool(self._readers_in(name, names)) for names in self.groups if name in names)
 
-    @takes(a=TEXT | whole(0), b=TEXT | whole(0))
-    def glue(self, a: str | int, b: str | int) -> "CompiledPlan":
+    @takes(a=_WHERE, b=_WHERE)
+    def glue(self, a: "Where", b: "Where") -> "CompiledPlan":
         """Return the plan compiled again with two kernels fused that the compiler declined to fuse.
+
+        The kernels are selected as `why` selects them, the nearest two that are separate.
 
         Raises
         ------
         IllegalEdit
             If the compiler cannot fuse them; the message has its reason.
         """
-        first, second = self._kernels(a, who="glue")[0], self._kernels(b, who="glue")[0]
+        pairs = list(itertools.product(self._kernels(a, who="glue"), self._kernels(b, who="glue")))
+        first, second = min(pairs, key=lambda pair: (pair[0] == pair[1], abs(pair[0] - pair[1]), pair))
         if first == second:
-            msg = f"glue: {a} and {b} are in kernel {first} already."
+            msg = f"glue: {short_text(a)} and {short_text(b)} are in kernel {first} already."
             raise IllegalEdit(msg)
         both = {self.segments[first].names, self.segments[second].names}
         union = tuple(

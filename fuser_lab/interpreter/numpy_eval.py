@@ -85,7 +85,7 @@ def evaluate_expr(expr: Expr, operands: Sequence[Any], *, exact: bool = True) ->
     else:
         with np.errstate(all="ignore"):
             selects = entry.combine is not None and entry.combine.selects
-            read = _stored(expr, operands) if entry.reads_bits else [
+            read = _bit_operands(expr, operands) if entry.reads_bits else [
                 _to_compute(x, integers=not selects) for x in operands
             ]
             results = entry.reference(*read, **attrs)
@@ -96,7 +96,7 @@ def evaluate_expr(expr: Expr, operands: Sequence[Any], *, exact: bool = True) ->
         )
 
 
-def _stored(expr: Expr, operands: Sequence[Any]) -> list[Array]:
+def _bit_operands(expr: Expr, operands: Sequence[Any]) -> list[Array]:
     """Return operands in the dtypes that they are stored in, although they may have been computed in float64."""
     return [narrow(np.asarray(x), value.dtype) for x, value in zip(operands, expr.inputs, strict=True)]
 

@@ -1,7 +1,8 @@
 """The page of what Inductor's decisions cost, measured on this machine: ``python -m tests.pages.inductor_prices``.
 
 ``--share 0.1`` takes a tenth of the functions of the corpus and of the tiny models, ``--edits N`` the most cuts and
-glues of each; ``--seed`` chooses others. No function is begun after ``--minutes`` of processor time.
+glues of each; ``--seed`` chooses others. After ``--minutes`` of processor time no function is begun, and none after an
+interrupt: the page then has what was measured.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import statistics
 import sys
 import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +33,7 @@ torch = needs("torch")
 _WIDTH = 120
 _CONFIDENCE = 0.95
 CUT = "fused pairs, cut"
+Edit = tuple[str, str, Callable[[], CompiledPlan]]  # the reason, the place, and what makes it
 
 
 @dataclass
@@ -76,6 +79,16 @@ def interval(ratios: Sequence[float]) -> tuple[float, float]:
     return ordered[max(count // 2 - 1, 0)], ordered[count // 2]
 
 
+def drawn(edits: Sequence[Edit], most: int, draw: random.Random) -> list[Edit]:
+    """Random edits, for as many reasons as there are: first one of each, then a second of each."""
+    seen = Counter[str]()
+    ranked = []
+    for edit in draw.sample(edits, len(edits)):
+        ranked.append((seen[edit[0]], edit))
+        seen[edit[0]] += 1
+    return [edit for _, edit in sorted(ranked, key=lambda entry: entry[0])][:most]
+
+
 def confirmed(times: EditTimes | None, make: Callable[[], CompiledPlan]) -> EditTimes | None:
     """The times of an edit, the second ones if the first have an effect; None if the second have another effect."""
     if times is None or effect(times) == 0:
@@ -104,11 +117,11 @@ class Prices:
     failed: list[str] = field(default_factory=list)
 
     def add(self, name: str, plan: CompiledPlan, most: int, draw: random.Random) -> None:
-        """Edit a plan, at most so many times, and compare its regions with the best partition."""
+        """Edit a plan at random places, and compare its regions with the best partition."""
         self.kernels += len(plan.segments)
         opaque = {kernel.index for kernel in plan.segments if kernel.opaque}
         pairs = [why for why in (*plan.boundaries(), *plan.siblings()) if opaque.isdisjoint(why.kernels)]
-        edits: list[tuple[str, str, Callable[[], CompiledPlan]]] = []
+        edits: list[Edit] = []
         for why in pairs:
             self.rows.setdefault(reason_of(why), Row()).pairs += 1
             edits.append((reason_of(why), f"kernels {why.kernels}", lambda why=why: plan.glue(*why.kernels)))
@@ -116,7 +129,7 @@ class Prices:
             for buffer in filter(plan.can_cut, kernel.writes):
                 self.rows.setdefault(CUT, Row()).pairs += 1
                 edits.append((CUT, buffer, lambda buffer=buffer: plan.cut(buffer)))
-        for reason, place, make in draw.sample(edits, min(most, len(edits))):
+        for reason, place, make in drawn(edits, most, draw):
             try:
                 edited = make()
             except IllegalEdit:
@@ -166,8 +179,9 @@ def spent() -> float:
 def measured(share: float, edits: int, seed: int, minutes: float) -> Prices:
     """The prices over a share of the functions and models, in random order while there is time."""
     draw, prices, every = random.Random(seed), Prices(), list(cases())
+    is_interrupted = False
     for name, compile_it in draw.sample(every, max(1, round(share * len(every)))):
-        if spent() > minutes:
+        if is_interrupted or spent() > minutes:
             prices.failed.append(f"{name} (no time)")
             continue
         sys.stderr.write(f"{spent():5.1f} minutes: {name}\n")
@@ -176,6 +190,8 @@ def measured(share: float, edits: int, seed: int, minutes: float) -> Prices:
             prices.functions.append(name)
             for plan in plans:
                 prices.add(name, plan, max(1, edits // len(plans)), draw)
+        except KeyboardInterrupt:
+            is_interrupted = True
         except (FuserLabError, RuntimeError) as error:
             prices.failed.append(f"{name} ({type(error).__name__})")
     return prices
@@ -184,7 +200,8 @@ def measured(share: float, edits: int, seed: int, minutes: float) -> Prices:
 def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
     """The page as Markdown; ``load`` was the load average at the beginning."""
     command = (
-        f"python -m tests.pages.inductor_prices --share {options.share} --edits {options.edits} --seed {options.seed}"
+        f"python -m tests.pages.inductor_prices --share {options.share:g} --edits {options.edits} "
+        f"--minutes {options.minutes:g} --seed {options.seed}"
     )
     rows = prices.rows.values()
     tried, faster, slower = (sum(map(len, lists)) for lists in zip(
@@ -203,19 +220,22 @@ def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
         f"{load:.0f} at the beginning and {os.getloadavg()[0]:.0f} at the end, and the measurement took {spent():.0f} "
         f"minutes of processor time. It drew {len(prices.functions)} of the {len(list(cases()))} functions of the "
         f"corpus, in small sizes, and tiny models, and edits of their {prices.kernels} kernels: at most "
-        f"{options.edits} edits of a function. Each edit is timed in 20 turns beside the plan without it, so that the "
-        "load slows both. The interval of the median ratio of both holds in 95 of 100 samples. An edit is *faster* if "
-        "its interval is below 1, and *slower* if it is above 1, in two measurements, each with a compilation."
+        f"{options.edits} edits of a function, for different reasons where it has several."
+    )
+    judged = (
+        "Each edit is timed in 20 turns beside the plan without it, so that the load slows both. The interval of the "
+        "median ratio of their times holds in 95 of 100 samples. An edit is *faster* if its interval is below 1, and "
+        "*slower* if it is above 1, in two measurements, each with a compilation."
     )
     ratios = {kind: [statistics.median(times.ratios) for reason, row in prices.rows.items() for _, times in row.times
                      if (reason == CUT) == (kind == "cuts")] for kind in ("glues", "cuts")}
     median = ", and ".join(
-        f"{len(each)} {kind} take {statistics.median(each):.2f} of the time ({min(each):.2f} to {max(each):.2f})"
+        f"{kind} take {statistics.median(each):.2f} of the time ({len(each)} from {min(each):.2f} to {max(each):.2f})"
         for kind, each in ratios.items() if each
     )
     result = (
         f"Of {tried + passing} edits that Inductor obeyed, {faster} are faster and {slower} slower; {passing} more "
-        f"seemed so, and did not when measured again. By the median, {median}. "
+        f"seemed so, but not when measured again. By the median, {median}. "
         + ("No reason costs measurable time in this sample." if not faster else "")
     )
     bound = (
@@ -225,7 +245,7 @@ def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
         "These figures are predicted, and kernels from elsewhere are not among them."
     ) if optimal else ""
     lines = [f"<!-- Made by `{command} > docs/inductor_prices.md`. -->", "", "# What Inductor's decisions cost", ""]
-    for paragraph in filter(None, (what, how, result)):
+    for paragraph in (what, how, judged, result):
         lines += [*_wrapped(paragraph.strip()), ""]
     ranked = sorted(prices.rows.items(), key=lambda item: (-item[1].lost()[0], -item[1].pairs))
     lines += [
@@ -237,8 +257,8 @@ def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
         "Inductor emits other kernels than those asked for, so their price cannot be measured. The reasons of "
         "`fuser_lab` are explained beside [the others](inductor.md#reasons)."
     )
-    drawn = f"Drawn: {', '.join(prices.functions)}."
-    for paragraph in filter(None, (rest, bound, drawn)):
+    names = f"Drawn: {', '.join(prices.functions)}."
+    for paragraph in filter(None, (rest, bound, names)):
         lines += [*_wrapped(paragraph), ""]
     if prices.failed:
         lines += [*_wrapped(f"Not measured: {', '.join(prices.failed)}."), ""]

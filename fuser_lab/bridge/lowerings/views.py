@@ -137,7 +137,7 @@ def with_the_bits(to: Emitter, x: Any) -> Any:
         return to.ops.set(x) if x.dtype is to.dtype else to.ops.bitcast(x, to.dtype)
     words = to.ops.bitcast(x, _WORDS[before])
     computed = DataType.Int if max(before, after) == DataType.Int.itemsize else DataType.Int32
-    computed_words = (_parts if before > after else _joined)(to, words, computed)
+    computed_words = (_parts if before > after else _wider_words)(to, words, computed)
     return to.ops.bitcast(to.ops.cast(computed_words, _WORDS[after]), to.dtype)
 
 
@@ -149,7 +149,7 @@ def _parts(to: Emitter, words: Any, dtype: DataType) -> Any:
     return to.reshaped(to.ops.bitwise_right_shift(column, distances), to.call.result.shape)
 
 
-def _joined(to: Emitter, words: Any, dtype: DataType) -> Any:
+def _wider_words(to: Emitter, words: Any, dtype: DataType) -> Any:
     """Return integers whose parts are adjacent words, the first the lowest."""
     ratio, bits = to.dtype.itemsize // words.dtype.itemsize, 8 * words.dtype.itemsize
     groups, axis = to.reshaped(words, (*to.call.result.shape, ratio)), to.call.result.ndim

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-from fuser_lab.arguments import FLAG, PATH, optional, short_text, takes, whole
+from fuser_lab.arguments import ANYTHING, FLAG, PATH, TEXT, brief, mapping, optional, short_text, takes, whole
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, capture_graph
 from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep
@@ -67,7 +68,8 @@ class Source:
         """
         torch = torch_for("from_inductor")
         fusions: Any = fusions_of(edit.kernels) if edit is not None else None
-        reader = Reader(self.names, fusions.allows, edit.check) if edit is not None else Reader(self.names)
+        allows, check = (fusions.allows, edit.check) if edit is not None else (None, None)
+        reader = Reader(self.names, allows, check, parameters=parameters_of(self.function))
         run = _Run(function=self.callable(torch), fusions=fusions)
         reading = reader.reading() if is_recorded else nullcontext()
         try:
@@ -88,8 +90,11 @@ class Source:
 
         # Dynamo counts compilations by code, so each compilation has a code object of its own.
         entered.__code__ = entered.__code__.replace(co_name=f"compiled_{time.monotonic_ns():x}")
-        chosen = options or self._backend()
-        compiled: Callable[..., Any] = torch.compile(entered, **chosen)
+        try:
+            compiled: Callable[..., Any] = torch.compile(entered, **(options or self._backend()))
+        except (AssertionError, RuntimeError, TypeError) as error:  # of an option
+            msg = f"from_inductor: torch.compile does not accept the options: {brief(str(error))}"
+            raise InputError(msg) from error
         return compiled
 
     def _backend(self) -> Mapping[str, Any]:
@@ -217,7 +222,7 @@ class CompiledModel(Captured):
         raise InputError(msg)
 
 
-@takes(backward=FLAG)
+@takes(backward=FLAG, keywords=optional(mapping(TEXT, ANYTHING, "a dict of keyword arguments")))
 def from_inductor(
     function: Any, *inputs: Any, backward: bool = False, keywords: Mapping[str, Any] | None = None, **options: Any,
 ) -> CompiledModel:
@@ -309,7 +314,8 @@ def _kernel(node: FusedNode) -> KernelRecord:
 
 
 def _code(plan: CompiledPlan) -> str:
-    return code_of({plan.record.digest: plan.kernel_groups})
+    of = " of a call that needs no gradients, as under torch.no_grad()" if plan.record.kind == "inference" else ""
+    return code_of({plan.record.digest: plan.kernel_groups}, f"the {plan.record.kind} graph{of}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,7 +344,7 @@ class _Editing:
     def applied(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
         """Return the plan with a number of kernels, each of which is within groups of a graph's operations."""
         try:
-            return self._applied(plan, kernels, count)
+            return self._apply(plan, kernels, count)
         except IllegalEdit:
             if all(len(groups) == 1 for groups in kernels):
                 raise
@@ -347,10 +353,10 @@ class _Editing:
             ]
             # What cannot be fused with a complete kernel may be fused with a part of it.
             with suppress(IllegalEdit):
-                return self._applied(plan, apart, count)
+                return self._apply(plan, apart, count)
             raise
 
-    def _applied(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
+    def _apply(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
         digest, number = plan.record.digest, plan.record.number
 
         def check(place: int, record: GraphRecord) -> None:
@@ -362,7 +368,7 @@ class _Editing:
             msg = "torch captured other graphs when the function was compiled again, so the plan cannot be edited."
             raise IllegalEdit(msg)
         edited = self.plan(number, made)
-        edited = replace(edited, grouped=_grouped(kernels, edited.groups))
+        edited = replace(edited, grouped=_groups_of(kernels, edited.groups))
         difference = self._difference(made)
         turns = self._turns((self._compiled.run, made.run))
         before, after = map(min, zip(*turns, strict=True))
@@ -416,7 +422,7 @@ class _Editing:
         return turns
 
 
-def _grouped(
+def _groups_of(
     kernels: Sequence[Sequence[Sequence[str]]], groups: Sequence[tuple[str, ...]],
 ) -> tuple[tuple[tuple[str, ...], ...], ...]:
     """Return the groups of each kernel that was emitted, of those that an edit asks for."""

@@ -40,6 +40,7 @@ _NAMES = {
     "sum_replaced": ("torch._inductor.codegen.cpp", "replace_cascade_sum_with_add"),
     "text": ("torch._inductor.utils", "IndentedBuffer.getvalue"),
     "backend": ("torch", "_TorchCompileInductorWrapper"),
+    "dynamo_graph": ("torch", "_TorchCompileInductorWrapper.__call__"),
     "inductor_config": ("torch._inductor", "config"),
     "functorch_config": ("torch._functorch", "config"),
 }  # module, and name in it
@@ -60,7 +61,7 @@ DISPENSABLE = dict.fromkeys(EDITING, "edits") | {
     "launched_cpp": "kernels in C++", "launched_triton": "kernels of Triton",
     "loops_made": _LINES, "body_node": _LINES, "body_run": _LINES, "line_written": _LINES,
     "text": _LINES, "accumulator_renamed": _LINES, "sum_replaced": _LINES,
-    "backend": "edits of functions with several graphs",
+    "backend": "edits of functions with several graphs", "dynamo_graph": "the names of inputs",
 }
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import origin_of, target_of
 from fuser_lab.compilers.inductor.lines import SourceLines
@@ -55,6 +56,7 @@ class GraphRecord:
     kind: str
     compiled: Any = field(repr=False)  # the FX graph, which is Inductor's
     noted: SourceLines = field(repr=False)
+    input_names: tuple[str, ...] = ()  # what the user calls the inputs
     attempts: list[Attempt] = field(default_factory=list)
     nodes: tuple[FusedNode, ...] = ()
     tried: int = 0  # rounds of fusion
@@ -90,7 +92,7 @@ class GraphRecord:
         returned = graph.graph_copy(self.compiled.graph, copies)
         output = next(node for node in self.compiled.graph.nodes if node.op == "output")
         graph.output(returned).meta = dict(output.meta)
-        return fx.GraphModule(self.compiled, graph)
+        return write_input_names(fx.GraphModule(self.compiled, graph), self.input_names)
 
 
 def digest_of(graph: Any) -> str:
@@ -102,14 +104,16 @@ class Reader:
     """Records the graphs that Inductor schedules while it is `reading`.
 
     ``allows`` says whether an edit allows a pair, None for a graph without one. ``check`` is called with the number and
-    record of each graph before its kernels are compiled, and raises ``refusal`` to end the compilation.
+    record of each graph before its kernels are compiled, and raises ``refusal`` to end the compilation. ``parameters``
+    are those of the function.
     """
 
     def __init__(
         self, names: InductorNames, allows: Callable[[Any, Any], bool | None] | None = None,
-        check: Callable[[int, GraphRecord], None] | None = None,
+        check: Callable[[int, GraphRecord], None] | None = None, *, parameters: Sequence[str] = (),
     ) -> None:
         self.records: list[GraphRecord] = []
+        self._parameters, self._input_names = parameters, tuple[str, ...]()
         self.refusal: IllegalEdit | None = None
         self._names, self._allows, self._check = names, allows, check
         self._lines = SourceLines(names)
@@ -129,12 +133,17 @@ class Reader:
                 "get_possible_fusions": self._candidates, "fuse_nodes_once": self._once,
                 "fuse_two_nodes": self._fuse, "codegen": self._codegen, "why_no_fuse": self._why,
                 "extern_codegen": self._extern, "launched": self._launch, "launched_cpp": self._launch,
-                "launched_triton": self._launch, "output_code": self._output_code, **self._lines.wrappers,
+                "launched_triton": self._launch, "output_code": self._output_code, "dynamo_graph": self._name_inputs,
+                **self._lines.wrappers,
             }
             for key, wrapper in wrappers.items():
                 if key not in self._names.missing:
                     stack.enter_context(_replace(self._names, key, wrapper))
             yield
+
+    def _name_inputs(self, original: Callable[..., Any], backend: Any, module: Any, *args: Any, **more: Any) -> Any:
+        self._input_names = input_names(module, self._parameters)
+        return original(backend, module, *args, **more)
 
     def _record(self, scheduler: Any) -> GraphRecord:
         if id(scheduler) not in self._of:
@@ -142,6 +151,7 @@ class Reader:
             kind = "backward" if graph.is_backward else "inference" if graph.is_inference else "forward"
             self._of[id(scheduler)] = GraphRecord(
                 digest=digest_of(graph.module.graph), kind=kind, compiled=graph.module, noted=self._lines,
+                input_names=self._input_names,
                 pairwise=getattr(self._names["inductor_config"], "max_fusion_buffer_group_pairwise_attempts", None),
             )
             self._schedulers.append(scheduler)

@@ -7,6 +7,7 @@ from typing import Any
 Kernels = Mapping[str, Sequence[Sequence[Sequence[str]]]]
 
 _TEXT = """\
+# Kernels of %s
 import hashlib
 import itertools
 
@@ -94,13 +95,13 @@ V.set_choices_handler(fusions)  # before the first call of the compiled function
 """
 
 
-def code_of(kernels: Kernels) -> str:
-    """Return Python code after which torch.compile emits these kernels; other graphs are fused as usual."""
+def code_of(kernels: Kernels, graph: str = "a graph") -> str:
+    """Return Python code after which torch.compile emits these kernels of a graph; others are fused as usual."""
     lines = "".join(
         f"    {digest!r}: [\n{''.join(f'        {_groups(groups)},{chr(10)}' for groups in parts)}    ],\n"
         for digest, parts in kernels.items()
     )
-    return _TEXT % lines
+    return _TEXT % (graph, lines)
 
 
 def _groups(groups: Sequence[Sequence[str]]) -> str:
