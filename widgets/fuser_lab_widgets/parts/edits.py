@@ -141,12 +141,12 @@ class Edits:
         """Segment again without one rule of nvFuser, and compare with the plan under all rules."""
         session, code, selected = self._page.session, event["rule"], self._page.selected
 
-        def ruled() -> EditablePlan | None:
+        def earlier_plan() -> EditablePlan | None:
             if session.ruled is not None:
                 self._comparison.choose("ruled")
             return session.ruled
 
-        self._resegment(selected, lambda: session.without_rule(code), f"Without the rule {code}", ruled)
+        self._resegment(selected, lambda: session.without_rule(code), f"Without the rule {code}", earlier_plan)
 
     def _resegment(
         self, selected: str, make: Callable[[], State], done: str,
