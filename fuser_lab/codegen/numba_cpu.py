@@ -7,6 +7,7 @@ from itertools import chain
 
 from fuser_lab.codegen.cpu_functions import BRANCHING, VECTORIZED, are_called, is_vectorized, vectorized_name
 from fuser_lab.codegen.emitter import (
+    BITS,
     COMPLEX_FUNCTIONS,
     CONVERSIONS,
     REDUCED,
@@ -47,10 +48,10 @@ from fuser_lab.targets import Form
 
 _TYPES = (
     "boolean", "complex64", "complex128", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
-    "uint64", "uintp",
+    "uint32", "uint64", "uintp",
 )
 _INTRINSICS = (
-    *TRUNCATIONS, *COMPLEX_FUNCTIONS.values(),
+    *BITS, *TRUNCATIONS, *COMPLEX_FUNCTIONS.values(),
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
     "maximum", "maximum_unsigned", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
     "opaque", "philox_uniform", "power_int", "power_uint", "remainder_int", "rint",

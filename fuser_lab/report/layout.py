@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fuser_lab.report import measure
 from fuser_lab.report.geometry import Box, Curve, Inside, Key, Layout, Memory, Same, Way
 from fuser_lab.report.layers import Frame, Graph, Item, Wire, place
+from fuser_lab.report.measure import GAP
 from fuser_lab.report.parts import Parts, crossing, edges_by_segment, nodes_but, nodes_by_segment
 from fuser_lab.report.ranks import between
 
@@ -28,7 +29,6 @@ MARGIN = 11.0  # pixels around the whole drawing
 PADDING = 16.0  # pixels between the sides of a segment's frame and its nodes
 _TOP, _BOTTOM = 14.0, 10.0  # pixels between the nodes of a segment and its header, and the frame below them
 _FRAME_GAP = 12.0  # pixels between a segment's frame and the inputs above it, or the results below it
-GAP = 18.0  # pixels between neighbours of a row in a segment
 RANK_GAP = 26.0  # pixels between rows in a segment
 OUTER_GAP = 26.0  # pixels between neighbouring segments
 OUTER_RANK_GAP = 20.0  # pixels between rows of segments
@@ -180,7 +180,7 @@ class _Drawing:
         ]
         entering: dict[Port, int] = {}
         leaving: dict[Port, int] = {}
-        tags = {_port(edge): measure.edge_label_size(edge) for edge in edges if edge.labelled}
+        tags = {_port(edge): measure.edge_label_room(edge) for edge in edges if edge.labelled}
         stubs: dict[str, int] = {}
         wires: list[Wire] = []
         carried: list[str | Port] = []
@@ -189,7 +189,7 @@ class _Drawing:
             if edge.id in far:
                 stubs[edge.id] = len(items)
                 wires.append(Wire(source=len(items), target=number[edge.target], trunk=edge.id))
-                items.append(Item(*measure.edge_label_size(edge)))
+                items.append(Item(*measure.edge_label_room(edge)))
                 carried.append(edge.id)
                 continue
             port = _port(edge)
@@ -264,7 +264,7 @@ class _Drawing:
         for edge, port, _, goal in self._crossing:
             if edge.labelled and goal is None and port not in labels:
                 labels[port] = len(items)
-                items.append(Item(*measure.edge_label_size(edge), x=hints.get(_label_of(port))))
+                items.append(Item(*measure.edge_label_room(edge), x=hints.get(_label_of(port))))
         return Graph(
             items=tuple(items), wires=self._outer_wires(), gap=OUTER_GAP, rank_gap=OUTER_RANK_GAP, pitch=_PITCH,
         )

@@ -5,6 +5,7 @@ import importlib
 import tomllib
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -400,3 +401,67 @@ def test_kernels_are_compiled_in_the_background_before_they_run(monkeypatch):
     ahead.clear()
     bridge.from_torch(torch.sin, x.detach())
     assert not ahead, "no kernel runs"
+
+
+def test_bits_of_numbers_are_read_within_a_region():
+    """Shared exponents of blocks, as in the MX formats, and views as smaller and larger numbers."""
+
+    def of_blocks(x, h):
+        y = x.float().unflatten(-1, (-1, 32))
+        exponent = ((y.abs().amax(-1, keepdim=True).view(torch.int32) >> 23) & 255) - 135
+        scaled = (y * torch.exp2(-exponent.clamp(-127, 127).float())).clamp(-448, 448)
+        doubled = (h * 3).view(torch.int16) + 1  # of the rounded products, also if kernels keep more digits
+        halves = ((x + 1).view(torch.int16) ^ 3).view(torch.int64) + 5
+        return scaled.to(torch.float8_e4m3fn).flatten(1), doubled, (halves.view(torch.uint8) + 1).view(torch.int32) - 1
+
+    x, h = torch.randn(6, 64), torch.randn(5, 12).half()
+    torch._dynamo.reset()
+    for ours, theirs in zip(compiled(of_blocks)(x, h), of_blocks(x, h), strict=True):
+        assert torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8))
+    (graph,) = bridge.last().graphs
+    assert not any(left.op == "aten.view.dtype" for left in graph.left)
+    assert not any(region.failed for region in graph.regions)
+
+
+def both_sums(x):
+    y = x.sin()
+    return y.sum(0), y.sum(1)
+
+
+def test_the_fastest_plan_is_on_disk_for_other_processes(monkeypatch, tmp_path):
+    from fuser_lab.bridge import signature
+
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(signature, "_RECORDED", type(signature._RECORDED)())
+
+    def planned(**options):
+        torch._dynamo.reset()
+        compiled(both_sums, **options)(torch.ones(40, 40))
+        (region,) = bridge.last().regions
+        return region.plan
+
+    searched = planned()
+    assert searched.strategy == "fastest"
+    assert searched.options.search_calls == 100_000
+    signature._RECORDED.clear()
+    monkeypatch.setattr(signature, "segment", None)  # as in another process, which does not search again
+    read = planned()
+    assert read == searched
+    assert list(read.decisions) == list(searched.decisions)
+    with pytest.raises(TypeError, match="NoneType"):
+        _ = signature.record_definition(replace(
+            bridge.last().regions[0].signature, cutting=replace(searched_cutting(), target="A100"),
+        )).plan
+
+
+def searched_cutting():
+    return bridge.last().regions[0].signature.cutting
+
+
+def test_new_sizes_are_planned_without_a_search():
+    torch._dynamo.reset()
+    run = torch.compile(both_sums, backend="fuser_lab", dynamic=True)
+    for size in (6, 9):
+        x = torch.randn(size, 5)
+        torch.testing.assert_close(run(x), both_sums(x))
+    assert {region.plan.strategy for region in bridge.last().regions} == {"bottom_up"}

@@ -11,8 +11,8 @@ from needs import needs
 
 import fuser_lab as fl
 from fuser_lab.errors import InputError
+from fuser_lab.ir.tensor_names import entry_for
 from fuser_lab.report.view_model import view_plan
-from fuser_lab.segmentation.origins import source_of
 
 torch = needs("torch")
 F = torch.nn.functional
@@ -158,7 +158,7 @@ def test_lines_stay_where_a_plan_is_made_anew(found):
     plan = found.regions[0].plan
     tensor = plan.segments[0].exprs[0].name
     assert plan.resegmented("unfused").sources == plan.annotate(tensor).sources == plan.sources
-    assert source_of(f"{tensor}_lower", dict(plan.sources)) == dict(plan.sources)[tensor]
+    assert entry_for(f"{tensor}_lower", dict(plan.sources)) == dict(plan.sources)[tensor]
     panel = answers.answer(plan, view_plan(plan), "segment:0")
     lines = [text for name, text in panel["facts"] if name == "line"]
     assert lines == list(dict.fromkeys(line for _, line in plan.sources))

@@ -3,15 +3,18 @@
 `tests.bridge.inductor_plans` does the same for many functions with real kernels.
 """
 
+import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import fuser_lab as fl
 from fuser_lab.compilers.inductor import names as inductor_names
 from fuser_lab.compilers.inductor.reader import sources_of
+from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.compilers.reasons import Unsaid
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
 from tests.bridge.uncompiled import compile_nothing
@@ -50,6 +53,12 @@ def test_the_kernels_are_those_of_the_output_code(captured):
     opaque = next(kernel for kernel in plan.segments if kernel.opaque)
     with pytest.raises(InputError, match="wrote no source"):
         opaque.source()
+
+
+def test_the_arguments_of_the_function_name_the_inputs(captured):
+    inputs = {name for region in captured.regions for name, tensor in region.names if tensor in {"T0", "T1"}}
+    assert {"x"} <= inputs
+    assert not {"args", "args.0"} & inputs
 
 
 def test_each_line_of_a_source_that_computes_shows_its_op(captured):
@@ -109,6 +118,22 @@ def test_lines_ops_and_numbers_select_kernels(captured):
         plan.why(0, 99)
 
 
+def test_segments_ops_and_paths_select_kernels(captured):
+    (plan,) = captured.plans
+    first = block.__code__.co_firstlineno + 1
+    before, product, after, *_ = plan.segments
+    assert plan.why(before, product).kernels == (0, 1)
+    sine, exponential = before.ops[0], after.ops[0]
+    assert plan.why(sine, exponential).kernels == plan.why(before, after).kernels == (0, 2)
+    assert plan.why(f"{__file__}:{first}", product).kernels == (0, 1)
+    with pytest.raises(IllegalEdit, match="kernels 0 and 2 are separate"):  # the last line is of kernel 0, too
+        plan.glue(str(first), str(first + 2))
+    with pytest.raises(IllegalEdit, match="in kernel 0 already"):
+        plan.glue(before, "sin")
+    with pytest.raises(ArgumentTypeError, match="or a kernel or an op, given None"):
+        plan.why(None, 0)
+
+
 def test_our_own_fusions_are_cut_where_inductor_cuts(captured):
     (plan,) = captured.plans
     ops = {op.target for kernel in plan.segments for op in kernel.ops}
@@ -150,6 +175,51 @@ def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
     assert set(map(frozenset, again.groups)) == set(map(frozenset, plan.groups))
 
 
+def test_kernels_without_a_common_buffer_are_glued_and_the_lines_work_when_pasted(torch):
+    from tests.bridge.inductor_plans import Case, pasted
+
+    def three(x, y, z):
+        return x.softmax(-1), y.t().sin(), y.sum(0), z.cos()
+
+    inputs = [torch.ones(8, 8), torch.ones(8, 8), torch.ones(64)]
+    (plan,) = fl.from_inductor(three, *inputs).plans
+    for a, b in (("sin", "cos"), ("amax", "sum_2")):
+        edited = plan.glue(a, b)
+        assert edited.why(a, b).together
+        assert len(edited.segments) == len(plan.segments) - 1
+        assert pasted(edited, Case("three", three, inputs)) == set(map(frozenset, edited.groups))
+
+
+def test_a_refused_glue_compiles_no_kernel(captured, monkeypatch):
+    from torch._inductor.async_compile import AsyncCompile
+
+    (plan,) = captured.plans
+    compiled = []
+    monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_: compiled.append(1))
+    opaque = next(kernel.index for kernel in plan.segments if kernel.opaque)
+    with pytest.raises(IllegalEdit, match="does not emit one kernel"):
+        plan.glue(opaque - 1, opaque)
+    assert not compiled
+
+
+def test_values_are_compared_for_the_arguments_as_they_are(torch):
+    x, w = torch.ones(8, 16), torch.ones(16, 16)
+    (plan,) = fl.from_inductor(lambda x, w: (x @ w, x.softmax(-1)), x, w).plans
+    x.mul_(3)
+    edited = plan.cut(next(filter(plan.can_cut, plan.record.writers)))
+    assert edited.edited.difference == 0
+
+
+def test_an_edited_plan_stays_edited_when_torch_compiles_again(captured, torch):
+    from tests.bridge.inductor_plans import with_partitions
+
+    (plan,) = captured.plans
+    edited, partitions = with_partitions(lambda: plan.cut(plan.segments[0].writes[0]))
+    torch._dynamo.reset()
+    plan.measured([edited, plan])
+    assert partitions.count(set(map(frozenset, edited.groups))) == 2
+
+
 def test_a_function_with_a_graph_break_is_cut(torch):
     def broken(x):
         y = x.sin().softmax(-1)
@@ -178,6 +248,15 @@ def test_no_operation_depends_on_itself_where_buffers_are_written_to_in_place(to
         before |= ready
         left = {name: reads for name, reads in left.items() if name not in ready}
     assert plan.record.in_place
+
+
+def test_a_write_in_place_after_a_reduction_is_said_to_be_one(torch):
+    def averaged(x, y):
+        x.mul_(0.9).add_(y, alpha=0.1)
+        return x.norm()
+
+    (plan,) = fl.from_inductor(averaged, torch.ones(8, 8), torch.ones(8, 8)).plans
+    assert plan.why(0, "copy_").code == "overwrites"
 
 
 def test_plans_of_one_graph_stand_side_by_side(captured):
@@ -222,8 +301,16 @@ def test_arguments_are_checked(torch):
         fl.from_inductor(3)
     with pytest.raises(ArgumentTypeError, match=r"unknown option 'speed'; torch\.compile has mode"):
         fl.from_inductor(torch.sin, torch.ones(3), speed=1)
+    with pytest.raises(InputError, match="does not accept the options: Unrecognized mode=fast"):
+        fl.from_inductor(torch.sin, torch.ones(3), mode="fast")
+    with pytest.raises(ArgumentTypeError, match="keywords must be a dict of keyword arguments or None, given 3"):
+        fl.from_inductor(torch.sin, torch.ones(3), keywords=3)
     with pytest.raises(InputError, match="compiled no graph"):
         fl.from_inductor(lambda: 3)
+
+
+def installed(torch):
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 def test_an_unknown_torch_is_said_and_a_missing_name_is_named(torch, monkeypatch):
@@ -231,8 +318,9 @@ def test_an_unknown_torch_is_said_and_a_missing_name_is_named(torch, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(torch, "__version__", "2.99.0")
         assert "torch 2.99 is not among" in inductor_names.names_for("from_inductor").note
-    changed = inductor_names.NAMES[2, 13] | {"can_fuse": ("torch._inductor.scheduler", "Scheduler.may_fuse")}
-    monkeypatch.setitem(inductor_names.NAMES, (2, 13), changed)
+    version = installed(torch)
+    changed = inductor_names.NAMES[version] | {"can_fuse": ("torch._inductor.scheduler", "Scheduler.may_fuse")}
+    monkeypatch.setitem(inductor_names.NAMES, version, changed)
     with pytest.raises(UnsupportedError, match=r"no torch\._inductor\.scheduler\.Scheduler\.may_fuse"):
         inductor_names.names_for("from_inductor")
 
@@ -240,7 +328,8 @@ def test_an_unknown_torch_is_said_and_a_missing_name_is_named(torch, monkeypatch
 def test_what_works_without_a_missing_name_works(torch, monkeypatch):
     keys = ("choices", "fuse_two_nodes", "will_fusion_create_cycle", "launched_triton")
     lost = dict.fromkeys(keys, ("torch._inductor.scheduler", "Scheduler.elsewhere"))
-    monkeypatch.setitem(inductor_names.NAMES, (2, 13), inductor_names.NAMES[2, 13] | lost)
+    version = installed(torch)
+    monkeypatch.setitem(inductor_names.NAMES, version, inductor_names.NAMES[version] | lost)
     captured = fl.from_inductor(lambda x: (x.sin(), x.cos()), torch.ones(8))
     (plan,) = captured.plans
     assert len(plan.segments) == 1
@@ -293,19 +382,82 @@ def test_files_of_something_else_are_refused(tmp_path, content, why):
         fl.load_recorded(path)
 
 
+def _with(record, name):
+    """A plan with that name for its kind, or with buffers made of others in some way."""
+    buffers = {
+        "a diamond": {f"t{n}": [f"t{n + 1}", f"u{n}", f"t{n + 1}"] for n in range(60)}
+        | {f"u{n}": [f"t{n + 1}"] for n in range(60)},
+        "a chain": {f"t{n}": [f"t{n + 1}"] for n in range(20_000)},
+        "a circle": {"t0": ["t1"], "t1": ["t0"]},
+    }
+    plan = record["plans"][0]["plan"]
+    if name not in buffers:
+        plan["kind"] = name
+    else:
+        plan["through"] = buffers[name]
+        for kernel in plan["kernels"]:
+            kernel["reads"].append("t0")
+    return record
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("a chain", "buffer 't\\d+' and others are made of more buffers than are read"),
+        ("a circle", "buffer 't[01]' is made of itself"),
+        ("\x1b[2J", r"it has '\\x1b\[2J', with a character that cannot be printed"),
+        ("\ud800", r"it has '\\ud800', with a character that cannot be printed"),
+    ],
+)
+def test_hostile_recorded_plans_are_refused(captured, tmp_path, kind, why):
+    path = captured.save(tmp_path / "step.fusions.json")
+    path.write_text(json.dumps(_with(json.loads(path.read_text(encoding="utf-8")), kind)), encoding="utf-8")
+    with pytest.raises(InputError, match=why):
+        fl.load_recorded(path)
+
+
+def test_buffers_made_of_one_another_in_many_ways_are_followed_once(captured, tmp_path):
+    path = captured.save(tmp_path / "step.fusions.json")
+    path.write_text(json.dumps(_with(json.loads(path.read_text(encoding="utf-8")), "a diamond")), encoding="utf-8")
+    (plan,) = fl.load_recorded(path).plans
+    assert plan.record.bases("t0") == ("t60",)
+    assert plan.boundaries()
+
+
+def test_text_of_a_recorded_plan_is_no_html(captured, tmp_path):
+    path = captured.save(tmp_path / "step.fusions.json")
+    script = "<script>alert(1)</script>"
+    record = _with(json.loads(path.read_text(encoding="utf-8")), script)
+    for kernel in record["plans"][0]["plan"]["kernels"]:
+        kernel["function"] = kernel["loops"] = script
+    path.write_text(json.dumps(record), encoding="utf-8")
+    (plan,) = fl.load_recorded(path).plans
+    assert script in str(plan)
+    assert script not in plan._repr_html_()
+
+
+def test_a_plan_without_kernels_says_so(captured):
+    (plan,) = captured.plans
+    empty = CompiledPlan(record=replace(plan.record, kernels=()))
+    assert empty.siblings() == ()
+    with pytest.raises(InputError, match=r"why: the plan has no kernels\."):
+        empty.why(0, 1)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "facts", "code"),
     [
         ((("8", "4"), ()), (("8",), ("2",)), {}, "loop_sizes"),
         ((("8", "4"), ()), (("4", "8"), ()), {}, "loop_order"),
-        (((), ("8",)), (("8",), ()), {"reads": True, "reduces": True}, "reduction"),
+        (((), ("8",)), (("8",), ()), {"follows": True, "reduces": True}, "reduction"),
+        (((), ("8",)), (("8",), ()), {"follows": True, "reduces": True, "overwrites": True}, "overwrites"),
         ((("8",), ()), (("8",), ()), {}, "outer_loops"),
         ((("8",), ()), (("8",), ()), {"count": 20, "limit": 16}, "node_limit"),
         ((("8",), ()), (("8",), ()), {"template": True}, "template"),
     ],
 )
 def test_reasons_that_inductor_does_not_give(a, b, facts, code):
-    defaults = {"reads": False, "reduces": False, "count": 2, "limit": None, "template": False}
+    defaults = {"follows": False, "overwrites": False, "reduces": False, "count": 2, "limit": None, "template": False}
     assert Unsaid.of_loops(a, b, **(defaults | facts)).code == code
 
 

@@ -24,7 +24,6 @@ TERMS = {
     ("fuser_lab/plan/clock.py", "given"): "a given schedule, class Given",
     ("fuser_lab/plan/schedules.py", "given"): "a given schedule, class Given",
     ("fuser_lab/schedule/registry.py", "kept"): "kept results of fl.tune, class Kept",
-    ("fuser_lab/teaching/questions.py", "given"): "a given prediction, Question.given",
 }
 
 # Participles that do not end in "ed", without those that are also verbs or nouns, such as ``run`` and ``bound``.

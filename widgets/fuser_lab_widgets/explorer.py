@@ -190,9 +190,9 @@ class Explorer(anywidget.AnyWidget):
         self._panels = Panels(page, self._tab_data)
         self._search = Search(page, self._selection, searched)
         self._comparison = Comparison(page, self._panels, self._search)
-        self._edits = Edits(page, self._selection, self._search, self._comparison)
-        self._runs = Runs(page, self._comparison, self._search, inputs, timer, self._run_ended)
         self._steps = Steps(page, self._search, notes, runnable=inputs is not None)
+        self._edits = Edits(page, self._selection, self._search, self._comparison, self._steps)
+        self._runs = Runs(page, self._comparison, self._search, inputs, timer, self._run_ended)
         self._foresight = Foresight(page, self._panels, self._runs)
         self._kernels = Kernels(page, self._runs, profile)
         self._saved_form = SavedForm(page, self._runs, self._kernels)
@@ -307,11 +307,11 @@ class Explorer(anywidget.AnyWidget):
 
     def _handle(self, number: int, event: Any) -> None:
         with self._lock:
-            self._selection.forget()
+            self._page.waiting.clear()
             with _without_collection(), self.hold_sync():
                 self.acked = number
                 self._page.guard(event, lambda: self._dispatch(number, event))
-            self._selection.finish()
+            self._page.finish()
         self._publish()
 
     def _dispatch(self, number: int, event: Any) -> None:
@@ -365,7 +365,7 @@ class Explorer(anywidget.AnyWidget):
                 return  # it already has this value, or was set again in the meantime
             with self.hold_sync():
                 self._page.guard({"type": name}, lambda: self._take(name, value))
-            self._selection.finish()
+            self._page.finish()
         self._publish()
 
     def _take(self, name: str, value: Any) -> None:
@@ -386,9 +386,8 @@ class Explorer(anywidget.AnyWidget):
     # ---- what the page shows
 
     def _draw(self) -> None:
-        changed = self._page.changed
-        difference = self._comparison.difference() or (changed.difference if changed is not None else None)
-        self._picture.draw(self._runs.amounts, difference)
+        compared = self._comparison.difference()
+        self._picture.draw(self._runs.amounts, self._page.difference if compared is None else compared)
 
     def _show(self) -> None:
         with self.hold_sync():

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, primitive
-from fuser_lab.bridge.lowerings.views import slice_of
+from fuser_lab.bridge.lowerings.views import slice_of, with_the_bits
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType
 
@@ -33,6 +33,15 @@ def _reshape(to: Emitter, x: Any, *_: Any) -> Any:
     x = x if order is None else to.ops.permute(x, list(order))
     reshaped = to.reshaped(x, to.call.result.shape)
     return to.ops.set(reshaped) if reshaped is x else reshaped
+
+
+@primitive(
+    "bitcast_convert_type",
+    samples=["lax.bitcast_convert_type(a, jnp.int32)", "lax.bitcast_convert_type(a, jnp.uint8)",
+             "lax.bitcast_convert_type(lax.bitcast_convert_type(a, jnp.int16) + 1, jnp.float32)"],
+)  # fmt: skip
+def _bitcast_convert_type(to: Emitter, x: Any) -> Any:
+    return with_the_bits(to, x)
 
 
 @primitive("squeeze", computes=False, samples=["lax.squeeze(a[:1], (0,))"])

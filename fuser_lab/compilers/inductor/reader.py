@@ -1,26 +1,26 @@
 """What Inductor's scheduler does in a compilation, as plain data: attempts, kernels, buffers and source."""
 
 import hashlib
-import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import origin_of, target_of
 from fuser_lab.compilers.inductor.lines import SourceLines
 from fuser_lab.compilers.inductor.names import INDUCTOR, InductorNames
 from fuser_lab.compilers.reasons import OURS, Unsaid
 from fuser_lab.compilers.record import LineOp, TracedCall
+from fuser_lab.errors import IllegalEdit
 from fuser_lab.process.forks import new_lock
 from fuser_lab.segmentation.events import Attempt, Kind, Outcome, VerdictRecord
 from fuser_lab.targets import is_on_host
 
 CANDIDATE = "candidate"  # the phase in which Inductor collects pairs that may be fused
 FUSION = "fusion"  # the phase in which it fuses some of them
-ASKED = "asked"  # afterwards, about pairs that an edit fuses and Inductor did not
 _READING = new_lock()  # wrappers of torch's functions are there for one compilation at a time
 
 
@@ -47,12 +47,16 @@ class FusedNode:
 
 @dataclass(slots=True, kw_only=True)
 class GraphRecord:
-    """One graph that Inductor scheduled: a copy of its FX graph, the attempts, the nodes, and the output code."""
+    """One graph that Inductor scheduled: its FX graph, the attempts, the nodes, and the output code.
+
+    It holds what is there only while Inductor compiles; what follows from this is computed when it is asked for.
+    """
 
     digest: str
     kind: str
-    module: Any = field(repr=False)
-    calls: dict[str, TracedCall] = field(default_factory=dict)  # the calls of the FX graph by name of the node
+    compiled: Any = field(repr=False)  # the FX graph, which is Inductor's
+    noted: SourceLines = field(repr=False)
+    input_names: tuple[str, ...] = ()  # what the user calls the inputs
     attempts: list[Attempt] = field(default_factory=list)
     nodes: tuple[FusedNode, ...] = ()
     tried: int = 0  # rounds of fusion
@@ -64,8 +68,31 @@ class GraphRecord:
     computes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the FX nodes that each operation computes
     launches: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     output_code: str = ""
-    sources: dict[str, str] = field(default_factory=dict)  # of the kernels in the output code
-    lines: dict[str, tuple[LineOp, ...]] = field(default_factory=dict)  # the ops of each source's lines
+
+    @property
+    def calls(self) -> dict[str, TracedCall]:
+        """The calls of the FX graph by name of the node."""
+        return {node.name: _call(node) for node in self.compiled.graph.nodes if node.op == "call_function"}
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The source of each kernel in the output code."""
+        return sources_of(self.output_code)
+
+    @property
+    def lines(self) -> dict[str, tuple[LineOp, ...]]:
+        """The ops of each source's lines."""
+        return {name: self.noted.ops_of(source) for name, source in self.sources.items()}
+
+    def module(self) -> Any:
+        """Return a copy of the graph, which our own fusion may modify."""
+        fx = torch_for("from_inductor").fx
+        graph = fx.Graph()
+        copies: dict[Any, Any] = {}
+        returned = graph.graph_copy(self.compiled.graph, copies)
+        output = next(node for node in self.compiled.graph.nodes if node.op == "output")
+        graph.output(returned).meta = dict(output.meta)
+        return write_input_names(fx.GraphModule(self.compiled, graph), self.input_names)
 
 
 def digest_of(graph: Any) -> str:
@@ -74,11 +101,21 @@ def digest_of(graph: Any) -> str:
 
 
 class Reader:
-    """Records the graphs that Inductor schedules while it is `reading`; ``parts`` are partitions forced by digest."""
+    """Records the graphs that Inductor schedules while it is `reading`.
 
-    def __init__(self, names: InductorNames, parts: Mapping[str, Sequence[Sequence[str]]] | None = None) -> None:
+    ``allows`` says whether an edit allows a pair, None for a graph without one. ``check`` is called with the number and
+    record of each graph before its kernels are compiled, and raises ``refusal`` to end the compilation. ``parameters``
+    are those of the function.
+    """
+
+    def __init__(
+        self, names: InductorNames, allows: Callable[[Any, Any], bool | None] | None = None,
+        check: Callable[[int, GraphRecord], None] | None = None, *, parameters: Sequence[str] = (),
+    ) -> None:
         self.records: list[GraphRecord] = []
-        self._names, self._parts = names, parts or {}
+        self._parameters, self._input_names = parameters, tuple[str, ...]()
+        self.refusal: IllegalEdit | None = None
+        self._names, self._allows, self._check = names, allows, check
         self._lines = SourceLines(names)
         self._of: dict[int, GraphRecord] = {}
         self._schedulers: list[Any] = []  # keeps the objects alive whose ids are keys
@@ -96,20 +133,25 @@ class Reader:
                 "get_possible_fusions": self._candidates, "fuse_nodes_once": self._once,
                 "fuse_two_nodes": self._fuse, "codegen": self._codegen, "why_no_fuse": self._why,
                 "extern_codegen": self._extern, "launched": self._launch, "launched_cpp": self._launch,
-                "launched_triton": self._launch, "output_code": self._output_code, **self._lines.wrappers,
+                "launched_triton": self._launch, "output_code": self._output_code, "dynamo_graph": self._name_inputs,
+                **self._lines.wrappers,
             }
             for key, wrapper in wrappers.items():
                 if key not in self._names.missing:
                     stack.enter_context(_replace(self._names, key, wrapper))
             yield
 
+    def _name_inputs(self, original: Callable[..., Any], backend: Any, module: Any, *args: Any, **more: Any) -> Any:
+        self._input_names = input_names(module, self._parameters)
+        return original(backend, module, *args, **more)
+
     def _record(self, scheduler: Any) -> GraphRecord:
         if id(scheduler) not in self._of:
             graph = _graph(self._names)
             kind = "backward" if graph.is_backward else "inference" if graph.is_inference else "forward"
             self._of[id(scheduler)] = GraphRecord(
-                digest=digest_of(graph.module.graph), kind=kind, module=_copy(graph.module),
-                calls={n.name: _call(n) for n in graph.module.graph.nodes if n.op == "call_function"},
+                digest=digest_of(graph.module.graph), kind=kind, compiled=graph.module, noted=self._lines,
+                input_names=self._input_names,
                 pairwise=getattr(self._names["inductor_config"], "max_fusion_buffer_group_pairwise_attempts", None),
             )
             self._schedulers.append(scheduler)
@@ -134,7 +176,7 @@ class Reader:
         if not accepted and said:
             code, text = INDUCTOR, said[-1]
         elif not accepted:
-            reason = self._unsaid(record, a, b)
+            reason = self._unsaid(a, b)
             code, text, who = reason.code, reason.text, OURS
         record.attempts.append(Attempt(
             phase=f"round {record.tried}: {self._phase}", kind=Kind.MERGE, subjects=subjects,
@@ -143,17 +185,20 @@ class Reader:
             seq=len(record.attempts),
         ))
 
-    def _unsaid(self, record: GraphRecord, a: Any, b: Any) -> Unsaid:
+    def _unsaid(self, a: Any, b: Any) -> Unsaid:
         """Return why Inductor refused a pair without giving a reason."""
-        parts = self._parts.get(record.digest)
         both = {*_ops(a), *_ops(b)}
-        if parts is not None and not any(both <= set(part) for part in parts):
+        if self._allows is not None and self._allows(a, b) is False:
             return Unsaid.edit()
         limit = getattr(getattr(self._names["inductor_config"], "cpp", None), "max_horizontal_fusion_size", None)
         on_host = is_on_host(getattr(a.get_device(), "type", ""))
         return Unsaid.of_loops(
-            _loops(a), _loops(b), reads=bool(set(_ops(a)) & set(b.ancestors)), reduces=bool(a.is_reduction()),
-            count=len(both), limit=limit if on_host else None, template=a.is_template() or b.is_template(),
+            _loops(a), _loops(b), follows=bool(set(_ops(a)) & set(b.ancestors)),
+            overwrites=a.get_buffer_names().isdisjoint(
+                dep.name for dep in b.read_writes.reads if not hasattr(dep, "mutating_buf")  # which is only an order
+            ),
+            reduces=bool(a.is_reduction()), count=len(both), limit=limit if on_host else None,
+            template=a.is_template() or b.is_template(),
         )
 
     def _cycle(self, original: Callable[..., Any], scheduler: Any, a: Any, b: Any) -> Any:
@@ -196,11 +241,11 @@ class Reader:
             self._current.launches.append((name, nodes))
         return original(schedule, name, *args, **more)
 
-    def _extern(self, original: Callable[..., Any], node: Any, *args: Any) -> Any:
+    def _extern(self, original: Callable[..., Any], scheduler: Any, node: Any, *args: Any, **more: Any) -> Any:
         """Note the call of a library that Inductor writes without noting it, as a scatter."""
         record = self._current
         noted = len(record.launches) if record is not None else 0
-        made = original(node, *args)
+        made = original(scheduler, node, *args, **more)
         name = getattr(node.node, "python_kernel_name", None)
         if record is not None and name and len(record.launches) == noted:
             record.launches.append((str(name), frozenset(_ops(node))))
@@ -237,35 +282,36 @@ class Reader:
         finally:
             self._depth -= 1
             self._current = outside or record  # Inductor may schedule a graph inside of another one
-        record.nodes = tuple(_with_launch(node, record.launches) for node in final)
+        record.nodes = _with_launches(final, record.launches)
         self.records.append(record)
-        self._ask(scheduler, record)
+        if self._check is not None:
+            try:
+                self._check(len(self.records) - 1, record)
+            except IllegalEdit as error:
+                self.refusal = error
+                raise
         return made
-
-    def _ask(self, scheduler: Any, record: GraphRecord) -> None:
-        """Ask Inductor about each pair that an edit fuses and that is separate, also one that was never tried."""
-        self._phase = ASKED
-        for part in self._parts.get(record.digest, ()):
-            nodes = [node for node in scheduler.nodes if set(_ops(node)) <= set(part)]
-            for a, b in itertools.combinations(nodes, 2):
-                if scheduler.can_fuse(a, b) and "will_fusion_create_cycle" not in self._names.missing:
-                    scheduler.will_fusion_create_cycle(a, b)
-        self._phase = FUSION
 
     def _output_code(self, original: Callable[..., Any] | None, code: str) -> None:
         if self._current is not None:
             self._current.output_code = code
-            self._current.sources = sources_of(code)
-            self._current.lines = {
-                name: self._lines.ops_of(source) for name, source in self._current.sources.items()
-            }
         if original is not None:
             original(code)
 
 
-def _with_launch(node: FusedNode, launches: Sequence[tuple[str, frozenset[str]]]) -> FusedNode:
-    number = next((n for n, (_, ops) in enumerate(launches) if ops & set(node.ops)), None)
-    return node if number is None else replace(node, kernel=launches[number][0], launch=number)
+def _with_launches(
+    nodes: Sequence[FusedNode], launches: Sequence[tuple[str, frozenset[str]]],
+) -> tuple[FusedNode, ...]:
+    """Return the nodes, each with the first launch of one of its operations."""
+    first: dict[str, int] = {}
+    for number, (_, ops) in enumerate(launches):
+        for op in ops:
+            first.setdefault(op, number)
+    numbers = [min((first[op] for op in node.ops if op in first), default=None) for node in nodes]
+    return tuple(
+        node if number is None else replace(node, kernel=launches[number][0], launch=number)
+        for node, number in zip(nodes, numbers, strict=True)
+    )
 
 
 def _reads(scheduler: Any, parts: Sequence[Any], writers: Mapping[str, str]) -> dict[str, set[str]]:
@@ -331,17 +377,6 @@ def _call(node: Any) -> TracedCall:
     return TracedCall(
         target=target_of(node), original=str(node.meta.get("original_aten") or ""), place=origin_of(node).place,
     )
-
-
-def _copy(module: Any) -> Any:
-    """Return a copy of a graph module, which our own fusion may modify."""
-    fx = torch_for("from_inductor").fx
-    graph = fx.Graph()
-    copies: dict[Any, Any] = {}
-    returned = graph.graph_copy(module.graph, copies)
-    output = next(node for node in module.graph.nodes if node.op == "output")
-    graph.output(returned).meta = dict(output.meta)
-    return fx.GraphModule(module, graph)
 
 
 @contextmanager

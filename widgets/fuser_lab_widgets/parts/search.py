@@ -138,7 +138,7 @@ class Search:
                     if self._in_progress is question:  # it was not cancelled
                         self._in_progress, self.topic = None, ""
                         tell(answer, problem)
-                self._selection.finish()
+                self._page.finish()
             self._page.publish()
 
         started = self._in_progress is None and self.background.start(find, tell_if_asked, seconds=self._seconds)
