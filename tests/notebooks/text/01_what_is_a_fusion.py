@@ -78,7 +78,7 @@ SVG(one_by_one._repr_mimebundle_()["image/svg+xml"])
 # ratio?
 
 # %%
-question = predict("Bytes moved by the three kernels / bytes moved by the single kernel", None)
+question = predict("Bytes of the three kernels / bytes of the single kernel", None)
 question
 
 # %%

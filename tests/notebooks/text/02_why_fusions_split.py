@@ -50,7 +50,7 @@ def column(ops, x):
 def print_lines(text):
     """Print a text, with long lines broken between words."""
     for line in str(text).splitlines():
-        print(fill(line, 110, subsequent_indent="    "))
+        print(fill(line, 92, subsequent_indent="    "))
 
 
 square = fl.spec((4096, 4096))
@@ -74,7 +74,7 @@ two
 # %%
 (between,) = two.boundaries()
 for verdict in between.verdicts:
-    print(fill(f"{verdict.scheduler.value:24}{verdict.text}", 110, subsequent_indent=" " * 24))
+    print(fill(f"{verdict.scheduler.value:24}{verdict.text}", 92, subsequent_indent=" " * 24))
 
 print()
 print_lines(between)
@@ -107,7 +107,7 @@ outcome_1
 # **persistent buffer**. Persistent buffers are the reason why softmax and layer norm can be one kernel each.
 #
 # During its second walk along the row of x, such a kernel can also read a row of y. So the next fusion, x + y + column, has one
-# op more than the first fusion of this lesson, and needs one kernel less:
+# op more than the first fusion of this lesson, and needs one kernel fewer:
 
 # %%
 plan_of(lambda ops, x, y: ops.add(ops.add(x, column(ops, x)), y), square, square)

@@ -56,8 +56,8 @@ plan
 
 # %%
 phases = dict.fromkeys(attempt.phase for attempt in plan.decisions)
-print(fill(f"{len(plan.decisions)} attempts, in these phases: {', '.join(phases)}", 110), end="\n\n")
-print(fill(plan.decisions[0].text, 110))
+print(fill(f"{len(plan.decisions)} attempts, in these phases: {', '.join(phases)}", 92), end="\n\n")
+print(fill(plan.decisions[0].text, 92))
 
 # %% [markdown]
 # The first question is whether the whole fusion can be one kernel. If a scheduler had accepted, the segmenter would have stopped
@@ -167,7 +167,7 @@ outcome_2
 # scheduler accepts them. The next cell glues the segments of T9 and T10:
 
 # %%
-print(fill(str(plan.why("T9", "T10").text), 110))
+print(fill(str(plan.why("T9", "T10").text), 92))
 s9, s10 = plan.segmented.home["T9"][0], plan.segmented.home["T10"][0]
 better = plan.glue(s9, s10)
 better
