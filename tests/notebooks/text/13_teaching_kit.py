@@ -78,8 +78,8 @@ first
 # has, for each question, patterns that nothing above the answer may show, and a test looks for them.
 #
 # The next cell prints the entry of the question above. Then it shows the outcome for a reader who believes that fewer segments
-# are always better, and for a reader whose prediction has the wrong type: it does not count as wrong, and the answer stays
-# hidden.
+# are always better, and for a reader whose prediction has the wrong type: such a prediction does not count as wrong, and the
+# answer stays hidden.
 
 # %%
 print(Path("questions/13_teaching_kit.toml").read_text(encoding="utf-8").split("\n\n")[1])

@@ -48,7 +48,7 @@ HTML(cells((0, 1), "order 0,1: row-major") + cells((1, 0), "order 1,0: column-ma
 # %% [markdown]
 # ## What nvFuser does
 #
-# An image is stored channels-last, order `0,2,3,1`. The fusion normalizes the tensor. After a cut, it scales the result and
+# An image is stored channels-last, order `0,2,3,1`. The fusion normalizes the image. After a cut, it scales the result and
 # applies relu. nvFuser gives the *result* the layout of the input, and never changes the layout of what passes between segments.
 #
 # **Predict:** the second segment only scales and applies the relu. Which scheduler accepts it, and why?

@@ -136,7 +136,7 @@ third
 # ## 3. Run, tune, keep
 #
 # `plan.run` compiles and launches the kernels: on the processor for NumPy arrays, on the GPU for arrays that are there. The
-# processor has its own schedule. Its schedule prints as a single step, a **template**, because no transforms express its
+# processor has its own schedule. This schedule prints as a single step, a **template**, because no transforms express its
 # vectorized loops:
 #
 # `fl.tune` measures candidates and takes one only if it is faster by more than the spread, twice. Here it tries a few; without
