@@ -9,7 +9,13 @@ export function groupsAfter(rows) {
   };
   for (const { ok, kind, groups } of rows) {
     if (!ok) continue;
-    if (kind === "merge" || kind === "replicate") join(groups.flat());
+    if (kind === "merge") join(groups.flat());
+    else if (kind === "replicate") {
+      // Each reader gets a copy, so a copied op does not make one group of its readers.
+      const [copied, readers] = groups;
+      if (!homes.has(readers[0])) join(readers);
+      for (const n of copied) if (!homes.has(n)) homes.set(n, homes.get(readers[0]));
+    }
     else if (kind === "partition" || kind === "rewrite" || kind === "store") {
       if (kind === "partition") homes.clear();
       for (const group of groups) for (const n of group) homes.delete(n);
