@@ -19,15 +19,12 @@ export class Groups {
 
   join(names) {
     const group = new Set(names.flatMap((n) => [...(this.homes.get(n) || [n])]));
-    for (const n of group) if (!this.copies.has(n)) this.homes.set(n, group);
+    for (const n of group) if (!this.copies.has(n) || this.homes.has(n)) this.homes.set(n, group);
   }
 
   /** A group computes forwarded ops again, and other groups may do the same. */
   copy(forwarded, group) {
-    for (const n of forwarded) {
-      this.homes.delete(n);
-      this.copies.set(n, [...(this.copies.get(n) || []), group[0]]);
-    }
+    for (const n of forwarded) this.copies.set(n, [...(this.copies.get(n) || []), group[0]]);
     this.join(group);
     for (const n of forwarded) this.homes.get(group[0]).add(n);
   }
