@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from fuser_lab.arguments import TEXT, having, instance, listing, short_text, takes, whole
@@ -295,10 +296,12 @@ class CompiledPlan:
 
     def siblings(self) -> tuple[CompiledWhy, ...]:
         """Return, for each two kernels that read a buffer in common and not each other, why they are separate."""
-        return tuple(
-            self._why(a.index, b.index) for a in self.segments for b in self.segments[a.index + 1 :]
-            if set(a.reads) & set(b.reads) and b.index not in self.successors[a.index]
-        )
+        readers: dict[str, list[int]] = {}
+        for kernel in self.segments:
+            for name in dict.fromkeys(kernel.reads):
+                readers.setdefault(name, []).append(kernel.index)
+        pairs = {pair for numbers in readers.values() for pair in combinations(numbers, 2)}
+        return tuple(self._why(a, b) for a, b in sorted(pairs) if b not in self.successors[a])
 
     def reasons(self) -> Table:
         """Return a table of the pairs of `boundaries` and `siblings`: why each is separate, and who states it."""
@@ -314,7 +317,7 @@ class CompiledPlan:
     def _why(self, a: int, b: int) -> CompiledWhy:
         first, second = self.segments[a], self.segments[b]
         names = set(first.names), set(second.names)
-        attempts = tuple(attempt for attempt in self.record.attempts if _spans(attempt, *names))
+        attempts = self._attempts(*names)
         if a == b:
             return CompiledWhy(kernels=(a, b), code="together", text="", by=self.compiler, attempts=attempts)
         last = next((each for each in reversed(attempts) if _is_between(each, *names)), None)
@@ -329,6 +332,22 @@ class CompiledPlan:
             reason = Unsaid.opaque(outside.function) if outside is not None else self._never_tried(first, second)
         return CompiledWhy(kernels=(a, b), code=reason.code, text=reason.text, by=OURS, attempts=attempts)
 
+    @cached_property
+    def _attempts_by_name(self) -> Mapping[str, Sequence[int]]:
+        """The numbers of the attempts that concern each operation, because most pairs have few of all attempts."""
+        numbers: dict[str, list[int]] = {}
+        for number, attempt in enumerate(self.record.attempts):
+            for name in attempt.names:
+                numbers.setdefault(name, []).append(number)
+        return numbers
+
+    def _attempts(self, first: set[str], second: set[str]) -> tuple[Attempt, ...]:
+        """Return the attempts that concern operations of both groups."""
+        by_group = [
+            {number for name in names for number in self._attempts_by_name.get(name, ())} for names in (first, second)
+        ]
+        return tuple(self.record.attempts[number] for number in sorted(set.intersection(*by_group)))
+
     def _never_tried(self, a: CompiledKernel, b: CompiledKernel) -> Unsaid:
         """Return why two kernels that could be tried were not."""
         used = ({*a.reads, *a.writes}, {*b.reads, *b.writes})
@@ -342,6 +361,9 @@ class CompiledPlan:
 
     def _kernels(self, where: "Where", *, who: str) -> list[int]:
         """Return the numbers of the kernels that a value selects."""
+        if not self.segments:
+            msg = f"{who}: the plan has no kernels."
+            raise InputError(msg)
         if isinstance(where, int):
             if where < len(self.segments):
                 return [where]
@@ -634,11 +656,6 @@ def compiled_plans(value: object) -> tuple[CompiledPlan, ...]:
     if not isinstance(plans, tuple) or not all(isinstance(plan, CompiledPlan) for plan in plans):
         return ()
     return plans
-
-
-def _spans(attempt: Attempt, first: set[str], second: set[str]) -> bool:
-    names = attempt.names
-    return not names.isdisjoint(first) and not names.isdisjoint(second)
 
 
 def _is_between(attempt: Attempt, first: set[str], second: set[str]) -> bool:

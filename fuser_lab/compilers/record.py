@@ -1,8 +1,10 @@
 """What was recorded of a compiler's plans, as plain data, and its file: strict JSON, which needs no library to read."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from fuser_lab.segmentation.events import Attempt
 FORMAT = "fuser_lab.compiled_plans"
 VERSION = 1  # of the format; a file of another version is refused
 MOST_FILE_BYTES = 1 << 26  # of a recorded file, so that a hostile one cannot fill the memory
+MOST_STEPS = 1 << 20  # from buffers made without code to their sources; our largest graphs have a few thousand
+# What a terminal obeys, and halves of characters, which no file can have; a tab and the end of a line are neither.
+_UNPRINTED = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\ud800-\\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +107,18 @@ class PlanRecord:
 
     def bases(self, name: str) -> tuple[str, ...]:
         """Return the buffers with memory behind a buffer that was made without code; others stand for themselves."""
-        if name not in self.through:
-            return (name,)
-        return tuple(base for source in self.through[name] for base in self.bases(source))
+        return tuple(each for each in behind(self.through, name) if each not in self.through)
+
+
+def behind(through: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
+    """Return the buffers that a buffer is made of, with itself and those that are made without code in turn."""
+    reached = {name: None}
+    waiting = [name]
+    while waiting:
+        new = [source for source in through.get(waiting.pop(), ()) if source not in reached]
+        reached.update(dict.fromkeys(new))
+        waiting += dict.fromkeys(new)
+    return tuple(reached)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +178,27 @@ def _recording(data: Any) -> Recording:
     if data.get("version") != VERSION:
         msg = f"it has version {str(data.get('version'))[:40]}, and version {VERSION} is read"
         raise UnreadableError(msg)
+    unprinted = next((text for text in _texts(data) if _UNPRINTED.search(text)), None)
+    if unprinted is not None:
+        msg = f"it has {unprinted[:40]!r}, with a character that cannot be printed"
+        raise UnreadableError(msg)
     recording = record_of(Recording, data)
     for entry in recording.plans:
         _check(entry.plan)
     return recording
+
+
+def _texts(data: Any) -> Iterator[str]:
+    """Yield the texts in data of JSON, with those that are keys."""
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, list):
+        for entry in data:
+            yield from _texts(entry)
+    elif isinstance(data, dict):
+        for key, entry in data.items():
+            yield key
+            yield from _texts(entry)
 
 
 def _check(plan: PlanRecord) -> None:
@@ -181,12 +212,14 @@ def _check(plan: PlanRecord) -> None:
         if len(attempt.subjects) != 2 or (not attempt.verdicts and not attempt.accepted):
             msg = "an attempt is not about two groups, or is a refusal without a verdict"
             raise UnreadableError(msg)
-    # A circle of buffers made without code would never end.
-    left = dict(plan.through)
-    while left:
-        ended = [name for name, sources in left.items() if left.keys().isdisjoint(sources)]
-        if not ended:
-            msg = f"buffer {next(iter(left))[:40]!r} is made of itself"
+    try:
+        TopologicalSorter(plan.through).prepare()
+    except CycleError as error:
+        msg = f"buffer {error.args[1][0][:40]!r} is made of itself"
+        raise UnreadableError(msg) from None
+    steps = 0
+    for name in plan.through:
+        steps += sum(len(plan.through.get(each, ())) + 1 for each in behind(plan.through, name))
+        if steps > MOST_STEPS:
+            msg = f"buffer {name[:40]!r} and others are made of more buffers than are read"
             raise UnreadableError(msg)
-        for name in ended:
-            del left[name]

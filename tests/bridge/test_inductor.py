@@ -3,15 +3,18 @@
 `tests.bridge.inductor_plans` does the same for many functions with real kernels.
 """
 
+import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import fuser_lab as fl
 from fuser_lab.compilers.inductor import names as inductor_names
 from fuser_lab.compilers.inductor.reader import sources_of
+from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.compilers.reasons import Unsaid
 from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
 from tests.bridge.uncompiled import compile_nothing
@@ -247,6 +250,15 @@ def test_no_operation_depends_on_itself_where_buffers_are_written_to_in_place(to
     assert plan.record.in_place
 
 
+def test_a_write_in_place_after_a_reduction_is_said_to_be_one(torch):
+    def averaged(x, y):
+        x.mul_(0.9).add_(y, alpha=0.1)
+        return x.norm()
+
+    (plan,) = fl.from_inductor(averaged, torch.ones(8, 8), torch.ones(8, 8)).plans
+    assert plan.why(0, "copy_").code == "overwrites"
+
+
 def test_plans_of_one_graph_stand_side_by_side(captured):
     (plan,) = captured.plans
     edited = plan.cut(plan.segments[0].writes[0])
@@ -370,19 +382,82 @@ def test_files_of_something_else_are_refused(tmp_path, content, why):
         fl.load_recorded(path)
 
 
+def _with(record, name):
+    """A plan with that name for its kind, or with buffers made of others in some way."""
+    buffers = {
+        "a diamond": {f"t{n}": [f"t{n + 1}", f"u{n}", f"t{n + 1}"] for n in range(60)}
+        | {f"u{n}": [f"t{n + 1}"] for n in range(60)},
+        "a chain": {f"t{n}": [f"t{n + 1}"] for n in range(20_000)},
+        "a circle": {"t0": ["t1"], "t1": ["t0"]},
+    }
+    plan = record["plans"][0]["plan"]
+    if name not in buffers:
+        plan["kind"] = name
+    else:
+        plan["through"] = buffers[name]
+        for kernel in plan["kernels"]:
+            kernel["reads"].append("t0")
+    return record
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("a chain", "buffer 't\\d+' and others are made of more buffers than are read"),
+        ("a circle", "buffer 't[01]' is made of itself"),
+        ("\x1b[2J", r"it has '\\x1b\[2J', with a character that cannot be printed"),
+        ("\ud800", r"it has '\\ud800', with a character that cannot be printed"),
+    ],
+)
+def test_hostile_recorded_plans_are_refused(captured, tmp_path, kind, why):
+    path = captured.save(tmp_path / "step.fusions.json")
+    path.write_text(json.dumps(_with(json.loads(path.read_text(encoding="utf-8")), kind)), encoding="utf-8")
+    with pytest.raises(InputError, match=why):
+        fl.load_recorded(path)
+
+
+def test_buffers_made_of_one_another_in_many_ways_are_followed_once(captured, tmp_path):
+    path = captured.save(tmp_path / "step.fusions.json")
+    path.write_text(json.dumps(_with(json.loads(path.read_text(encoding="utf-8")), "a diamond")), encoding="utf-8")
+    (plan,) = fl.load_recorded(path).plans
+    assert plan.record.bases("t0") == ("t60",)
+    assert plan.boundaries()
+
+
+def test_text_of_a_recorded_plan_is_no_html(captured, tmp_path):
+    path = captured.save(tmp_path / "step.fusions.json")
+    script = "<script>alert(1)</script>"
+    record = _with(json.loads(path.read_text(encoding="utf-8")), script)
+    for kernel in record["plans"][0]["plan"]["kernels"]:
+        kernel["function"] = kernel["loops"] = script
+    path.write_text(json.dumps(record), encoding="utf-8")
+    (plan,) = fl.load_recorded(path).plans
+    assert script in str(plan)
+    assert script not in plan._repr_html_()
+
+
+def test_a_plan_without_kernels_says_so(captured):
+    (plan,) = captured.plans
+    empty = CompiledPlan(record=replace(plan.record, kernels=()))
+    assert empty.siblings() == ()
+    with pytest.raises(InputError, match=r"why: the plan has no kernels\."):
+        empty.why(0, 1)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "facts", "code"),
     [
         ((("8", "4"), ()), (("8",), ("2",)), {}, "loop_sizes"),
         ((("8", "4"), ()), (("4", "8"), ()), {}, "loop_order"),
-        (((), ("8",)), (("8",), ()), {"reads": True, "reduces": True}, "reduction"),
+        (((), ("8",)), (("8",), ()), {"follows": True, "reduces": True}, "reduction"),
+        (((), ("8",)), (("8",), ()), {"follows": True, "reduces": True, "overwrites": True}, "overwrites"),
         ((("8",), ()), (("8",), ()), {}, "outer_loops"),
         ((("8",), ()), (("8",), ()), {"count": 20, "limit": 16}, "node_limit"),
         ((("8",), ()), (("8",), ()), {"template": True}, "template"),
     ],
 )
 def test_reasons_that_inductor_does_not_give(a, b, facts, code):
-    defaults = {"reads": False, "reduces": False, "count": 2, "limit": None, "template": False}
+    defaults = {"follows": False, "overwrites": False, "reduces": False, "count": 2, "limit": None, "template": False}
     assert Unsaid.of_loops(a, b, **(defaults | facts)).code == code
 
 
