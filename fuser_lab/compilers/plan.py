@@ -244,7 +244,7 @@ class CompiledPlan:
     def ops(self) -> "dict[str, RegionOp]":
         """The ops of our own fusions, by name of the node."""
         return {
-            node.name: op for region in self._captured("ops").regions
+            node.name: op for region in self._graph_for("ops").regions
             for node, op in zip(region.call_nodes, region.ops, strict=True)
         }
 
@@ -383,9 +383,9 @@ class CompiledPlan:
 
         An op that several kernels compute is in the first of them.
         """
-        return tuple(self._fusion(region) for region in self._captured("fusions").regions)
+        return tuple(self._fusion(region) for region in self._graph_for("fusions").regions)
 
-    def _captured(self, who: str) -> "CapturedGraph":
+    def _graph_for(self, who: str) -> "CapturedGraph":
         if self.graph is None:
             msg = f"{who}: the plan was read without a capture of its graph, so it has no definitions of our own."
             raise UnsupportedError(msg)
@@ -419,7 +419,7 @@ class CompiledPlan:
         """
         from fuser_lab.plan.planning import segment
 
-        regions = self._captured("resegmented").regions
+        regions = self._graph_for("resegmented").regions
         if region >= len(regions):
             msg = f"region must be below {len(regions)}, given {short_text(region)}."
             raise InputError(msg)

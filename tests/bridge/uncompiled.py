@@ -10,9 +10,13 @@ class _Zeros:
         return lambda *tensors: [x.data.zero_() for x in tensors if hasattr(x, "data")]
 
 
-def compile_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Let Inductor write kernels that nothing compiles; torch must be installed."""
+def compile_nothing(patch: pytest.MonkeyPatch, *, vectorized: bool = False) -> None:
+    """Let Inductor write kernels that nothing compiles; torch must be installed.
+
+    To write ``vectorized`` kernels, Inductor compiles small programs that say what the processor has.
+    """
     from torch._inductor import async_compile, cpu_vec_isa
 
     patch.setattr(async_compile.AsyncCompile, "cpp_pybinding", _Zeros())
-    patch.setattr(cpu_vec_isa, "valid_vec_isa_list", list)
+    if not vectorized:
+        patch.setattr(cpu_vec_isa, "valid_vec_isa_list", list)

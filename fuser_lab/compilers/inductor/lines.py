@@ -1,7 +1,7 @@
 """Which op each line of a kernel's source computes: noted while Inductor writes the line, without changing its text."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fuser_lab.compilers.inductor.names import InductorNames
@@ -45,6 +45,11 @@ class _Named:
             self.inside.pop()
 
 
+def _lines_of(buffer: Any) -> list[Any]:
+    lines: list[Any] = buffer._lines  # noqa: SLF001 - not every torch has a function that returns them
+    return lines
+
+
 def _op_of(line: Any) -> LineOp | None:
     """Return the op of a line, which may be one that Inductor leaves out if nothing reads what the line writes."""
     op: LineOp | None = getattr(getattr(line, "line", line), "op", None)
@@ -58,6 +63,25 @@ def _set_op(lines: list[Any], place: int, op: LineOp) -> None:
         lines[place].line = _line(lines[place].line, op)
 
 
+@dataclass(slots=True, kw_only=True)
+class _Body:
+    """A loop's body that is being interpreted, with the node of the scheduler for which it is."""
+
+    interpreter: Any
+    scheduled: Any
+    _last: Any = field(default=None, init=False)  # the node whose op was asked for last
+    _op: LineOp | None = field(default=None, init=False)
+
+    def op(self) -> LineOp | None:
+        """Return the op for which Inductor is writing code, if there is one."""
+        node = self.interpreter.current_node
+        if node is not self._last and hasattr(self.scheduled, "get_name"):
+            operation = self.scheduled.get_name()
+            self._op = LineOp(line=0, operation=operation, node=_origin(node) or _of_buffer(self.scheduled.node))
+        self._last = node
+        return self._op
+
+
 class SourceLines:
     """Notes the op of each line that Inductor writes for a kernel.
 
@@ -69,14 +93,15 @@ class SourceLines:
     def __init__(self, names: InductorNames) -> None:
         self._virtual = names.owner("set_choices")[0]
         self._inside: list[str] = []  # FX nodes of the functions that are being traced, the innermost last
+        self._body: _Body | None = None  # the loop's body from which Inductor writes code, or traces another body
         self._texts: dict[int, list[tuple[list[str], tuple[LineOp | None, ...]]]] = {}  # by number of lines
 
     @property
     def wrappers(self) -> Mapping[str, Callable[..., Any]]:
         """The wrappers of torch's functions, by key of `InductorNames`."""
         return {
-            "loops_made": self._made, "body_node": self._traced, "line_written": self._written, "text": self._text,
-            "accumulator_renamed": self._changed, "sum_replaced": self._changed,
+            "loops_made": self._make, "body_node": self._trace, "body_run": self._run, "line_written": self._write,
+            "text": self._text, "accumulator_renamed": self._change, "sum_replaced": self._change,
         }
 
     def ops_of(self, source: str) -> tuple[LineOp, ...]:
@@ -90,7 +115,7 @@ class SourceLines:
                 )
         return ()
 
-    def _made(self, original: Callable[..., Any], loops: Any, *args: Any) -> None:
+    def _make(self, original: Callable[..., Any], loops: Any, *args: Any) -> None:
         original(loops, *args)
         function = getattr(loops, "inner_fn", None)
         node = getattr(self._virtual.graph, "current_node", None)
@@ -99,44 +124,45 @@ class SourceLines:
         named = _Named(node=node.name, function=function, inside=self._inside)
         object.__setattr__(loops, "inner_fn", named)  # these classes are frozen
 
-    def _traced(self, original: Callable[..., Any], tracer: Any, *args: Any, **more: Any) -> Any:
+    def _trace(self, original: Callable[..., Any], tracer: Any, *args: Any, **more: Any) -> Any:
         node = original(tracer, *args, **more)
         if self._inside:
             node.meta[_ORIGIN] = self._inside[-1]
         else:  # the body is that of another order of loops, or the node stores or reduces the value
-            body_node = getattr(self._virtual.interpreter, "current_node", None)
+            body_node = None if self._body is None else self._body.interpreter.current_node
             node.meta[_ORIGIN] = "" if body_node is None else _origin(body_node)
         return node
 
-    def _written(self, original: Callable[..., Any], buffer: Any, line: Any) -> None:
-        original(buffer, line)
-        op = _op_of(line) or self._op()
-        if op is not None:
-            _set_op(buffer.get_lines_ref(), -1, op)
+    def _run(self, original: Callable[..., Any], interpreter: Any, *args: Any, **more: Any) -> Any:
+        """Note the loop's body from which lines are written: a line is written too often to ask torch for each."""
+        outside = self._body
+        self._body = _Body(interpreter=interpreter, scheduled=getattr(self._virtual.kernel, "current_node", None))
+        try:
+            return original(interpreter, *args, **more)
+        finally:
+            self._body = outside
 
-    def _changed(self, original: Callable[..., Any], buffer: Any, *args: Any) -> None:
+    def _write(self, original: Callable[..., Any], buffer: Any, line: Any) -> None:
+        original(buffer, line)
+        if self._body is None and type(line) is str:  # as most lines
+            return
+        op = _op_of(line) or (None if self._body is None else self._body.op())
+        if op is not None:
+            _set_op(_lines_of(buffer), -1, op)
+
+    def _change(self, original: Callable[..., Any], buffer: Any, *args: Any) -> None:
         """Give lines that Inductor replaces, to rename a variable in them, the ops of those before."""
-        ops = [_op_of(line) for line in buffer.get_lines_ref()]
+        ops = [_op_of(line) for line in _lines_of(buffer)]
         original(buffer, *args)
         for place, op in enumerate(ops):
             if op is not None:
-                _set_op(buffer.get_lines_ref(), place, op)
-
-    def _op(self) -> LineOp | None:
-        """Return the op for which Inductor is writing code, if there is one."""
-        body_node = getattr(self._virtual.interpreter, "current_node", None)
-        if body_node is None:
-            return None
-        scheduled = getattr(self._virtual.kernel, "current_node", None)
-        if scheduled is None or not hasattr(scheduled, "get_name"):
-            return None
-        return LineOp(line=0, operation=scheduled.get_name(), node=_origin(body_node) or _of_buffer(scheduled.node))
+                _set_op(_lines_of(buffer), place, op)
 
     def _text(self, original: Callable[..., str], buffer: Any, *args: Any) -> str:
         text = original(buffer, *args)
         if any(mark in text for mark in _KERNELS):
             ops: list[LineOp | None] = []
-            for written, op in _emitted(buffer.get_lines_ref()):
+            for written, op in _texts_with_ops(_lines_of(buffer)):
                 ops += [op] * (written.count("\n") + 1)
             if any(ops):
                 self._note(text, ops)
@@ -149,7 +175,7 @@ class SourceLines:
         self._texts.setdefault(len(texts), []).append((texts, tuple(ops[first : len(lines)])))
 
 
-def _emitted(lines: Sequence[Any]) -> Iterator[tuple[str, LineOp | None]]:
+def _texts_with_ops(lines: Sequence[Any]) -> Iterator[tuple[str, LineOp | None]]:
     """Yield the lines of a buffer that are in its text, each with its op; a deferred line may be left out."""
     for line in lines:
         if isinstance(line, str):

@@ -11,6 +11,7 @@ from fuser_lab.arguments import ANYTHING, FLAG, PATH, TEXT, brief, mapping, opti
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, capture_graph
 from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep
@@ -67,7 +68,8 @@ class Source:
         """
         torch = torch_for("from_inductor")
         fusions: Any = fusions_of(edit.kernels) if edit is not None else None
-        reader = Reader(self.names, fusions.allows, edit.check) if edit is not None else Reader(self.names)
+        allows, check = (fusions.allows, edit.check) if edit is not None else (None, None)
+        reader = Reader(self.names, allows, check, parameters=parameters_of(self.function))
         run = _Run(function=self.callable(torch), fusions=fusions)
         reading = reader.reading() if is_recorded else nullcontext()
         try:
@@ -112,8 +114,8 @@ class Source:
         """Return what a compiled function returns for copies of the inputs, with gradients, and the call's seconds."""
         leaves = torch.utils._pytree.tree_leaves  # noqa: SLF001 - what torch flattens arguments with
         tensors = [x for x in leaves((self.inputs, dict(self.keywords))) if isinstance(x, torch.Tensor)]
-        kept, gradients_on = state_kept(torch, self.function, tensors), torch.set_grad_enabled(self.backward)
-        with kept, gradients_on, self._configured(run.fusions):
+        state, gradients_on = state_kept(torch, self.function, tensors), torch.set_grad_enabled(self.backward)
+        with state, gradients_on, self._configure(run.fusions):
             torch.manual_seed(0)
             args, keywords = copies(torch, (self.inputs, dict(self.keywords)))
             start = time.perf_counter()
@@ -152,7 +154,7 @@ class Source:
         return gradients
 
     @contextmanager
-    def _configured(self, fusions: Any) -> Iterator[None]:
+    def _configure(self, fusions: Any) -> Iterator[None]:
         """Turn caches off, which would skip the scheduler, and install the choices handler of an edit, if any."""
         inductor, functorch = self.names["inductor_config"], self.names["functorch_config"]
         patches: dict[str, Any] = {"fx_graph_cache": False}
@@ -280,7 +282,7 @@ def _graphs(compiled: _Compiled) -> tuple[CapturedGraph, ...]:
     capture = Capture(options_of({}, "from_inductor"))
     capture.idle = True
     with collecting_rarely():
-        return tuple(capture_graph(record.module, record.kind, capture) for record in compiled.records)
+        return tuple(capture_graph(record.module(), record.kind, capture) for record in compiled.records)
 
 
 def _record(number: int, record: GraphRecord) -> PlanRecord:
@@ -342,7 +344,7 @@ class _Editing:
     def applied(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
         """Return the plan with a number of kernels, each of which is within groups of a graph's operations."""
         try:
-            return self._applied(plan, kernels, count)
+            return self._apply(plan, kernels, count)
         except IllegalEdit:
             if all(len(groups) == 1 for groups in kernels):
                 raise
@@ -351,10 +353,10 @@ class _Editing:
             ]
             # What cannot be fused with a complete kernel may be fused with a part of it.
             with suppress(IllegalEdit):
-                return self._applied(plan, apart, count)
+                return self._apply(plan, apart, count)
             raise
 
-    def _applied(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
+    def _apply(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
         digest, number = plan.record.digest, plan.record.number
 
         def check(place: int, record: GraphRecord) -> None:
@@ -366,7 +368,7 @@ class _Editing:
             msg = "torch captured other graphs when the function was compiled again, so the plan cannot be edited."
             raise IllegalEdit(msg)
         edited = self.plan(number, made)
-        edited = replace(edited, grouped=_grouped(kernels, edited.groups))
+        edited = replace(edited, grouped=_groups_of(kernels, edited.groups))
         difference = self._difference(made)
         turns = self._turns((self._compiled.run, made.run))
         before, after = map(min, zip(*turns, strict=True))
@@ -420,7 +422,7 @@ class _Editing:
         return turns
 
 
-def _grouped(
+def _groups_of(
     kernels: Sequence[Sequence[Sequence[str]]], groups: Sequence[tuple[str, ...]],
 ) -> tuple[tuple[tuple[str, ...], ...], ...]:
     """Return the groups of each kernel that was emitted, of those that an edit asks for."""

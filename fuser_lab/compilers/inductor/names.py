@@ -10,7 +10,7 @@ from fuser_lab.errors import UnsupportedError
 
 INDUCTOR = "inductor"  # who states a reason
 _SCHEDULER = "torch._inductor.scheduler"
-_2_13 = {
+_NAMES = {
     "scheduler": (_SCHEDULER, "Scheduler"),
     "can_fuse": (_SCHEDULER, "Scheduler.can_fuse"),
     "fuse_two_nodes": (_SCHEDULER, "Scheduler.fuse_two_nodes"),
@@ -21,7 +21,7 @@ _2_13 = {
     "codegen": (_SCHEDULER, "Scheduler.codegen"),
     "why_no_fuse": (_SCHEDULER, "WhyNoFuse.__call__"),
     "extern_node": (_SCHEDULER, "ExternKernelSchedulerNode"),
-    "extern_codegen": (_SCHEDULER, "ExternKernelSchedulerNode.codegen"),
+    "extern_codegen": (_SCHEDULER, "Scheduler.codegen_extern_call"),
     "choices": ("torch._inductor.choices", "InductorChoices.can_fuse"),
     "choices_horizontal": ("torch._inductor.choices", "InductorChoices.can_fuse_horizontal"),
     "fusion_pass": ("torch._inductor", "config._post_fusion_custom_pass"),
@@ -34,15 +34,17 @@ _2_13 = {
     "output_code": ("torch._inductor.graph", "GraphLowering.save_output_code"),
     "loops_made": ("torch._inductor.ir", "IRNode.__post_init__"),
     "body_node": ("torch._inductor.loop_body", "LightTracer.create_node"),
+    "body_run": ("torch._inductor.loop_body", "InterpreterShim.run"),
     "line_written": ("torch._inductor.utils", "IndentedBuffer.writeline"),
     "accumulator_renamed": ("torch._inductor.codegen.cpp", "replace_acc_name"),
     "sum_replaced": ("torch._inductor.codegen.cpp", "replace_cascade_sum_with_add"),
     "text": ("torch._inductor.utils", "IndentedBuffer.getvalue"),
     "backend": ("torch", "_TorchCompileInductorWrapper"),
+    "dynamo_graph": ("torch", "_TorchCompileInductorWrapper.__call__"),
     "inductor_config": ("torch._inductor", "config"),
     "functorch_config": ("torch._functorch", "config"),
 }  # module, and name in it
-NAMES = {(2, 13): _2_13}
+NAMES = {(2, 11): _NAMES, (2, 13): _NAMES, (2, 15): _NAMES}
 _LINES = "the ops of a source's lines"
 # Names without which a plan is read-only.
 EDITING = frozenset({
@@ -57,9 +59,9 @@ DISPENSABLE = dict.fromkeys(EDITING, "edits") | {
     "fuse_two_nodes": "edits and the fusions that follow from attempts",
     "extern_codegen": "calls of libraries that Inductor does not note",
     "launched_cpp": "kernels in C++", "launched_triton": "kernels of Triton",
-    "loops_made": _LINES, "body_node": _LINES, "line_written": _LINES, "text": _LINES,
-    "accumulator_renamed": _LINES, "sum_replaced": _LINES,
-    "backend": "edits of functions with several graphs",
+    "loops_made": _LINES, "body_node": _LINES, "body_run": _LINES, "line_written": _LINES,
+    "text": _LINES, "accumulator_renamed": _LINES, "sum_replaced": _LINES,
+    "backend": "edits of functions with several graphs", "dynamo_graph": "the names of inputs",
 }
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import origin_of, target_of
 from fuser_lab.compilers.inductor.lines import SourceLines
@@ -46,12 +47,16 @@ class FusedNode:
 
 @dataclass(slots=True, kw_only=True)
 class GraphRecord:
-    """One graph that Inductor scheduled: a copy of its FX graph, the attempts, the nodes, and the output code."""
+    """One graph that Inductor scheduled: its FX graph, the attempts, the nodes, and the output code.
+
+    It holds what is there only while Inductor compiles; what follows from this is computed when it is asked for.
+    """
 
     digest: str
     kind: str
-    module: Any = field(repr=False)
-    calls: dict[str, TracedCall] = field(default_factory=dict)  # the calls of the FX graph by name of the node
+    compiled: Any = field(repr=False)  # the FX graph, which is Inductor's
+    noted: SourceLines = field(repr=False)
+    input_names: tuple[str, ...] = ()  # what the user calls the inputs
     attempts: list[Attempt] = field(default_factory=list)
     nodes: tuple[FusedNode, ...] = ()
     tried: int = 0  # rounds of fusion
@@ -63,8 +68,31 @@ class GraphRecord:
     computes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the FX nodes that each operation computes
     launches: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     output_code: str = ""
-    sources: dict[str, str] = field(default_factory=dict)  # of the kernels in the output code
-    lines: dict[str, tuple[LineOp, ...]] = field(default_factory=dict)  # the ops of each source's lines
+
+    @property
+    def calls(self) -> dict[str, TracedCall]:
+        """The calls of the FX graph by name of the node."""
+        return {node.name: _call(node) for node in self.compiled.graph.nodes if node.op == "call_function"}
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The source of each kernel in the output code."""
+        return sources_of(self.output_code)
+
+    @property
+    def lines(self) -> dict[str, tuple[LineOp, ...]]:
+        """The ops of each source's lines."""
+        return {name: self.noted.ops_of(source) for name, source in self.sources.items()}
+
+    def module(self) -> Any:
+        """Return a copy of the graph, which our own fusion may modify."""
+        fx = torch_for("from_inductor").fx
+        graph = fx.Graph()
+        copies: dict[Any, Any] = {}
+        returned = graph.graph_copy(self.compiled.graph, copies)
+        output = next(node for node in self.compiled.graph.nodes if node.op == "output")
+        graph.output(returned).meta = dict(output.meta)
+        return write_input_names(fx.GraphModule(self.compiled, graph), self.input_names)
 
 
 def digest_of(graph: Any) -> str:
@@ -76,14 +104,16 @@ class Reader:
     """Records the graphs that Inductor schedules while it is `reading`.
 
     ``allows`` says whether an edit allows a pair, None for a graph without one. ``check`` is called with the number and
-    record of each graph before its kernels are compiled, and raises ``refusal`` to end the compilation.
+    record of each graph before its kernels are compiled, and raises ``refusal`` to end the compilation. ``parameters``
+    are those of the function.
     """
 
     def __init__(
         self, names: InductorNames, allows: Callable[[Any, Any], bool | None] | None = None,
-        check: Callable[[int, GraphRecord], None] | None = None,
+        check: Callable[[int, GraphRecord], None] | None = None, *, parameters: Sequence[str] = (),
     ) -> None:
         self.records: list[GraphRecord] = []
+        self._parameters, self._input_names = parameters, tuple[str, ...]()
         self.refusal: IllegalEdit | None = None
         self._names, self._allows, self._check = names, allows, check
         self._lines = SourceLines(names)
@@ -101,22 +131,27 @@ class Reader:
             wrappers: dict[str, Callable[..., Any]] = {
                 "can_fuse": self._can_fuse, "will_fusion_create_cycle": self._cycle,
                 "get_possible_fusions": self._candidates, "fuse_nodes_once": self._once,
-                "fuse_two_nodes": self._fused, "codegen": self._codegen, "why_no_fuse": self._why,
-                "extern_codegen": self._extern, "launched": self._launched, "launched_cpp": self._launched,
-                "launched_triton": self._launched, "output_code": self._output_code, **self._lines.wrappers,
+                "fuse_two_nodes": self._fuse, "codegen": self._codegen, "why_no_fuse": self._why,
+                "extern_codegen": self._extern, "launched": self._launch, "launched_cpp": self._launch,
+                "launched_triton": self._launch, "output_code": self._output_code, "dynamo_graph": self._name_inputs,
+                **self._lines.wrappers,
             }
             for key, wrapper in wrappers.items():
                 if key not in self._names.missing:
-                    stack.enter_context(_replaced(self._names, key, wrapper))
+                    stack.enter_context(_replace(self._names, key, wrapper))
             yield
+
+    def _name_inputs(self, original: Callable[..., Any], backend: Any, module: Any, *args: Any, **more: Any) -> Any:
+        self._input_names = input_names(module, self._parameters)
+        return original(backend, module, *args, **more)
 
     def _record(self, scheduler: Any) -> GraphRecord:
         if id(scheduler) not in self._of:
             graph = _graph(self._names)
             kind = "backward" if graph.is_backward else "inference" if graph.is_inference else "forward"
             self._of[id(scheduler)] = GraphRecord(
-                digest=digest_of(graph.module.graph), kind=kind, module=_copied(graph.module),
-                calls={n.name: _call(n) for n in graph.module.graph.nodes if n.op == "call_function"},
+                digest=digest_of(graph.module.graph), kind=kind, compiled=graph.module, noted=self._lines,
+                input_names=self._input_names,
                 pairwise=getattr(self._names["inductor_config"], "max_fusion_buffer_group_pairwise_attempts", None),
             )
             self._schedulers.append(scheduler)
@@ -183,7 +218,7 @@ class Reader:
         self._record(scheduler).tried += 1
         return original(scheduler, *args, **more)
 
-    def _fused(self, original: Callable[..., Any], scheduler: Any, a: Any, b: Any, *args: Any) -> Any:
+    def _fuse(self, original: Callable[..., Any], scheduler: Any, a: Any, b: Any, *args: Any) -> Any:
         made = original(scheduler, a, b, *args)
         record = self._record(scheduler)
         record.attempts.append(Attempt(
@@ -197,7 +232,7 @@ class Reader:
             self._said[-1].append(reason % args if args else reason)
         return original(why, reason, *args)
 
-    def _launched(self, original: Callable[..., Any], schedule: Any, name: str, *args: Any, **more: Any) -> Any:
+    def _launch(self, original: Callable[..., Any], schedule: Any, name: str, *args: Any, **more: Any) -> Any:
         if self._current is not None:
             if isinstance(schedule, list | tuple):
                 nodes = frozenset(op for node in schedule if hasattr(node, "get_nodes") for op in _ops(node))
@@ -206,11 +241,11 @@ class Reader:
             self._current.launches.append((name, nodes))
         return original(schedule, name, *args, **more)
 
-    def _extern(self, original: Callable[..., Any], node: Any, *args: Any) -> Any:
+    def _extern(self, original: Callable[..., Any], scheduler: Any, node: Any, *args: Any, **more: Any) -> Any:
         """Note the call of a library that Inductor writes without noting it, as a scatter."""
         record = self._current
         noted = len(record.launches) if record is not None else 0
-        made = original(node, *args)
+        made = original(scheduler, node, *args, **more)
         name = getattr(node.node, "python_kernel_name", None)
         if record is not None and name and len(record.launches) == noted:
             record.launches.append((str(name), frozenset(_ops(node))))
@@ -247,7 +282,7 @@ class Reader:
         finally:
             self._depth -= 1
             self._current = outside or record  # Inductor may schedule a graph inside of another one
-        record.nodes = tuple(_with_launch(node, record.launches) for node in final)
+        record.nodes = _with_launches(final, record.launches)
         self.records.append(record)
         if self._check is not None:
             try:
@@ -260,17 +295,23 @@ class Reader:
     def _output_code(self, original: Callable[..., Any] | None, code: str) -> None:
         if self._current is not None:
             self._current.output_code = code
-            self._current.sources = sources_of(code)
-            self._current.lines = {
-                name: self._lines.ops_of(source) for name, source in self._current.sources.items()
-            }
         if original is not None:
             original(code)
 
 
-def _with_launch(node: FusedNode, launches: Sequence[tuple[str, frozenset[str]]]) -> FusedNode:
-    number = next((n for n, (_, ops) in enumerate(launches) if ops & set(node.ops)), None)
-    return node if number is None else replace(node, kernel=launches[number][0], launch=number)
+def _with_launches(
+    nodes: Sequence[FusedNode], launches: Sequence[tuple[str, frozenset[str]]],
+) -> tuple[FusedNode, ...]:
+    """Return the nodes, each with the first launch of one of its operations."""
+    first: dict[str, int] = {}
+    for number, (_, ops) in enumerate(launches):
+        for op in ops:
+            first.setdefault(op, number)
+    numbers = [min((first[op] for op in node.ops if op in first), default=None) for node in nodes]
+    return tuple(
+        node if number is None else replace(node, kernel=launches[number][0], launch=number)
+        for node, number in zip(nodes, numbers, strict=True)
+    )
 
 
 def _reads(scheduler: Any, parts: Sequence[Any], writers: Mapping[str, str]) -> dict[str, set[str]]:
@@ -338,19 +379,8 @@ def _call(node: Any) -> TracedCall:
     )
 
 
-def _copied(module: Any) -> Any:
-    """Return a copy of a graph module, which our own fusion may modify."""
-    fx = torch_for("from_inductor").fx
-    graph = fx.Graph()
-    copies: dict[Any, Any] = {}
-    returned = graph.graph_copy(module.graph, copies)
-    output = next(node for node in module.graph.nodes if node.op == "output")
-    graph.output(returned).meta = dict(output.meta)
-    return fx.GraphModule(module, graph)
-
-
 @contextmanager
-def _replaced(names: InductorNames, key: str, wrapper: Callable[..., Any]) -> Iterator[None]:
+def _replace(names: InductorNames, key: str, wrapper: Callable[..., Any]) -> Iterator[None]:
     """Let a function of torch be called through a wrapper, which gets the function first."""
     owner, last = names.owner(key)
     original = getattr(owner, last)
