@@ -17,10 +17,10 @@ class FuserLabError(Exception):
     """Base of every error that fuser_lab raises deliberately; messages over 8,000 characters lose their middle."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(_bounded(argument) if isinstance(argument, str) else argument for argument in args))
+        super().__init__(*(_shorten(argument) if isinstance(argument, str) else argument for argument in args))
 
 
-def _bounded(text: str) -> str:
+def _shorten(text: str) -> str:
     left = len(text) - _LONGEST
     if left <= 0:
         return text

@@ -167,7 +167,7 @@ class Executable:
         """
         flat = flatten(inputs)
         self._ready(inside="validate")
-        expected = self._expected(flat, reference_outputs)
+        expected = self._expected_outputs(flat, reference_outputs)
         outputs = self.execute(flat, device=device, **options)
         check_outputs(self.recorded_fusion, flat, outputs, expected)
         return outputs
@@ -176,7 +176,7 @@ class Executable:
         """Run with `manual_execute`, compare the results with a reference, and return them."""
         flat = flatten(inputs)
         self._ready(inside="manual_validate")
-        expected = self._expected(flat, reference_outputs)
+        expected = self._expected_outputs(flat, reference_outputs)
         outputs = self.manual_execute(flat)
         check_outputs(self.recorded_fusion, flat, outputs, expected)
         return outputs
@@ -188,7 +188,7 @@ class Executable:
             msg = f"{inside}: {message}"
             raise EmptyDefinitionError(msg)
 
-    def _expected(self, flat: Sequence[Any], expected: Sequence[Any] | None) -> Sequence[Any]:
+    def _expected_outputs(self, flat: Sequence[Any], expected: Sequence[Any] | None) -> Sequence[Any]:
         # Evaluated first, because a run may write to its inputs.
         return expected_outputs(self.recorded_fusion, flat, self._like(flat)) if expected is None else expected
 

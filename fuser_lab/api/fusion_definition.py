@@ -245,7 +245,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         """Define the segments that are set up, with their maps, and let `execute` run them."""
         new = new or self._new
         self.segments, self.segment_index_space_maps, self.map_value_to_last_used_segment = [], {}, {}
-        begun = self._begun("segment")
+        begun = self._state_for("segment")
         try:
             for index in range(count):
                 segment = new()
@@ -322,7 +322,7 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         InputError
             If the segment does not exist.
         """
-        return self._begun("build_segment").build_segment(definition, index)
+        return self._state_for("build_segment").build_segment(definition, index)
 
     def finalize_segmentation(self) -> None:
         """End the segmentation that `setup_segmentation` began.
@@ -332,10 +332,10 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         StateError
             If no segmentation has begun.
         """
-        self._begun("finalize_segmentation").finalize_segmentation()
+        self._state_for("finalize_segmentation").finalize_segmentation()
         self._segmentation = None
 
-    def _begun(self, method: str) -> SegmentationState:
+    def _state_for(self, method: str) -> SegmentationState:
         if self._segmentation is None:
             msg = f"{method}: no segments are set up; call setup_segmentation first."
             raise StateError(msg)

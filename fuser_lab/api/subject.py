@@ -150,7 +150,7 @@ def subject_of(
         _refuse_options(caller, "a plan", "plan.resegmented(...) returns another plan", named)
         return Subject(caller=caller, fusions=plans, inputs=_flat(passed))
     if _is_function(value):
-        return _of_model(caller, _captured(value, inputs, named, host_target), None)
+        return _of_model(caller, _capture(value, inputs, named, host_target), None)
     if isinstance(value, str | bytes) or hasattr(value, "__fspath__"):
         msg = (
             f"{caller}: the subject is {short_text(value)}, a text; fl.load_repro(text) reads the definition in a "
@@ -228,7 +228,7 @@ def _is_function(value: object) -> bool:
     )
 
 
-def _captured(
+def _capture(
     function: Any, inputs: Sequence[Any], named: Mapping[str, Any], host_target: str | None,
 ) -> Captured:
     """Return a function captured by the library of its arrays.

@@ -39,7 +39,7 @@ def callable_of(torch: Any, function: Any, inputs: Sequence[Any], keywords: Mapp
         )
         raise ArgumentTypeError(msg)
     if isinstance(function, torch.jit.ScriptModule):
-        return _exported(function, inputs, keywords)
+        return _export(function, inputs, keywords)
     _check_call(torch, function, inputs, keywords)
     return function
 
@@ -59,7 +59,7 @@ def _check_call(torch: Any, function: Any, inputs: Sequence[Any], keywords: Mapp
         return
 
 
-def _exported(function: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+def _export(function: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
     """Return the graph of a module of torch.jit as a module that torch captures."""
     try:
         converter = importlib.import_module("torch._export.converter").TS2EPConverter

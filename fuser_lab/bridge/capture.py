@@ -207,10 +207,10 @@ def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
     with collecting_rarely():  # possibly of a backward graph, which torch may trace at its first run
         graph = capture_graph(gm, kind, capture)
     capture.add(graph)
-    return _boxed(graph.run)
+    return _box(graph.run)
 
 
-def _boxed(graph: Any) -> Callable[[list[Any]], Any]:
+def _box(graph: Any) -> Callable[[list[Any]], Any]:
     """Return a graph as a function of a list of arguments, which it empties; an attribute tells AOTAutograd."""
     def run(args: list[Any]) -> Any:
         return graph.boxed(args)
@@ -415,15 +415,15 @@ class _Sizes:
             with contextlib.suppress(Exception):  # possibly sizes that torch's guards exclude
                 for region in self._regions(symbolic, other)[1]:
                     region.kernels()
-        graph = self._captured(symbolic, values)
+        graph = self._capture_at(symbolic, values)
         self._capture.add(graph)
         self._known[repr(values)] = graph.run
         self._symbolic = symbolic
 
     def _run_for(self, symbolic: SymbolicGraph, values: tuple[Any, ...], args: Sequence[Any]) -> Callable[..., Any]:
-        return self._captured(symbolic, values).run if symbolic.fits(args, values) else self._gm
+        return self._capture_at(symbolic, values).run if symbolic.fits(args, values) else self._gm
 
-    def _captured(self, symbolic: SymbolicGraph, values: tuple[Any, ...]) -> CapturedGraph:
+    def _capture_at(self, symbolic: SymbolicGraph, values: tuple[Any, ...]) -> CapturedGraph:
         sized, regions, left = self._regions(symbolic, values)
         return _with_regions(sized, self._kind, regions, left, self._capture.options.wishes.max_region_ops)
 

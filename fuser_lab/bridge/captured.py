@@ -135,7 +135,7 @@ class Captured(ABC):
         ValidationError
             If a result is wrong; the message names the region, its line and the worst element.
         """
-        with _checked(self.regions):
+        with _check(self.regions):
             return self.run(*inputs, **keywords)
 
     @takes(a=_SELECTION, b=_SELECTION)
@@ -194,7 +194,7 @@ class Captured(ABC):
 
 
 @contextmanager
-def _checked(regions: Sequence[Region]) -> Iterator[None]:
+def _check(regions: Sequence[Region]) -> Iterator[None]:
     before = [region.checked for region in regions]
     try:
         for region in regions:

@@ -120,7 +120,7 @@ class FlatGraph:
 
     def _write(self, arguments: Sequence[Any]) -> None:
         guard = guard_of([arguments[place] for place in self._tensors])
-        runs = self._taken()
+        runs = self._take_runs()
         if guard is None or runs is None:
             self._tries += 1
             return
@@ -135,7 +135,7 @@ class FlatGraph:
         self._queue = next((memory.queue for memory in memories), _no_queue)
         self._frames.setdefault(self._queue(), deque()).append(written)
 
-    def _taken(self) -> dict[Region, DirectRun] | None:
+    def _take_runs(self) -> dict[Region, DirectRun] | None:
         """Return a run for each region that a function may run itself; None if another thread is using it.
 
         Equal regions share one, because they run in sequence.
@@ -261,7 +261,7 @@ class _Writer:
                 self._call(unit)
             elif unit.op == "output":
                 returned = self._output(unit)
-        text = "\n    ".join(self._freed(parameters, returned))
+        text = "\n    ".join(self._with_deletions(parameters, returned))
         unpacked = f"    [{', '.join(parameters)}] = args\n" if parameters else ""
         source = f"def run(args):\n{unpacked}{self._alignments()}    args.clear()\n    {text}\n    return {returned}\n"
         exec(compile(source, "<a captured graph>", "exec"), self.names)  # noqa: S102 - our own source
@@ -524,7 +524,7 @@ class _Writer:
     def _emit(self, text: str, reads: set[str]) -> None:
         self._lines.append(_Line(text, frozenset(reads)))
 
-    def _freed(self, parameters: Sequence[str], returned: str) -> Iterator[str]:
+    def _with_deletions(self, parameters: Sequence[str], returned: str) -> Iterator[str]:
         """Yield the statements, each followed by the deletion of variables that are not read afterwards."""
         returned_names = set(returned.replace("(", " ").replace(")", " ").replace(",", " ").split())
         last: dict[str, int] = dict.fromkeys(parameters, -1)

@@ -79,16 +79,16 @@ class _Contraction:
         if first == second:
             return True
         least, most = self._place[first], self._place[second]
-        later = self._reached(self._after, first, second, least, most)
+        later = self._reach(self._after, first, second, least, most)
         if later is None:
             return False
-        earlier = self._reached(self._before, second, first, least, most)
+        earlier = self._reach(self._before, second, first, least, most)
         assert earlier is not None  # a path would have been found from the other end
         self._reorder(sorted(earlier, key=self._place.__getitem__), first, second, later)
         self._merge(first, second)
         return True
 
-    def _reached(
+    def _reach(
         self, follow: Sequence[set[int]], start: int, end: int, least: int, most: int,
     ) -> set[int] | None:
         """Return the groups between two positions that ``start`` leads to, or None if one leads to ``end``."""

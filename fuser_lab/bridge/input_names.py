@@ -50,8 +50,12 @@ def input_name(source: str, arguments: Sequence[str] = ()) -> str:
         name, rest = entry.groups()
     if _OF_MODULE.search(rest):
         name, rest = "", _OF_MODULE.sub("", rest)
-    rest = re.sub(r"\[['\"]?([^'\"\]]*)['\"]?\]", r".\1", rest)
-    return f"{name}{rest}".strip(".")
+    return dotted_path(f"{name}{rest}")
+
+
+def dotted_path(path: str) -> str:
+    """Return ``p.w.0`` for the expression ``p['w'][0]``."""
+    return re.sub(r"\[['\"]?([^'\"\]]*)['\"]?\]", r".\1", path).strip(".")
 
 
 def write_input_names(gm: Any, names: Sequence[str]) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser_lab.bridge.input_names import dotted_path
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor
 from fuser_lab.bridge.requirement import jax_for
 from fuser_lab.bridge.traced import Origin
@@ -69,13 +70,16 @@ def graph_of(closed_jaxpr: Any) -> Graph:
     made = _Reader()
     env = made.constants(closed_jaxpr.jaxpr, closed_jaxpr.consts)
     inputs = tuple(made.placed("placeholder", variable) for variable in closed_jaxpr.jaxpr.invars)
+    names = closed_jaxpr.jaxpr.debug_info.arg_names or ()
+    for node, name in zip(inputs, names, strict=True) if len(names) == len(inputs) else ():
+        node.meta["called"] = dotted_path(name or "")
     env.update(zip(closed_jaxpr.jaxpr.invars, inputs, strict=True))
     made.read(closed_jaxpr.jaxpr, env, "", None)
     results = tuple(made.operand(atom, env) for atom in closed_jaxpr.jaxpr.outvars)
-    return Graph(nodes=_needed(made.nodes, results), inputs=inputs, results=results)
+    return Graph(nodes=_needed_nodes(made.nodes, results), inputs=inputs, results=results)
 
 
-def _needed(nodes: Sequence[Step], results: Iterable[Any]) -> tuple[Step, ...]:
+def _needed_nodes(nodes: Sequence[Step], results: Iterable[Any]) -> tuple[Step, ...]:
     """Return the nodes that a result depends on, and those with effects, and a node that reads the results."""
     needed_nodes = {node for node in results if isinstance(node, Step)}
     for node in reversed(nodes):

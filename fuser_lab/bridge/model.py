@@ -157,7 +157,7 @@ def from_torch(
                     skipped = f"its tracer fails: {_first_line(error)}; "
                     continue
                 has_no_values = on_meta and isinstance(error, RuntimeError) and "meta" in str(error).lower()
-                raise InputError(_without_values(error) if has_no_values else _raised(called, error)) from error
+                raise InputError(_without_values(error) if has_no_values else _error_text(called, error)) from error
             capture.idle = False
         break
     capture.note_runs()
@@ -177,7 +177,7 @@ EXPLAINED = re.compile(r"Explanation: (.*)")  # in Dynamo's messages
 
 def _nothing_captured(torch: Any, function: Any, called: Any, because: str, *, backward: bool) -> InputError:
     """Return the error of a function of which torch captured no op, with what to do; ``because`` is torch's reason."""
-    recurrent, quantised = _recurrent(torch, called), _quantised(torch, called)
+    recurrent, quantised = _recurrent(torch, called), _advise_unquantised(torch, called)
     if recurrent and backward:
         why = (
             f"it does not capture training of {recurrent}, nor the rest of the same function; "
@@ -203,7 +203,7 @@ def _recurrent(torch: Any, called: Any) -> str:
     return next((f"torch.nn.{type(m).__name__}" for m in modules if isinstance(m, torch.nn.RNNBase)), "")
 
 
-def _quantised(torch: Any, called: Any) -> str:
+def _advise_unquantised(torch: Any, called: Any) -> str:
     """Return a call that captures a module's first quantised layer without quantisation, or an empty text."""
     for module in called.modules() if isinstance(called, torch.nn.Module) else ():
         name = type(module).__name__
@@ -324,7 +324,7 @@ def _refusal(called: Any, text: str) -> str:
     return f"from_torch: torch does not capture this{where}: {(why[1] if why else reasons[0]).rstrip('.')}; {advice}."
 
 
-def _raised(called: Any, error: Exception) -> str:
+def _error_text(called: Any, error: Exception) -> str:
     """Return what a function raised while torch ran it as one sentence, with the user's line."""
     said = _first_line(error)
     advice = "model(*inputs) has to run in eager mode"

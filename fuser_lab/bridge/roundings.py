@@ -41,13 +41,13 @@ def rounding_errors(graph: Any, inputs: Sequence[Any], results: Sequence[Any], e
         squares = [s + _distance(torch, a, b).square() for s, a, b in zip(squares, moved, expected, strict=True)]
         if run + 1 >= LEAST_RUNS:
             changes = [(square / (run + 1)).sqrt() for square in squares]
-            worst = max(map(_unexplained, results, expected, changes), default=0.0)
+            worst = max(map(_unexplained_distance, results, expected, changes), default=0.0)
             if worst <= 1:
                 break
     return worst
 
 
-def _unexplained(ours: Any, theirs: Any, change: Any) -> float:
+def _unexplained_distance(ours: Any, theirs: Any, change: Any) -> float:
     """Return the largest distance of an element, relative to what its usual change explains."""
     torch = torch_for("fuser_lab.bridge")
     if not theirs.numel():

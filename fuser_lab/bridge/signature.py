@@ -181,7 +181,7 @@ def _laid_otherwise(recording: Recorded, signature: Signature) -> frozenset[int]
     return frozenset(
         place for place, (before, after) in enumerate(zip(fusion.outputs, placed.outputs, strict=True))
         if before.domain.allocation_order != after.domain.allocation_order
-        and (traced := _traced(signature, signature.outputs[place])) is not None and _is_row_major(traced)
+        and (traced := _traced_tensor(signature, signature.outputs[place])) is not None and _is_row_major(traced)
     )
 
 
@@ -209,13 +209,13 @@ def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) 
             return copies[ref]
 
         for call, (args, kwargs) in zip(signature.calls, signature.operands, strict=True):
-            operands, named = _filled(args, handle), dict(_filled(kwargs, handle))
+            operands, named = _fill(args, handle), dict(_fill(kwargs, handle))
             before = len(fd.recorded_exprs)
             results.append(record(fd, call, operands, named))
             made.append(tuple(tv.name for expr in fd.recorded_exprs[before:] for tv in expr.tensor_outputs))
         returned: set[str] = {tensor.name for tensor in inputs}
         for place, ref in enumerate(signature.outputs):
-            traced = _traced(signature, ref)
+            traced = _traced_tensor(signature, ref)
             tensor = handle(ref)
             if tensor.name in returned:
                 # Recorded as no op, or already returned: it gets its own memory.
@@ -237,7 +237,7 @@ def spec_of(traced: TracedTensor) -> TensorSpec:
     return TensorSpec(shape=traced.shape, dtype=DTYPES[traced.dtype], strides=traced.strides, device=device)
 
 
-def _traced(signature: Signature, ref: Ref) -> TracedTensor | None:
+def _traced_tensor(signature: Signature, ref: Ref) -> TracedTensor | None:
     return signature.calls[ref.call or 0].results[ref.place]
 
 
@@ -251,11 +251,11 @@ def _order_of(traced: TracedTensor) -> Sequence[int]:
     return () if any(flag is False for flag in contiguity) else list(ranks)
 
 
-def _filled(value: Any, handle: Callable[[Ref], Any]) -> Any:
+def _fill(value: Any, handle: Callable[[Ref], Any]) -> Any:
     if isinstance(value, Ref):
         return handle(value)
     if isinstance(value, tuple):
-        return [_filled(part, handle) for part in value]
+        return [_fill(part, handle) for part in value]
     return value
 
 

@@ -120,7 +120,7 @@ def measured_on_host(
     ``seconds`` is the maximum time for the steps after warm-up, and again for those in which each unit is timed.
     """
     name = f"CPU ({threads} thread{'s' if threads != 1 else ''})"
-    return _measured(graphs, breaks, step, _HostClock(), _nothing, name, seconds)
+    return _measure(graphs, breaks, step, _HostClock(), _nothing, name, seconds)
 
 
 def measured_on_gpu(
@@ -129,14 +129,14 @@ def measured_on_gpu(
 ) -> MeasuredStep:
     """Return measured seconds of a step on torch's current GPU and of its units; see `measured_on_host`."""
     name = str(torch.cuda.get_device_name())
-    return _measured(graphs, breaks, step, _EventClock(torch), torch.cuda.synchronize, name, seconds)
+    return _measure(graphs, breaks, step, _EventClock(torch), torch.cuda.synchronize, name, seconds)
 
 
 def _nothing() -> None:
     pass
 
 
-def _measured(
+def _measure(
     graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"], step: Callable[[], object], clock: _Clock,
     finish: Callable[[], object], processor: str, seconds: float,
 ) -> MeasuredStep:
@@ -155,7 +155,7 @@ def _measured(
         samples.append(perf_counter() - begin)
     times: defaultdict[Timed, list[float]] = defaultdict(list)
     ends = _last_units(graphs, breaks)
-    with _watched(graphs, clock.around):
+    with _watch(graphs, clock.around):
         for number in range(count + 1):
             step()
             measured = _sums(clock.intervals(), ends)
@@ -187,7 +187,7 @@ def _last_units(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"
 
 
 @contextmanager
-def _watched(graphs: Sequence["CapturedGraph"], around: Around) -> Iterator[None]:
+def _watch(graphs: Sequence["CapturedGraph"], around: Around) -> Iterator[None]:
     """Let all graphs enter a context around each unit; graphs that a library runs whole have no units."""
     runs = [graph.run for graph in graphs if hasattr(graph.run, "around")]
     try:

@@ -70,7 +70,7 @@ class SymbolicGraph:
             msg = "the shape of an argument differs from the traced one."
             raise ValueError(msg)
         begins = set(prepare(self._module))
-        sized, copies = self._sized(values)
+        sized, copies = self._graph_at(values)
         of = {copy: node for node, copy in copies.items()}
         partitioned = partition(sized, [copies[node] for node in begins])
         self._left = tuple(replace(left, node=of[left.node]) for left in partitioned.left)
@@ -124,7 +124,7 @@ class SymbolicGraph:
 
         A region is empty if it has a call that cannot be lowered for these sizes.
         """
-        sized, copies = self._sized(values)
+        sized, copies = self._graph_at(values)
         left = [replace(call, node=copies[call.node]) for call in self._left if call.node in copies]
         regions: list[tuple[Node, ...]] = []
         for region in self._regions:
@@ -135,7 +135,7 @@ class SymbolicGraph:
             regions.append(nodes if why is None else ())
         return sized, Partition(tuple(regions), tuple(left))
 
-    def _sized(self, values: Values) -> tuple[Any, Mapping[Node, Node]]:
+    def _graph_at(self, values: Values) -> tuple[Any, Mapping[Node, Node]]:
         """Return a graph module with values in place of the symbols, and its nodes by the nodes of this graph."""
         torch = self._torch
         fill = _Fill(torch, self._fakes, self._mode, dict(zip(self._symbols, values, strict=True)))
@@ -157,13 +157,13 @@ class SymbolicGraph:
                 of = copies[node.meta["mask_of"]].meta["val"]
                 copy.args = (*mask_layout(torch, of), *copy.args[2:])
             if node.op == "call_function" and SYMBOLIC not in node.meta:
-                value = self._computed(copy)
+                value = self._compute(copy)
             if node.op != "output":
                 copy.meta["val"] = value
                 copy.meta.pop(SYMBOLIC, None)
         return torch.fx.GraphModule(self._module, graph), copies
 
-    def _computed(self, node: Node) -> Any:
+    def _compute(self, node: Node) -> Any:
         """Return the value of a node that was not traced but created by a rewrite of the graph."""
         held = self._torch.fx.map_arg
         with self._mode, self._torch.no_grad():
@@ -240,7 +240,7 @@ def _text(nodes: Sequence[Node]) -> str:
             return repr(value)
         if value not in names:
             names[value] = f"%{len(names)}"
-            return f"{names[value]}: {' '.join(_held(value))}"
+            return f"{names[value]}: {' '.join(_symbols_of(value))}"
         return names[value]
 
     return "\n".join(
@@ -248,7 +248,7 @@ def _text(nodes: Sequence[Node]) -> str:
     )
 
 
-def _held(node: Node) -> Iterator[str]:
+def _symbols_of(node: Node) -> Iterator[str]:
     value = node.meta.get(SYMBOLIC, node.meta.get("val"))
     for part in value if isinstance(value, list | tuple) else (value,):
         if hasattr(part, "stride"):

@@ -126,7 +126,7 @@ class _ModelMeasurement(Measurement):
         def note(region: TorchRegion, inputs: Sequence[Any]) -> None:
             inputs_of.setdefault(region, tuple(x.detach() for x in inputs))
 
-        with _observed(self._regions, note):
+        with _observe(self._regions, note):
             self._step(self._model.run)()
         return inputs_of
 
@@ -195,7 +195,7 @@ def _itemsize(dtype: str) -> int:
 
 
 @contextmanager
-def _observed(regions: Sequence[TorchRegion], note: Callable[[TorchRegion, Sequence[Any]], None]) -> Iterator[None]:
+def _observe(regions: Sequence[TorchRegion], note: Callable[[TorchRegion, Sequence[Any]], None]) -> Iterator[None]:
     try:
         for region in regions:
             region.observer = note

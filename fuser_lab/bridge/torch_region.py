@@ -140,7 +140,7 @@ class TorchRegion(Region):
             target = next(filter(has_own_memory, sorted(devices)), CPU.name)
             prepared = self.recorded.prepare(target)
         if not inputs:
-            return self._made(prepared)
+            return self._make(prepared)
         # A tensor from autograd or another compiler may have a layout other than the traced one.
         strided = zip(inputs, self.input_strides, strict=True)
         laid_inputs = [x if x.stride() == s else with_strides(x, s) for x, s in strided]
@@ -148,7 +148,7 @@ class TorchRegion(Region):
         outputs = prepared.run(laid_inputs)
         if self._prepared is None:
             made = prepared.output_strides
-            self._apart = self._shared(laid_inputs, outputs)
+            self._apart = self._shared_outputs(laid_inputs, outputs)
             self._relaid = tuple(n for n, (a, b) in enumerate(zip(made, self._out_strides, strict=True)) if a != b)
             self._finish = tuple(
                 (place, (copier if place in self._apart else layer)(outputs[place], self._out_strides[place]))
@@ -169,7 +169,7 @@ class TorchRegion(Region):
         """Return the distance of results from torch's, relative to what roundings of its ops explain."""
         return rounding_errors(self.fallback, inputs, outputs, expected)
 
-    def _made(self, prepared: "PreparedPlan") -> list[Any]:
+    def _make(self, prepared: "PreparedPlan") -> list[Any]:
         """Return the outputs of a region without inputs, which would determine the library."""
         torch = torch_for("fuser_lab.bridge")
         empty = [torch.empty(out.shape, dtype=getattr(torch, out.dtype), device=out.device) for out in self.traced]
@@ -177,7 +177,7 @@ class TorchRegion(Region):
         self._prepared = prepared
         return [with_strides(x, strides) for x, strides in zip(made, self._out_strides, strict=True)]
 
-    def _shared(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
+    def _shared_outputs(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
         """Return the outputs that share memory with an input or an earlier output; a region's outputs are not views."""
         taken = {_memory(x) for x in inputs}
         places = []

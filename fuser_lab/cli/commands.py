@@ -15,7 +15,7 @@ from fuser_lab.api.functions import diff, load_repro, report, segment
 from fuser_lab.api.functions import example as load_example
 from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.arguments import short_text
-from fuser_lab.cli.user_file import INPUTS_HELP, UserFunction, advice_for, explain_file, place_of
+from fuser_lab.cli.user_file import INPUTS_HELP, JoinedArguments, UserFunction, advice_for, explain_file, place_of
 from fuser_lab.compilers.nvfuser_dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.contracts.commands import add_commands
 from fuser_lab.cost.device import DEVICES, THIS_CPU
@@ -38,9 +38,14 @@ _INTERRUPTED = 130  # the exit status that a shell reports for a program ended b
 _AGAIN: dict[str | None, bool | str] = {None: False, "all": True, "failed": "failed"}
 _OF_MODELS = ("inputs", "init", "device", "backward", "measure", "output")  # options of explain FILE:NAME
 _EXPLAIN = (
-    "FILE is read and never executed. FILE:NAME is different: a model has to run to be captured, so the file is "
-    "imported in a child process; it prints what each region and op costs, and writes a report."
+    "Explain a repro script: print why its segments are separate. The script is read and never executed. Or explain a "
+    "PyTorch model (FILE:NAME): print what each of its regions and ops costs, and write a report. To capture the "
+    "model, its file is imported in a child process and the model is called."
 )
+_COMMAND = "Show how nvFuser cuts a fusion into segments, and why."
+_SCRIPT = "a repro script, or a file that contains one, such as an issue; - for stdin"
+_NAME = "name of the definition's function, class or variable, if the script has several definitions"
+_STRATEGY = f"one of {', '.join(STRATEGIES)}; bottom_up by default"
 _TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE, THIS_CPU)
 
 
@@ -334,91 +339,101 @@ def _read(file: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fuser_lab", description="Show how a fusion is cut into segments.")
+    parser = argparse.ArgumentParser(prog="fuser_lab", description=_COMMAND)
     parser.add_argument("--version", action="version", version=f"fuser_lab {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    text = "segment, run and check the examples that come with fuser_lab; error/tol below 1 is correct"
-    run = commands.add_parser("examples", help=text)
-    run.add_argument("names", nargs="*", metavar="NAME", help="only these examples")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    text = "Segment and run the examples of fuser_lab, and check their results (error/tol is below 1)."
+    run = commands.add_parser("examples", help=text, description=text)
+    run.add_argument("names", nargs="*", metavar="NAME", help="names of examples; by default all")
     run.add_argument("--json", action="store_true", help="print JSON")
     run.set_defaults(call=_examples)
-    ops = commands.add_parser("ops", help="list all ops of fd.ops with signatures, dtypes and what computes them")
+    text = "List all ops with their signatures, their dtypes and what computes them."
+    ops = commands.add_parser("ops", help=text, description=text)
     ops.add_argument("--json", action="store_true", help="print JSON")
     ops.set_defaults(call=_ops)
-    text = "say why the segments of a repro script's fusion are separate, or what a model of torch costs (FILE:NAME)"
+    text = "Print why the segments of a repro script are separate, or what each region of a PyTorch model costs."
     explain = commands.add_parser("explain", help=text, description=_EXPLAIN)
-    text = "a repro script, or an issue that contains one (- for stdin); or model.py:NAME, a function or class of torch"
+    text = f"{_SCRIPT}; or model.py:NAME, a PyTorch function or module class in a file"
     explain.add_argument("file", metavar="FILE", help=text)
     _add_model_options(explain)
-    explain.add_argument("--name", help="selects one of several definitions by its function, class or variable")
-    explain.add_argument("--strategy", default="bottom_up", type=_strategy, help=f"one of {', '.join(STRATEGIES)}")
+    explain.add_argument("--name", help=_NAME)
+    explain.add_argument("--strategy", default="bottom_up", type=_strategy, help=_STRATEGY)
     explain.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
     _add_switches(explain)
-    text = "search for a cheaper plan; say what it saves and why this plan misses it, or why no plan costs less"
+    text = "search for a cheaper plan, and print what it saves and why this plan misses it, or why no plan costs less"
     explain.add_argument("--certificate", action="store_true", help=text)
-    text = "maximum number of partial segments to examine, for --certificate and the optimal strategy"
+    text = "limit of the search of --certificate and of the strategies optimal and fastest, in sets of ops"
     explain.add_argument("--states", type=int, default=SegmenterOptions().search_states, help=text)
-    text = "maximum number of seconds to search; no limit by default"
+    text = "limit of the same searches in seconds; none by default"
     explain.add_argument("--seconds", type=float, default=None, help=text)
     form = explain.add_mutually_exclusive_group()
-    form.add_argument("--log", action="store_true", help="also print every attempt")
-    form.add_argument("--json", action="store_true", help="print plan, boundaries and the whole decision log as JSON")
+    form.add_argument("--log", action="store_true", help="also print every attempt of the segmenter")
+    form.add_argument("--json", action="store_true", help="print the plan, its boundaries and the decision log as JSON")
     explain.set_defaults(call=_explain)
-    text = "print the cost of each rule of nvFuser that refused a merge: the gain if only this rule were lifted"
-    prices = commands.add_parser("price", help=text)
-    text = "a repro script, or an issue that contains one; - for stdin"
-    prices.add_argument("file", nargs="?", metavar="FILE", help=text)
-    prices.add_argument("--name", help="selects one of several definitions by its function, class or variable")
-    text = "add up the prices of the corpus, or of its entries whose names match a pattern with wildcards"
+    text = "Print what each rule of nvFuser costs that refused a merge: the time saved if only this rule did not exist."
+    prices = commands.add_parser("price", help=text, description=text)
+    prices.add_argument("file", nargs="?", metavar="FILE", help=_SCRIPT)
+    prices.add_argument("--name", help=_NAME)
+    text = "instead of FILE: the corpus of fuser_lab, or its entries whose names match a pattern with * and ?"
     prices.add_argument("--corpus", nargs="?", const="*", metavar="PATTERN", help=text)
-    prices.add_argument("--strategy", default="bottom_up", type=_strategy, help=f"one of {', '.join(STRATEGIES)}")
+    prices.add_argument("--strategy", default="bottom_up", type=_strategy, help=_STRATEGY)
     prices.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
-    prices.add_argument("--measure", action="store_true", help="also time the plans of each rule's example here")
+    text = "also time the plans with and without each rule on this machine"
+    prices.add_argument("--measure", action="store_true", help=text)
     form = prices.add_mutually_exclusive_group()
-    form.add_argument("--issue", metavar="RULE", help="print the text of an issue about a rule, with its example")
+    form.add_argument("--issue", metavar="RULE", help="print the text of a bug report about a rule, with an example")
     form.add_argument("--json", action="store_true", help="print JSON")
     prices.set_defaults(call=_price)
-    text = "fit the model of a kernel's time to measurements of this CPU, and print how well it predicts other kernels"
-    fit = commands.add_parser("fit", help=text)
-    text = "measure this CPU, and store the rates for --target 'this CPU'"
+    text = "Fit the model of kernel times to measurements on this CPU, and print how well it predicts other kernels."
+    fit = commands.add_parser("fit", help=text, description=text)
+    text = "measure the CPU; the result is stored for --target 'this CPU'"
     fit.add_argument("--this-cpu", action="store_true", required=True, help=text)
-    fit.add_argument("--seconds", type=float, default=20.0, help="time to measure; 20 by default")
-    fit.add_argument("--json", action="store_true", help="print the rates as JSON")
+    fit.add_argument("--seconds", type=float, default=20.0, help="duration of the measurements; 20 by default")
+    fit.add_argument("--json", action="store_true", help="print the fitted rates as JSON")
     fit.set_defaults(call=_fit)
-    text = "compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with ours; exit status 0 if all agree"
-    agree = commands.add_parser("agree", help=text)
-    agree.add_argument("files", nargs="+", metavar="FILE", help="a dump, possibly in a log or an issue; - for stdin")
+    text = (
+        "Compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with fuser_lab's plans; exit status 0 if "
+        "all agree."
+    )
+    agree = commands.add_parser("agree", help=text, description=text)
+    text = "a file that contains a dump, such as a log or an issue; - for stdin"
+    agree.add_argument("files", nargs="+", metavar="FILE", help=text)
     agree.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
     agree.add_argument("--long", action="store_true", help="also print the differences and their reasons")
     agree.add_argument("--json", action="store_true", help="print JSON")
     agree.set_defaults(call=_agree)
-    text = "run the tasks of a sweep that its ledger does not have yet; exit status 1 if some fail"
-    tasks = commands.add_parser("sweep", help=text)
-    tasks.add_argument("file", metavar="FILE", help="the sweep as TOML: fusions, sizes, strategies, targets")
-    tasks.add_argument("--ledger", metavar="FOLDER", help="the ledger's folder; default: the file's, or runs")
-    text = "address of a dask scheduler, such as tcp://host:8786; by default this process runs the tasks"
+    text = "Run those measurements of a sweep that are not in its ledger yet; exit status 1 if some fail."
+    tasks = commands.add_parser("sweep", help=text, description=text)
+    tasks.add_argument("file", metavar="FILE", help="a TOML file that lists fusions, sizes, strategies and targets")
+    text = "folder of the ledger; by default the folder that FILE names, or runs"
+    tasks.add_argument("--ledger", metavar="FOLDER", help=text)
+    text = "address of a Dask scheduler, such as tcp://host:8786; by default the tasks run in this process"
     tasks.add_argument("--scheduler", metavar="ADDRESS", help=text)
-    tasks.add_argument("--again", choices=["all", "failed"], help="repeat all tasks, or those that failed")
-    tasks.add_argument("--dry-run", action="store_true", help="only list the tasks")
+    tasks.add_argument("--again", choices=["all", "failed"], help="repeat all tasks, or only failed tasks")
+    tasks.add_argument("--dry-run", action="store_true", help="list the tasks without running them")
     tasks.set_defaults(call=_sweep)
-    text = "write one HTML file in which to explore the plans of a repro script, without a kernel or a network"
-    page = commands.add_parser("report", help=text)
-    page.add_argument("-o", "--output", default="report.html", metavar="OUT", help="path of the file; ends in .html")
-    page.add_argument("--title", help="title of the page; the file's name by default")
+    text = "Write the explorer of a repro script's plans as one HTML file, which needs neither Python nor a network."
+    page = commands.add_parser("report", help=text, description=text)
+    text = "path of the HTML file; report.html by default"
+    page.add_argument("-o", "--output", default="report.html", metavar="OUT", help=text)
+    page.add_argument("--title", help="title of the page; by default the name of FILE")
     page.set_defaults(call=_report, strategies="bottom_up")
-    text = "compare plans of a repro script; the first is the baseline"
-    compare = commands.add_parser("diff", help=text)
+    text = "Compare the plans of several strategies for a repro script with the plan of the first strategy."
+    compare = commands.add_parser("diff", help=text, description=text)
     compare.set_defaults(call=_diff, strategies="bottom_up,top_down")
-    text = "measure a row of a ledger again; exit status 0 if it takes less than a time, for git bisect run"
-    again = commands.add_parser("retime", help=text)
-    again.add_argument("ledger", metavar="LEDGER", help="the folder of a ledger")
-    again.add_argument("row", metavar="ROW", help="the id of a row")
-    again.add_argument("--below", type=float, required=True, metavar="SECONDS", help="the limit for a good row")
+    text = (
+        "Measure a row of a ledger again; exit status 0 if its time is below a limit, so that git bisect run can "
+        "search for a slower commit."
+    )
+    again = commands.add_parser("retime", help=text, description=text)
+    again.add_argument("ledger", metavar="LEDGER", help="folder of the ledger")
+    again.add_argument("row", metavar="ROW", help="id of the row")
+    again.add_argument("--below", type=float, required=True, metavar="SECONDS", help="the limit")
     again.set_defaults(call=_retime)
     add_commands(commands)
     for command in (page, compare):
-        command.add_argument("file", metavar="FILE", help="a repro script, or an issue that contains one; - for stdin")
-        command.add_argument("--name", help="selects one of several definitions by its function, class or variable")
+        command.add_argument("file", metavar="FILE", help=_SCRIPT)
+        command.add_argument("--name", help=_NAME)
         text = f"comma-separated names from {', '.join(STRATEGIES)}; default: %(default)s"
         command.add_argument("--strategies", type=_strategies, metavar="NAMES", help=text)
         command.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
@@ -430,13 +445,13 @@ def _parser() -> argparse.ArgumentParser:
 def _add_model_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``explain FILE:NAME``."""
     model = command.add_argument_group("FILE:NAME")
-    model.add_argument("--inputs", metavar="ARGUMENTS", help=INPUTS_HELP)
-    text = "arguments of a class, such as '512, bias=False'; by default what get_init_inputs() in the file returns"
+    model.add_argument("--inputs", action=JoinedArguments, metavar="ARGUMENTS", help=INPUTS_HELP)
+    text = "arguments to create the module with, such as '512, bias=False'; by default the result of get_init_inputs()"
     model.add_argument("--init", metavar="ARGUMENTS", help=text)
-    text = "torch's device of the model and its inputs; meta runs nothing"
+    text = "PyTorch's device of the model and its inputs; on meta, nothing is computed"
     model.add_argument("--device", help=text)
-    model.add_argument("--backward", action="store_true", help="capture the gradients as well")
-    model.add_argument("--measure", action="store_true", help="also measure each region and op")
+    model.add_argument("--backward", action="store_true", help="also capture the computation of the gradients")
+    model.add_argument("--measure", action="store_true", help="also time each region and op")
     text = "path of the report; report.html by default"
     model.add_argument("-o", "--output", metavar="OUT", help=text)
 
@@ -444,21 +459,26 @@ def _add_model_options(command: argparse.ArgumentParser) -> None:
 def _add_switches(command: argparse.ArgumentParser) -> None:
     """Add the switches of the segmenter that `_options` reads."""
     meanings = [meaning.value for meaning in SegmentSetMeaning]
-    command.add_argument("--segment-set", choices=meanings, default="hint", help="the meaning of segment_set")
-    text = "do not try the whole fusion first"
+    text = "what segment_set does: it separates two segments (hint, cut) or has no effect (ignore); hint by default"
+    command.add_argument("--segment-set", choices=meanings, default="hint", help=text)
+    text = "do not ask first whether the whole fusion can be one segment"
     command.add_argument("--no-whole-fusion", dest="whole_fusion", action="store_false", help=text)
     text = "top_down: also cut edges into reshapes"
     command.add_argument("--cut-reshape-inputs", action="store_true", help=text)
     text = "top_down: also cut edges into slices, pads and cats"
     command.add_argument("--cut-resize-inputs", action="store_true", help=text)
-    text = "top_down: if another path leads around a cut, divide the sides by depth instead of keeping one piece"
+    text = "top_down: where another path leads around a cut, separate the two sides by depth instead of merging them"
     command.add_argument("--pieces-by-depth", action="store_true", help=text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status: 0, 1 for an error, 2 for bad arguments, 141 for a closed pipe."""
     try:
-        arguments = _parser().parse_args(argv)
+        parser = _parser()
+        arguments, excess = parser.parse_known_args(argv)
+        if excess:
+            advice = '; --inputs takes one string, "f32[8], f32[8]"' if "inputs" in arguments else ""
+            parser.error(f"unrecognized arguments: {' '.join(excess)}{advice}")
     except SystemExit as ended:  # wrong arguments, --help or --version
         return int(ended.code or 0)
     try:

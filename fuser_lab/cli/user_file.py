@@ -4,6 +4,7 @@ A model has to run to be captured, so its file is imported, in a process that en
 read, never executed (`fuser_lab.definition.repro`).
 """
 
+import argparse
 import ast
 import contextlib
 import difflib
@@ -37,11 +38,23 @@ _KEYWORD = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=(?P<rest>.*)", re.DOTALL)
 _DTYPES = {short: name for name, short in SHORT_DTYPES.items()}
 _EXAMPLE = '--inputs "f32[64,512]"'
 INPUTS_HELP = (
-    'arguments, such as "f32[64,512], i64[4,16]<50257, mask=bool[4,16], 0.5": dtype[sizes] is a random tensor '
-    "(integers from 0, below 2 or the number after <), everything else a number; by default what get_inputs() in the "
-    "file returns"
+    'arguments of the call, such as "f32[64,512], i64[4,16]<50257, mask=bool[4,16], 0.5": dtype[sizes] is a random '
+    "tensor, and i64[4,16]<50257 has integers from 0 to 50256; by default the result of get_inputs() in the file; "
+    "can be repeated"
 )
 _CRASHED = "the process that imported {file} ended without a result (exit status {status})"
+
+
+class JoinedArguments(argparse.Action):
+    """The values of an option that is given once or several times, separated by commas."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None,
+    ) -> None:
+        """Add the values to the option's earlier ones."""
+        del parser, option
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if before is None else f"{before}, {values}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +160,7 @@ def load_function(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]
     """
     torch = torch_for(request.who) if request.library == "torch" else None
     with _as_errors(request):
-        values = vars(_imported(Path(request.file)))
+        values = vars(_import(Path(request.file)))
     if not request.library and "torch" in sys.modules:
         torch = torch_for(request.who)
     if request.name not in values:
@@ -173,7 +186,7 @@ def load_function(request: UserFunction) -> tuple[Any, list[Any], dict[str, Any]
     return model, arguments, keywords
 
 
-def _imported(path: Path) -> ModuleType:
+def _import(path: Path) -> ModuleType:
     """Return a file as a module that stays imported, because torch imports the modules of functions by name."""
     name = path.stem if path.stem not in sys.modules else f"{path.stem} of {path.parent.name}"
     module = ModuleType(name)

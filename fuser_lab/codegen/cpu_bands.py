@@ -17,16 +17,13 @@ from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Phase, Role, Stor
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, close_folds, open_loop, write_point, written_phase
 from fuser_lab.codegen.values import Values
 from fuser_lab.codegen.vectorize import SMALL
-from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.planned_cpu import LINE, SIDE
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Term, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import CPU_FEW_UNITS, CPU_SUMS_BYTES
 
-_BAND = 16  # rows: a cache line of Float
-_WIDEST = crossover("cpu.bands.widest")
-_PART = crossover("cpu.bands.part")
 _PADDING = 4  # padding elements between the rows of a band, so that a column does not map to one set of the cache
 
 
@@ -65,8 +62,8 @@ def band_plan(rows: RowPlan) -> BandPlan | None:
     """Return bands of rows if large inputs are contiguous across rows, and others along rows."""
     facts, schedule = rows.nest.facts, rows.nest.choice.schedule
     nest, count, depth = facts.nest, facts.space.rows, facts.space.depth
-    few = outer_loop(rows.nest) is ParallelType.grid_x and count < CPU_FEW_UNITS * _BAND
-    if schedule.split > 1 or few or not nest.kept or not nest.reduced or nest.kept[-1].extent < _BAND:
+    few = outer_loop(rows.nest) is ParallelType.grid_x and count < CPU_FEW_UNITS * LINE
+    if schedule.split > 1 or few or not nest.kept or not nest.reduced or nest.kept[-1].extent < LINE:
         return None
     kept_axis, reduced = nest.kept[-1].name, nest.reduced[-1].name
     across = []
@@ -76,14 +73,14 @@ def band_plan(rows: RowPlan) -> BandPlan | None:
         fast = steps.get(kept_axis) == 1 and steps.get(reduced, 0) > 1
         if fast and tensor.nbytes * SMALL >= max(tv.nbytes for tv in inputs):
             across.append(tensor)
-    grain = max(schedule.grain, _BAND)
-    height, length = (_WIDEST, _PART) if rows.is_one_pass else (grain, depth)
+    grain = max(schedule.grain, LINE)
+    height, length = (SIDE, SIDE) if rows.is_one_pass else (grain, depth)
     nbytes = sum(tv.dtype.compute.itemsize for tv in across) * height * (length + _PADDING)
     if not across or nbytes > CPU_SUMS_BYTES:
         return None
     while rows.is_one_pass and height > grain and count < CPU_FEW_UNITS * height:
         height //= 2
-    columns = min(blocks_up(depth), _PART)
+    columns = min(blocks_up(depth), SIDE)
     return BandPlan(
         rows=rows, across=tuple(across), height=min(height, count), columns=columns,
         length=columns if rows.is_one_pass else -(-depth // columns) * columns,

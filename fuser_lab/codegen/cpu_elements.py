@@ -16,12 +16,12 @@ from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, w
 from fuser_lab.codegen.nests import axis_indices
 from fuser_lab.codegen.persistence import calls_functions, shared_along
 from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.planned_cpu import CORES
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Const, Term, index
 from fuser_lab.ir.transform import ParallelType
 
 CHUNK = crossover("cpu.rows.chunk")
-FEW_ROWS = crossover("cpu.rows.few")
 MOST_SECTIONS = crossover("cpu.rows.sections")
 SHORTEST_RUN = crossover("cpu.rows.shortest_run")
 SHORT_ROW = crossover("cpu.rows.short")
@@ -51,7 +51,7 @@ def element_plan(nest: NestPlan) -> ElementPlan:
     outer, run = facts.kept_outer, facts.kept_run
     rows, length = extent_of(outer), extent_of(run)
     plan = partial(ElementPlan, nest=nest, rows=rows, length=length)
-    if parallel and rows < FEW_ROWS and length >= CHUNK:
+    if parallel and rows < CORES and length >= CHUNK:
         return plan(chunks=-(-length // CHUNK))
     if parallel and not outer:
         return plan()

@@ -16,6 +16,8 @@ from fuser_lab.codegen.nest_facts import extent_of
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, written_phase
 from fuser_lab.codegen.scan_writing import Running, carried_values, know_results, open_scan, operand, scan_levels
 from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.planned_cpu import L1_BYTES
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr
 from fuser_lab.ir.term import Apply, Term, cast, index
 from fuser_lab.ir.transform import ParallelType
@@ -24,7 +26,7 @@ from fuser_lab.schedule.state import Style
 PARTS = crossover("cpu.scans.parts")
 VECTOR = 8  # the number of elements of a part is a multiple of this
 SHORT = crossover("cpu.scans.short")
-SECTION = crossover("cpu.scans.section")
+SECTION = L1_BYTES // 4 // DataType.Double.itemsize  # elements of a row; sections and what they read stay in the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

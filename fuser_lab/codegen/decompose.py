@@ -290,7 +290,7 @@ _OF_VALUES = frozenset(  # kinds whose results do not depend on how their operan
         OpKind.REDUCTION,
     },
 )
-_OF_DTYPES = frozenset({"nextafter"})  # whose results depend on the spacing of numbers
+_OF_DTYPES = frozenset({"bitcast", "nextafter"})  # whose results depend on the bits or the spacing of numbers
 
 
 def with_float_values(fusion: Fusion) -> Fusion:

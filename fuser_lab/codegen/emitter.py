@@ -76,6 +76,7 @@ REDUCED = {
 }
 # Integers that kernels compute with as int32.
 SMALL_INTEGERS = {DataType.Short: "int16", DataType.Char: "int8", DataType.Byte: "uint8"}
+BITS = ("bits_of_double", "bits_of_float", "double_of_bits", "float_of_bits")
 TRUNCATIONS = ("float_to_int32", "float_to_int64", "float_to_uint64")
 CONVERSIONS = (  # of the floats in REDUCED
     "bf16_bits",
@@ -347,6 +348,8 @@ class Emitter:
             return f"{parts[1]} if {parts[0]} else {parts[2]}", _WEAKEST
         if fn == "cast":
             return self._cast(args[0], dtype), ATOM
+        if fn == "bitcast":
+            return self._bitcast(args[0], dtype), ATOM
         if fn in COMPARISONS:
             return f"{self._argument(args[0], 1)} {INFIX[fn]} {self._argument(args[1], 1)}", _WEAKEST
         if dtype is DataType.Bool and operand is DataType.Bool:
@@ -470,6 +473,19 @@ class Emitter:
         if same:
             return f"({text})" if isinstance(value, Apply) else text
         return f"{name}({text})"
+
+    def _bitcast(self, value: Term, dtype: DataType) -> str:
+        """Return the number of another dtype with the same bits: of a float the integer, or the reverse."""
+        text, source = self.term(value), value.dtype
+        if source in REDUCED:
+            return f"int32({SMALL_INTEGERS[dtype]}(float_to_{REDUCED[source]}({text})))"
+        if dtype in REDUCED:
+            return f"{REDUCED[dtype]}_to_float(uint{8 * dtype.itemsize}({text}))"
+        if source is DataType.Float:
+            return f"int32(bits_of_float({text}))"
+        if dtype is DataType.Float:
+            return f"float_of_bits(uint32({text}))"
+        return f"bits_of_double({text})" if source is DataType.Double else f"double_of_bits({text})"
 
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""

@@ -43,11 +43,10 @@ from fuser_lab.codegen.nest_writing import (
 from fuser_lab.codegen.persistence import finite, inputs_needed, online_pair, scale, shared_along, whole_sum
 from fuser_lab.codegen.values import Values
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import SECTOR_BYTES, WARP, WORD_BYTES
+from fuser_lab.cost.device import MEETING_BYTES, SECTOR_BYTES, WARP, WORD_BYTES
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.gpu_loops import MEETING_BYTES
 
 _TOTAL_THREADS = crossover("gpu.columns.total_threads")
 _SHARED_WORDS = crossover("gpu.columns.shared_words")

@@ -15,7 +15,7 @@ from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, moments, on
 from fuser_lab.codegen.values import result_element
 from fuser_lab.codegen.vectorize import SMALL, accesses, best_width
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import WORD_BYTES
+from fuser_lab.cost.device import SECTOR_BYTES, WORD_BYTES
 from fuser_lab.cost.work import function_class
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val
@@ -28,7 +28,7 @@ from fuser_lab.schedule.state import Space
 
 Places = Mapping[str, Term]
 
-NARROW = crossover("gpu.windows.narrow")
+NARROW = SECTOR_BYTES // WORD_BYTES // 2  # elements of a window of Float, up to which two lanes read a sector
 MOST_NEIGHBOURS = crossover("gpu.elements.neighbours")
 DEEPEST = crossover("gpu.lookups.depth")
 _MANY_ELEMENTS = crossover("gpu.elements.many")

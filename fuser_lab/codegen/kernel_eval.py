@@ -417,6 +417,9 @@ class Lanes:
                 return self._select(self._eval(condition), a, b)
             case Apply(fn="cast"):
                 return _convert(self._eval(term.args[0]), term.dtype)
+            case Apply(fn="bitcast"):
+                stored = narrow(self._eval(term.args[0]), term.args[0].dtype)
+                return stored.view(term.dtype.numpy).astype(term.dtype.compute.numpy)
             case Apply():
                 result = np.asarray(_FUNCTIONS[term.fn](*[self._eval(arg) for arg in term.args]))
                 return result.astype(term.dtype.compute.numpy, copy=False)

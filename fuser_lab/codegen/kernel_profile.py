@@ -426,6 +426,8 @@ def _cost(term: Apply) -> tuple[str, float]:
         if term.dtype.is_float and term.dtype.itemsize <= 2:
             return "simple", _SOFTWARE if term.dtype.itemsize == 1 else _ROUNDING
         return "simple", 1
+    if term.fn == "bitcast" and not term.dtype.is_narrow and not term.args[0].dtype.is_narrow:
+        return "simple", 0
     of_class = function_class(term.fn)
     if term.dtype is DataType.Double:
         return of_class, 2 if of_class == "simple" else _DOUBLE

@@ -15,6 +15,7 @@ from fuser_lab.codegen.values import level_of
 from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.cost.planned_cpu import LINE
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.ir.term import Term, Var, apply
@@ -149,7 +150,7 @@ def extent_of(axes: Sequence[Axis]) -> int:
 
 
 MOST_TILES = crossover("tiles.together")
-LEAST = crossover("tiles.least")
+LEAST = LINE  # elements along both axes of a tile; with fewer, adjacent rows share cache lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

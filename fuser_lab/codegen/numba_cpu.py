@@ -7,6 +7,7 @@ from itertools import chain
 
 from fuser_lab.codegen.cpu_functions import BRANCHING, VECTORIZED, are_called, is_vectorized, vectorized_name
 from fuser_lab.codegen.emitter import (
+    BITS,
     COMPLEX_FUNCTIONS,
     CONVERSIONS,
     REDUCED,
@@ -38,7 +39,7 @@ from fuser_lab.codegen.kernel_ir import (
     every_term,
     walk,
 )
-from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.planned_cpu import STACK_BYTES
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
@@ -47,10 +48,10 @@ from fuser_lab.targets import Form
 
 _TYPES = (
     "boolean", "complex64", "complex128", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
-    "uint64", "uintp",
+    "uint32", "uint64", "uintp",
 )
 _INTRINSICS = (
-    *TRUNCATIONS, *COMPLEX_FUNCTIONS.values(),
+    *BITS, *TRUNCATIONS, *COMPLEX_FUNCTIONS.values(),
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
     "maximum", "maximum_unsigned", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
     "opaque", "philox_uniform", "power_int", "power_uint", "remainder_int", "rint",
@@ -73,7 +74,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 SHORTEST_ROLLED, LONGEST_ROLLED = 8, 128  # iterations; LLVM unrolls longer loops only after vectorizing them
 
-LARGEST_STACK = crossover("cpu.stack_bytes")
+LARGEST_STACK = STACK_BYTES // 4  # bytes of the rows of one function; those that call it have rows, too
 
 # No flag that would assume the absence of NaN or infinity. Only reductions may be reordered: with "reassoc" on all
 # operations, LLVM replaces x - x by zero, even if x is NaN, and drops the rounding of (x + y) - y.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.emitter import (
     ATOM,
+    BITS,
     COMPLEX_FUNCTIONS,
     CONVERSIONS,
     REDUCED,
@@ -77,7 +78,7 @@ _IMPORTS = {
 }
 _TYPES = (
     "boolean", "complex64", "complex128", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
-    "uint64",
+    "uint32", "uint64",
 )
 _COMPLEX = {
     "abs": "complex_abs", "div": "complex_div", "sqrt": "complex_sqrt", **COMPLEX_FUNCTIONS,
@@ -86,6 +87,7 @@ _COMPLEX = {
 COMPLEX_INTRINSICS = tuple(name for name in _COMPLEX.values() if "." not in name)
 _PAIRED = {DataType.Float8_e4m3fn: "e4m3", DataType.Float8_e5m2: "e5m2"}  # converted two at a time
 _INTRINSICS = (
+    *BITS,
     *CONVERSIONS,
     *TRUNCATIONS,
     *COMPLEX_INTRINSICS,

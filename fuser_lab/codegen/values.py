@@ -479,7 +479,7 @@ def result_element(expr: Expr, operands: Sequence[Term]) -> Term:
         raise CodegenError(msg)
     out = expr.outputs[0].dtype
     # As in the reference, narrow operands are widened, and the result of the whole expression is rounded once.
-    term = rule(*map(_widen, operands), **dict(expr.attrs))
+    term = rule(*(operands if OPS[expr.op.name].reads_bits else map(_widen, operands)), **dict(expr.attrs))
     if out.is_narrow and term.dtype is not out:
         if _exact(term, out, operands):
             return Apply(out, "cast", (term,)) if isinstance(term, Const) else _retype(term, out)

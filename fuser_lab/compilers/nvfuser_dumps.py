@@ -238,7 +238,7 @@ def _plan(
     notes: list[str],
 ) -> Plan:
     options = SegmenterOptions()
-    segmented = _segmented(sized, notes)
+    segmented = _segmentation(sized, notes)
     return Plan(
         name=name, strategy=_NVFUSER, segmented=segmented, definition=sized.fusion, inputs=inputs, options=options,
         oracle=registry(device, options), decisions=_log(segmented, refusals), segmenter=segment,
@@ -247,7 +247,7 @@ def _plan(
     )
 
 
-def _segmented(sized: Sized, notes: list[str]) -> SegmentedFusion:
+def _segmentation(sized: Sized, notes: list[str]) -> SegmentedFusion:
     fusion = sized.fusion
     exprs = {expr.name: expr for expr in fusion.exprs}
     homes: dict[str, int] = {}

@@ -1,12 +1,12 @@
 """A plan that another compiler made: its kernels in order, why two are separate, and our fusion of the same graph."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from fuser_lab.arguments import TEXT, listing, short_text, takes, whole
+from fuser_lab.arguments import TEXT, having, instance, listing, short_text, takes, whole
 from fuser_lab.compilers.picture import kernel_map
 from fuser_lab.compilers.reasons import OURS, Unsaid
 from fuser_lab.compilers.record import KernelRecord, LineOp, PlanRecord, RegionCost, bare
@@ -94,6 +94,10 @@ class CompiledKernel(KernelRecord):
         return f"{self.index:>3}  {'+'.join(self.writes)}: {ops}{kind}{where}"
 
 
+_WHERE = TEXT | whole(0) | instance(CompiledKernel, accepted="a kernel") | having("target", "tensors", accepted="an op")
+Where: TypeAlias = "str | int | CompiledKernel | RegionOp"  # what selects kernels
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLine:
     """A line of a source: its text, and the op that it computes, with the node of the graph and the user's line.
@@ -143,14 +147,15 @@ class CompiledWhy:
 class Editing:
     """What a compiler can change of its plan.
 
-    ``apply`` compiles again, so that each kernel is within one of some groups of operations, and there are as many
-    kernels as a number says; ``code`` returns the lines with which a user does that; ``run`` calls the function under
-    the plan, and ``measured`` returns the seconds of a call under each of some plans or strategies, in turns.
+    ``apply`` compiles again, so that each kernel is within one of some parts, and there are as many kernels as a number
+    says; a part has groups of operations that are fused first. ``code`` returns the lines with which a user does that;
+    ``run`` is the function under the plan, and ``measured`` returns the seconds of a call under each of some plans or
+    strategies, in turns.
     """
 
-    apply: "Callable[[CompiledPlan, Sequence[Sequence[str]], int], CompiledPlan]"
+    apply: "Callable[[CompiledPlan, Sequence[Sequence[Sequence[str]]], int], CompiledPlan]"
     code: "Callable[[CompiledPlan], str]"
-    run: Callable[..., Any]
+    run: Any
     measured: "Callable[[Sequence[CompiledPlan | Plan | str]], tuple[float, ...]]"
 
 
@@ -177,7 +182,8 @@ class CompiledPlan:
     """The kernels that a compiler made of one graph, with its attempts; `Captured` graphs and ops are our own.
 
     ``graph`` is our own capture of the same graph; its regions have plans, bounds and prices. ``edited`` holds the
-    times of the last edit, None for the compiler's own plan.
+    times of the last edit, None for the compiler's own plan; ``grouped`` for each kernel of an edited plan the groups
+    of operations that the compiler fused first.
     """
 
     record: PlanRecord = field(repr=False)
@@ -185,7 +191,7 @@ class CompiledPlan:
     costs: tuple[RegionCost, ...] = ()  # of a recorded plan
     editing: Editing | None = field(default=None, repr=False)
     edited: EditTimes | None = None
-    tries_all: bool = False
+    grouped: tuple[tuple[tuple[str, ...], ...], ...] = ()
 
     @property
     def compiler(self) -> str:
@@ -206,6 +212,11 @@ class CompiledPlan:
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """The compiler's names of operations, by kernel; also those without code."""
         return self.record.groups
+
+    @property
+    def kernel_groups(self) -> tuple[tuple[tuple[str, ...], ...], ...]:
+        """For each of `groups`, the groups of operations that the compiler fuses first, and then with one another."""
+        return self.grouped or tuple((group,) for group in self.groups)
 
     @cached_property
     def segments(self) -> tuple[CompiledKernel, ...]:
@@ -233,7 +244,7 @@ class CompiledPlan:
     def ops(self) -> "dict[str, RegionOp]":
         """The ops of our own fusions, by name of the node."""
         return {
-            node.name: op for region in self._captured("ops").regions
+            node.name: op for region in self._graph_for("ops").regions
             for node, op in zip(region.call_nodes, region.ops, strict=True)
         }
 
@@ -259,27 +270,24 @@ class CompiledPlan:
 
     # Why
 
-    @takes(a=TEXT | whole(0), b=TEXT | whole(0))
-    def why(self, a: str | int, b: str | int) -> CompiledWhy:
+    @takes(a=_WHERE, b=_WHERE)
+    def why(self, a: "Where", b: "Where") -> CompiledWhy:
         """Return why two kernels are separate or one.
 
         Parameters
         ----------
         a, b
-            A kernel's number; a buffer or operation (``"buf3"``), a node of the graph (``"exp_1"``), an op
-            (``"aten.exp"``, ``"exp"``), or a line of the user's code (``"model.py:12"``). If several kernels compute
-            it, the nearest two are compared.
+            A kernel or its number; a buffer or operation (``"buf3"``), a node of the graph (``"exp_1"``), an op
+            (``"aten.exp"``, ``"exp"``, or an entry of `ops`), or a line of the user's code (``"model.py:12"``). If
+            several kernels compute it, the nearest two are compared.
 
         Raises
         ------
         InputError
             If no kernel has it; the message lists the choices.
         """
-        firsts, seconds = self._kernels(a), self._kernels(b)
-        first, second = min(
-            ((x, y) for x in firsts for y in seconds), key=lambda pair: (abs(pair[0] - pair[1]), pair),
-        )
-        return self._why(first, second)
+        pairs = itertools.product(self._kernels(a, who="why"), self._kernels(b, who="why"))
+        return self._why(*min(pairs, key=lambda pair: (abs(pair[0] - pair[1]), pair)))
 
     def boundaries(self) -> tuple[CompiledWhy, ...]:
         """Return, for each two kernels of which one reads the other, why they are separate."""
@@ -291,7 +299,7 @@ class CompiledPlan:
         for kernel in self.segments:
             for name in dict.fromkeys(kernel.reads):
                 readers.setdefault(name, []).append(kernel.index)
-        pairs = {pair for numbers in readers.values() for pair in combinations(numbers, 2)}
+        pairs = {pair for numbers in readers.values() for pair in itertools.combinations(numbers, 2)}
         return tuple(self._why(a, b) for a, b in sorted(pairs) if b not in self.successors[a])
 
     def reasons(self) -> Table:
@@ -343,42 +351,50 @@ class CompiledPlan:
         """Return why two kernels that could be tried were not."""
         used = ({*a.reads, *a.writes}, {*b.reads, *b.writes})
         if used[0] & used[1]:
-            return Unsaid.never_tried(shares=True, limit=self.record.pairwise, by_loops=self.tries_all)
+            return Unsaid.never_tried(shares=True, limit=self.record.pairwise)
         memory = [{base for name in names for base in self.record.bases(name)} for names in used]
         through = sorted(name for names in used for name in names if name in self.record.through)
         if memory[0] & memory[1] and through:
             return Unsaid.without_code(through[0])
-        return Unsaid.never_tried(shares=False, limit=None, by_loops=self.tries_all)
+        return Unsaid.never_tried(shares=False, limit=None)
 
-    def _kernels(self, name: str | int, *, who: str = "why") -> list[int]:
-        """Return the numbers of the kernels that a name selects."""
+    def _kernels(self, where: "Where", *, who: str) -> list[int]:
+        """Return the numbers of the kernels that a value selects."""
         if not self.segments:
             msg = f"{who}: the plan has no kernels."
             raise InputError(msg)
-        if isinstance(name, int):
-            if name < len(self.segments):
-                return [name]
-            msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {short_text(name)}."
+        if isinstance(where, int):
+            if where < len(self.segments):
+                return [where]
+            msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {short_text(where)}."
             raise InputError(msg)
-        calls = self.record.calls.items()
-        op = {node for node, call in calls if _is_op(call.target, name) or _is_op(call.original, name)}
-        tests: tuple[Callable[[CompiledKernel], bool], ...] = (
-            lambda kernel: name in kernel.writes or name in kernel.names or name in kernel.nodes,
-            lambda kernel: any(line == name or line.endswith(f":{name}") for line in kernel.lines),
-            lambda kernel: not op.isdisjoint(kernel.nodes),
-        )
-        for test in tests:
-            numbers = [kernel.index for kernel in self.segments if test(kernel)]
+        for selects in self._selections(where):
+            numbers = [kernel.index for kernel in self.segments if selects(kernel)]
             if numbers:
                 return numbers
         buffers = [buffer for kernel in self.segments for buffer in kernel.writes]
         lines = dict.fromkeys(line for kernel in self.segments for line in kernel.lines)
         last = len(self.segments) - 1
         msg = (
-            f"{who}: no kernel has {short_text(name)}; choose from kernels 0 to {last}, "
+            f"{who}: no kernel has {short_text(where)}; choose from kernels 0 to {last}, "
             f"{listing((*buffers, *lines))}."
         )
         raise InputError(msg)
+
+    def _selections(self, where: "CompiledKernel | RegionOp | str") -> "tuple[Callable[[CompiledKernel], bool], ...]":
+        """Return tests of kernels, of which the first that holds for some selects them."""
+        if isinstance(where, CompiledKernel):  # also one of the plan before an edit
+            return (lambda kernel: not set(where.names).isdisjoint(kernel.names),)
+        if not isinstance(where, str):
+            nodes = {node for node, op in self.ops.items() if op == where}
+            return (lambda kernel: not nodes.isdisjoint(kernel.nodes),)
+        calls = self.record.calls.items()
+        named = {node for node, call in calls if _is_op(call.target, where) or _is_op(call.original, where)}
+        return (
+            lambda kernel: where in kernel.writes or where in kernel.names or where in kernel.nodes,
+            lambda kernel: any(f":{line}".endswith(f":{where}") or where.endswith(f"/{line}") for line in kernel.lines),
+            lambda kernel: not named.isdisjoint(kernel.nodes),
+        )
 
     # Our own fusion
 
@@ -388,9 +404,9 @@ class CompiledPlan:
 
         An op that several kernels compute is in the first of them.
         """
-        return tuple(self._fusion(region) for region in self._captured("fusions").regions)
+        return tuple(self._fusion(region) for region in self._graph_for("fusions").regions)
 
-    def _captured(self, who: str) -> "CapturedGraph":
+    def _graph_for(self, who: str) -> "CapturedGraph":
         if self.graph is None:
             msg = f"{who}: the plan was read without a capture of its graph, so it has no definitions of our own."
             raise UnsupportedError(msg)
@@ -424,9 +440,9 @@ class CompiledPlan:
         """
         from fuser_lab.plan.planning import segment
 
-        regions = self._captured("resegmented").regions
+        regions = self._graph_for("resegmented").regions
         if region >= len(regions):
-            msg = f"resegmented: region must be below {len(regions)}, given {short_text(region)}."
+            msg = f"region must be below {len(regions)}, given {short_text(region)}."
             raise InputError(msg)
         chosen = regions[region]
         # Passes are left out, so that all strategies cut the compiler's ops.
@@ -524,9 +540,13 @@ class CompiledPlan:
             raise IllegalEdit(msg)
         # What neither half needs may be in either, as the compiler chooses.
         needed = {first, *(name for name in names if first in self._readers_in(name, names))}
-        halves = (tuple(n for n in names if n not in after), tuple(n for n in names if n not in needed))
+        kernels = self.kernel_groups
+        halves = (
+            tuple(part for group in kernels[position] if (part := tuple(n for n in group if n not in others)))
+            for others in (after, needed)
+        )
         return self._edit("cut").apply(
-            self, (*self.groups[:position], *halves, *self.groups[position + 1 :]), len(self.groups) + 1,
+            self, (*kernels[:position], *halves, *kernels[position + 1 :]), len(self.groups) + 1,
         )
 
     @takes(buffer=TEXT)
@@ -535,28 +555,31 @@ class CompiledPlan:
         name = self._operation(buffer)
         return any(bool(self._readers_in(name, names)) for names in self.groups if name in names)
 
-    @takes(a=TEXT | whole(0), b=TEXT | whole(0))
-    def glue(self, a: str | int, b: str | int) -> "CompiledPlan":
+    @takes(a=_WHERE, b=_WHERE)
+    def glue(self, a: "Where", b: "Where") -> "CompiledPlan":
         """Return the plan compiled again with two kernels fused that the compiler declined to fuse.
+
+        The kernels are selected as `why` selects them, the nearest two that are separate.
 
         Raises
         ------
         IllegalEdit
             If the compiler cannot fuse them; the message has its reason.
         """
-        first, second = self._kernels(a, who="glue")[0], self._kernels(b, who="glue")[0]
+        pairs = list(itertools.product(self._kernels(a, who="glue"), self._kernels(b, who="glue")))
+        first, second = min(pairs, key=lambda pair: (pair[0] == pair[1], abs(pair[0] - pair[1]), pair))
         if first == second:
-            msg = f"glue: {a} and {b} are in kernel {first} already."
+            msg = f"glue: {short_text(a)} and {short_text(b)} are in kernel {first} already."
             raise IllegalEdit(msg)
-        both = {*self.segments[first].names, *self.segments[second].names}
-        union = tuple(name for group in self.groups for name in group if name in both)
-        parts: list[tuple[str, ...]] = []
-        for group in self.groups:
-            if both.isdisjoint(group):
-                parts.append(group)
-            elif union not in parts:
-                parts.append(union)
-        return self._edit("glue").apply(self, parts, len(parts))
+        both = {self.segments[first].names, self.segments[second].names}
+        union = tuple(
+            group for names, groups in zip(self.groups, self.kernel_groups, strict=True) if names in both
+            for group in groups
+        )
+        apart = (
+            groups for names, groups in zip(self.groups, self.kernel_groups, strict=True) if names not in both
+        )
+        return self._edit("glue").apply(self, (*apart, union), len(self.groups) - 1)
 
     def to_code(self) -> str:
         """Return the lines that make the compiler emit this plan in a user's program.

@@ -32,13 +32,10 @@ class Unsaid:
         )
 
     @classmethod
-    def never_tried(cls, *, shares: bool, limit: int | None, by_loops: bool) -> "Unsaid":
-        """Return the reason of a pair that was never tried; ``by_loops`` says that pairs with equal loops are tried."""
+    def never_tried(cls, *, shares: bool, limit: int | None) -> "Unsaid":
+        """Return the reason of a pair that was never tried."""
         if not shares:
-            also = ", and their loops differ" if by_loops else ""
-            return cls(
-                code="not_in_one_group", text=f"the pair was never tried: they use no buffer in common{also}",
-            )
+            return cls(code="not_in_one_group", text="the pair was never tried: they use no buffer in common")
         if limit is None:
             return cls(code="never_tried", text="the pair was never tried")
         return cls(

@@ -46,7 +46,7 @@ def partition_by_inductor(call: Call) -> Compiled:
     """Return the partition with the plans of `from_inductor`, its graphs ended where torch says why."""
     torch = torch_for(call.who)
     check_function(call)
-    moved = _moved(torch, call)
+    moved = _move(torch, call)
     made = from_inductor(
         moved.function, *moved.inputs, backward=call.backward, keywords=moved.keywords, **call.options,
     )
@@ -70,7 +70,7 @@ def partition_by_inductor(call: Call) -> Compiled:
     return Compiled(call=call, partition=partition, plans=made.plans, captured=made)
 
 
-def _moved(torch: Any, call: Call) -> Call:
+def _move(torch: Any, call: Call) -> Call:
     """Return the call with copies of its tensors and of its module on the device that was named, if one was."""
     if call.device is None:
         return call

@@ -227,7 +227,7 @@ def _between_units(
     pairs: dict[tuple[int, int], tuple[Node, Node]] = {}
     for node in home:
         for operand in node.all_input_nodes:
-            source = _computed(operand, home)
+            source = _maker(operand, home)
             if source is not None and home[source] != home[node]:
                 pairs.setdefault((home[source], home[node]), (source, node))
     decisions = []
@@ -250,7 +250,7 @@ def _between_units(
     return decisions
 
 
-def _computed(value: Node, home: Mapping[Node, int]) -> Node | None:
+def _maker(value: Node, home: Mapping[Node, int]) -> Node | None:
     """Return the call whose result a value is, or is a view of; None for an input."""
     while value not in home and value.op == "call_function" and value.all_input_nodes:
         value = value.all_input_nodes[0]

@@ -78,12 +78,12 @@ def circumstances(call: Call, versions: Mapping[str, str]) -> dict[str, Any]:
             leaves.append(value)
     held = [*getattr(call.function, "parameters", tuple)(), *getattr(call.function, "buffers", tuple)()]
     return {
-        "inputs": tuple(map(_described, leaves)), "versions": {"fuser_lab": __version__, **versions},
+        "inputs": tuple(map(_describe, leaves)), "versions": {"fuser_lab": __version__, **versions},
         "parameters": dict(sorted(Counter(_dtype(each.dtype) for each in held).items())),
     }
 
 
-def _described(tensor: Any) -> str:
+def _describe(tensor: Any) -> str:
     """Return ``f32[64,512]``, with strides where the tensor is not dense in the order of its axes."""
     sizes = [str(size) for size in tensor.shape]
     text = f"{_dtype(tensor.dtype)}[{','.join(sizes)}]"

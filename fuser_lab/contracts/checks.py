@@ -127,7 +127,7 @@ def same_kernel(
         who="same_kernel", function=function, inputs=inputs, compiler=compiler, device=device, backward=backward,
         keywords=keywords or {}, options=options,
     ))
-    selected = [_selected(made.partition, text) for text in ops]
+    selected = [_select(made.partition, text) for text in ops]
     selection = set().union(*selected)
     for number_of_graph, graph in enumerate(made.partition.graphs):
         if any(selection <= {(number_of_graph, op) for op in kernel.ops} for kernel in graph.kernels):
@@ -183,7 +183,7 @@ def at_most(
 
 # Selections
 
-def _selected(partition: Partition, text: str) -> set[tuple[int, str]]:
+def _select(partition: Partition, text: str) -> set[tuple[int, str]]:
     """Return the ops that a text selects, by the first way that selects any."""
     listed_ops = [
         (n, op, note.place) for n, graph in enumerate(partition.graphs) for op, note in graph.ops.items()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fuser_lab.arguments import brief, short_text
-from fuser_lab.cli.user_file import INPUTS_HELP, UserFunction, load_function, place_of
+from fuser_lab.cli.user_file import INPUTS_HELP, JoinedArguments, UserFunction, load_function, place_of
 from fuser_lab.contracts.by_segmenter import STRATEGIES
 from fuser_lab.contracts.call import Call
 from fuser_lab.contracts.comparison import REGRESSED, Comparison, compare_partitions
@@ -106,7 +106,7 @@ def check_command(arguments: argparse.Namespace) -> int:
     The exit status is 0 for unchanged and improved, 1 for regressed, and 125 if that cannot be told.
     """
     try:
-        comparison = _checked(arguments)
+        comparison = _check(arguments)
     except FuserLabError as error:
         sys.stderr.write(f"fuser_lab: {error}\n")
         return SKIP
@@ -114,7 +114,7 @@ def check_command(arguments: argparse.Namespace) -> int:
     return int(comparison.verdict == REGRESSED)
 
 
-def _checked(arguments: argparse.Namespace) -> Comparison:
+def _check(arguments: argparse.Namespace) -> Comparison:
     before = lock_of(arguments.lock)
     if place_of(arguments.after) is None:
         return compare_partitions(before.partition, lock_of(arguments.after).partition)
@@ -240,33 +240,34 @@ def _values(texts: Sequence[str]) -> dict[str, Any]:
 
 def add_commands(commands: Any) -> None:
     """Add the parsers of the commands."""
-    text = "write which ops of a function share a kernel to a file that reads well in a diff"
-    lock = commands.add_parser("lock", help=text)
-    lock.add_argument("place", metavar="FILE:NAME", help="a function or class of torch or JAX in a file")
-    lock.add_argument("-o", "--output", default="fusion.lock", metavar="OUT", help="path of the file; fusion.lock")
-    text = "who cuts: torch.compile, nvFuser's rules, our own search, or jax.jit"
+    text = "Write a lock: a text file that lists which ops of a function share a kernel, with one op per line."
+    lock = commands.add_parser("lock", help=text, description=text)
+    lock.add_argument("place", metavar="FILE:NAME", help="a function or module class of PyTorch or JAX in a file")
+    text = "path of the lock; fusion.lock by default"
+    lock.add_argument("-o", "--output", default="fusion.lock", metavar="OUT", help=text)
+    text = "what decides the cuts: torch.compile (inductor), nvFuser's rules, fuser_lab's search, or jax.jit (xla)"
     lock.add_argument("--compiler", choices=list(COMPILERS), default="inductor", help=text)
-    lock.add_argument("--backward", action="store_true", help="compile the gradients as well")
+    lock.add_argument("--backward", action="store_true", help="also compile the computation of the gradients")
     lock.set_defaults(call=lock_command)
-    text = "compare a lock with a function as it is compiled now, or with another lock; exit status for git bisect run"
-    check = commands.add_parser("check", help=text)
-    check.add_argument("lock", metavar="LOCK", help="a file that lock wrote")
-    check.add_argument("after", metavar="FILE:NAME|LOCK", help="the function now, or a later lock")
+    text = "Compare a lock with the kernels that a function has now, or with a later lock; exit status 1 if worse."
+    check = commands.add_parser("check", help=text, description=text)
+    check.add_argument("lock", metavar="LOCK", help="a lock that the command lock wrote")
+    check.add_argument("after", metavar="FILE:NAME|LOCK", help="the function, or a later lock")
     check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(call=check_command)
-    text = "name the decision that differs first between two locks, and the commit that changed it"
-    bisect = commands.add_parser("bisect", help=text)
-    bisect.add_argument("place", metavar="FILE:NAME", help="the function of both locks")
-    text = "an earlier lock and a later one"
+    text = "Print the first decision in which two locks differ, and the commit that changed it."
+    bisect = commands.add_parser("bisect", help=text, description=text)
+    bisect.add_argument("place", metavar="FILE:NAME", help="the function that both locks describe")
+    text = "an earlier and a later lock"
     bisect.add_argument("--between", nargs=2, required=True, metavar=("GOOD", "BAD"), help=text)
     bisect.set_defaults(call=bisect_command)
     for command in (lock, check, bisect):
-        command.add_argument("--target", help="for nvfuser and fuser_lab, the device that the plan is for, as A100")
-        command.add_argument("--inputs", metavar="ARGUMENTS", help=INPUTS_HELP)
-        text = "arguments of a class, such as '512, bias=False'; by default what get_init_inputs() in the file returns"
+        command.add_argument("--target", help="the device to plan for, such as A100 (nvfuser and fuser_lab)")
+        command.add_argument("--inputs", action=JoinedArguments, metavar="ARGUMENTS", help=INPUTS_HELP)
+        text = "arguments to create a module with, such as '512, bias=False'; by default those of get_init_inputs()"
         command.add_argument("--init", metavar="ARGUMENTS", help=text)
-        command.add_argument("--device", help="torch's device of the function and its inputs")
-        text = "an option of the compiler, such as mode='max-autotune'; may be repeated"
+        command.add_argument("--device", help="PyTorch's device of the function and its inputs")
+        text = "an option of the compiler, such as mode='max-autotune'; can be repeated"
         command.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help=text)
 
 

@@ -252,15 +252,15 @@ class _Differences:
 
     def __init__(self, kind: str, before: _Side, after: _Side) -> None:
         self.kind, self.before, self.after = kind, before, after
-        self.forward = _aligned(before.ops, after.ops)
+        self.forward = _align(before.ops, after.ops)
         self.backward = {new: old for old, new in self.forward.items()}
 
     def changes(self) -> list[Change]:
         """Return the changes, those with the earliest decision first."""
         return [
             *self._breaks(), *self._ops(), *self._arguments(),
-            *self._parted(self.before, self.after, self.forward, "parted"),
-            *self._parted(self.after, self.before, self.backward, "joined"), *self._libraries(), *self._splits(),
+            *self._kernel_splits(self.before, self.after, self.forward, "parted"),
+            *self._kernel_splits(self.after, self.before, self.backward, "joined"), *self._libraries(), *self._splits(),
         ]
 
     @cached_property
@@ -337,7 +337,7 @@ class _Differences:
                 return decision
         return None
 
-    def _parted(self, first: _Side, second: _Side, mapping: Mapping[Id, Id], kind: str) -> list[Change]:
+    def _kernel_splits(self, first: _Side, second: _Side, mapping: Mapping[Id, Id], kind: str) -> list[Change]:
         """Return the kernels of one side whose ops are in several kernels of the other."""
         changes: list[tuple[int, Change]] = []
         for ops, kernel in first.kernels:
@@ -424,7 +424,7 @@ def _classes(ops: Sequence[Id], side: _Side) -> list[list[Id]]:
     return list(groups.values())
 
 
-def _aligned(before: Sequence[Id], after: Sequence[Id]) -> dict[Id, Id]:
+def _align(before: Sequence[Id], after: Sequence[Id]) -> dict[Id, Id]:
     """Return for each earlier op the equal later one: the same name, or the same place among equal ones in order."""
     if sorted(before) == sorted(after):
         return {op: op for op in before}

@@ -33,13 +33,13 @@ class Lock:
 
 def lock_text(lock: Lock) -> str:
     """Return the text of a file: strict JSON, with a line for each op, each decision and each circumstance."""
-    data = asdict(lock, dict_factory=_said)
+    data = asdict(lock, dict_factory=_without_empty)
     for name in ("seconds", "bound_seconds"):
         data["partition"][name] = float(f"{data['partition'][name]:.{_DIGITS}g}")
     return "\n".join(_lines(data, "", "")) + "\n"
 
 
-def _said(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_empty(entries: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the entries of a record without those of an empty text, which is what a missing one means."""
     return {name: value for name, value in entries if not isinstance(value, str) or value}
 
@@ -122,14 +122,14 @@ def _check(graph: GraphPartition) -> None:
 
 def printable(partition: Partition) -> Partition:
     """Return a partition whose texts are on one line each and printable, as locks have them."""
-    return record_of(Partition, _printed(asdict(partition)))
+    return record_of(Partition, _toml_of(asdict(partition)))
 
 
-def _printed(value: Any) -> Any:
+def _toml_of(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {_printed(name): _printed(entry) for name, entry in value.items()}
+        return {_toml_of(name): _toml_of(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_printed(entry) for entry in value]
+        return [_toml_of(entry) for entry in value]
     return " ".join("".join(c if c.isprintable() else " " for c in value).split()) if isinstance(value, str) else value
 
 

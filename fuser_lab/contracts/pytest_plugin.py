@@ -71,21 +71,21 @@ class Fusion:
         __tracebackhide__ = True
         from fuser_lab.contracts.checks import one_kernel
 
-        return self._kept(one_kernel, function, inputs, options)
+        return self._keep(one_kernel, function, inputs, options)
 
     def same_kernel(self, function: Any, *inputs: Any, **options: Any) -> "Partition":
         """Return the partition of a function that computes ``ops`` in one kernel, or fail; `fuser_lab.same_kernel`."""
         __tracebackhide__ = True
         from fuser_lab.contracts.checks import same_kernel
 
-        return self._kept(same_kernel, function, inputs, options)
+        return self._keep(same_kernel, function, inputs, options)
 
     def at_most(self, function: Any, *inputs: Any, **options: Any) -> "Partition":
         """Return the partition of a function within limits, or fail; see `fuser_lab.at_most`."""
         __tracebackhide__ = True
         from fuser_lab.contracts.checks import at_most
 
-        return self._kept(at_most, function, inputs, options)
+        return self._keep(at_most, function, inputs, options)
 
     def lock(
         self, function: Any, *inputs: Any, name: str = "", compiler: str = "inductor", device: str | None = None,
@@ -128,10 +128,10 @@ class Fusion:
         if comparison.verdict == REGRESSED:
             text = f"fusion.lock: {path.name}: {comparison}\npytest --fusion-update accepts the partition of today"
             error = FusionContractError(text, now, made.plans)
-            raise self._saved(error)
+            raise self._save(error)
         return comparison
 
-    def _kept(
+    def _keep(
         self, check: Callable[..., "Partition"], function: Any, inputs: tuple[Any, ...], options: dict[str, Any],
     ) -> "Partition":
         __tracebackhide__ = True
@@ -141,10 +141,10 @@ class Fusion:
             with _without_traces():
                 return check(function, *inputs, **options)
         except FusionContractError as error:
-            failed = self._saved(error)
+            failed = self._save(error)
         raise failed
 
-    def _saved(self, error: "FusionContractError") -> "FusionContractError":
+    def _save(self, error: "FusionContractError") -> "FusionContractError":
         """Return the error with the paths of the files that explain it."""
         from fuser_lab.compilers.plan import CompiledPlan
         from fuser_lab.errors import FuserLabError, FusionContractError

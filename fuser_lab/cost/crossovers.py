@@ -102,14 +102,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
         "gpu.rows.long", 3 << 17, "bytes of a row", "from here, each pass over few rows is a launch of all blocks",
         _choice("2026-11-23"),
     ),
-    _row(
-        "gpu.rows.warp_elements", 32, "elements per lane", "up to here, a warp or a part of one has a row to itself",
-        _choice("2026-11-21"),
-    ),
-    _row(
-        "gpu.rows.elements", 32, "elements per thread", "a longer part of a row does not stay in registers",
-        _choice("2026-11-21"),
-    ),
     _row("gpu.loads_in_flight", 8, "loads per thread", "loads in flight at once", _choice("2026-11-21")),
     _row(
         "gpu.concurrent_blocks", 4, "blocks of 256 threads per multiprocessor",
@@ -141,20 +133,8 @@ ROWS: Final[tuple[Crossover, ...]] = (
         "with fewer steps, accesses of rows that begin anywhere in an access are made narrower", _LENGTHS,
     ),
     _row(
-        "gpu.short_rows.lane_bytes", 8, "bytes of an access", "widest access with which one lane may read a whole row",
-        _choice("2026-11-27"),
-    ),
-    _row(
-        "gpu.rows.later_bytes", 16, "bytes per access",
-        "inputs of later passes, from the third pass on; twice as many in the second pass", _choice("2026-11-27"),
-    ),
-    _row(
         "gpu.rows.later_elements", 24, "elements per thread", "inputs of later passes that are in flight at once",
         _choice("2026-11-27"),
-    ),
-    _row(
-        "gpu.rows.constant_words", 32, "registers per thread",
-        "up to here, inputs of later passes are loaded with the row", _choice("2026-11-21"),
     ),
     _row(
         "gpu.clusters.resident", 2, "blocks per multiprocessor", "clusters grow until so many of their blocks fit",
@@ -182,10 +162,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
     ),
     _row(
         "gpu.rows.l1_bytes", 32 << 10, "bytes of a multiprocessor", "left to the L1 cache by a single block",
-        _choice("2026-11-21"),
-    ),
-    _row(
-        "gpu.backward_rows.words", 64, "registers per thread", "column sums and the row that adds to them",
         _choice("2026-11-21"),
     ),
     _row(
@@ -223,10 +199,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
         "gpu.shifted_rows.divided_from", 128, "elements of a row",
         "from here, the first and last accesses of a row may be partial; shorter rows are read element by element",
         _choice("2026-11-23"),
-    ),
-    _row(
-        "gpu.windows.narrow", 4, "elements of a window",
-        "up to here, adjacent lanes read the same sectors for adjacent windows", _choice("2026-11-23"),
     ),
     _row(
         "gpu.elements.neighbours", 8, "elements per thread", "most adjacent elements that a thread computes at a time",
@@ -299,10 +271,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
         "gpu.scans.resident", 1024, "threads per multiprocessor", "up to here, more threads share each column",
         _choice("2026-11-23"),
     ),
-    _row(
-        "gpu.scans.line_bytes", 64, "bytes", "fewest contiguous bytes for a block that walks down columns",
-        _choice("2026-11-23"),
-    ),
     _row("gpu.tile_sums.largest", 64, "elements along a side", "largest tile of a reduction", _choice("2026-11-21")),
     _row("gpu.tile_sums.threads", 256, "threads", "threads per block that reduces tiles", _choice("2026-11-23")),
     _row(
@@ -335,36 +303,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
     ),
     _row("cpu.columns.least", 32, "columns", "fewest columns of a tile", _choice("2026-11-23")),
     _row(
-        "cpu.columns.wide", 4096, "columns",
-        "columns that are traversed once: sums of Float that fit in half of an L1 cache of 32 KiB",
-        _choice("2026-11-21"),
-    ),
-    _row(
-        "cpu.tiles.side", 64, "elements along a side",
-        "tile that is transposed: 16 KiB of Float, half of an L1 cache of 32 KiB", _choice("2026-11-23"),
-    ),
-    _row(
-        "cpu.rows.parts", 16, "parts", "parts of a reduction with too few results to keep the cores busy",
-        _choice("2026-11-21"),
-    ),
-    _row(
-        "cpu.columns.sums_bytes", 256 << 10, "bytes", "running column sums: half of an L2 cache of 512 KiB",
-        _choice("2026-11-21"),
-    ),
-    _row(
-        "cpu.few_units", 8, "iterations of the parallel loop", "below, cores would be idle, and loops are cut",
-        _choice("2026-11-21"),
-    ),
-    _row(
-        "cpu.units", 16, "iterations of the parallel loop",
-        "iterations that occupy 16 cores, for loops that are cut at no cost", _choice("2026-11-26"),
-    ),
-    _row("cpu.bands.widest", 64, "rows", "widest band of which only parts are kept", _choice("2026-11-23")),
-    _row(
-        "cpu.bands.part", 64, "columns", "columns that are transposed together, in the L1 cache",
-        _choice("2026-11-23"),
-    ),
-    _row(
         "cpu.windows.narrow", 4, "elements of a window", "up to here, vectors of adjacent windows share cache lines",
         _choice("2026-11-23"),
     ),
@@ -380,7 +318,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
         "cpu.rows.chunk", 16384, "elements of a row", "part of a long row per iteration of the parallel loop",
         _choice("2026-11-21"),
     ),
-    _row("cpu.rows.few", 16, "rows", "below, long rows are cut for the cores", _choice("2026-11-21")),
     _row(
         "cpu.rows.runs", 8, "runs of a row", "from here, a row has a running value for each element of a run",
         _choice("2026-11-27"),
@@ -413,7 +350,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
     _row(
         "cpu.scans.short", 8, "elements of a row", "up to here, a row is scanned without loops", _choice("2026-11-23"),
     ),
-    _row("cpu.scans.section", 1024, "elements of a row", "sections that stay in the L1 cache", _choice("2026-11-23")),
     _row(
         "cpu.long_loops.from", 1000, "instructions",
         "longer bodies are split, so that LLVM compiles them in linear time", _choice("2026-11-26"),
@@ -433,10 +369,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
         "with more, constants have names, and LLVM compiles faster", _choice("2026-11-26"),
     ),
     _row(
-        "cpu.stack_bytes", 128 << 10, "bytes",
-        "rows of a function on the stack; stacks of threads have at least 512 KiB", _choice("2026-11-21"),
-    ),
-    _row(
         "sizes.far", 64, "elements",
         "from here, a distance may depend on the outermost extent, as where inputs are joined", _choice("2026-11-27"),
     ),
@@ -450,10 +382,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
         _choice("2026-11-23"),
     ),
     _row("tiles.together", 4, "tiles", "most tiles that a block or core has at once", _choice("2026-11-21")),
-    _row(
-        "tiles.least", 16, "elements along both axes",
-        "with fewer, adjacent rows share cache lines, and nothing is transposed through tiles", _choice("2026-11-23"),
-    ),
     _row(
         "tiles.repeated_exprs", 8, "expressions before a permutation",
         "most expressions that a transposed read computes again", _choice("2026-11-23"),
@@ -473,15 +401,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
     _row(
         "open.more_bytes", 8, "1 / share of the bytes",
         "an open scheduler accepts a kernel that moves up to 1 / this more bytes than its inputs and outputs",
-        _choice("2026-11-23"),
-    ),
-    _row(
-        "gpu.shared_results", 40 << 10, "bytes of shared memory per block",
-        "threads combine results through so many bytes: fewer than 48 KiB, which leaves room for a kernel's "
-        "other buffers", _choice("2026-11-21"),
-    ),
-    _row(
-        "gpu.tile_sums.shared_results", 32 << 10, "bytes of shared memory per block", "the same besides tiles",
         _choice("2026-11-23"),
     ),
     _row(

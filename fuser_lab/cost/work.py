@@ -13,7 +13,7 @@ from fuser_lab.ops import OPS
 # Divisions and square roots take a few cycles on every processor, other functions are evaluated by polynomials.
 _DIVIDING = frozenset({"div", "floordiv", "mod", "fmod", "remainder", "sqrt", "rsqrt"})
 _SIMPLE_MATH = frozenset({"ceil", "floor", "round", "trunc", "nextafter"})
-_FREE = frozenset({"cast", "real", "imag", "complex"})  # register conversions
+_FREE = frozenset({"bitcast", "cast", "real", "imag", "complex"})  # register conversions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +131,10 @@ def _computed_sizes(tensor: TensorView) -> tuple[int, ...]:
 def _per_element(
     name: str, dtypes: tuple[DataType, ...], attrs: tuple[tuple[str, AttrValue], ...],
 ) -> tuple[int, int, int]:
-    rule = OPS[name].scalar
+    entry = OPS[name]
+    rule = entry.scalar
     assert rule is not None
-    operands = [Var(dtype.compute if dtype.is_narrow else dtype, f"x{n}") for n, dtype in enumerate(dtypes)]
+    operands = [Var(dtype if entry.reads_bits else dtype.compute, f"x{n}") for n, dtype in enumerate(dtypes)]
     seen: set[Term] = set()
     counts = {"simple": 0, "dividing": 0, "special": 0}
     for term in rule(*operands, **dict(attrs)).walk():

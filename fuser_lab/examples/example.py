@@ -19,7 +19,7 @@ _ARRAY = instance(np.ndarray, accepted="a NumPy array")
 _INPUT = (_ARRAY | number()).worded("a NumPy array or a number")
 
 
-def _described(value: Any) -> object:
+def _describe(value: Any) -> object:
     """Return the common properties of all inputs of one size: shapes and dtypes of arrays, types of numbers."""
     return spec(value.shape, value.dtype) if isinstance(value, np.ndarray | TensorSpec) else type(value)
 
@@ -96,8 +96,8 @@ class Example:
         InputError
             If the inputs are not of the shapes and dtypes of `inputs`, or the number of outputs differs.
         """
-        described = [_described(value) for value in inputs]
-        if described not in [[_described(value) for value in self.specs(size)] for size in ("small", "full")]:
+        described = [_describe(value) for value in inputs]
+        if described not in [[_describe(value) for value in self.specs(size)] for size in ("small", "full")]:
             msg = f"example.max_error: inputs must have the shapes and dtypes of those that {self.name}.inputs returns."
             raise InputError(msg)
         expected = self.reference(inputs, outputs)

@@ -85,12 +85,20 @@ def evaluate_expr(expr: Expr, operands: Sequence[Any], *, exact: bool = True) ->
     else:
         with np.errstate(all="ignore"):
             selects = entry.combine is not None and entry.combine.selects
-            results = entry.reference(*(_to_compute(x, integers=not selects) for x in operands), **attrs)
+            read = _bit_operands(expr, operands) if entry.reads_bits else [
+                _to_compute(x, integers=not selects) for x in operands
+            ]
+            results = entry.reference(*read, **attrs)
     outputs = results if isinstance(results, tuple) else (results,)
     with np.errstate(all="ignore"):  # overflow of a reduced float is infinite, without a warning
         return tuple(
-            _typed(array, value, exact=exact) for array, value in zip(outputs, expr.outputs, strict=True)
+            _convert(array, value, exact=exact) for array, value in zip(outputs, expr.outputs, strict=True)
         )
+
+
+def _bit_operands(expr: Expr, operands: Sequence[Any]) -> list[Array]:
+    """Return operands in the dtypes that they are stored in, although they may have been computed in float64."""
+    return [narrow(np.asarray(x), value.dtype) for x, value in zip(operands, expr.inputs, strict=True)]
 
 
 # Ops that only move elements.
@@ -120,7 +128,7 @@ def _widen(x: Array) -> Array:
     return x.astype(np.complex128) if x.dtype == np.complex64 else x
 
 
-def _typed(array: Any, value: Val, *, exact: bool) -> Array:
+def _convert(array: Any, value: Val, *, exact: bool) -> Array:
     result = np.asarray(array)
     if isinstance(value, TensorView) and result.shape != value.shape:
         msg = f"{value.name} evaluated to shape {result.shape}, inferred {value.shape}."

@@ -70,10 +70,21 @@ def names_by_tensor(names: Iterable[tuple[str, str]]) -> dict[str, str]:
     return called
 
 
+def entry_for(tensor: str, by_tensor: Mapping[str, str]) -> str:
+    """Return what a mapping has for a tensor, or for the one that it derives from, or an empty text.
+
+    Tensors that passes and the segmenter derive from another are named after it, such as ``T2_lower``.
+    """
+    while tensor not in by_tensor and "_" in tensor:
+        tensor = tensor.rpartition("_")[0]
+    return by_tensor.get(tensor, "")
+
+
 def name_of(tensor: str, fusion: Fusion, called: Mapping[str, str]) -> str:
     """Return what a tensor is called: the user's name, else that of its op; ``""`` for an input without a name."""
-    if tensor in called or tensor not in fusion.tensors:
-        return called.get(tensor, "")
+    name = entry_for(tensor, called)
+    if name or tensor not in fusion.tensors:
+        return name
     maker = fusion.producers.get(fusion.tensors[tensor])
     return "" if maker is None else maker.op.name
 
@@ -82,7 +93,7 @@ def named_text(text: str, called: Mapping[str, str]) -> str:
     """Return a sentence in which each tensor's name follows what the user calls it, ``total T2``."""
     if not called:
         return text
-    return _TENSOR.sub(lambda match: full_name(match[0], called.get(match[0], "")), text)
+    return _TENSOR.sub(lambda match: full_name(match[0], entry_for(match[0], called)), text)
 
 
 def full_name(tensor: str, name: str) -> str:

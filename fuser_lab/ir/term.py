@@ -29,7 +29,9 @@ SLOW = MATH.union(("fmod", "gcd", "philox_uniform", "pow", "remainder")).differe
     ("ceil", "floor", "round", "rsqrt", "sqrt", "trunc"),
 )  # they take longer than a branch
 TESTS = frozenset({"isnan", "isinf", "isfinite", "signbit"})
-OTHER = frozenset({"neg", "abs", "cast", "select", "philox_uniform", "one_plus_tanh", "sigmoid", "cos_turns"})
+OTHER = frozenset(
+    {"neg", "abs", "bitcast", "cast", "select", "philox_uniform", "one_plus_tanh", "sigmoid", "cos_turns"},
+)
 FUNCTIONS = ARITHMETIC | BITWISE | PARTS | COMPARISONS | MATH | TESTS | OTHER
 
 TermLike = Union["Term", Number]

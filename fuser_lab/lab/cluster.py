@@ -52,7 +52,7 @@ def connect(client: Any) -> Iterator[Any]:
     UnsupportedError
         If dask.distributed is not installed.
     """
-    distributed = _distributed()
+    distributed = _import_distributed()
     if isinstance(client, distributed.Client):
         if client.asynchronous:
             msg = "Sweep.run: client must not be asynchronous; use distributed.Client(address)."
@@ -88,7 +88,7 @@ def rows_from(
     InputError
         If no worker of the cluster can run the tasks, or the scheduler is lost.
     """
-    distributed = _distributed()
+    distributed = _import_distributed()
     works_alone = tasks[0].work is Work.TIME
     resource = (_ON_HOST if is_on_host(tasks[0].device) else _ELSEWHERE) if works_alone else ""
     workers = workers_of(client, resource)
@@ -244,7 +244,7 @@ def _sentence(raised: Any) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _distributed() -> Any:
+def _import_distributed() -> Any:
     try:
         return importlib.import_module("distributed")
     except ImportError:

@@ -81,7 +81,7 @@ class Comparison(View):
         said = f"Ratio: time after / time before, with its {share} interval (block bootstrap of the medians)."
         if not self.changes:
             return f"{said} The environment is the same."
-        return f"{said} Changed: {'; '.join(f'{name} {_shown(a)} -> {_shown(b)}' for name, a, b in self.changes)}."
+        return f"{said} Changed: {'; '.join(f'{name} {_or_none(a)} -> {_or_none(b)}' for name, a, b in self.changes)}."
 
     def _table(self) -> Table:
         columns = ("plan", "segment", "before", "after", "ratio", "interval", "verdict")
@@ -223,7 +223,7 @@ def _packages(value: Any) -> dict[str, str]:
     return {str(k): str(v) for k, v in packages.items()} if isinstance(packages, Mapping) else {}
 
 
-def _shown(value: str) -> str:
+def _or_none(value: str) -> str:
     return value or "none"
 
 

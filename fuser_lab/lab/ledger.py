@@ -181,7 +181,7 @@ class Ledger:
         UnsupportedError
             If DuckDB is not installed and the ledger has Parquet files.
         """
-        names, rows = self._asked(query, parameters)
+        names, rows = self._ask(query, parameters)
         import pandas as pd
 
         return pd.DataFrame(rows, columns=names)
@@ -203,7 +203,7 @@ class Ledger:
             "measurement = (SELECT measurement FROM rows ORDER BY measured_at DESC LIMIT 1)"
         )
         query = f"SELECT * FROM rows WHERE {condition}"  # noqa: S608 - one of two texts of our own
-        names, rows = self._asked(query, [measurement] if measurement else [])
+        names, rows = self._ask(query, [measurement] if measurement else [])
         if not rows:
             subject = f"measurement {brief(measurement)}" if measurement else "measurement"
             msg = f"Ledger.timings: {brief(str(self.folder))} has no {subject}."
@@ -241,7 +241,7 @@ class Ledger:
             self._journal.close()
         self._journal = None
 
-    def _asked(self, query: str, parameters: Sequence[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    def _ask(self, query: str, parameters: Sequence[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
         journals = files_of(self.folder).journals
         size = 0
         for journal in journals:

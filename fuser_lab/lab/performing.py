@@ -62,7 +62,7 @@ def compiled_ahead(task: Task, capabilities: tuple[tuple[int, int], ...]) -> Non
     try:
         for part in _plan(task).segments:
             for capability in capabilities:
-                _compiled(part, task.device, capability)
+                _compile(part, task.device, capability)
     except Exception:  # noqa: BLE001 - the measurement compiles it again, and says what is wrong
         return
 
@@ -119,7 +119,7 @@ def _compiled_rows(task: Task, peers: Peers) -> list[Row]:
     for part, row in zip(plan.segments, rows, strict=True):
         if evaluated_because(part.fusion, part.scheduler):
             continue
-        _compiled(part, task.device, plan.oracle.device.cc)
+        _compile(part, task.device, plan.oracle.device.cc)
         row["schedule"] = "\n".join(str(nest) for nest in part.params(task.device))
         row["kernel_hash"] = text_hash(part.kernel(task.device).source)
         if has_own_memory(task.device):
@@ -131,7 +131,7 @@ def _time_rows(task: Task, peers: Peers) -> list[Row]:
     plan = _plan(task).renamed(task.plan_name)
     inputs = [value.materialize() if isinstance(value, TensorSpec) else value for value in task.inputs]
     if has_own_memory(task.device):
-        inputs = [_moved(value, task.device) for value in inputs]
+        inputs = [_move(value, task.device) for value in inputs]
     times = time_plans(plan, inputs, peers=peers, seconds=task.seconds, progress=False)
     task_columns = {"subject": task.subject, "fusion": task.fusion, "fusion_hash": task.fusion_hash}
     return [{**row, **task_columns, **_cut_by(task, row)} for row in timing_rows(times, [plan])]
@@ -143,12 +143,12 @@ def _cut_by(task: Task, row: Row) -> Row:
     return {"strategy": task.strategy, "target": task.target.name} if is_plan else {"strategy": None, "target": None}
 
 
-def _compiled(part: Segment, target: str, capability: tuple[int, int]) -> None:
+def _compile(part: Segment, target: str, capability: tuple[int, int]) -> None:
     if not evaluated_because(part.fusion, part.scheduler):
         compile_kernel(part.kernel(target), None if is_on_host(target) else capability)
 
 
-def _moved(value: Any, device: str) -> Any:
+def _move(value: Any, device: str) -> Any:
     return from_numpy_as("torch", value).to(device) if hasattr(value, "dtype") else value
 
 

@@ -147,7 +147,7 @@ class Sweep:
         start = time.perf_counter()
         open_ = self.missing(ledger, again=again)
         failures: list[tuple[Task, str]] = []
-        with _shown(progress, len(open_)) as show, contextlib.closing(self._rows(open_, client)) as results:
+        with _show(progress, len(open_)) as show, contextlib.closing(self._rows(open_, client)) as results:
             for done, (task, rows) in enumerate(results, start=1):
                 for row in rows:
                     ledger.append(row)
@@ -375,7 +375,7 @@ def _device_here(work: Work) -> str:
 
 
 @contextlib.contextmanager
-def _shown(progress: Progress | bool | None, total: int) -> Iterator[Progress]:
+def _show(progress: Progress | bool | None, total: int) -> Iterator[Progress]:
     if callable(progress):
         yield progress
         return

@@ -95,7 +95,7 @@ class Task:
     def __post_init__(self) -> None:
         """Set the key."""
         content = {f.name: _content(getattr(self, f.name)) for f in fields(self) if f.name not in {"subject", "key"}}
-        text = json_text([_FORMAT, _sorted(content)])
+        text = json_text([_FORMAT, _sort(content)])
         object.__setattr__(self, "key", sha256(text.encode()).hexdigest()[:24])
 
     @property
@@ -150,7 +150,7 @@ def inputs_of(fusion: Fusion, size: Sequence[Any]) -> tuple[Described, ...]:
         If it does not fit.
     """
     if all(is_whole(entry) for entry in size):
-        return tuple(_aligned(value, tuple(map(int, size))) for value in fusion.inputs)
+        return tuple(_align(value, tuple(map(int, size))) for value in fusion.inputs)
     if len(size) != len(fusion.inputs):
         expected = f"{plural(len(fusion.inputs), 'input')} ({', '.join(value.name for value in fusion.inputs)})"
         msg = f"the fusion takes {expected}, but the size {short_text(size)} describes {len(size)}."
@@ -223,7 +223,7 @@ def _candidates(case: Case, task: Task) -> list[Schedule]:
     return schedules
 
 
-def _aligned(value: Any, size: tuple[int, ...]) -> Described:
+def _align(value: Any, size: tuple[int, ...]) -> Described:
     if not isinstance(value, TensorView):
         msg = f"the size {list(size)} does not give the number {value.name}; give one entry per input."
         raise InputError(msg)
@@ -258,7 +258,7 @@ def _plain_input(value: Any) -> Described:
     return replace(described, device=CPU.name) if isinstance(described, TensorSpec) else described
 
 
-def _sorted(content: dict[str, Any]) -> dict[str, Any]:
+def _sort(content: dict[str, Any]) -> dict[str, Any]:
     return {name: content[name] for name in sorted(content)}
 
 
@@ -267,11 +267,11 @@ def _content(value: Any) -> Any:
     if isinstance(value, SegmenterOptions):  # only changed options, because options may be added
         default = SegmenterOptions()
         names = [f.name for f in fields(value) if getattr(value, f.name) != getattr(default, f.name)]
-        return _sorted({name: _content(getattr(value, name)) for name in names})
+        return _sort({name: _content(getattr(value, name)) for name in names})
     if is_dataclass(value) and not isinstance(value, type):
         # A GPU has no rates of a host, so its keys match those in ledgers from before devices had this field.
         hidden = {"host"} if isinstance(value, Device) and value.host is None else frozenset[str]()
-        return _sorted({f.name: _content(getattr(value, f.name)) for f in fields(value) if f.name not in hidden})
+        return _sort({f.name: _content(getattr(value, f.name)) for f in fields(value) if f.name not in hidden})
     if isinstance(value, enum.Enum):
         return _content(value.value) if isinstance(value.value, str) else value.name
     if isinstance(value, frozenset | set):

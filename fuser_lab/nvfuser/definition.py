@@ -116,13 +116,13 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         if self._inside:
             return super().recorded(name, carry_out, args, kwargs)
         if not self._repeats:
-            args, kwargs = self._counted(name, args, kwargs)
+            args, kwargs = self._count_call(name, args, kwargs)
         result = super().recorded(name, carry_out, args, kwargs)
         if result is None or isinstance(result, _HELD) or name == EMIT:
             return result
         return self.wrap(bare(result))
 
-    def _counted(
+    def _count_call(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of one more call, with vectors for lists of sizes."""
@@ -303,9 +303,9 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             return
         with contextlib.redirect_stdout(io.StringIO()) as stream:
             yield
-        self._debug = stream.getvalue() + self._dumped(flat)
+        self._debug = stream.getvalue() + self._dump_text(flat)
 
-    def _dumped(self, flat: Sequence[Any]) -> str:
+    def _dump_text(self, flat: Sequence[Any]) -> str:
         """Return the dumps that the environment variable ``NVFUSER_DUMP`` requests, as far as they exist here."""
         parts: dict[str, Callable[[], str]] = {
             "fusion_ir": self.fusion_ir,

@@ -49,10 +49,10 @@ class _Writer:
         for step in steps:
             # The arguments first, because earlier records name them.
             call = self._call(step)
-            results = ", ".join(self._named(step))
+            results = ", ".join(self._result_names(step))
             yield f"{results} = {call}" if results else call
 
-    def _named(self, step: Step) -> list[str]:
+    def _result_names(self, step: Step) -> list[str]:
         """Return the names of what a record returns."""
         result, record = step.result, step.record
         if record.name == "add_output" and step.effect[-1]:

@@ -35,7 +35,7 @@ class FusionDefinition(Executable):
 
     def __enter__(self) -> Self:
         """Create a fusion and record into it."""
-        if self._recorded is not None or self.fec is not None:
+        if self._recording is not None or self.fec is not None:
             msg = "this definition has already been opened; create a new FusionDefinition for a new fusion."
             raise StateError(msg)
         self._fusion = RecordedFusion()
@@ -54,13 +54,13 @@ class FusionDefinition(Executable):
             traceback.print_tb(trace, file=sys.stdout)
 
     @property
-    def _recorded(self) -> RecordedFusion | None:
+    def _recording(self) -> RecordedFusion | None:
         """The fusion recorded here; None before ``with`` and once scripts have deleted it."""
         return self.__dict__.get("_fusion")
 
     @property
     def _recorder(self) -> Recorder:
-        fusion = self._recorded
+        fusion = self._recording
         if fusion is None or self._guard is None:
             msg = "inputs and outputs are defined inside `with FusionDefinition() as fd:`, which is not open."
             raise StateError(msg)
@@ -79,7 +79,7 @@ class FusionDefinition(Executable):
     @property
     def hand(self) -> HandSchedule | None:
         """The schedule by hand; None once the executor's copy of the fusion runs."""
-        recorded = self._recorded
+        recorded = self._recording
         return None if recorded is None else recorded.hand
 
     @property
@@ -87,15 +87,15 @@ class FusionDefinition(Executable):
         """The fusion; the executor's copy once there is one."""
         if isinstance(self.fec, FusionExecutorCache):
             return self.fec.fusion()
-        if self._recorded is None:
+        if self._recording is None:
             raise EmptyDefinitionError(NOTHING)
-        return self._recorded
+        return self._recording
 
     @property
     def recorded_fusion(self) -> Fusion:
         """The recorded fusion, as the rest of the package knows it."""
         # In this order, because others may read them while one thread adopts an executor.
-        recorded = self._recorded
+        recorded = self._recording
         if recorded is not None:
             return recorded.definition
         if self.fec is not None:
@@ -121,15 +121,15 @@ class FusionDefinition(Executable):
     def _manual_scheduler(self, heuristic_params: object) -> OwnScheduler | None:
         if isinstance(heuristic_params, SchedulerType):
             return own_scheduler(heuristic_params)
-        fusion = self._recorded
+        fusion = self._recording
         marked = None if fusion is None else fusion.scheduler
         return super()._manual_scheduler(marked if heuristic_params is None else heuristic_params)
 
     def validate_definition(self) -> tuple[bool, str]:
         """Return whether there is something to run, and otherwise a sentence that says what is missing."""
-        if self.fec is None and self._recorded is None:
+        if self.fec is None and self._recording is None:
             return False, NOTHING
-        if self.fec is None and self._recorded is not None and not self._recorded.vals():
+        if self.fec is None and self._recording is not None and not self._recording.vals():
             return False, EMPTY
         return super().validate_definition()
 

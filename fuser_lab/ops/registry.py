@@ -165,7 +165,8 @@ class OpDef:
     without it, ``reference`` evaluates copies. ``into(torch, out, *tensors, **attrs)`` writes the result into a tensor
     and returns whether torch can do that for these operands; without it, the result is copied. ``axes(expr, result)``
     gives, for each tensor operand, the pairs (position in its axes, position in the root axes of that result) that are
-    one axis; without it operands and result correspond position by position. ``builds(recorded, bound)`` gives, for a
+    one axis; without it operands and result correspond position by position. An op that ``reads_bits`` gets narrow
+    operands in the dtype that they are stored in. ``builds(recorded, bound)`` gives, for a
     call as it was recorded and with known sizes, the steps from its first operand that nvFuser's builder makes instead:
     none if it returns the operand; None if it makes the op itself. ``samples`` are legal calls and
     ``misuses`` illegal ones: tests and tables are generated from them.
@@ -188,6 +189,7 @@ class OpDef:
     samples: tuple[Sample, ...] = ()
     misuses: tuple[Misuse, ...] = ()
     positional_only: bool = False
+    reads_bits: bool = False
 
     @property
     def signature(self) -> inspect.Signature:

@@ -103,11 +103,13 @@ class PlanChange:
     __repr__ = __str__
 
 
-def plan_change(first: Any, second: Any, *, asks_why: bool = True) -> PlanChange:
+def plan_change(
+    first: Any, second: Any, *, asks_why: bool = True, difference: PlanDiff | None = None,
+) -> PlanChange:
     """Return what is different in a plan after an edit; ``asks_why=False`` omits the reason, which takes longer."""
     before: ExplainedPlan = first
     after: ExplainedPlan = second
-    difference = plan_diff(before, after)
+    difference = plan_diff(before, after) if difference is None else difference
     return PlanChange(
         difference=difference,
         is_same=before.hash == after.hash,

@@ -191,9 +191,9 @@ class Prices(View):
         columns = ["rule", "fusions", "gaining", "refusals", "bytes", "time", "example", "measured", "note"]
         rows = [
             (
-                row.rule, str(row.fusions), str(row.gaining), str(row.refusals), _signed(bytes_label, row.bytes),
-                _signed(seconds_label, row.seconds), _named(row.example),
-                "" if math.isnan(row.measured) else _signed(seconds_label, row.measured), row.note,
+                row.rule, str(row.fusions), str(row.gaining), str(row.refusals), _sign(bytes_label, row.bytes),
+                _sign(seconds_label, row.seconds), _name_of(row.example),
+                "" if math.isnan(row.measured) else _sign(seconds_label, row.measured), row.note,
             )
             for row in (*self.rows, self.together)
         ]
@@ -212,7 +212,7 @@ class Prices(View):
         )
         rows = tuple(
             (
-                row.rule, row.fusions, row.gaining, row.refusals, row.bytes, row.seconds * 1e6, _named(row.example),
+                row.rule, row.fusions, row.gaining, row.refusals, row.bytes, row.seconds * 1e6, _name_of(row.example),
                 0 if row.example is None else row.example.bytes,
                 0.0 if row.example is None else row.example.seconds * 1e6, row.measured * 1e6, row.note,
             )
@@ -266,7 +266,7 @@ def price(
     if not measure:
         return prices
     small = {part.name: part.entry for part in parts if part.entry is not None and part.entry.small_script}
-    timed = [_measured(row, small, make) for row in (*prices.rows, prices.together)]
+    timed = [_measure(row, small, make) for row in (*prices.rows, prices.together)]
     return replace(prices, rows=tuple(timed[:-1]), together=timed[-1])
 
 
@@ -302,9 +302,9 @@ class _Sums:
                     row, fusions=row.fusions + times, refusals=row.refusals + times * count, note=_NOT_LIFTED,
                 )
                 continue
-            self._rows[code] = _added(row, without(with_lifted(rule), sentences[code]), count, times)
+            self._rows[code] = _add(row, without(with_lifted(rule), sentences[code]), count, times)
         if any(code in LIFTABLE for code in refusals):
-            self._together = _added(self._together, without(OPEN_SCHEDULERS, ""), sum(refusals.values()), times)
+            self._together = _add(self._together, without(OPEN_SCHEDULERS, ""), sum(refusals.values()), times)
 
     def prices(self) -> Prices:
         """Return the table of all added prices."""
@@ -315,7 +315,7 @@ class _Sums:
         )
 
 
-def _added(row: RulePrice, example: PricedExample, refusals: int, times: int) -> RulePrice:
+def _add(row: RulePrice, example: PricedExample, refusals: int, times: int) -> RulePrice:
     """Return a row with one more fusion, which occurs several times."""
     gain = example.seconds
     best = row.example
@@ -342,7 +342,7 @@ def _refusals(log: DecisionLog) -> tuple[Counter[str], dict[str, str]]:
     return counts, sentences
 
 
-def _measured(row: RulePrice, small: dict[str, CorpusEntry], make: Callable[..., Plan]) -> RulePrice:
+def _measure(row: RulePrice, small: dict[str, CorpusEntry], make: Callable[..., Plan]) -> RulePrice:
     """Return a row with the measured times of its example's plans on this machine."""
     example = row.example
     if example is None:
@@ -381,7 +381,7 @@ def _issue(row: RulePrice, example: PricedExample, prices: Prices, most_plans: i
     over = (
         "" if prices.fusions == 1 else
         f"\n\nOver {prices.fusions} fusions, the rule refuses merges in {row.fusions}; {row.gaining} gain without it, "
-        f"{_signed(bytes_label, row.bytes)} and {_signed(seconds_label, row.seconds)} together (predicted)."
+        f"{_sign(bytes_label, row.bytes)} and {_sign(seconds_label, row.seconds)} together (predicted)."
     )
     kernels = [
         ", ".join(s.scheduler.value if s.scheduler else "none" for s in plan.segments) for plan in (before, after)
@@ -391,8 +391,8 @@ def _issue(row: RulePrice, example: PricedExample, prices: Prices, most_plans: i
 {example.sentence}.
 
 With this rule, {source} has {plural(len(before.segments), 'segment')} ({kernels[0]}); without it, \
-{len(after.segments)} ({kernels[1]}). That saves {_signed(bytes_label, example.bytes)} of \
-{bytes_label(moved_bytes(before))} and a predicted {_signed(seconds_label, example.seconds)} of \
+{len(after.segments)} ({kernels[1]}). That saves {_sign(bytes_label, example.bytes)} of \
+{bytes_label(moved_bytes(before))} and a predicted {_sign(seconds_label, example.seconds)} of \
 {seconds_label(predicted_seconds(before))} on an {before.target}. fuser_lab lowers what is merged to one kernel, so \
 correctness does not need the rule.{smaller}{over}
 
@@ -404,12 +404,12 @@ Found by fuser_lab {__version__}: `fl.price(fd, inputs).issue({row.rule!r})`. Ti
 """
 
 
-def _named(example: PricedExample | None) -> str:
+def _name_of(example: PricedExample | None) -> str:
     """Return the name of an example, or for a fusion without a name its segments before and after."""
     if example is None:
         return ""
     return example.name or f"{len(example.before.segments)} to {plural(len(example.after.segments), 'segment')}"
 
 
-def _signed(label: Callable[[Any], str], amount: float) -> str:
+def _sign(label: Callable[[Any], str], amount: float) -> str:
     return f"-{label(-amount)}" if amount < 0 else label(amount)

@@ -37,13 +37,13 @@ def bars_svg(bars: Sequence[Bar], title: str, *, style: bool = True) -> str:
     widths = [measure.sans_width(bar.label, measure.LABEL_SIZE) for bar in bars]
     left = min(max(widths, default=0.0), _WIDEST_LABEL) + 16
     scale = (_WIDTH - left - _RIGHT) / longest if longest > 0 else 0.0
-    parts = [_drawn(bar, _TOP + n * (_HEIGHT + _GAP), left, scale) for n, bar in enumerate(bars)]
+    parts = [_bar_svg(bar, _TOP + n * (_HEIGHT + _GAP), left, scale) for n, bar in enumerate(bars)]
     height = _TOP * 2 + len(bars) * (_HEIGHT + _GAP)
     said = "; ".join(f"{bar.label} {_seconds(bar)}" for bar in bars)
     return chart.document(title, f"{said}.", "".join(parts), (_WIDTH, height), style=style)
 
 
-def _drawn(bar: Bar, y: float, left: float, scale: float) -> str:
+def _bar_svg(bar: Bar, y: float, left: float, scale: float) -> str:
     words = _seconds(bar) + (f" · {bar.note}" if bar.note else "")
     name = chart.label(bar.label, (left - 8, y + 13), anchor="end", colour="ink")
     parts = [f"<title>{chart.escape_text(f'{bar.label}: {words}')}</title>", name]

@@ -32,3 +32,9 @@ def label(words: str, at: tuple[float, float], css: str = "fl-detail", *, anchor
 def escape_text(words: str) -> str:
     """Return text for markup, without characters that XML cannot hold."""
     return escape(clean(words))
+
+
+def rule(start: tuple[float, float], end: tuple[float, float]) -> str:
+    """Return a line of a plot's grid."""
+    way = f"M{start[0]:.1f},{start[1]:.1f} L{end[0]:.1f},{end[1]:.1f}"
+    return f'<path class="fl-grid" d="{way}" stroke="{theme.colour("line")}" stroke-width="1" fill="none"/>'

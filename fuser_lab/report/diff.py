@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -215,15 +216,15 @@ def _side(plan: Any) -> Side:
 
 def _partners(first: SegmentedFusion, second: SegmentedFusion) -> tuple[tuple[int, int], ...]:
     """Pair segments greedily, those with the most common expressions first."""
-    common = [
-        (len(set(a.names) & set(b.names)), -i, -j)
-        for i, a in enumerate(first.groups)
-        for j, b in enumerate(second.groups)
-    ]
+    common = Counter(
+        (i, j) for name, places in first.home.items() for i in places for j in second.home.get(name, ())
+    )
     partners: dict[int, int] = {}
-    for size, i, j in sorted(common, reverse=True):
-        if size and -i not in partners and -j not in partners.values():
-            partners[-i] = -j
+    taken = set[int]()
+    for (i, j), _ in sorted(common.items(), key=lambda pair: (-pair[1], pair[0])):
+        if i not in partners and j not in taken:
+            partners[i] = j
+            taken.add(j)
     return tuple(sorted(partners.items()))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fuser_lab.report import chart, measure, theme
-from fuser_lab.report.markup import clean
+from fuser_lab.report.dot_text import quote
 from fuser_lab.report.mermaid import quote_text as mermaid_quoted
 from fuser_lab.report.units import bytes_label, plural
 
@@ -92,18 +92,18 @@ def diff_dot(difference: Difference) -> str:
     """Return the picture as DOT text, one cluster per plan; links of expressions grouped differently are dashed."""
     lines = ["digraph difference {", "  rankdir=LR; node [fontname=sans, shape=box]; edge [fontname=sans];"]
     for key, side in zip("ab", (difference.before, difference.after), strict=True):
-        lines += [f"  subgraph cluster_{key} {{", f"    label={_quoted(side.name)};"]
-        lines += [f"    {key}{n} [label={_quoted(_name(side, n))}];" for n in range(len(side.ops))]
+        lines += [f"  subgraph cluster_{key} {{", f"    label={quote(side.name)};"]
+        lines += [f"    {key}{n} [label={quote(_name(side, n))}];" for n in range(len(side.ops))]
         lines.append("  }")
     for link in links(difference):
         dashes = ", style=dashed" if link.moved else ""
-        lines.append(f"  a{link.before} -> b{link.after} [label={_quoted(link.label)}{dashes}];")
+        lines.append(f"  a{link.before} -> b{link.after} [label={quote(link.label)}{dashes}];")
     return "\n".join([*lines, "}", ""])
 
 
 def _heading(side: Side, x: float) -> str:
     numbers = f"{plural(len(side.ops), 'segment')} · {bytes_label(side.bytes)} moved"
-    name = _fitted(side.name, _BOX, measure.LABEL_SIZE)
+    name = _fit(side.name, _BOX, measure.LABEL_SIZE)
     return chart.label(name, (x, 18), "fl-name") + chart.label(numbers, (x, 34))
 
 
@@ -114,7 +114,7 @@ def _segment(side: Side, index: int, at: tuple[float, float], hue: int, *, chose
     colour, css = theme.hue(hue), f"fl-h{hue % len(theme.HUES_LIGHT)}"
     box = f'x="{x:.1f}" y="{y:.1f}" height="{_HEIGHT:.0f}"'
     mark = f' data-id="segment:{index}"' if chosen else ""
-    words = _fitted(", ".join(names), _BOX - 20, measure.LABEL_SIZE)
+    words = _fit(", ".join(names), _BOX - 20, measure.LABEL_SIZE)
     return (
         f'<g class="fl-point {css}"{mark}><title>{chart.escape_text(title)}</title>'
         f'<rect {box} width="{_BOX:.0f}" rx="5" fill="{theme.colour("paper")}" class="fl-paper"/>'
@@ -174,14 +174,9 @@ def _name(side: Side, index: int) -> str:
     return f"S{index} {side.schedulers[index]} ({plural(len(side.ops[index]), 'op')})"
 
 
-def _fitted(words: str, width: float, size: float) -> str:
+def _fit(words: str, width: float, size: float) -> str:
     if measure.sans_width(words, size) <= width:
         return words
     while words and measure.sans_width(f"{words}…", size) > width:
         words = words[:-1]
     return f"{words}…"
-
-
-def _quoted(text: str) -> str:
-    escaped = clean(text).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'

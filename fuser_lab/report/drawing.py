@@ -14,14 +14,13 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.ir import TensorView
-from fuser_lab.ir.tensor_names import name_of, names_by_tensor
+from fuser_lab.ir.tensor_names import entry_for, name_of, names_by_tensor
 from fuser_lab.passes.annotations import HINT
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView, view_verdicts, word
 from fuser_lab.report.identity_cache import cached_by_identity
 from fuser_lab.report.parts import Part, Parts
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
-from fuser_lab.segmentation.origins import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -188,7 +187,7 @@ class Drawing:
         ends = [(f"out:{n}:{tensor.name}", tensor) for n, tensor in enumerate(_shown_tensors(fusion))]
         sources = [(node, tensor, self._made.get(tensor.name)) for node, tensor in ends]
         outputs = tuple([
-            _tensor_node(node, "output", tensor, self._called.get(tensor.name, "")) for node, tensor in ends
+            _tensor_node(node, "output", tensor, entry_for(tensor.name, self._called)) for node, tensor in ends
         ])
         leaving = tuple(
             self._edge(tensor, place, (None, node), labelled=False)
@@ -206,7 +205,7 @@ class Drawing:
         """
         if len(readers) <= 1:
             self._made[tensor.name] = None, f"in:{tensor.name}"
-            return [self._drawn.input(f"in:{tensor.name}", tensor, self._called.get(tensor.name, ""))]
+            return [self._drawn.input(f"in:{tensor.name}", tensor, entry_for(tensor.name, self._called))]
         leader = min(readers)
         nodes = {
             reader: f"in:{tensor.name}" if reader == leader else f"in:{tensor.name}@{first}"
@@ -214,7 +213,7 @@ class Drawing:
         }
         self._read |= {(tensor.name, reader): (None, node) for reader, node in nodes.items()}
         self._made[tensor.name] = None, next(iter(nodes.values()))
-        called = self._called.get(tensor.name, "")
+        called = entry_for(tensor.name, self._called)
         return [self._drawn.input(node, tensor, called) for node in nodes.values()]
 
     def _ops(self, segment: SegmentLike, earlier: _Ops | None) -> _Ops:
@@ -244,7 +243,7 @@ class Drawing:
     def _op(self, expr: Expr, segment: int) -> NodeView:
         results = expr.tensor_outputs
         first = results[0]
-        line = source_of(first.name, self._lines)
+        line = entry_for(first.name, self._lines)
         return NodeView(
             id=self._op_id(expr, segment),
             kind="op",
@@ -259,8 +258,8 @@ class Drawing:
             copies=self._copies.get(expr.name, 1),
             text=f"{expr_text(expr)}\n{line}" if line else expr_text(expr),
             line=line,
-            module=source_of(first.name, self._modules),
-            called=tuple(self._called.get(result.name, "") for result in results),
+            module=entry_for(first.name, self._modules),
+            called=tuple(entry_for(result.name, self._called) for result in results),
         )
 
     def _op_id(self, expr: Expr, segment: int) -> str:

@@ -58,9 +58,9 @@ def _segments(segmented: SegmentedFusion, head: str) -> Iterator[str]:
     texts = expression_texts(segmented.fusion, frozenset(segmented.crossing))
     for index, group in enumerate(segmented.groups):
         yield from (f"g{{({_scheduler(group)})", f"group id: {index}", "inputs:")
-        yield from _typed(group.inputs)
+        yield from _value_lines(group.inputs)
         yield "outputs:"
-        yield from _typed(group.outputs)
+        yield from _value_lines(group.outputs)
         yield from ("", "")
         for name in group.names:
             yield from (texts[name], f"({place[name]})")
@@ -72,7 +72,7 @@ def _scheduler(group: SegmentedGroup) -> str:
     return group.scheduler.value if group.scheduler else "none"
 
 
-def _typed(values: tuple[Val, ...]) -> Iterator[str]:
+def _value_lines(values: tuple[Val, ...]) -> Iterator[str]:
     yield from (f"  {value} {value.dtype.ir_name}" for value in sorted(values, key=lambda v: _order(v.name)))
 
 
@@ -128,7 +128,7 @@ def _of_input(value: Val, listed: Mapping[str, Domains]) -> dict[str, Any]:
 def _layout(domain: TensorDomain, read: TensorDomain) -> dict[str, Any]:
     if (domain.allocation, domain.contiguity) == (read.allocation, read.contiguity):
         return {}
-    return {"allocation": _encoded(domain.allocation), "contiguity": _encoded(domain.contiguity)}
+    return {"allocation": _json_of(domain.allocation), "contiguity": _json_of(domain.contiguity)}
 
 
 def _of_call(expr: Expr, text: str) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _of_call(expr: Expr, text: str) -> dict[str, Any]:
         call = None
     if call is not None and call.op == expr.op.name and tuple(call.attrs.items()) == expr.attrs:
         return {}
-    return {"op": expr.op.name, "attrs": [[key, _encoded(value)] for key, value in expr.attrs]}
+    return {"op": expr.op.name, "attrs": [[key, _json_of(value)] for key, value in expr.attrs]}
 
 
 def _axes(tensor: TensorView) -> tuple[Axis, ...]:
@@ -152,7 +152,7 @@ def _axes(tensor: TensorView) -> tuple[Axis, ...]:
     return value.axes or () if isinstance(value, Value) else ()
 
 
-def _encoded(value: object) -> Any:
+def _json_of(value: object) -> Any:
     if isinstance(value, tuple):
-        return [_encoded(entry) for entry in value]
+        return [_json_of(entry) for entry in value]
     return {"dtype": value.name} if isinstance(value, DataType) else value

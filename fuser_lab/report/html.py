@@ -131,13 +131,12 @@ def _picture(view: ViewModel, *, style: bool) -> Element:
 def _headline(view: ViewModel) -> Element:
     header = view.header
     numbers = (
-        ("segments", str(header.segments)),
-        ("ops", str(header.ops)),
-        ("moved", bytes_label(header.bytes_moved)),
-        ("one kernel would move", bytes_label(header.bytes_ideal)),
-        ("crossing", bytes_label(header.bytes_crossing)),
+        *(plural(count, noun).split(" ") for count, noun in ((header.segments, "segment"), (header.ops, "op"))),
+        (bytes_label(header.bytes_moved), "moved"),
+        (bytes_label(header.bytes_ideal), "one kernel would move"),
+        (bytes_label(header.bytes_crossing), "crossing"),
     )
-    facts = [element("span", element("b", value), f" {name}", css="fl-fact") for name, value in numbers]
+    facts = [element("span", element("b", value), f" {name}", css="fl-fact") for value, name in numbers]
     strategy = header.strategy.replace("_", "-")
     pill = [] if strategy == header.title else [element("span", strategy, css="fl-pill")]
     return element("div", element("span", header.title, css="fl-title"), *pill, *facts, css="fl-headline")

@@ -41,9 +41,9 @@ class IndexMaps:
 
     def _repr_html_(self) -> str:
         """Return the numbers as boxes, with lines between those of the same value."""
-        return fragment(element("div", self._drawn(), css="fl-picture"))
+        return fragment(element("div", self._picture(), css="fl-picture"))
 
-    def _drawn(self) -> Element:
+    def _picture(self) -> Element:
         definition_boxes = _boxes(self.original, extents=self._used_extents(), names=self._names)
         rows = [_boxes(state, extents={}, names=state.name_of) for state, _ in self.segments]
         above = _row_width(len(definition_boxes))

@@ -87,8 +87,8 @@ class Net:
         self.rank = list(self._ranked.of)
         self._beside = self._ranked.beside
         self._width = [item.width for item in graph.items]
-        self._parts = self._divided(spans)
-        self._paths = self._threaded()
+        self._parts = self._divide(spans)
+        self._paths = self._bends()
         self._exits = [wire.leaves for wire in graph.wires]
         self._tips = [wire.enters or 0.0 for wire in graph.wires]
         links = self._links()
@@ -110,7 +110,7 @@ class Net:
         pitch = max(graph.pitch, sum(item.height for item in graph.items) / _MOST_PARTS)
         return [max(math.ceil((item.height + graph.rank_gap) / pitch), 1) for item in graph.items]
 
-    def _divided(self, spans: Sequence[int]) -> list[range]:
+    def _divide(self, spans: Sequence[int]) -> list[range]:
         """Return the numbers of the parts of each item in the ranks below its first one."""
         parts = []
         for n, span in enumerate(spans):
@@ -120,7 +120,7 @@ class Net:
             parts.append(range(first, len(self.rank)))
         return parts
 
-    def _threaded(self) -> list[tuple[int, ...]]:
+    def _bends(self) -> list[tuple[int, ...]]:
         """Return for each wire its ends and between them a bend on each rank that it passes; trunks share bends."""
         rank, longest = self.rank, self._longest_bent()
         bends: dict[tuple[Hashable, int], int] = {}
@@ -246,7 +246,7 @@ class Net:
             return self._x[near] + (self._exits[n] if near == path[0] else 0.0)
         return self._x[near] + (self._tips[n] if near == wire.target else 0.0)
 
-    def _framed(self, frame: Frame) -> tuple[float, float]:
+    def _sides_of(self, frame: Frame) -> tuple[float, float]:
         """Return the left and the right side of the frame, and set the x of what is beside it."""
         xs, widths, gap = self._x, self._width, self._graph.gap
         rows = [row for row in self.rows[1:-1] if row]
@@ -274,7 +274,7 @@ class Net:
     def placed(self) -> Placed:
         """Return positions from (0, 0) on."""
         graph, rank, items = self._graph, self.rank, self._graph.items
-        sides = None if graph.frame is None else self._framed(graph.frame)
+        sides = None if graph.frame is None else self._sides_of(graph.frame)
         self._attach()
         ends: list[list[int]] = [[] for _ in range(self._ranked.count)]  # the items that end in each rank
         for n in range(len(items)):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fuser_lab.report import measure
 from fuser_lab.report.geometry import Box, Curve, Inside, Key, Layout, Memory, Same, Way
 from fuser_lab.report.layers import Frame, Graph, Item, Wire, place
+from fuser_lab.report.measure import GAP
 from fuser_lab.report.parts import Parts, crossing, edges_by_segment, nodes_but, nodes_by_segment
 from fuser_lab.report.ranks import between
 
@@ -28,7 +29,6 @@ MARGIN = 11.0  # pixels around the whole drawing
 PADDING = 16.0  # pixels between the sides of a segment's frame and its nodes
 _TOP, _BOTTOM = 14.0, 10.0  # pixels between the nodes of a segment and its header, and the frame below them
 _FRAME_GAP = 12.0  # pixels between a segment's frame and the inputs above it, or the results below it
-GAP = 18.0  # pixels between neighbours of a row in a segment
 RANK_GAP = 26.0  # pixels between rows in a segment
 OUTER_GAP = 26.0  # pixels between neighbouring segments
 OUTER_RANK_GAP = 20.0  # pixels between rows of segments
@@ -180,7 +180,7 @@ class _Drawing:
         ]
         entering: dict[Port, int] = {}
         leaving: dict[Port, int] = {}
-        tags = {_port(edge): measure.edge_label_size(edge) for edge in edges if edge.labelled}
+        tags = {_port(edge): measure.edge_label_room(edge) for edge in edges if edge.labelled}
         stubs: dict[str, int] = {}
         wires: list[Wire] = []
         carried: list[str | Port] = []
@@ -189,7 +189,7 @@ class _Drawing:
             if edge.id in far:
                 stubs[edge.id] = len(items)
                 wires.append(Wire(source=len(items), target=number[edge.target], trunk=edge.id))
-                items.append(Item(*measure.edge_label_size(edge)))
+                items.append(Item(*measure.edge_label_room(edge)))
                 carried.append(edge.id)
                 continue
             port = _port(edge)
@@ -264,7 +264,7 @@ class _Drawing:
         for edge, port, _, goal in self._crossing:
             if edge.labelled and goal is None and port not in labels:
                 labels[port] = len(items)
-                items.append(Item(*measure.edge_label_size(edge), x=hints.get(_label_of(port))))
+                items.append(Item(*measure.edge_label_room(edge), x=hints.get(_label_of(port))))
         return Graph(
             items=tuple(items), wires=self._outer_wires(), gap=OUTER_GAP, rank_gap=OUTER_RANK_GAP, pitch=_PITCH,
         )
@@ -312,14 +312,14 @@ class _Drawing:
         segments = {index: insides[index].box.moved(*corner) for index, corner in corners.items()}
         ways = self._ways(placed, corners)
         free = {
-            n.id: _box_around(_moved(placed.centres[number[n.id]], (MARGIN, MARGIN)), self._sizes[n.id])
+            n.id: _box_around(_move(placed.centres[number[n.id]], (MARGIN, MARGIN)), self._sizes[n.id])
             for n in self._free
         }
         wires = {name: way.wire for name, way in ways.items()}
         for index, inside in insides.items():
             corner = segments[index].x, segments[index].y
             free |= {name: box.moved(*corner) for name, box in inside.annexes.items()}
-            wires |= {name: (_moved(tip, corner), curve) for name, (tip, curve) in inside.wires.items()}
+            wires |= {name: (_move(tip, corner), curve) for name, (tip, curve) in inside.wires.items()}
         return Layout(
             width=placed.width + 2 * MARGIN, height=placed.height + 2 * MARGIN, segments=segments, insides=insides,
             free=free, wires=wires, memory=self._memory(placed, ways),
@@ -333,7 +333,7 @@ class _Drawing:
         for edge, port, home, goal in self._crossing:
             label = None
             if edge.labelled and goal is not None:
-                label = _moved(insides[goal].tags[port], _less(corners[goal]))
+                label = _move(insides[goal].tags[port], _less(corners[goal]))
             elif edge.labelled and port in unsaid:  # one for all readers of the tensor
                 unsaid.remove(port)
                 label = placed.centres[self._labels[port]]
@@ -352,11 +352,11 @@ class _Drawing:
         label, corner, goal, legs = places
         route: list[Point] = []
         if start is not None:
-            route += (_moved(p, corner) for p in start.routes[_port(edge)])
+            route += (_move(p, corner) for p in start.routes[_port(edge)])
         for leg in legs:
-            route += (_moved(p, (MARGIN, MARGIN)) for p in leg)
+            route += (_move(p, (MARGIN, MARGIN)) for p in leg)
         if end is not None:
-            route += (_moved(p, goal) for p in end.routes[edge.id])
+            route += (_move(p, goal) for p in end.routes[edge.id])
         x, y = tip = route[-1]
         bends = tuple([(round(a - x, 2), round(b - y, 2)) for a, b in route])
         middle = label and (round(label[0] + MARGIN - x, 2), round(label[1] + MARGIN - y, 2))
@@ -424,7 +424,7 @@ def _label_of(port: Port) -> str:
     return f"label of {port[1]}"
 
 
-def _moved(point: Point, by: Point) -> Point:
+def _move(point: Point, by: Point) -> Point:
     return point[0] + by[0], point[1] + by[1]
 
 

@@ -17,6 +17,8 @@ NAME_SIZE = 13.0  # pixels of the font of names
 _FAR_SIZE = 18.4  # pixels of a name at the least scale at which the explorer opens a picture, 11 on the screen
 DETAIL_SIZE = theme.DETAIL_SIZE
 LABEL_SIZE = 11.0  # pixels of the font of labels
+GAP = 18.0  # pixels between neighbours of a row in a segment
+_GROWN, _APART = 1.25, 3.0  # how much the explorer enlarges labels in a small picture, and pixels between them then
 HEADER_HEIGHT = 24.0  # pixels of a segment's header
 _SHAPE_CHARS = 30  # characters of a shape
 _MONO_ADVANCE = 0.605  # width of a character of the monospaced font per pixel of its size
@@ -120,3 +122,9 @@ def edge_label_parts(edge: EdgeView) -> tuple[str, str, str]:
 def edge_label_size(edge: EdgeView) -> tuple[float, float]:
     """Return the size of the label beside a boundary edge."""
     return sans_width(edge_label(edge), LABEL_SIZE) + 14, 20.0
+
+
+def edge_label_room(edge: EdgeView) -> tuple[float, float]:
+    """Return the size of the place of a label, half a gap from the next one, which it does not touch if enlarged."""
+    width, height = edge_label_size(edge)
+    return max(width, width * _GROWN + _APART - GAP / 2), height

@@ -62,7 +62,7 @@ def report_page(
         "body",
         element("main", id="fl-live", css="fl-live"),
         static,
-        element("script", _packed(data), id="fl-data", type="application/octet-stream"),
+        element("script", _pack(data), id="fl-data", type="application/octet-stream"),
         element("script", script.replace("</", "<\\/"), type="module"),
     )
     return "<!DOCTYPE html>\n" + to_html(element("html", head, body, lang="en"))
@@ -81,15 +81,15 @@ def packed_page(data: Mapping[str, Any], *, script: str, style: str, title: str)
     body = element(
         "body",
         element("main", id="fl-live", css="fl-live"),
-        element("script", _packed(data), id="fl-data", type="application/octet-stream"),
-        element("script", _packed([style, script]), id="fl-code", type="application/octet-stream"),
+        element("script", _pack(data), id="fl-data", type="application/octet-stream"),
+        element("script", _pack([style, script]), id="fl-code", type="application/octet-stream"),
         element("script", _UNPACK, type="module"),
     )
     head = _head(title, theme.variables("body") + _FILLED)
     return "<!DOCTYPE html>\n" + to_html(element("html", head, body, lang="en"))
 
 
-def _packed(data: Any) -> str:
+def _pack(data: Any) -> str:
     return base64.b64encode(zlib.compress(json_text(data).encode(), 9)).decode()
 
 

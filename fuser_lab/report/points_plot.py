@@ -111,19 +111,14 @@ def _frame(place: _Place, across: Axis, up: Axis) -> str:
     parts = []
     for value, words in across.ticks or [(v, across.written(v)) for v in _round_numbers(*place.x)]:
         x, _ = place.at(value, place.y[0])
-        parts += [_rule((x, _TOP), (x, foot)), chart.label(words, (x, foot + 16), anchor="middle")]
+        parts += [chart.rule((x, _TOP), (x, foot)), chart.label(words, (x, foot + 16), anchor="middle")]
     for value, words in up.ticks or [(v, up.written(v)) for v in _round_numbers(*place.y)]:
         _, y = place.at(place.x[0], value)
-        parts += [_rule((_LEFT, y), (right, y)), chart.label(words, (_LEFT - 8, y + 4), anchor="end")]
+        parts += [chart.rule((_LEFT, y), (right, y)), chart.label(words, (_LEFT - 8, y + 4), anchor="end")]
     parts.append(chart.label(across.name, ((_LEFT + right) / 2, foot + 34), anchor="middle"))
     middle = f'<g transform="translate(14,{(_TOP + foot) / 2:.0f}) rotate(-90)">'
     parts.append(f'{middle}{chart.label(up.name, (0, 0), anchor="middle")}</g>')
     return "".join(parts)
-
-
-def _rule(start: tuple[float, float], end: tuple[float, float]) -> str:
-    way = f"M{start[0]:.1f},{start[1]:.1f} L{end[0]:.1f},{end[1]:.1f}"
-    return f'<path class="fl-grid" d="{way}" stroke="{theme.colour("line")}" stroke-width="1" fill="none"/>'
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:

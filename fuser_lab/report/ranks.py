@@ -88,7 +88,7 @@ def shortest(spans: Sequence[int], edges: Sequence[Edge], loose: Sequence[Edge] 
     tree = _tight_tree(ranks, spans, every)
     work, at = _MOST_WORK, 0
     while work > 0:
-        parents, down = _rooted(count, tree, next(iter(every))[0])
+        parents, down = _parents(count, tree, next(iter(every))[0])
         below = list(excess)
         for n in reversed(down[1:]):
             below[parents[n]] += below[n]
@@ -171,7 +171,7 @@ def _tight_tree(ranks: list[int], spans: Sequence[int], edges: Sequence[Edge]) -
         stack = [a if a in seen else b]
 
 
-def _rooted(count: int, tree: Sequence[Edge], root: int) -> tuple[list[int], list[int]]:
+def _parents(count: int, tree: Sequence[Edge], root: int) -> tuple[list[int], list[int]]:
     """Return the parent of each node of a tree, and its nodes, each after its parent."""
     beside: list[list[int]] = [[] for _ in range(count)]
     for a, b in tree:

@@ -330,11 +330,11 @@ class _Plot:
         parts = []
         for value in _powers(*self.x):
             x, _ = self.place((value, self.y[0]))
-            parts.append(_rule((x, _TOP), (x, foot)))
+            parts.append(chart.rule((x, _TOP), (x, foot)))
             parts.append(chart.label(_power(value), (x, foot + 16), "fl-detail", anchor="middle"))
         for value in _powers(*self.y):
             _, y = self.place((self.x[0], value))
-            parts.append(_rule((_LEFT, y), (right, y)))
+            parts.append(chart.rule((_LEFT, y), (right, y)))
             parts.append(chart.label(_power(value), (_LEFT - 8, y + 4), "fl-detail", anchor="end"))
         parts.append(chart.label(across, ((_LEFT + right) / 2, foot + 34), "fl-detail", anchor="middle"))
         parts.append(
@@ -362,11 +362,6 @@ class _Plot:
 
 
 _DASHES: Final = 'stroke-dasharray="3 3"'
-
-
-def _rule(start: tuple[float, float], end: tuple[float, float]) -> str:
-    way = f"M{start[0]:.1f},{start[1]:.1f} L{end[0]:.1f},{end[1]:.1f}"
-    return f'<path class="fl-grid" d="{way}" stroke="{theme.colour("line")}" stroke-width="1" fill="none"/>'
 
 
 def _share(value: float, low: float, high: float) -> float:

@@ -78,20 +78,20 @@ def _document(view: ViewModel, layout: Layout | None, prefix: str, *, style: boo
         f"<defs>{painter.patterns(view.segments)}</defs>",
         f'<rect class="fl-paper" width="100%" height="100%"{painter.paint(fill="paper")}/><g class="fl-scene">',
         *(
-            f'<g class="{painter.segment_css(s)}{_hued(s.index)}" data-kind="segment" data-id="segment:{s.index}" '
+            f'<g class="{painter.segment_css(s)}{_css_hue(s.index)}" data-kind="segment" data-id="segment:{s.index}" '
             f'role="graphics-object">{painter.segment(s, box)}</g>'
             for s, box in boxed
         ),
         '<g class="fl-edges" fill="none">',
         *(
-            f'<g class="{painter.edge_css(e)}{_hued(inner(e))}" data-id="{_text(e.id)}" data-kind="{e.kind}" '
+            f'<g class="{painter.edge_css(e)}{_css_hue(inner(e))}" data-id="{_text(e.id)}" data-kind="{e.kind}" '
             f'role="graphics-symbol">'
             f"{painter.edge(e, layout.edges[e.id])}</g>"
             for e in view.edges
         ),
         "</g>",
         *(
-            f'<g class="{painter.header_css(s)}{_hued(s.index)}" data-id="segment:{s.index}" data-kind="segment">'
+            f'<g class="{painter.header_css(s)}{_css_hue(s.index)}" data-id="segment:{s.index}" data-kind="segment">'
             f"{painter.header(s, box)}</g>"
             for s, box in boxed
         ),
@@ -103,7 +103,7 @@ def _document(view: ViewModel, layout: Layout | None, prefix: str, *, style: boo
         ),
         f'</g><g class="fl-nodes" text-anchor="middle" font-size="{_n(measure.NAME_SIZE)}">',
         *(
-            f'<g class="{painter.node_css(n)}{_hued(n.segment)}" data-id="{_text(n.id)}" data-kind="{n.kind}" '
+            f'<g class="{painter.node_css(n)}{_css_hue(n.segment)}" data-id="{_text(n.id)}" data-kind="{n.kind}" '
             f'role="graphics-symbol">'
             f"{painter.node(n, layout.nodes[n.id])}</g>"
             for n in view.nodes
@@ -142,7 +142,7 @@ class Painter:
     def _hue(self, segment: SegmentView) -> str:
         return theme.hue(segment.index) if segment.ok else theme.colour("bad")
 
-    def _described(self, title: str, text: str) -> str:
+    def _description(self, title: str, text: str) -> str:
         return f"<title>{_text(title)}</title>" + (f"<desc>{_text(text)}</desc>" if self._style else "")
 
     def patterns(self, segments: Iterable[SegmentView]) -> str:
@@ -174,7 +174,7 @@ class Painter:
         look = self._pattern_id(segment) if self._numbered else f"{self._prefix}-p#{'' if segment.ok else 'x'}"
         border = 'stroke-width="1.5"' if segment.ok else 'stroke-width="2.5" stroke-dasharray="6 4"'
         return (
-            f"{self._described(title, segment_text(segment))}"
+            f"{self._description(title, segment_text(segment))}"
             f'<rect class="fl-box"{_rect(box)} rx="10"{self.paint(fill=hue, stroke=hue)} fill-opacity="0.07" {border}/>'
             f'<path class="fl-spine" d="{_spine(box)}" fill="url(#{look})" stroke="none"/>'
         )
@@ -225,7 +225,7 @@ class Painter:
         title = named_text(edge_title(edge), {edge.tensor: edge.called})
         thin = ("", "") if inside is None else (' stroke-opacity="0.75"', ' fill-opacity="0.75"')
         return (
-            f"{self._described(title, f'{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)')}"
+            f"{self._description(title, f'{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)')}"
             f'<path class="fl-wire" d="{path}"{self.paint(stroke=stroke)} stroke-width="{width:.1f}"{thin[0]}/>'
             f'<path class="fl-tip" d="{tip}"{self.paint(fill=stroke)} stroke="none"{thin[1]}/>{mark}'
         )
@@ -283,7 +283,7 @@ class Painter:
         width = "2" if node.kind == "output" else "1.4"
         paint = f'{self.paint(fill=fill, stroke=stroke)} stroke-width="{width}"{dashes}'
         return (
-            f"{self._described(node_title(node), node_text(node, self._schedulers))}{sheet}"
+            f"{self._description(node_title(node), node_text(node, self._schedulers))}{sheet}"
             f"{_outline(node, box, 'fl-shape', paint)}{self._node_lines(node, box)}"
         )
 
@@ -405,7 +405,7 @@ def inner(edge: EdgeView) -> int | None:
     return edge.segments[0] if edge.kind == "inside" else None
 
 
-def _hued(segment: int | None) -> str:
+def _css_hue(segment: int | None) -> str:
     return "" if segment is None else f" {_hue_class(segment)}"
 
 

@@ -71,10 +71,10 @@ def time_lines(plan: PlanLike, rows: Iterable[Any] = ()) -> tuple[TimeLine, ...]
 
     ``rows`` are the rows of timings, of this plan and of others.
     """
-    return tuple(line for line in (_predicted(plan), _measured(plan, list(rows))) if line is not None)
+    return tuple(line for line in (_predicted_line(plan), _measured_line(plan, list(rows))) if line is not None)
 
 
-def _predicted(plan: PlanLike) -> TimeLine | None:
+def _predicted_line(plan: PlanLike) -> TimeLine | None:
     if not hasattr(plan, "segment_times"):
         return None
     gaps = {n: time.launch for n, time in enumerate(plan.segment_times) if time.seconds}
@@ -85,7 +85,7 @@ def _predicted(plan: PlanLike) -> TimeLine | None:
     )
 
 
-def _measured(plan: PlanLike, rows: Sequence[Any]) -> TimeLine | None:
+def _measured_line(plan: PlanLike, rows: Sequence[Any]) -> TimeLine | None:
     mine = [row for row in rows if row.plan_hash == plan.hash]
     whole = next((row for row in mine if row.segment is None), None)
     work = {row.segment: row.median for row in mine if row.segment is not None and not math.isnan(row.median)}
@@ -133,10 +133,10 @@ def _columns(segments: Sequence[int], line: TimeLine) -> Iterator[tuple[str, lis
     for heading, factor, places in (
         (f"{line.label} [{unit}]", _UNITS[unit], decimals), ("%", 100 / (line.seconds or 1.0), 1),
     ):
-        yield heading, _rounded([time * factor for time in (*times, line.gaps)], line.seconds * factor, places)
+        yield heading, _round_parts([time * factor for time in (*times, line.gaps)], line.seconds * factor, places)
 
 
-def _rounded(parts: Sequence[float], total: float, decimals: int) -> list[str]:
+def _round_parts(parts: Sequence[float], total: float, decimals: int) -> list[str]:
     """Return numbers as text with their total, which the rounded numbers add up to; NaN is not timed."""
     scaled = {n: part * 10**decimals for n, part in enumerate(parts) if not math.isnan(part)}
     units = {n: math.floor(part) for n, part in scaled.items()}
@@ -155,7 +155,7 @@ def time_line_svg(lines: Sequence[TimeLine], *, style: bool = True) -> str:
     parts = []
     for n, line in enumerate(lines):
         end = max(ends) if is_shared else ends[n]
-        parts.append(_drawn(line, _TOP + n * _LINE, room / end if end else 0.0))
+        parts.append(_line_svg(line, _TOP + n * _LINE, room / end if end else 0.0))
     heading = "Time line: " + ", ".join(f"{line.label} {seconds_label(line.seconds)}" for line in lines)
     described = "; ".join(
         f"{line.label}: " + ", ".join(f"S{n} {seconds_label(value)}" for n, value in line.of_segments.items())
@@ -164,7 +164,7 @@ def time_line_svg(lines: Sequence[TimeLine], *, style: bool = True) -> str:
     return chart.document(heading, f"{described}.", "".join(parts), (_WIDTH, _TOP + len(lines) * _LINE), style=style)
 
 
-def _drawn(line: TimeLine, top: float, scale: float) -> str:
+def _line_svg(line: TimeLine, top: float, scale: float) -> str:
     y, middle = top + _NAMES + 5, top + _NAMES + 5 + _BAR / 2
     parts = [chart.label(f"{line.label}: {seconds_label(line.seconds)}", (_LEFT, top + _HEAD), "fl-name")]
     free = _LEFT  # where the next name may begin

@@ -104,15 +104,15 @@ def _doubts(timings: Timings) -> list[str]:
     few = [row for row in measured if row.samples < _FEW]
     doubts = []
     if wide:
-        doubts.append(f"The spread is above {100 * _WIDE:.0f} % in {_named(wide)}.")
+        doubts.append(f"The spread is above {100 * _WIDE:.0f} % in {_names_of(wide)}.")
     if few:
-        doubts.append(f"There are fewer than {_FEW} samples of {_named(few)}.")
+        doubts.append(f"There are fewer than {_FEW} samples of {_names_of(few)}.")
     if timings.system_load > timings.cores:
         doubts.append(f"The machine was busy: a load of {timings.system_load:.1f} on {timings.cores} cores.")
     return doubts
 
 
-def _named(rows: Sequence[TimingRow]) -> str:
+def _names_of(rows: Sequence[TimingRow]) -> str:
     names = [row.plan if row.segment is None else f"{row.plan} S{row.segment}" for row in rows]
     return ", ".join(names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"])
 

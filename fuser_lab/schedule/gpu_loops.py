@@ -8,7 +8,17 @@ the device.
 from dataclasses import replace
 
 from fuser_lab.cost.crossovers import crossover, crossover_ratio
-from fuser_lab.cost.device import BLOCK_THREADS, LINE_BYTES, STATIC_BUFFER, WARP, WORD_BYTES, Device
+from fuser_lab.cost.device import (
+    ACCESS_BYTES,
+    BLOCK_THREADS,
+    LINE_BYTES,
+    MEETING_BYTES,
+    STATIC_BUFFER,
+    THREAD_WORDS,
+    WARP,
+    WORD_BYTES,
+    Device,
+)
 from fuser_lab.schedule.state import Evict, LoopSchedule, Refused, Space, Style, eviction
 
 SHORT_THREADS = crossover("gpu.short_rows.threads")
@@ -19,8 +29,7 @@ WAVE = crossover("gpu.concurrent_blocks")
 FEW_PARTS = crossover("gpu.rows.least_parts")
 FEW_ROWS = crossover("gpu.rows.few")
 LONG_ROW = crossover("gpu.rows.long")
-WARP_ELEMENTS = crossover("gpu.rows.warp_elements")
-ELEMENTS = crossover("gpu.rows.elements")
+ELEMENTS = THREAD_WORDS // 2  # elements of a row per thread that stay in registers; the others are for computing
 IN_FLIGHT = crossover("gpu.loads_in_flight")
 KEPT_THREADS = crossover("gpu.kept_columns.threads")
 KEPT_WIDTH = crossover("gpu.kept_columns.width")
@@ -33,12 +42,12 @@ SHORT_STEPS = {
 SHORT_STEPS_OF_NARROW = crossover("gpu.short_rows.steps_of_narrow")
 SHIFTED_STEPS = crossover("gpu.shifted_rows.steps")
 LEAST_ACCESS = WORD_BYTES  # bytes up to which accesses of shifted rows are not made narrower
-NEAR_BYTES = crossover("gpu.short_rows.lane_bytes")
+NEAR_BYTES = ACCESS_BYTES // 2  # bytes of an access of one lane that reads a whole row
 # Numbers of steps over a row in registers whose length grows with the batch: few kernels serve all lengths.
 COMMON_STEPS = (1, 2, 4, 8, 16, 24, 32)
-LATER_BYTES = crossover("gpu.rows.later_bytes")
+LATER_BYTES = ACCESS_BYTES  # bytes per access of inputs of later passes, from the third pass on; twice as many before
 LATER_ELEMENTS = crossover("gpu.rows.later_elements")
-CONSTANT_WORDS = crossover("gpu.rows.constant_words")
+CONSTANT_WORDS = THREAD_WORDS // 2  # registers per thread up to which inputs of later passes are loaded with the row
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
 CLUSTER_RESIDENT = crossover("gpu.clusters.resident")
 PART_BYTES = crossover("gpu.clusters.part_bytes")
@@ -47,8 +56,7 @@ PART_RESIDENT = crossover("gpu.clusters.part_resident")
 SMALL_PARTS = crossover("gpu.clusters.small_parts")
 BUSY = crossover_ratio("gpu.clusters.busy")
 CACHED = crossover("gpu.rows.l1_bytes")
-BACKWARD_WORDS = crossover("gpu.backward_rows.words")
-MEETING_BYTES = crossover("gpu.shared_results")
+BACKWARD_WORDS = THREAD_WORDS  # registers per thread for column sums and the row that adds to them
 MEETING_BUFFER = STATIC_BUFFER  # bytes of that memory for one reduction, which is sized statically
 SHORT = crossover("gpu.columns.short")
 MANY = crossover("gpu.columns.many_threads")
@@ -102,7 +110,7 @@ def _row_loops(space: Space) -> LoopSchedule:
         loops = _long_rows(space)
         busy = space.rows * loops.cluster >= BUSY * space.device.sms
         return loops if loops.cluster > 1 and busy else _parts(space, groups)
-    if depth <= WARP * WARP_ELEMENTS and space.rows > 1:
+    if depth <= WARP * ELEMENTS and space.rows > 1:
         return _short_rows(space)
     if space.passes == 1:
         few = max(2 // space.streams, 1)

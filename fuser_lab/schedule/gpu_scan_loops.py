@@ -1,7 +1,7 @@
 """Choice of the loops of a nest with scans on a GPU: threads along the scanned axis, and elements per thread."""
 
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import WARP
+from fuser_lab.cost.device import MEETING_BYTES, SECTOR_BYTES, WARP
 from fuser_lab.schedule.state import LoopSchedule, Space, Style, eviction
 
 ELEMENTS = crossover("gpu.scans.elements")
@@ -10,8 +10,7 @@ MOST_ROWS = crossover("gpu.scans.rows")
 ROW_THREADS = crossover("gpu.scans.row_threads")
 COLUMN_THREADS = crossover("gpu.scans.column_threads")
 RESIDENT = crossover("gpu.scans.resident")
-SHARED = crossover("gpu.shared_results")
-LINE_BYTES = crossover("gpu.scans.line_bytes")
+LEAST_BYTES = 2 * SECTOR_BYTES  # contiguous bytes of a block that walks down columns; memory sends sectors in pairs
 
 
 def scan_loops(space: Space) -> LoopSchedule:
@@ -45,7 +44,7 @@ def _columns(space: Space) -> LoopSchedule:
     groups = max(-(-space.rows // width), 1)
     sms, item = space.device.sms, max(space.read_bytes // space.streams, 1)
     lanes = power_of_two(min(WARP, groups))
-    while -(-groups // lanes) < 2 * sms and lanes * width * item > LINE_BYTES:
+    while -(-groups // lanes) < 2 * sms and lanes * width * item > LEAST_BYTES:
         lanes //= 2
     unroll = max(min(COLUMN_ELEMENTS // (width * space.scans), MOST_ROWS), 1)
     height = 1
@@ -75,8 +74,8 @@ def illegal_scan(space: Space, schedule: LoopSchedule) -> str:
         return f"threads = {schedule.threads} must be a multiple of {WARP}, or a power of two below it"
     if schedule.style is Style.COLUMNS:
         nbytes = x * y * schedule.vector * max(space.sum_bytes, 1)
-        why = f"{x * y} threads exchange {nbytes} bytes in shared memory, more than {SHARED}"
-        return why if y > 1 and nbytes > SHARED else ""
+        why = f"{x * y} threads exchange {nbytes} bytes in shared memory, more than {MEETING_BYTES}"
+        return why if y > 1 and nbytes > MEETING_BYTES else ""
     if x > WARP and x % WARP:
         return f"threads = {schedule.threads} must be a multiple of {WARP}, or a power of two below it"
     if y > 1 and x > WARP:

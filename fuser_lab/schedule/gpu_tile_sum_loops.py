@@ -3,14 +3,14 @@
 from math import prod
 
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import LINE_BYTES, STATIC_BUFFER
+from fuser_lab.cost.device import LINE_BYTES, STATIC_BUFFER, STATIC_SHARED
 from fuser_lab.schedule.gpu_element_loops import SMALLEST_TILE, tile_sides
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style, eviction
 
 TILE_BYTES = 2 * LINE_BYTES  # bytes per row of a tile
 LARGEST_TILE = crossover("gpu.tile_sums.largest")
 THREADS = crossover("gpu.tile_sums.threads")
-MEETING_BYTES = crossover("gpu.tile_sums.shared_results")
+MEETING_BYTES = STATIC_SHARED - STATIC_BUFFER  # bytes through which threads combine results; the rest is for tiles
 MEETING_BUFFER = STATIC_BUFFER  # bytes of that memory for the values of one reduction
 RESIDENT = crossover("gpu.tile_sums.resident")
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from math import prod
 
 from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.planned_cpu import CORES, HALF_L1, L2_BYTES, SIDE
 from fuser_lab.schedule.gpu_element_loops import element_loops
 from fuser_lab.schedule.gpu_loops import backward_loops, column_loops, kept_column_loops, row_loops
 from fuser_lab.schedule.gpu_scan_loops import scan_loops
@@ -16,12 +17,8 @@ CPU_TILE = crossover("cpu.columns.tile")
 CPU_WHOLE_ROW = crossover("cpu.columns.whole_row")
 CPU_COLUMNS_BYTES = crossover("cpu.columns.bytes")
 CPU_LEAST_TILE = crossover("cpu.columns.least")
-CPU_WIDE_TILE = crossover("cpu.columns.wide")
-CPU_TRANSPOSED = crossover("cpu.tiles.side")
-CPU_SPLIT = crossover("cpu.rows.parts")
-CPU_SUMS_BYTES = crossover("cpu.columns.sums_bytes")
-CPU_FEW_UNITS = crossover("cpu.few_units")
-CPU_UNITS = crossover("cpu.units")
+CPU_SUMS_BYTES = L2_BYTES // 2  # bytes of running column sums; the rest of the cache holds rows
+CPU_FEW_UNITS = CORES // 2  # iterations of the parallel loop; with fewer, most cores would be idle, and loops are cut
 PARTIAL_ROWS = 256  # rows that are added to one running column sum, which bounds the rounding error of Float sums
 PARTIAL_ELEMENTS = 4096  # elements of a row that are added to one running sum, for the same reason
 PARTIAL_ADDITIONS = 128  # additions to each of the 32 running values of a row's sum in vectors: as many elements in all
@@ -42,7 +39,7 @@ def _cpu(space: Space) -> LoopSchedule | Refused:
     if not space.inner_reduced or loops.split > 1 or sum(space.column_sums) * space.depth > CPU_SUMS_BYTES:
         return Refused(f"the sums of {space.depth} columns do not fit in a core's cache, so they read the rows again")
     # Rows of a band: few enough for accurate sums and to occupy all cores.
-    least = CPU_SPLIT if loops.parallel else 1
+    least = CORES if loops.parallel else 1
     return replace(loops, grain=max(min(PARTIAL_ROWS, -(-space.rows // least)), 1))
 
 
@@ -52,13 +49,13 @@ def _cpu_loops(space: Space) -> LoopSchedule:
     if space.scans:
         return _cpu_scans(space, parallel=parallel)
     if space.transposed != (0, 0):
-        side = CPU_TRANSPOSED if space.itemsize <= 4 else CPU_TRANSPOSED // 2
+        side = SIDE if space.itemsize <= 4 else SIDE // 2
         return LoopSchedule(style=Style.TILES, parallel=parallel, tile=side)
     if not space.reduces:
         return LoopSchedule(style=Style.ELEMENTS, parallel=parallel)
     if space.inner_reduced:
-        few = space.rows < CPU_UNITS and space.passes == 1
-        split = CPU_SPLIT if parallel and few and space.depth >= CPU_PARALLEL_FROM // 4 else 1
+        few = space.rows < CORES and space.passes == 1
+        split = CORES if parallel and few and space.depth >= CPU_PARALLEL_FROM // 4 else 1
         # A few rows per iteration amortize its scratch memory; enough iterations remain to balance the cores.
         # With short rows, one row is treated as a few, so that kernels for few and many rows are the same.
         short = PARTIAL_ELEMENTS // max(space.depth, 1)
@@ -67,10 +64,10 @@ def _cpu_loops(space: Space) -> LoopSchedule:
             style=Style.ROWS, parallel=parallel, grain=grain, split=split, persistent=space.passes > 1,
             partial=PARTIAL_ADDITIONS if space.scalar else PARTIAL_ELEMENTS,
         )
-    tile = min(space.kept_run, CPU_WIDE_TILE) if space.passes == 1 else _columns_at_a_time(space, parallel=parallel)
+    tile = min(space.kept_run, HALF_L1) if space.passes == 1 else _columns_at_a_time(space, parallel=parallel)
     units = (space.rows // max(space.kept_run, 1)) * -(-space.kept_run // max(tile, 1))
     few = units < CPU_FEW_UNITS and space.passes == 1
-    split = CPU_SPLIT if parallel and few and space.depth >= 2 * CPU_SPLIT else 1
+    split = CORES if parallel and few and space.depth >= 2 * CORES else 1
     return LoopSchedule(style=Style.COLUMNS, parallel=parallel, tile=tile, split=split, partial=PARTIAL_ROWS)
 
 
@@ -89,7 +86,7 @@ def _columns_at_a_time(space: Space, *, parallel: bool) -> int:
     run = max(space.kept_run, 1)
     if not parallel:
         return min(run, CPU_WHOLE_ROW)
-    tile, units = (run, CPU_FEW_UNITS) if run <= CPU_WHOLE_ROW else (CPU_TILE, CPU_UNITS)
+    tile, units = (run, CPU_FEW_UNITS) if run <= CPU_WHOLE_ROW else (CPU_TILE, CORES)
     if run > CPU_WHOLE_ROW and 0 < CPU_WHOLE_ROW * space.depth * space.read_bytes <= CPU_COLUMNS_BYTES:
         tile = CPU_WHOLE_ROW
     while tile > CPU_LEAST_TILE and space.rows // run * -(-run // tile) < units:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.arguments import short_text
-from fuser_lab.cost.device import MOST_BLOCKS, WARP
+from fuser_lab.cost.device import MEETING_BYTES, MOST_BLOCKS, WARP
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.schedule.gpu_loops import (
     MEETING_BUFFER,
-    MEETING_BYTES,
     columns_in_cluster,
     fits_staged,
     in_cluster,

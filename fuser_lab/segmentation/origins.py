@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.tensor_names import entry_for
 from fuser_lab.passes import PASSES, Pass
 from fuser_lab.segmentation.events import DecisionLog, Kind
 from fuser_lab.segmentation.hints import is_hint
@@ -76,22 +77,11 @@ def origins_text(texts: Iterable[str], made: Mapping[str, str]) -> str:
     )
 
 
-def source_of(name: str, sources: Mapping[str, str]) -> str:
-    """Return the line of the user's code that a tensor came from, or an empty text.
-
-    Tensors that passes and the segmenter derive from another are named after it, such as ``T2_lower``, and have its
-    line.
-    """
-    while name not in sources and "_" in name:
-        name = name.rpartition("_")[0]
-    return sources.get(name, "")
-
-
 def source_lines(texts: Iterable[str], sources: Mapping[str, str]) -> tuple[str, ...]:
     """Return each line of the user's code that tensors named in texts came from, with those tensors."""
     by: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for text in texts for name in _NAME.findall(text)) if sources else ():
-        if line := source_of(name, sources):
+        if line := entry_for(name, sources):
             by.setdefault(line, []).append(name)
     return tuple(
         f"  {', '.join(names)} {'comes' if len(names) == 1 else 'come'} from {line}" for line, names in by.items()
@@ -104,7 +94,7 @@ def with_sources(source: str, sources: Mapping[str, str]) -> str:
     ``# T3 = exp(T2)`` becomes ``# T3 = exp(T2)  <- layers.0: F.softmax(x) (model.py:41)``.
     """
     def with_line(match: re.Match[str]) -> str:
-        line = source_of(match[1], sources)
+        line = entry_for(match[1], sources)
         return f"{match[0]}  <- {line}" if line else match[0]
 
     return _COMMENT.sub(with_line, source) if sources else source

@@ -124,7 +124,7 @@ def why(
             attempts=attempts,
         )
     answer = oracle.ask(both)
-    glued = "glue, which overrules the hint" if kept_apart is not None else "glue"
+    glued = "glue merges them and overrules the hint" if kept_apart is not None else "glue merges them"
     names_now = now.known_as(frozenset(e.name for e in union))
     alone = any(t.names <= names_now for t in between)
     if answer.chosen is None:
@@ -135,23 +135,24 @@ def why(
         hint = f"{kept_apart.verdicts[0].text}. " if kept_apart is not None else ""
         text = (
             f"{head}; top-down presegmentation accepted pieces in both and does not try to merge accepted pieces. "
-            f"{hint}The {answer.chosen.value} scheduler would accept both: {glued}."
+            f"{hint}The {answer.chosen.value} scheduler would accept both segments as one; {glued}."
         )
         relation = Relation.NEVER_TRIED
     elif last is None:
-        text = f"{head}; one segment for both was never tried. The {answer.chosen.value} scheduler would accept it: "
-        text += f"{glued}."
+        text = f"{head}; one segment for both was never tried. The {answer.chosen.value} scheduler would accept both "
+        text += f"segments as one; {glued}."
         relation = Relation.NEVER_TRIED
     elif not last.accepted and last.code in BY_HINT:
+        sentence = last.text if kept_apart is None else kept_apart.verdicts[0].text
         text = (
-            f"{head}; a hint keeps them apart: {last.text} ({_when(last)}). The {answer.chosen.value} scheduler itself "
-            f"would accept both: {glued}."
+            f"{head}; a hint keeps them apart ({_when(last)}). {sentence}. The {answer.chosen.value} scheduler would "
+            f"accept both segments as one; {glued}."
         )
         relation = Relation.REFUSED
     elif not last.accepted and not alone:
         text = (
             f"{head}; these two alone were never tried ({_when(last)}, refused). The {answer.chosen.value} scheduler "
-            f"would accept them: {glued}."
+            f"would accept both segments as one; {glued}."
         )
         relation = Relation.NEVER_TRIED
     elif last.accepted:
@@ -160,7 +161,7 @@ def why(
     else:
         text = (
             f"{head}; {_when(last)} and refused then, but the {answer.chosen.value} scheduler would accept the present "
-            f"segments: {glued}."
+            f"segments as one; {glued}."
         )
         relation = Relation.REFUSED
     return Why(

@@ -2,14 +2,14 @@
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from fuser_lab.arguments import ANYTHING, PATH, TEXT, list_of, optional, short_text, takes
 from fuser_lab.errors import InputError
 from fuser_lab.files.reading import UnreadableError, content_of, decode
-from fuser_lab.teaching.questions import Explanation, Prediction
+from fuser_lab.teaching.questions import Explanation, Prediction, Reply
 
 _FORM: Final = (
     "each [[question]] has the texts 'asks' and 'because', and may have 'hints' (tables of 'if' and 'says', and of "
@@ -28,10 +28,11 @@ class BankEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionBank:
-    """The questions of a lesson, from one file."""
+    """The questions of a lesson, from one file; a question that is asked again keeps the reader's answer."""
 
     name: str
     entries: tuple[BankEntry, ...]
+    _replies: dict[str, Reply] = field(default_factory=dict, compare=False, repr=False)
 
     @takes(
         "QuestionBank.predict", question=TEXT, predicted=ANYTHING,
@@ -50,6 +51,7 @@ class QuestionBank:
                 options = None if choices is None else tuple(choices)
                 return Prediction(
                     question=question, predicted=predicted, choices=options, explanation=entry.explanation,
+                    reply=self._replies.setdefault(question, Reply()),
                 )
         asked = ", ".join(repr(entry.asks) for entry in self.entries)
         msg = f"QuestionBank.predict: {short_text(self.name)} has no question {short_text(question)}; it has {asked}."

@@ -5,14 +5,11 @@ In a notebook, a question is a control. Elsewhere, the prediction replaces None 
 
 import ctypes
 import importlib
-import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import partial
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ import numpy as np
 from fuser_lab import arguments
 from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, list_of, mapping, number, optional, takes
 from fuser_lab.codegen.kernel_steps import KernelSteps
-from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
+from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.plan import Segment
 from fuser_lab.plan.accepted import TARGET
 from fuser_lab.report import theme
@@ -29,9 +26,10 @@ from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.shown import Shown
 from fuser_lab.targets import CPU
 from fuser_lab.teaching.answer_sheets import Answer, AnswerSheet, read_answers
+from fuser_lab.teaching.grading import Tolerance, agrees, answer_text, hints_for, is_empty, parts_graded, read
 
 INVITATION = "Replace None with your prediction, then run the next cell."
-AGAIN = "Change the prediction and run both cells again; the answer stays hidden until then."
+AGAIN = "Change the prediction; the answer stays hidden until then."
 HIDDEN = "The answer stays hidden until the question above is answered or skipped."
 _SHOW = "Skip the question and show the answer"
 
@@ -130,7 +128,10 @@ class Outcome(Shown):
 
 @dataclass(slots=True)
 class Reply:
-    """The reader's answer in the control of a question: a choice, a text, or texts by part."""
+    """The reader's answer in the control of a question: a choice, a text, or texts by part.
+
+    A question that is asked again shares it, so that its control and its outcome still have the answer.
+    """
 
     value: Any = None
     skipped: bool = False
@@ -188,9 +189,9 @@ class Prediction(Shown):
     _evidence: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     @property
-    def given(self) -> Any:
+    def latest(self) -> Any:
         """What was predicted, in the call or in the control."""
-        return self.reply.value if _nothing(self.predicted) else self.predicted
+        return self.reply.value if is_empty(self.predicted) else self.predicted
 
     @takes(value=ANYTHING)
     def answer(self, value: Any) -> None:
@@ -211,12 +212,12 @@ class Prediction(Shown):
     @property
     def unclear(self) -> str:
         """Why the prediction is not one of the choices; empty if it is, or if there are no choices."""
-        if self.choices is None or _nothing(self.given):
+        if self.choices is None or is_empty(self.latest):
             return ""
-        if answer_text(self.given).strip().casefold() in {answer_text(choice).casefold() for choice in self.choices}:
+        if answer_text(self.latest).strip().casefold() in {answer_text(choice).casefold() for choice in self.choices}:
             return ""
         choices = ", ".join(map(answer_text, self.choices))
-        return f"{answer_text(self.given)} is not one of the choices; choose from {choices}."
+        return f"{answer_text(self.latest)} is not one of the choices; choose from {choices}."
 
     @takes(sep=TEXT, end=TEXT)
     def show(self, *values: Any, sep: str = " ", end: str = "\n") -> None:
@@ -235,18 +236,19 @@ class Prediction(Shown):
         if len(values) == 1 and hasattr(values[0], "_repr_html_"):
             self._evidence.append(values[0])
             return
-        text = sep.join(map(_printed, values)) + end
+        text = sep.join(map(_print_text, values)) + end
         if self._evidence and isinstance(self._evidence[-1], str):
             text = self._evidence.pop() + text
         self._evidence.append(text)
 
     @takes(
-        because=TEXT, within=number(0), hints=optional(mapping(ANYTHING, ANYTHING, "a dict of hints by prediction")),
+        because=TEXT, within=number(0), exact=list_of(ANYTHING, "a list of parts of the answer"),
+        hints=optional(mapping(ANYTHING, ANYTHING, "a dict of hints by prediction")),
         facts=optional(mapping(TEXT, ANYTHING, "a dict of values by name")),
     )
     def reveal(
-        self, answer: Any, *, because: str = "", within: float = 0.0, hints: Mapping[Any, Any] | None = None,
-        facts: Mapping[str, Any] | None = None,
+        self, answer: Any, *, because: str = "", within: float = 0.0, exact: Sequence[Any] = (),
+        hints: Mapping[Any, Any] | None = None, facts: Mapping[str, Any] | None = None,
     ) -> Outcome:
         """Return the outcome, whose answer stays hidden until there is a prediction or the question is skipped.
 
@@ -263,6 +265,8 @@ class Prediction(Shown):
             The reason, shown below the answer; by default that of the question bank.
         within
             How far a number may be off, as a fraction of the answer: 0.1 is 10 %.
+        exact
+            The parts of the answer for which ``within`` does not hold.
         hints
             What common wrong predictions overlook: ``{3: "The write counts as well."}``. For a question with parts,
             one such mapping for each part that has hints. By default those of the question bank.
@@ -272,27 +276,28 @@ class Prediction(Shown):
         reason = because or self.explanation.reason(facts or {})
         evidence = tuple(self._evidence)
         self._evidence.clear()
-        return self._outcome(answer, reason, within, self.explanation.hints if hints is None else hints, evidence)
+        tolerance = Tolerance(within=within, exact=tuple(exact))
+        return self._outcome(answer, reason, tolerance, self.explanation.hints if hints is None else hints, evidence)
 
     def _outcome(
-        self, answer: Any, because: str, within: float, hints: Mapping[Any, Any], evidence: tuple[Any, ...],
+        self, answer: Any, because: str, tolerance: "Tolerance", hints: Mapping[Any, Any], evidence: tuple[Any, ...],
     ) -> Outcome:
-        unclear, right, reply = self.unclear, None, self.given
-        if _nothing(self.predicted) and not _nothing(reply):
-            reply = _read(reply, answer)
+        unclear, right, reply = self.unclear, None, self.latest
+        if is_empty(self.predicted) and not is_empty(reply):
+            reply = read(reply, answer)
         if not unclear:
             try:
-                right = _agrees(reply, answer, within)
+                right = agrees(reply, answer, tolerance)
             except FuserLabError as error:
                 unclear = str(error)
         hint = ""
         if right is False:
-            notes = (_parts_graded(reply, answer, within), _hint(reply, hints, within))
+            notes = (parts_graded(reply, answer, tolerance), hints_for(reply, hints, tolerance))
             hint = " ".join(filter(None, notes))
         return Outcome(
             question=self.question, predicted=reply, answer=answer, because=because, right=right, hint=hint,
             unclear=unclear, skipped=self.reply.skipped, evidence=evidence, _reply=self.reply,
-            _again=partial(self._outcome, answer, because, within, hints, evidence),
+            _again=partial(self._outcome, answer, because, tolerance, hints, evidence),
         )
 
     def __repr__(self) -> str:
@@ -303,7 +308,7 @@ class Prediction(Shown):
     def _lines(self) -> tuple[str, str]:
         stop = "" if self.question.endswith(("?", ".", ":")) else "."
         options = "" if self.choices is None else f"{stop} One of: {', '.join(map(answer_text, self.choices))}."
-        state = INVITATION if _nothing(self.given) else f"Your prediction: {answer_text(self.given)}."
+        state = INVITATION if is_empty(self.latest) else f"Your prediction: {answer_text(self.latest)}."
         state = f"? {self.unclear}" if self.unclear else state
         return f"{self.question}{options}", state
 
@@ -316,7 +321,7 @@ class Prediction(Shown):
         from IPython.core.display_functions import display
 
         control, bundle, key = None, self._repr_mimebundle_(), secrets.token_hex(6)
-        if _nothing(self.predicted) and _is_live():
+        if is_empty(self.predicted) and _is_live():
             with suppress(ImportError):  # without ipywidgets, the prediction replaces None in the cell
                 from fuser_lab_widgets.question import question_control
 
@@ -366,7 +371,7 @@ class Score(Shown):
         """
         answers = tuple(
             Answer(
-                question=o.question, predicted="" if _nothing(o.predicted) else answer_text(o.predicted), right=o.right,
+                question=o.question, predicted="" if is_empty(o.predicted) else answer_text(o.predicted), right=o.right,
                 skipped=o.skipped,
             )
             for o in self._now
@@ -386,13 +391,16 @@ class Score(Shown):
     def _repr_html_(self) -> str:
         """Return static HTML."""
         rows = [
-            element(
-                "tr", element("td", _mark(o, nothing="–")), element("td", o.question),
-                element("td", "" if o.unclear or o.hidden else answer_text(o.answer)),
-            )
+            [
+                _mark(o, nothing="–"), o.question, "" if is_empty(o.predicted) else answer_text(o.predicted),
+                "" if o.unclear or o.hidden else answer_text(o.answer),
+            ]
             for o in self._now
         ]
-        return to_html(element("div", element("p", self._line), element("table", *rows)))
+        names = ("", "question", "prediction", "answer")
+        head = element("tr", *(element("th", name, style=_LEFT) for name in names))
+        body = [element("tr", *(element("td", text, style=_LEFT) for text in row)) for row in rows]
+        return to_html(element("div", element("p", self._line), element("table", head, *body)))
 
 
 @takes(question=TEXT, choices=optional(list_of(ANYTHING, "a list of choices", lazy=True)))
@@ -472,7 +480,7 @@ def play(segment: Segment, target: str = CPU.name) -> Played:
     return Played(title=f"Steps of segment {segment.index} on {target}", steps=segment.steps(target))
 
 
-def _printed(value: Any) -> str:
+def _print_text(value: Any) -> str:
     """Return a value as ``print`` writes it, or if it has no text, as messages do."""
     try:
         return str(value)
@@ -480,144 +488,10 @@ def _printed(value: Any) -> str:
         return arguments.short_text(value)
 
 
-def answer_text(value: Any) -> str:
-    """Return a prediction or an answer as a reader writes it: words without quotes, numbers with separators."""
-    try:
-        return _shown(value)
-    except Exception:  # noqa: BLE001 - a number too long for text, a list in itself, a repr of the user's that fails
-        return arguments.short_text(value)
-
-
-def _shown(value: Any) -> str:
-    match value:
-        case None:
-            return "nothing"
-        case bool() | np.bool():
-            return "yes" if value else "no"
-        case Integral():
-            return f"{int(value):,}"
-        case Real():
-            number = float(value)
-            return f"{number:,.4g}" if abs(number) < 10_000 else f"{number:,.0f}"
-        case Mapping():
-            return ", ".join(f"{name}: {_inside(part)}" for name, part in value.items())
-        case list() | tuple():
-            return ", ".join(map(_inside, value)) or "none"
-        case set() | frozenset():
-            return f"{{{', '.join(map(answer_text, _ordered(value)))}}}" if value else "none"
-    return str(value)
-
-
-def _inside(value: Any) -> str:
-    """Return what `answer_text` returns, with lists in brackets, because commas separate the parts around them."""
-    return f"[{_shown(value)}]" if isinstance(value, list | tuple) else _shown(value)
-
-
-def _ordered(values: Iterable[Any]) -> list[Any]:
-    """Return the elements of a set in the order in which a reader expects them: numbers by size, words by letter."""
-    return sorted(values, key=lambda value: (0, value, "") if isinstance(value, Real) else (1, 0, answer_text(value)))
-
-
-def _agrees(predicted: Any, answer: Any, within: float) -> bool | None:
-    """Return whether a prediction is the answer, or None where there is none."""
-    if _nothing(predicted):
-        return None
-    if isinstance(answer, Mapping):
-        return _parts_agree(predicted, answer, within)
-    kind, kind_predicted = _kind(answer), _kind(predicted)
-    if kind != kind_predicted:
-        expected, actual = (_KINDS.get(either, f"a {either}") for either in (kind, kind_predicted))
-        msg = f"The answer is {expected}; the prediction is {answer_text(predicted)}, {actual}."
-        raise ArgumentTypeError(msg)
-    if kind == "text":
-        return str(predicted).strip().casefold() == str(answer).strip().casefold()
-    if kind == "number":
-        return _is_close(predicted, answer, within)
-    if kind == "list":
-        pairs = zip(predicted, answer, strict=False)
-        return len(predicted) == len(answer) and all(_agrees(p, a, within) for p, a in pairs)
-    return bool(predicted == answer)
-
-
-def _is_close(predicted: Any, answer: Any, within: float) -> bool:
-    try:
-        return math.isclose(predicted, answer, rel_tol=0.0, abs_tol=within * abs(answer))
-    except OverflowError:  # whole numbers beyond those of floats
-        are_whole = isinstance(predicted, Integral) and isinstance(answer, Integral)
-        return are_whole and abs(int(predicted) - int(answer)) <= Fraction(within) * abs(int(answer))
-
-
-def _parts_agree(predicted: Any, answer: Mapping[Any, Any], within: float) -> bool:
-    """Return whether every part of the answer was predicted."""
-    if not isinstance(predicted, Mapping):
-        msg = f"The answer has parts: give a dict with {', '.join(map(str, answer))}, not {answer_text(predicted)}."
-        raise ArgumentTypeError(msg)
-    unknown = [name for name in predicted if name not in answer]
-    if unknown:
-        msg = f"The question has no part {unknown[0]!r}; choose from {', '.join(map(str, answer))}."
-        raise InputError(msg)
-    right = True
-    for name, part in answer.items():
-        try:
-            right &= _agrees(predicted.get(name), part, within) is True
-        except FuserLabError as error:
-            msg = f"{name}: {error}"
-            raise ArgumentTypeError(msg) from None
-    return right
-
-
-def _parts_graded(predicted: Any, answer: Any, within: float) -> str:
-    """Return which parts of a question are right, wrong, and not predicted; an empty text if all are wrong."""
-    if not isinstance(answer, Mapping):
-        return ""
-    names: dict[bool | None, list[str]] = {True: [], False: [], None: []}
-    for name, part in answer.items():
-        names[_agrees(predicted.get(name), part, within)].append(str(name))
-    if not names[True] and not names[None]:
-        return ""
-    words = {True: "right", False: "wrong", None: "not predicted"}
-    graded = "; ".join(f"{word}: {', '.join(names[state])}" for state, word in words.items() if names[state])
-    return f"{graded[:1].upper()}{graded[1:]}."
-
-
 def _mark(outcome: Outcome, *, nothing: str) -> str:
     if outcome.unclear:
         return "?"
     return {None: nothing, True: "✓", False: "✗"}[outcome.right]
-
-
-def _read(reply: Any, answer: Any) -> Any:
-    """Return what the reader typed as a value of the kind of the answer, or as text if it is not of that kind."""
-    if isinstance(reply, Mapping) and isinstance(answer, Mapping):
-        return {name: _read(part, answer.get(name)) for name, part in reply.items()}
-    if not isinstance(reply, str):
-        return reply
-    text = reply.strip()
-    if not text:
-        return None
-    match _kind(answer):
-        case "yes or no":
-            return _YES_OR_NO.get(text.casefold(), text)
-        case "number":
-            return _number(text)
-        case "list" | "set" as kind:
-            first = next(iter(answer), "")
-            parts = [_read(part, first) for part in text.strip("[]{}()").split(",") if part.strip()]
-            return parts if kind == "list" else set(parts)
-    return text
-
-
-def _number(text: str) -> Any:
-    """Return a text such as ``1,024`` or ``20 %`` as a number, or unchanged if it is not a number."""
-    plain = text.replace(",", "").replace("_", "")
-    share = plain.endswith("%")
-    try:
-        number = float(plain.removesuffix("%"))
-    except ValueError:
-        return text
-    if share:
-        return number / 100
-    return int(number) if number.is_integer() else number
 
 
 def _is_live() -> bool:
@@ -627,45 +501,10 @@ def _is_live() -> bool:
     return getattr(get_ipython(), "kernel", None) is not None
 
 
-def _hint(predicted: Any, hints: Mapping[Any, Any], within: float) -> str:
-    """Return the hints for this prediction, or for its parts."""
-    if isinstance(predicted, Mapping):
-        return " ".join(filter(None, (_hint(predicted.get(part), of, within) for part, of in hints.items())))
-    of_kind = (expected for expected in hints if _kind(expected) == _kind(predicted))
-    return next((str(hints[expected]) for expected in of_kind if _agrees(predicted, expected, within)), "")
-
-
-def _nothing(predicted: Any) -> bool:
-    if isinstance(predicted, Mapping):
-        return all(part is None for part in predicted.values())
-    return predicted is None or predicted == ()
-
-
 # Where a saved notebook has no kernel, JupyterLab puts one sentence in place of the control.
 _LEAF = '.jupyter-widgets:not(:has(*), [class*="widget-"])'
 _UNLIVE = f"<style>.jp-OutputArea:has(.fl-asked) {_LEAF}{{display:none}}</style>"
-_YES_OR_NO = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
-_KINDS = {
-    "yes or no": "True or False", "number": "a number", "list": "a list", "set": "a set",
-    "text": "a text",
-}  # fmt: skip
-
-
-def _kind(value: Any) -> str:
-    match value:
-        case bool() | np.bool():
-            return "yes or no"
-        case Real():
-            return "number"
-        case list() | tuple():
-            return "list"
-        case set() | frozenset():
-            return "set"
-        case str():
-            return "text"
-    return type(value).__name__
-
-
+_LEFT = "text-align:left"
 def _evidence_html(value: Any) -> str:
     markup = None if isinstance(value, str) else value._repr_html_()
     return to_html(element("pre", str(value).rstrip("\n"))) if markup is None else str(markup)

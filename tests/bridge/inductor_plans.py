@@ -1,8 +1,9 @@
 """``python -m tests.bridge.inductor_plans`` compares plans of fifty functions with what Inductor emits, and edits them.
 
-``--random N`` adds random functions, ``--cuts N --glues N`` set the numbers of edits, ``--models`` takes tiny models
-instead, and ``--overhead N`` times what the record adds to a compilation. With ``--uncompiled`` kernels fill their
-tensors with 0, for agreement and overhead without the time of a C++ compiler.
+``--random N`` adds random functions, ``--models`` takes tiny models instead, and ``--overhead N`` times what the
+record adds to a compilation. ``--cuts N --glues N`` set the numbers of edits, which are drawn from as many functions as
+possible (``--seed`` draws others) and take some seconds each; kernels of cut plans are glued as well. Each edit that is
+not obeyed has a line, and a table at the end counts the reasons for which others were refused.
 
 The partition is read independently: the operations from Inductor's own hook after fusion, and the calls with their
 buffers and nodes of the graph from the text of its output code.
@@ -25,7 +26,8 @@ from typing import Any
 import pytest
 
 import fuser_lab as fl
-from fuser_lab.compilers.plan import CompiledPlan, CompiledWhy
+from fuser_lab.bridge.model_step import copies
+from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.errors import IllegalEdit
 from tests.bridge import random_functions
 from tests.bridge.inductor_functions import FUNCTIONS, MODELS, inputs_of, model_of
@@ -91,10 +93,12 @@ def disagreements(plan: CompiledPlan) -> list[str]:
 class Partitions:
     """The partitions that Inductor reports to its hook after fusion, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Callable[[Any], Any] | None) -> None:
         self.groups: list[set[frozenset[str]]] = []
+        self._before = before
 
     def __call__(self, nodes: Any) -> Any:
+        nodes = self._before(nodes) if self._before is not None else nodes
         self.groups.append({frozenset(part.get_name() for part in node.get_nodes()) for node in nodes})
         return nodes
 
@@ -106,7 +110,7 @@ def with_partitions(call: Any) -> tuple[Any, list[set[frozenset[str]]]]:
     """What a call returns, and the partitions of the graphs that Inductor scheduled meanwhile."""
     from torch._inductor import config
 
-    partitions = Partitions()
+    partitions = Partitions(config._post_fusion_custom_pass)
     # The names of kernels list the nodes of the graph.
     with config.patch({"_post_fusion_custom_pass": partitions, "cpp.descriptive_names": "inductor_node"}):
         return call(), partitions.groups
@@ -122,22 +126,77 @@ def pasted(plan: CompiledPlan, case: Case) -> set[frozenset[str]]:
     def called(*args: Any) -> Any:
         return case.function(*args)
 
+    inputs = copies(torch, case.inputs)  # the function may write to them
     with torch._inductor.config.patch(), torch._functorch.config.patch(), V.set_choices_handler(InductorChoices()):
         exec(plan.to_code(), {})
         torch._dynamo.reset()
         with torch.no_grad():
-            _, groups = with_partitions(lambda: torch.compile(called)(*case.inputs))
+            _, groups = with_partitions(lambda: torch.compile(called, **case.options)(*inputs))
     return groups[plan.record.number]
+
+
+def reason_in(error: IllegalEdit) -> str:
+    """The reason in the message of a refused edit, with who states it; loops and names are left out."""
+    message = re.sub(r"\[[^\]a-z]*\]( over \[[^\]]*\])?|\b(op|buf)\d+\b", "...", str(error))
+    stated = re.search(r"are separate: (.*) \[(\w+)\]\.$", message)
+    return f"{stated[2]}: {stated[1]}" if stated is not None else re.sub(r"[\d.]+e?[-+]?\d*|'[^']*'", "...", message)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """An edit of a plan: a buffer or two operations to cut, or two kernels to glue."""
+
+    case: Case
+    plan: CompiledPlan
+    where: Any
+
+    @property
+    def kind(self) -> str:
+        return "glue" if isinstance(self.where, tuple) and isinstance(self.where[0], int) else "cut"
+
+    @property
+    def asked(self) -> set[frozenset[str]]:
+        """The groups of operations that a glue asks for; for a cut, those of the kernels that it leaves alone."""
+        kernels = self.plan.segments
+        if self.kind == "glue":
+            touched = [set(kernels[number].names) for number in self.where]
+            union = {frozenset(set().union(*touched))}
+        else:
+            first = self.where if isinstance(self.where, str) else self.where[0]
+            name = self.plan.record.writers.get(first, first)
+            touched, union = [set(group) for group in self.plan.groups if name in group], set()
+        return {frozenset(group) for group in self.plan.groups if set(group) not in touched} | union
+
+    def applied(self) -> CompiledPlan:
+        return self.plan.cut(self.where) if self.kind == "cut" else self.plan.glue(*self.where)
+
+    def wrong(self, edited: CompiledPlan, emitted: set[frozenset[str]]) -> list[str]:
+        """How the emitted kernels differ from those that the edit asks for, and from the plan."""
+        wrong = disagreements(edited)
+        if {frozenset(group) for group in edited.groups} != emitted:
+            wrong.append("another partition than Inductor's hook reports")
+        others = emitted - self.asked
+        if not self.asked <= emitted or len(others) != (2 if self.kind == "cut" else 0):
+            wrong.append(f"the kernels {sorted(map(sorted, emitted))} are not those asked for")
+        first, last = (self.where, "") if isinstance(self.where, str) else self.where
+        if last and self.kind == "cut" and not all(len({first, last} & group) == 1 for group in others):
+            wrong.append("both operations are in one kernel")
+        return wrong
+
+    def __str__(self) -> str:
+        edited = " of an edited plan" if self.plan.edited is not None else ""
+        return f"{self.kind} {self.where}{edited} of {self.case.name}, graph {self.plan.record.number}"
 
 
 class Run:
     """Plans of cases, with counts of what agrees, and what can be edited."""
 
-    def __init__(self, seed: int) -> None:
-        self.count, self.reasons = Counter[str](), Counter[str]()
-        self.cuttable: list[tuple[Case, CompiledPlan, Any]] = []
-        self.gluable: list[tuple[Case, CompiledPlan, CompiledWhy]] = []
+    def __init__(self, seed: int, *, pastes: int) -> None:
+        self.count, self.reasons, self.refusals = Counter[str](), Counter[str](), Counter[str]()
+        self.cuttable: list[Edit] = []
+        self.gluable: list[Edit] = []
         self._draw = random.Random(seed)
+        self._pastes = pastes
 
     def compile(self, case: Case) -> None:
         """Compile a case, and compare its plans with what Inductor emits."""
@@ -157,49 +216,74 @@ class Run:
                 "fusions with Inductor's cuts": sum(fusion.bytes_crossing >= 0 for fusion in plan.fusions),
             })
             self.cuttable += [
-                (case, plan, where) for kernel in plan.segments
-                for where in (*kernel.writes, *itertools.combinations(kernel.names, 2))
-                if isinstance(where, tuple)
-                or any(plan.record.writers[where] in plan.record.read_by[other] for other in kernel.names)
+                Edit(case, plan, where) for kernel in plan.segments
+                for where in (*filter(plan.can_cut, kernel.writes), *itertools.combinations(kernel.names, 2))
             ]
-            self.gluable += [(case, plan, why) for why in pairs]
+            self._offer_glues(case, plan, [why.kernels for why in pairs])
             kernels = f"{plan.record.kind}, {len(plan.segments)} kernels, {len(pairs)} pairs"
             print(f"{case.name}: {kernels}; {'; '.join(wrong) or 'agrees'}", flush=True)
 
+    def _offer_glues(self, case: Case, plan: CompiledPlan, pairs: Iterable[tuple[int, int]]) -> None:
+        """Offer neighbours, and pairs of kernels that are not a library's."""
+        written = [kernel.index for kernel in plan.segments if not kernel.opaque]
+        self.gluable += [Edit(case, plan, pair) for pair in {*pairs, *itertools.combinations(written, 2)}]
+
     def cut(self, number: int) -> None:
-        """Cut plans at random; the lines of every third are pasted into a program."""
-        cuts = self._draw.sample(self.cuttable, min(number, len(self.cuttable)))
-        for place, (case, plan, where) in enumerate(cuts):
-            try:
-                edited = plan.cut(where)
-            except IllegalEdit as error:
-                self.count["cuts refused"] += 1
-                print(f"cut {case.name} {where}: {error}", flush=True)
-                continue
-            self.count["cuts obeyed"] += 1
-            if place % 3 == 0 and not case.backward:
-                obeyed = pasted(edited, case) == {frozenset(group) for group in edited.groups}
-                self.count["pasted lines obeyed" if obeyed else "pasted lines NOT OBEYED"] += 1
-            print(f"cut {case.name} {where}: {edited.edited}", flush=True)
+        """Cut plans at random; kernels of some cut plans may be glued later."""
+        for edit in self._sample(self.cuttable, number):
+            edited = self._edit(edit)
+            if edited is not None:
+                self._offer_glues(edit.case, edited, ())
 
     def glue(self, number: int) -> None:
-        """Glue separate neighbours at random."""
-        for case, plan, why in self._draw.sample(self.gluable, min(number, len(self.gluable))):
-            try:
-                plan.glue(*why.kernels)
-                self.count["glues done"] += 1
-                print(f"glue {case.name} {why.kernels}: done; was {why.text}", flush=True)
-            except IllegalEdit as error:
-                self.count[f"glues refused, {'with' if '[' in str(error) else 'WITHOUT'} a reason"] += 1
-                print(f"glue {case.name} {why.kernels}: {error}", flush=True)
+        """Glue separate kernels at random."""
+        for edit in self._sample(self.gluable, number):
+            self._edit(edit)
+
+    def _sample(self, edits: list[Edit], number: int) -> list[Edit]:
+        """A number of edits, of as many cases as possible."""
+        by_case: dict[str, list[Edit]] = {}
+        for edit in self._draw.sample(edits, len(edits)):
+            by_case.setdefault(edit.case.name, []).append(edit)
+        turns = itertools.chain.from_iterable(itertools.zip_longest(*by_case.values()))
+        return list(itertools.islice((edit for edit in turns if edit is not None), number))
+
+    def _edit(self, edit: Edit) -> CompiledPlan | None:
+        """Apply an edit and check what Inductor emits; paste the lines of the first ones into a program."""
+        self.count[f"{edit.kind}s asked"] += 1
+        try:
+            edited, groups = with_partitions(edit.applied)
+        except IllegalEdit as error:
+            self.count[f"{edit.kind}s refused"] += 1
+            self.refusals[f"{edit.kind}: {reason_in(error)}"] += 1
+            if edit.kind == "cut" or "[" not in str(error):
+                print(f"REFUSED {edit}: {error}", flush=True)
+            return None
+        except Exception:  # noqa: BLE001 - the other edits are of interest all the same
+            self.count[f"{edit.kind}s that FAIL"] += 1
+            print(f"FAILED {edit}: {traceback.format_exc()}", flush=True)
+            return None
+        partition = {frozenset(group) for group in edited.groups}
+        # Torch may also compile Inductor's own plan again, or try a partition that it then refuses.
+        wrong = edit.wrong(edited, partition if partition in groups else groups[-1])
+        if self.count[f"{edit.kind}s pasted"] < self._pastes and not edit.case.backward:
+            self.count[f"{edit.kind}s pasted"] += 1
+            if pasted(edited, edit.case) != partition:
+                wrong.append("the pasted lines are not obeyed")
+        self.count[f"{edit.kind}s obeyed" if not wrong else f"{edit.kind}s NOT OBEYED"] += 1
+        if wrong:
+            print(f"NOT OBEYED {edit}: {'; '.join(wrong)}", flush=True)
+        return edited
 
     def report(self) -> None:
         """Print the counts."""
         for key, number in self.count.items():
             print(f"{number:>6} {key}")
         print(f"{self.reasons[NONE]:>6} of the pairs without a reason")
-        for reason, number in self.reasons.most_common():
-            print(f"{number:>6}   {reason}")
+        for title, counts in (("pairs are separate", self.reasons), ("edits were refused", self.refusals)):
+            print(f"Reasons for which {title}:")
+            for reason, number in counts.most_common():
+                print(f"{number:>6}   {reason}")
 
 
 def overhead(case: Case, pairs: int) -> list[tuple[float, float]]:
@@ -254,7 +338,7 @@ def cases_of(options: argparse.Namespace) -> Iterator[Case]:
     elif not options.models:
         for name, (function, shapes) in FUNCTIONS.items():
             yield Case(name, function, inputs_of(shapes))
-    for seed in range(options.random):
+    for seed in range(options.first, options.first + options.random):
         yield Case(f"random {seed}", random_functions.program(seed)[0], random_functions.inputs_of(seed))
     for name in MODELS if options.models else ():
         for backward in (False, True):
@@ -267,7 +351,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cuts", type=int, default=30, help="random cuts of all functions together")
     parser.add_argument("--glues", type=int, default=10, help="random glues")
+    parser.add_argument("--pastes", type=int, default=10, help="edits of each kind whose lines run in a program")
     parser.add_argument("--random", type=int, default=0, help="number of random functions beside the fifty")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first random function")
     parser.add_argument("--programs", action="store_true", help="the programs of inductor_programs instead")
     parser.add_argument("--models", action="store_true", help="models instead of functions, forward and a step")
     parser.add_argument("--overhead", type=int, default=0, help="only time this many pairs of compilations")
@@ -283,7 +369,7 @@ def main() -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    run, times = Run(options.seed), []
+    run, times = Run(options.seed, pastes=options.pastes), []
     for case in cases_of(options):
         if re.search(options.only, case.name) and options.overhead:
             pairs = overhead(case, options.overhead)

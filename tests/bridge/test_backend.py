@@ -400,3 +400,23 @@ def test_kernels_are_compiled_in_the_background_before_they_run(monkeypatch):
     ahead.clear()
     bridge.from_torch(torch.sin, x.detach())
     assert not ahead, "no kernel runs"
+
+
+def test_bits_of_numbers_are_read_within_a_region():
+    """Shared exponents of blocks, as in the MX formats, and views as smaller and larger numbers."""
+
+    def of_blocks(x, h):
+        y = x.float().unflatten(-1, (-1, 32))
+        exponent = ((y.abs().amax(-1, keepdim=True).view(torch.int32) >> 23) & 255) - 135
+        scaled = (y * torch.exp2(-exponent.clamp(-127, 127).float())).clamp(-448, 448)
+        doubled = (h * 3).view(torch.int16) + 1  # of the rounded products, also if kernels keep more digits
+        halves = ((x + 1).view(torch.int16) ^ 3).view(torch.int64) + 5
+        return scaled.to(torch.float8_e4m3fn).flatten(1), doubled, (halves.view(torch.uint8) + 1).view(torch.int32) - 1
+
+    x, h = torch.randn(6, 64), torch.randn(5, 12).half()
+    torch._dynamo.reset()
+    for ours, theirs in zip(compiled(of_blocks)(x, h), of_blocks(x, h), strict=True):
+        assert torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8))
+    (graph,) = bridge.last().graphs
+    assert not any(left.op == "aten.view.dtype" for left in graph.left)
+    assert not any(region.failed for region in graph.regions)

@@ -109,7 +109,7 @@ def test_plans_of_a_new_compiler_open_from_a_file(plan, tmp_path):
 
 def test_the_explorer_shows_and_edits_plans_of_a_new_compiler(plan):
     explorer = fl.explore(plan)
-    press = explorer.map._received
+    press = explorer.map._receive
     press(None, {"type": "box", "id": "kernel 0"}, None)
     side = explorer.map.view["side"]
     assert "kernel of ('load'" in side

@@ -240,7 +240,8 @@ def test_the_command_explains_a_class_in_a_file(run, tmp_path, capfd, monkeypatc
         "        super().__init__()\n        self.norm = torch.nn.LayerNorm(width)\n"
         "    def forward(self, x, y):\n        return self.norm(x).tanh() * y\n",
     )
-    status = main(["explain", "model.py:Gate", "--init", "32", "--inputs", "f32[8,32], y=f32[8,32]", "--json"])
+    inputs = ["--inputs", "f32[8,32]", "--inputs", "y=f32[8,32]"]
+    status = main(["explain", "model.py:Gate", "--init", "32", *inputs, "--json"])
     printed = capfd.readouterr()
     assert status == 0, printed.err
     assert "imported" in printed.err
@@ -250,6 +251,8 @@ def test_the_command_explains_a_class_in_a_file(run, tmp_path, capfd, monkeypatc
     assert (tmp_path / table["report"]).exists()
     assert main(["explain", "model.py:Gate", "--init", "32", "--inputs", "f32[8,31], y=f32[8,32]"]) == 2
     assert 'explain model.py:Gate --init "32" --inputs "f32[64,32]"' in capfd.readouterr().err
+    assert main(["explain", "model.py:Gate", "--inputs", "f32[8,32]", "f32[8,32]"]) == 2
+    assert '--inputs takes one string, "f32[8], f32[8]"' in capfd.readouterr().err
     assert main(["explain", "model.py:Gats", "--inputs", "f32[8,32]"]) == 2
     assert "For example: python -m fuser_lab explain model.py:Gate --inputs" in capfd.readouterr().err
 

@@ -11,8 +11,8 @@ from needs import needs
 
 import fuser_lab as fl
 from fuser_lab.errors import InputError
+from fuser_lab.ir.tensor_names import entry_for
 from fuser_lab.report.view_model import view_plan
-from fuser_lab.segmentation.origins import source_of
 
 torch = needs("torch")
 F = torch.nn.functional
@@ -37,14 +37,14 @@ def test_the_explorer_of_a_region_opens_from_the_map(found):
     shown = fl.explore(found)
     assert shown.explorer is None
     assert shown.map.boxes()["0"].inside is not None  # such a small map is open from the start
-    shown.map._received(shown.map, {"type": "depth", "n": 1}, [])
+    shown.map._receive(shown.map, {"type": "depth", "n": 1}, [])
     shown.map.press("0")
     (leaf,) = [box for box in shown.map.boxes().values() if box.kind == "region" and box.id.startswith("0#")]
     shown.map.press(leaf.id)
     assert "F.softmax(self.linear(x)" in shown.map.view["side"]
     softmax = next(op for op in found.regions[0].ops if "exp" in op.target)
     event = {"type": "open", "graph": 0, "region": int(leaf.name), "tensor": softmax.tensors[-1]}
-    shown.map._received(shown.map, event, [])
+    shown.map._receive(shown.map, event, [])
     assert shown.explorer.plan == found.regions[0].plan
     assert shown.explorer.selection == softmax.tensors[-1]
     assert shown.explorer in shown.children
@@ -52,16 +52,16 @@ def test_the_explorer_of_a_region_opens_from_the_map(found):
     assert shown.explorer.plan.sources == found.regions[1].plan.sources
     with pytest.raises(InputError, match="graph 0 has no region 9"):
         shown.show_region(0, 9)
-    shown.map._received(shown.map, {"type": "costs"}, [])
+    shown.map._receive(shown.map, {"type": "costs"}, [])
     shown.map.wait(300)
     assert "What the cuts cost" in shown.map.view["below"]
-    shown.map._received(shown.map, {"type": "out", "id": leaf.id}, [])
+    shown.map._receive(shown.map, {"type": "out", "id": leaf.id}, [])
     assert leaf.id not in shown.map.boxes()
 
 
 def test_a_search_opens_the_modules_around_each_match_in_turn(found):
     shown = fl.explore(found)
-    shown.map._received(shown.map, {"type": "depth", "n": 1}, [])
+    shown.map._receive(shown.map, {"type": "depth", "n": 1}, [])
     word = next(box.ops[0] for box in shown.map.boxes_to_find() if "#" in box.id)
     matches = [box.id for box in shown.map.boxes_to_find() if box.id and word in " ".join(box.ops)]
     inner = [name for name in matches if "#" in name]
@@ -69,11 +69,11 @@ def test_a_search_opens_the_modules_around_each_match_in_turn(found):
     assert not set(inner) & set(shown.map.boxes())  # closed
     reached = []
     for _ in matches:
-        shown.map._received(shown.map, {"type": "find", "text": f" {word.upper()} "}, [])
+        shown.map._receive(shown.map, {"type": "find", "text": f" {word.upper()} "}, [])
         reached.append(shown.map.view["selected"])
         assert reached[-1] in shown.map.boxes()
     assert set(inner) <= set(reached)
-    shown.map._received(shown.map, {"type": "find", "text": "nothing of the kind"}, [])
+    shown.map._receive(shown.map, {"type": "find", "text": "nothing of the kind"}, [])
     assert shown.map.view["status"] == "No box contains 'nothing of the kind'."
     shown.close()
 
@@ -81,7 +81,7 @@ def test_a_search_opens_the_modules_around_each_match_in_turn(found):
 def test_the_map_shows_the_figures_of_the_table(found):
     pytest.importorskip("anywidget", reason="needs the notebook packages")
     shown = fl.explore(found)
-    shown.map._received(shown.map, {"type": "step"}, [])
+    shown.map._receive(shown.map, {"type": "step"}, [])
     shown.map.wait(300)
     step = found.latest_step
     assert step.headline.partition(".")[0] in shown.map.view["below"]
@@ -89,7 +89,7 @@ def test_the_map_shows_the_figures_of_the_table(found):
     assert "100.0 %" in shown.map.view["side"]
     shown.map.press("0#0") if "0#0" in shown.map.boxes() else shown.map.press("0")
     assert "In the step: " in shown.map.view["side"]
-    shown.map._received(shown.map, {"type": "step"}, [])
+    shown.map._receive(shown.map, {"type": "step"}, [])
     assert shown.map.view["below"] == ""
 
 
@@ -126,7 +126,7 @@ def test_costs_that_are_found_while_the_map_is_drawn_are_shown(found, monkeypatc
 
     monkeypatch.setattr(model_panels, "costs", slowly)
     monkeypatch.setattr(type(found), "costs", lambda _: known if written.wait(60) else None)
-    shown.map._received(shown.map, {"type": "costs"}, [])
+    shown.map._receive(shown.map, {"type": "costs"}, [])
     shown.map.wait(300)
     assert "What the cuts cost" in shown.map.view["below"]
 
@@ -158,7 +158,7 @@ def test_lines_stay_where_a_plan_is_made_anew(found):
     plan = found.regions[0].plan
     tensor = plan.segments[0].exprs[0].name
     assert plan.resegmented("unfused").sources == plan.annotate(tensor).sources == plan.sources
-    assert source_of(f"{tensor}_lower", dict(plan.sources)) == dict(plan.sources)[tensor]
+    assert entry_for(f"{tensor}_lower", dict(plan.sources)) == dict(plan.sources)[tensor]
     panel = answers.answer(plan, view_plan(plan), "segment:0")
     lines = [text for name, text in panel["facts"] if name == "line"]
     assert lines == list(dict.fromkeys(line for _, line in plan.sources))

@@ -55,6 +55,12 @@ def test_the_kernels_are_those_of_the_output_code(captured):
         opaque.source()
 
 
+def test_the_arguments_of_the_function_name_the_inputs(captured):
+    inputs = {name for region in captured.regions for name, tensor in region.names if tensor in {"T0", "T1"}}
+    assert {"x"} <= inputs
+    assert not {"args", "args.0"} & inputs
+
+
 def test_each_line_of_a_source_that_computes_shows_its_op(captured):
     (plan,) = captured.plans
     first, line = plan.segments[0], f"test_inductor.py:{block.__code__.co_firstlineno + 1}"
@@ -112,6 +118,22 @@ def test_lines_ops_and_numbers_select_kernels(captured):
         plan.why(0, 99)
 
 
+def test_segments_ops_and_paths_select_kernels(captured):
+    (plan,) = captured.plans
+    first = block.__code__.co_firstlineno + 1
+    before, product, after, *_ = plan.segments
+    assert plan.why(before, product).kernels == (0, 1)
+    sine, exponential = before.ops[0], after.ops[0]
+    assert plan.why(sine, exponential).kernels == plan.why(before, after).kernels == (0, 2)
+    assert plan.why(f"{__file__}:{first}", product).kernels == (0, 1)
+    with pytest.raises(IllegalEdit, match="kernels 0 and 2 are separate"):  # the last line is of kernel 0, too
+        plan.glue(str(first), str(first + 2))
+    with pytest.raises(IllegalEdit, match="in kernel 0 already"):
+        plan.glue(before, "sin")
+    with pytest.raises(ArgumentTypeError, match="or a kernel or an op, given None"):
+        plan.why(None, 0)
+
+
 def test_our_own_fusions_are_cut_where_inductor_cuts(captured):
     (plan,) = captured.plans
     ops = {op.target for kernel in plan.segments for op in kernel.ops}
@@ -151,6 +173,51 @@ def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
     assert pasted(edited, case) == set(map(frozenset, edited.groups))
     again = edited.glue(*separated[0].kernels)
     assert set(map(frozenset, again.groups)) == set(map(frozenset, plan.groups))
+
+
+def test_kernels_without_a_common_buffer_are_glued_and_the_lines_work_when_pasted(torch):
+    from tests.bridge.inductor_plans import Case, pasted
+
+    def three(x, y, z):
+        return x.softmax(-1), y.t().sin(), y.sum(0), z.cos()
+
+    inputs = [torch.ones(8, 8), torch.ones(8, 8), torch.ones(64)]
+    (plan,) = fl.from_inductor(three, *inputs).plans
+    for a, b in (("sin", "cos"), ("amax", "sum_2")):
+        edited = plan.glue(a, b)
+        assert edited.why(a, b).together
+        assert len(edited.segments) == len(plan.segments) - 1
+        assert pasted(edited, Case("three", three, inputs)) == set(map(frozenset, edited.groups))
+
+
+def test_a_refused_glue_compiles_no_kernel(captured, monkeypatch):
+    from torch._inductor.async_compile import AsyncCompile
+
+    (plan,) = captured.plans
+    compiled = []
+    monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_: compiled.append(1))
+    opaque = next(kernel.index for kernel in plan.segments if kernel.opaque)
+    with pytest.raises(IllegalEdit, match="does not emit one kernel"):
+        plan.glue(opaque - 1, opaque)
+    assert not compiled
+
+
+def test_values_are_compared_for_the_arguments_as_they_are(torch):
+    x, w = torch.ones(8, 16), torch.ones(16, 16)
+    (plan,) = fl.from_inductor(lambda x, w: (x @ w, x.softmax(-1)), x, w).plans
+    x.mul_(3)
+    edited = plan.cut(next(filter(plan.can_cut, plan.record.writers)))
+    assert edited.edited.difference == 0
+
+
+def test_an_edited_plan_stays_edited_when_torch_compiles_again(captured, torch):
+    from tests.bridge.inductor_plans import with_partitions
+
+    (plan,) = captured.plans
+    edited, partitions = with_partitions(lambda: plan.cut(plan.segments[0].writes[0]))
+    torch._dynamo.reset()
+    plan.measured([edited, plan])
+    assert partitions.count(set(map(frozenset, edited.groups))) == 2
 
 
 def test_a_function_with_a_graph_break_is_cut(torch):
@@ -225,6 +292,10 @@ def test_arguments_are_checked(torch):
         fl.from_inductor(3)
     with pytest.raises(ArgumentTypeError, match=r"unknown option 'speed'; torch\.compile has mode"):
         fl.from_inductor(torch.sin, torch.ones(3), speed=1)
+    with pytest.raises(InputError, match="does not accept the options: Unrecognized mode=fast"):
+        fl.from_inductor(torch.sin, torch.ones(3), mode="fast")
+    with pytest.raises(ArgumentTypeError, match="keywords must be a dict of keyword arguments or None, given 3"):
+        fl.from_inductor(torch.sin, torch.ones(3), keywords=3)
     with pytest.raises(InputError, match="compiled no graph"):
         fl.from_inductor(lambda: 3)
 

@@ -292,3 +292,13 @@ def test_a_missing_and_an_old_jax_are_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(UnsupportedError, match=r"from_jax needs jax: pip install 'fuser_lab\[jax\]'"):
         fl.from_jax(jnp.sin, jnp.ones(3))
+
+
+def test_arguments_and_entries_of_trees_name_the_inputs():
+    def scaled(weights, x, *rest):
+        total = x.sum(-1, keepdims=True)
+        return total * weights["scale"] + rest[0]
+
+    row = jnp.ones((4, 8), jnp.float32)
+    (region,) = fl.from_jax(scaled, {"scale": row}, row, row).regions
+    assert {name for name, _ in region.names if "%" not in name} == {"weights.scale", "x", "rest.0", "total"}

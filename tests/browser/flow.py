@@ -25,7 +25,8 @@ import numpy as np
 
 import fuser_lab as fl
 from fuser_lab.report import measure
-from fuser_lab.report.layout import GAP, PADDING, RANK_GAP, lay_out
+from fuser_lab.report.layout import PADDING, RANK_GAP, lay_out
+from fuser_lab.report.measure import GAP
 from fuser_lab.report.view_model import view_plan
 
 if TYPE_CHECKING:
@@ -182,12 +183,12 @@ def dot_text(view: ViewModel, stubs: Collection[str] = (), *, has_ports: bool = 
         lines.append(f'label=<<table border="0" {size}><tr><td></td></tr></table>>')
         lines += [box(name, sizes.pop(name)) for name in segment.nodes]
         within = [edge for edge in view.edges if edge.id in stubs and edge.target in segment.nodes]
-        lines += [box(edge.id, measure.edge_label_size(edge)) for edge in within]
+        lines += [box(edge.id, measure.edge_label_room(edge)) for edge in within]
         lines.append("}")
     lines += [box(name, size) for name, size in sizes.items()]
     labels = {_port(edge): edge for edge in view.edges if edge.labelled and edge.id not in stubs}
     for port, edge in labels.items():
-        lines.append(box(port, measure.edge_label_size(edge)))
+        lines.append(box(port, measure.edge_label_room(edge)))
         lines.append(f"{_quoted(edge.source)} -> {_quoted(port)} [id={_quoted(f'{port} label')}]")
     for edge in view.edges:
         source = _port(edge) if _port(edge) in labels and edge.kind != "inside" else edge.source

@@ -45,7 +45,7 @@ def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, t
     open_view(explorer, "passes")
     panel = explorer.locator(".fx-panel")
     panel.get_by_text("consecutive_casts").wait_for()
-    expect(panel).to_contain_text("steps before the cut changed the fusion")
+    expect(panel).to_contain_text("changed the fusion, in this order")
     drawn = panel.locator(".fl-rewrite.fl-removed > text")
     until(drawn.all_text_contents, lambda texts: bool(texts) and all(text.startswith("− T") for text in texts))
     until(drawn.first.bounding_box, lambda box: box is not None and box["height"] >= 9)

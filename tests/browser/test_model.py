@@ -198,7 +198,7 @@ def test_an_answer_that_comes_late_does_not_take_the_focus(browser):
 
     def answer():
         for event in page.evaluate("() => window.sent.splice(0)"):
-            shown._received(shown, event, [])
+            shown._receive(shown, event, [])
         shown.wait(60)
         show()
 

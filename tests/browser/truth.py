@@ -137,8 +137,8 @@ def _check_picture(check: Check, explorer: Explorer, shown: dict[str, Any], plan
     chosen = explorer.answer.get("id", "")
     ids = {*(n.id for n in drawn.nodes), *(e.id for e in drawn.edges), *(f"segment:{s.index}" for s in boxed)}
     check("selected", shown["selected"], [chosen] if chosen in ids else [])
-    other, changed = explorer._comparison.plan(), explorer._page.changed
-    difference = plan_diff(other, plan) if other is not None else changed and changed.difference
+    other = explorer._comparison.plan()
+    difference = explorer._page.difference if other is None else plan_diff(other, plan)
     marks = {} if difference is None else scenes.marks(view, difference)
     check("marks", shown["marks"], {name: sorted(set(marks.get(name, ())) & ids) for name in ("moved", "new", "gone")})
     text, count, lit = shown["found"]
@@ -190,7 +190,7 @@ def _check_inspector(check: Check, explorer: Explorer, shown: dict[str, Any], pl
     if shown["heading"] == "This plan as code":
         check("code", shown["code"], plan.to_python(explorer.code["form"]))
         return
-    why = f"Why {state.step} changed more than it names"
+    why = f"Why {state.step} also changed other ops"
     check("last edit", shown["last"], [why, *state.because] if state.because else [])
     if not chosen:
         check("heading", shown["heading"], "Inspector")

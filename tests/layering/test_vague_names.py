@@ -1,7 +1,7 @@
 """A name says what a thing is: words such as ``found`` and ``one`` name no variable, parameter or function.
 
 A public function of a module is named by what it returns or by a verb, not by a participle such as ``rewritten``. The
-same holds for functions and methods with an underscore in the packages of `ROOMS`.
+same holds for functions and methods with an underscore.
 """
 
 import re
@@ -24,7 +24,6 @@ TERMS = {
     ("fuser_lab/plan/clock.py", "given"): "a given schedule, class Given",
     ("fuser_lab/plan/schedules.py", "given"): "a given schedule, class Given",
     ("fuser_lab/schedule/registry.py", "kept"): "kept results of fl.tune, class Kept",
-    ("fuser_lab/teaching/questions.py", "given"): "a given prediction, Question.given",
 }
 
 # Participles that do not end in "ed", without those that are also verbs or nouns, such as ``run`` and ``bound``.
@@ -35,10 +34,6 @@ IRREGULAR = frozenset({
 })
 FUNCTION = re.compile(r"^(?:async )?def ([a-z]\w*)\(", re.MULTILINE)
 PRIVATE = re.compile(r"^ *(?:async )?def (_[a-z]\w*)\(", re.MULTILINE)
-ROOMS = (
-    "analysis", "codegen", "cost", "definition", "execution", "ir", "ops", "passes", "plan", "process", "runtime",
-    "schedule", "search", "segmentation",
-)
 # Functions that may have such a name, with the reason; words that only end like a participle.
 PARTICIPLES = {
     ("fuser_lab/runtime/called_loops.py", "called"): "a decorator, which kernels print",
@@ -100,9 +95,7 @@ def test_no_function_is_named_by_a_participle():
 
 
 def test_no_private_function_or_method_is_named_by_a_participle():
-    files = [path for room in ROOMS for path in sorted((REPOSITORY / "fuser_lab" / room).rglob("*.py"))]
-    assert len(files) > 300
-    names = [(path.name, name) for path in files for name in private_participles(path.read_text("utf-8"))]
+    names = [(path.name, name) for path in files_of_package() for name in private_participles(path.read_text("utf-8"))]
     assert not names, "name a function by what it returns or by a verb, such as `_rewrite`"
 
 

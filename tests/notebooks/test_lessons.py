@@ -73,7 +73,7 @@ def test_each_answer_is_explained_in_the_question_bank_and_in_no_visible_source(
     assert [entry.asks for entry in entries] == texts
     assert all(entry.explanation.because and entry.gives_away for entry in entries)
     given = {keyword.arg for tree in cells.values() for call in answers(tree) for keyword in call.keywords}
-    assert given <= {"within", "facts"}
+    assert given <= {"within", "facts", "exact"}
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)

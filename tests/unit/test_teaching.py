@@ -175,6 +175,15 @@ def test_hints_are_for_those_who_predict_wrongly():
     assert near.hint == hints[7]
 
 
+def test_a_tolerance_does_not_hold_for_exact_parts():
+    answer = {"segments": 2, "runs": 20}
+    question = predict("?", {"segments": 3, "runs": 25})
+    assert question.reveal(answer, within=0.5).right
+    exact = question.reveal(answer, within=0.5, exact=["segments"])
+    assert exact.right is False
+    assert exact.hint == "Right: runs; wrong: segments."
+
+
 def test_hints_for_parts():
     hints = {"a": {1: "Not one."}, "b": {"row": "Columns."}}
     parts = {"a": 2, "b": "column"}
@@ -199,7 +208,7 @@ def test_score():
     assert str(result).splitlines() == [
         "1 of 3 questions answered correctly, 1 without a prediction.", "✗: two", "no prediction: three",
     ]
-    assert result._repr_mimebundle_()["text/html"].count("<tr>") == 3
+    assert result._repr_mimebundle_()["text/html"].count("<tr>") == 4
 
 
 def test_html_is_escaped():

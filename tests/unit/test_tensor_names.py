@@ -103,6 +103,16 @@ with fl.FusionDefinition() as fd:
         plan.cut("total")
 
 
+def test_a_tensor_that_an_edit_derives_from_another_inherits_its_name(plan):
+    hinted = plan.annotate("total")
+    nodes = [node for node in view_plan(hinted).nodes if node.kind == "op"]
+    called = {name: word for node in nodes for name, word in zip(node.tensors, node.called, strict=True)}
+    (hint,) = {expr.name for expr in hinted.fusion.tensor_exprs if expr.op.name == "segment_set"}
+    assert hint not in dict(hinted.names).values()
+    assert called[hint] == hinted.name_of(hint) == "total"
+    assert f"total {hint}" in str(hinted)
+
+
 def test_names_of_a_captured_graph_and_of_its_lines():
     torch = pytest.importorskip("torch")
 

@@ -120,9 +120,9 @@ class Amounts:
         notes = [f"Predicted for {self.target} is the time of the kernels as scheduled."] if self.target else []
         notes += [f"By bytes: {model_text(model)}; arithmetic is not counted." for model in self.others]
         notes += [self.note] if self.note else []
-        return notes + [text for words, header in plans if (text := self._proved(words, header, plans))]
+        return notes + [text for words, header in plans if (text := self._proof_text(words, header, plans))]
 
-    def _proved(self, words: str, header: Header, plans: Sequence[tuple[str, Header]]) -> str:
+    def _proof_text(self, words: str, header: Header, plans: Sequence[tuple[str, Header]]) -> str:
         """Return what a certificate says about a plan, and the plans that move as many bytes."""
         said = self.certificates.get(header.hash, {})
         if not said.get("costs"):

@@ -50,7 +50,7 @@ def answer(plan: EditablePlan, view: ViewModel, selected: str, *, editable: bool
     edge = view.edge(selected)
     if edge is not None:
         said = _edge(plan, view, edge)
-        return _previewed(plan, view, edge, said) if editable else said | {"actions": []}
+        return _with_preview(plan, view, edge, said) if editable else said | {"actions": []}
     node = view.node(selected)
     if node is not None:
         return _node(plan, view, node, editable=editable)
@@ -122,7 +122,7 @@ def folding(view: ViewModel, said: Answer, opened: Collection[str]) -> list[Answ
     return [*actions, {"type": "open", "label": f"Fold {inner}", "module": inner}]
 
 
-def _previewed(plan: EditablePlan, view: ViewModel, edge: EdgeView, said: Answer) -> Answer:
+def _with_preview(plan: EditablePlan, view: ViewModel, edge: EdgeView, said: Answer) -> Answer:
     """Return the answer about an edge with the preview of its edit; a refused edit is disabled and has the reason."""
     preview = previews.of_edge(plan, view, edge)
     if preview is not None:

@@ -190,9 +190,9 @@ class Explorer(anywidget.AnyWidget):
         self._panels = Panels(page, self._tab_data)
         self._search = Search(page, self._selection, searched)
         self._comparison = Comparison(page, self._panels, self._search)
-        self._edits = Edits(page, self._selection, self._search, self._comparison)
-        self._runs = Runs(page, self._comparison, self._search, inputs, timer, self._run_ended)
         self._steps = Steps(page, self._search, notes, runnable=inputs is not None)
+        self._edits = Edits(page, self._selection, self._search, self._comparison, self._steps)
+        self._runs = Runs(page, self._comparison, self._search, inputs, timer, self._run_ended)
         self._foresight = Foresight(page, self._panels, self._runs)
         self._kernels = Kernels(page, self._runs, profile)
         self._saved_form = SavedForm(page, self._runs, self._kernels)
@@ -210,7 +210,7 @@ class Explorer(anywidget.AnyWidget):
         super().__init__()
         self._layout = self.layout
         self.hides, self.opens = self._saved_form.hides, view or ""
-        with self._lock, _uncollected():  # results that a thread reports while the picture is sent would be lost
+        with self._lock, _without_collection():  # results that a thread reports while the picture is sent would be lost
             self._show()
             page.say("Click an edge to cut or glue there; press ? for the keys.")
         self._publish()
@@ -218,11 +218,11 @@ class Explorer(anywidget.AnyWidget):
         self.observe(self._on_set, names=[*_TRAITS])
 
     @traitlets.default("targets")
-    def _offered(self) -> list[dict[str, str]]:
+    def _offers(self) -> list[dict[str, str]]:
         return sources.offers()
 
     @traitlets.validate(*_TRAITS)
-    def _taken(self, proposal: Mapping[str, Any]) -> Any:
+    def _validate(self, proposal: Mapping[str, Any]) -> Any:
         name = proposal["trait"].name
         try:
             value = _TRAITS[name].of(proposal["value"], "the explorer", name)
@@ -307,11 +307,11 @@ class Explorer(anywidget.AnyWidget):
 
     def _handle(self, number: int, event: Any) -> None:
         with self._lock:
-            self._selection.forget()
-            with _uncollected(), self.hold_sync():
+            self._page.waiting.clear()
+            with _without_collection(), self.hold_sync():
                 self.acked = number
                 self._page.guarded(event, lambda: self._dispatch(number, event))
-            self._selection.finish()
+            self._page.finish()
         self._publish()
 
     def _dispatch(self, number: int, event: Any) -> None:
@@ -365,7 +365,7 @@ class Explorer(anywidget.AnyWidget):
                 return  # it already has this value, or was set again in the meantime
             with self.hold_sync():
                 self._page.guarded({"type": name}, lambda: self._take(name, value))
-            self._selection.finish()
+            self._page.finish()
         self._publish()
 
     def _take(self, name: str, value: Any) -> None:
@@ -386,9 +386,8 @@ class Explorer(anywidget.AnyWidget):
     # ---- what the page shows
 
     def _draw(self) -> None:
-        changed = self._page.changed
-        difference = self._comparison.difference() or (changed.difference if changed is not None else None)
-        self._picture.draw(self._runs.amounts, difference)
+        compared = self._comparison.difference()
+        self._picture.draw(self._runs.amounts, self._page.difference if compared is None else compared)
 
     def _show(self) -> None:
         with self.hold_sync():
@@ -418,7 +417,7 @@ _FROM_PYTHON: Final = frozenset(Explorer.class_own_traits(sync=True)) - {"events
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_collection() -> Iterator[None]:
     """Delay garbage collection until the picture is sent: with 3,000 ops, it takes as long as the picture."""
     collects = gc.isenabled()
     gc.disable()

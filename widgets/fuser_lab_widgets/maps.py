@@ -50,7 +50,7 @@ class Map(anywidget.AnyWidget):
         self._selected = self._status = ""
         # A thread that computes something also draws; the last one to draw has all data.
         self._lock = renew_in_forks(threading.RLock())
-        self.on_msg(self._received)
+        self.on_msg(self._receive)
 
     def press(self, box: str) -> None:
         """Select a box, as a click does."""
@@ -97,7 +97,7 @@ class Map(anywidget.AnyWidget):
         super().close()
         self._layout.close()
 
-    def _received(self, _widget: Any, event: object, _buffers: Any) -> None:
+    def _receive(self, _widget: Any, event: object, _buffers: Any) -> None:
         with self._lock:
             try:
                 message = messages.read(event, self.FORMS)

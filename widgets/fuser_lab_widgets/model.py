@@ -125,10 +125,10 @@ class ModelMap(Map):
     def _cost(self, _: Message) -> None:
         self._asked = not self._asked
         if self._asked and self._costs is None:
-            self._finder.start(self._model.costs, self._found)
+            self._finder.start(self._model.costs, self._find)
         self.draw()
 
-    def _found(self, costs: ModelCosts | None, problem: str) -> None:
+    def _find(self, costs: ModelCosts | None, problem: str) -> None:
         with self._lock:
             self._costs, self._problem = costs, problem
             self.draw()

@@ -33,7 +33,7 @@ def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, cost
     """Return the switches above the map: which graph, how deep, and whether equal modules are folded."""
     graphs = [_button(title, {"type": "graph", "n": n}, on=n == chosen) for n, title in enumerate(titles)]
     depths = [_button(str(n), {"type": "depth", "n": n}, title=f"Open {plural(n, 'level')}") for n in DEPTHS]
-    fold = _button("fold equal modules", {"type": "fold"}, on=folded, title="Equal adjacent modules are one box")
+    fold = _button("fold equal modules", {"type": "fold"}, on=folded, title="Draw equal adjacent modules as one box")
     ask = _button("what the cuts cost", {"type": "costs"}, on=costs, title="Bytes that pass between segments")
     table = _button("what the step costs", {"type": "step"}, on=step, title="Each region and op: bytes, bound, time")
     parts = [
@@ -155,7 +155,7 @@ def _regions(shown: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
         sends.append(_open(number, first.index))
     if not rows:
         return []
-    return [_table(("region", "ops here", "what"), rows, sends=sends, caption="Regions: a click opens one")]
+    return [_table(("region", "ops here", "what"), rows, sends=sends, caption="Regions (click a region to open it)")]
 
 
 def _left_rows(shown: ModuleMap, box: ModuleBox) -> list[Element]:
@@ -180,7 +180,7 @@ def _ops(shown: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
         else:
             rows.append((shown.graph.calls[n].op, box.library, str(part.origin)))
             sends.append(None)
-    caption = "Ops: a click shows one in its region"
+    caption = "Ops (click an op to show it in its region)"
     return [_table(("op", "where", "your line"), rows, sends=sends, caption=caption)]
 
 

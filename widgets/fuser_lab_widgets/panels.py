@@ -12,7 +12,7 @@ from fuser_lab.report.pass_picture import rewrite_element
 from fuser_lab.report.passes import CHANGED, view_steps
 from fuser_lab.report.tables import Table, layout_table, op_table
 from fuser_lab.report.time_line import time_line_svg, time_lines, time_table
-from fuser_lab.report.units import bytes_label
+from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_layouts
 from fuser_lab_widgets.amounts import place
 
@@ -82,18 +82,18 @@ def time_line(plan: EditablePlan, view: ViewModel, timed: Iterable[Any], *, fixe
     if not lines:
         return to_html(_note(f"This plan has no predicted times. {how}"))
     about = (
-        "A gap is what passes before a kernel starts: its launch, or the pause after the kernel before it. Segments "
-        "and gaps add up to the total."
+        "A gap is the time before a kernel starts: its launch, or the pause after the previous kernel. The times of "
+        "segments and gaps add up to the total."
     )
     measured = next((line for line in lines if line.kind == "measured"), None)
     if measured is None:
         about += f" This plan has not been measured. {how}"
     else:
-        about += " Of measured gaps only the sum is known, which is drawn in equal parts."
+        about += " Only the sum of the gaps is measured; the picture divides it into equal parts."
         if measured.gaps < 0:
-            about += " It is negative: the medians of the segments add up to more than the median of whole runs."
+            about += " The sum is negative: the medians of the segments add up to more than the median of whole runs."
         if len({line.device for line in lines}) > 1:
-            about += " Each line has a scale of its own, because the devices differ."
+            about += " The lines have different scales, because the devices differ."
     ids = [f"segment:{segment.index}" for segment in view.segments]
     return _beside(
         time_line_svg(lines, style=False),
@@ -106,8 +106,8 @@ def memory(plan: EditablePlan) -> str:
     steps = plots.memory_steps(plan)
     peak = max(steps, key=lambda step: step.total)
     about = (
-        f"At most {bytes_label(peak.total)}, while S{peak.segment} runs. Tensors between segments are freed after "
-        "their last reader; inputs and outputs stay."
+        f"The tensors occupy at most {bytes_label(peak.total)}, while S{peak.segment} runs. A tensor between segments "
+        "is freed after its last reader; inputs and outputs stay in memory."
     )
     return _beside(plots.memory_svg(plan, style=False), to_html(_note(about)))
 
@@ -119,9 +119,10 @@ def layouts(plan: EditablePlan, view: ViewModel) -> str:
     if not shown:
         return to_html(_note("This plan has no information about layouts."))
     about = (
-        "An order lists axes in memory, slowest first: what the definition requires, what nvFuser's pass infers "
-        "(hint), what is natural for the segment that writes the tensor, what its readers prefer, and what was chosen, "
-        "with what decided it. The last column is its cost: the bytes that segments access across the rows of memory."
+        "Each order lists the axes of a tensor, the axis that varies slowest in memory first. The columns are the "
+        "order that the definition requires, the order that nvFuser's pass infers (hint), the natural order of the "
+        "segment that writes the tensor, the order that its readers prefer, and the chosen order, with the reason for "
+        "it. The cost counts the bytes that segments access across the rows of memory."
     )
     makers = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
     table = _table(layout_table(shown), ids=[makers.get(layout.tensor, "") for layout in shown])
@@ -144,8 +145,8 @@ def passes(plan: EditablePlan, view: ViewModel) -> str:
         for step in rows if step.outcome != CHANGED
     ]
     head = (
-        f"{len(changed)} of {len(rows)} steps before the cut changed the fusion, in this order. − removed, + added, "
-        "≠ rewritten: its result keeps its name."
+        f"Before the cut, {len(changed)} of {plural(len(rows), 'step')} changed the fusion, in this order. Lines are "
+        "removed (−), added (+), or rewritten with a result of the same name (≠)."
     )
     return to_html(_note(head)) + to_html(element("ol", *items, *others, css="fx-decisions"))
 
@@ -158,7 +159,7 @@ def _step(step: PassView, nodes: Mapping[str, str], *, shown: bool) -> Element:
         drawn = [
             element("div", picture, css="fx-scroll", tabindex="0", role="group", aria_label=f"{step.name}, graphs"),
         ]
-    lines = step.diff or ("Layouts or aliases only; the expressions are the same.",)
+    lines = step.diff or ("This step changed only layouts or aliases; the expressions are the same.",)
     about = element("span", step.about, css="fx-note")
     counted = element("span", step.rewrite.headline if step.rewrite is not None else "", css="fx-note")
     made = element(
@@ -214,7 +215,7 @@ def comparison(
     peers = [(row.plan, "", "", "", *amounts.peer_cells(row), "not a plan") for row in amounts.peers]
     table = Table(
         columns=("plan", "segments", "moved", "crossing", *amounts.columns, "schedulers"),
-        rows=(*(_numbers(_named(words), shown_view, amounts) for words, shown_view in rows), *peers),
+        rows=(*(_numbers(_name_list(words), shown_view, amounts) for words, shown_view in rows), *peers),
         numeric=frozenset({"segments", "moved", "crossing", *amounts.columns}),
         strong=frozenset({0}),
     )
@@ -260,7 +261,7 @@ def _distinct(rows: Iterable[tuple[str, ViewModel | None]]) -> list[tuple[list[s
     return list(distinct.values())
 
 
-def _named(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     first, *others = names
     return f"{first} (also {', '.join(others)})" if others else first
 

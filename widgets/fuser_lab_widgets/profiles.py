@@ -95,7 +95,7 @@ def _bytes(value: float) -> str:
 
 def _note(profile: PlanProfile, statements: Sequence[ProfiledStatement]) -> str:
     said = (
-        f"{plural(len(statements), 'line')} of the source: bytes count an element as often as a line accesses it, "
-        "whichever cache answers; measured time is divided in proportion to them."
+        f"{plural(len(statements), 'line')} of the source. An element counts each time that a line accesses it, "
+        "even if a cache holds it. The measured time is divided in proportion to these bytes."
     )
     return f"{said} Without hardware counters: {profile.why_no_counters}" if profile.why_no_counters else said

@@ -10,8 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_OPEN = "The answer stays hidden until you answer or skip."
+_ANSWERED = "Answered: the next cell shows the outcome."
+
+
 class Asked(Protocol):
     """A question that accepts an answer."""
+
+    @property
+    def latest(self) -> Any:
+        """The latest answer; None without one."""
 
     @property
     def predicted(self) -> Any:
@@ -41,8 +49,9 @@ def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> 
         Returns the text of a choice.
     """
     parts = question.predicted if isinstance(question.predicted, dict) and question.predicted else {"": None}
-    fields = {name: _field(str(name), question.choices, shown) for name in parts}
-    state = ipywidgets.Label("The answer stays hidden until you answer or skip.")
+    before = question.latest if "" not in parts else {"": question.latest}
+    fields = {name: _field(str(name), question.choices, shown, (before or {}).get(name)) for name in parts}
+    state = ipywidgets.Label(_OPEN if not question.latest else _ANSWERED)
     answer = ipywidgets.Button(description="Answer", button_style="primary")
     skip = ipywidgets.Button(description="Skip")
 
@@ -53,11 +62,11 @@ def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> 
             state.value = "Predict something first, or skip the question."
             return
         question.answer(answers if "" not in fields else values[""])
-        state.value = "The outcome is below."
+        state.value = _ANSWERED
 
     def skipped(_button: Any) -> None:
         question.skip()
-        state.value = "Skipped. The answer is below."
+        state.value = "Skipped: the next cell shows the answer."
 
     answer.on_click(answered)
     skip.on_click(skipped)
@@ -67,11 +76,13 @@ def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> 
     return ipywidgets.VBox([*fields.values(), ipywidgets.HBox([answer, skip, state]), hides])
 
 
-def _field(name: str, choices: tuple[Any, ...] | None, shown: Callable[[Any], str]) -> Any:
+def _field(name: str, choices: tuple[Any, ...] | None, shown: Callable[[Any], str], answer: Any) -> Any:
     if choices is None:
         wide = ipywidgets.Layout(width="30em")
         style = {"description_width": "initial"}
         words = name or "Prediction"
-        return ipywidgets.Text(description=words, placeholder="your prediction", layout=wide, style=style)
+        text = "" if answer is None else str(answer)
+        return ipywidgets.Text(text, description=words, placeholder="your prediction", layout=wide, style=style)
     options = [(shown(choice), choice) for choice in choices]
-    return ipywidgets.RadioButtons(options=options, value=None, description=name or "Prediction")
+    value = answer if answer in choices else None
+    return ipywidgets.RadioButtons(options=options, value=value, description=name or "Prediction")

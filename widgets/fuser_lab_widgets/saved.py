@@ -92,10 +92,10 @@ def saved_html(
                 script=assets.report_script(), style=assets.style(), title=title or plans[0].name,
             )
             frame = f'<iframe title="{name}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(page)}"></iframe>'
-            whole = _framed(key, still + frame)
+            whole = _frame(key, still + frame)
             if len(whole) < MOST_CHARACTERS:
                 return whole
-    return _framed(key, still)
+    return _frame(key, still)
 
 
 def _table(view: ViewModel) -> str:
@@ -106,5 +106,5 @@ def _table(view: ViewModel) -> str:
     return to_html(table_element(short, caption=said))
 
 
-def _framed(key: str, content: str) -> str:
+def _frame(key: str, content: str) -> str:
     return f'<div class="fl-saved" data-explorer="{key}"><style>{_STYLE}</style>{content}</div>'

@@ -8,7 +8,7 @@ from fuser_lab.report import theme
 from fuser_lab.report.collapse import collapse, is_large
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.modules import by_modules, has_modules, module_folds
-from fuser_lab.report.parts import crossing, edges_by_segment, nodes_but, nodes_by_segment
+from fuser_lab.report.parts import crossing, edges_by_segment, nodes_but, nodes_by_segment, select
 from fuser_lab.report.pieces import box_pieces, inside_pieces, node_piece, painter_of, wire_pieces
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import describe, hints_of
@@ -104,7 +104,7 @@ class Pieces:
             piece = before.get(edge.id)
             if piece is None or piece.wire is not wire or piece.look != look:
                 is_moved = piece is not None and piece.wire[1] is wire[1] and piece.look == look
-                cells = _moved(piece.cells, *wire) if piece and is_moved else self._wire(painter, edge, *wire)
+                cells = _move(piece.cells, *wire) if piece and is_moved else self._wire(painter, edge, *wire)
                 piece = _Wire(wire, look, cells, self.stock.number("rows", cells))
             drawn[edge.id] = piece
             rows.append([piece.row, *ends])
@@ -179,7 +179,7 @@ class Pieces:
         return self.stock.number("parts", (ops, wires))
 
 
-def _moved(cells: tuple[Any, ...], tip: Point, curve: Curve) -> tuple[Any, ...]:
+def _move(cells: tuple[Any, ...], tip: Point, curve: Curve) -> tuple[Any, ...]:
     """Return the row of an edge that runs as before, with its tip elsewhere."""
     *start, _, _, css, shape, label = cells
     (x, y), middle = tip, curve.label
@@ -254,7 +254,7 @@ def marks(view: ViewModel, difference: PlanDiff) -> dict[str, list[str]]:
     new = {c.name for c in difference.now_crossing}
     gone = {c.name for c in difference.no_longer_crossing}
     return {
-        "moved": [n.id for n in view.nodes if n.kind == "op" and moved & set(n.tensors)],
-        "new": [e.id for e in view.edges if e.kind == "boundary" and e.tensor in new],
-        "gone": [e.id for e in view.edges if e.kind == "inside" and e.tensor in gone],
+        "moved": [n.id for n in select(view.nodes, lambda n: n.kind == "op" and not moved.isdisjoint(n.tensors))],
+        "new": [e.id for e in select(view.edges, lambda e: e.kind == "boundary", new)],
+        "gone": [e.id for e in select(view.edges, lambda e: e.kind == "inside", gone)],
     }

@@ -84,12 +84,12 @@ def _about(segment: Any) -> str:
     """Return what runs: the scheduler's kernel, with these numbers or others, or the loops one by one."""
     if segment.edit is None:
         return (
-            "This is the kernel that runs. Each button changes one number and with it the kernel; a change that is not "
-            "legal is refused with the reason."
+            "This is the schedule of the kernel that runs. Each button changes one number, and so the kernel; an "
+            "illegal change is refused with a reason."
         )
     if segment.loops:
-        return "Set by hand, and lowered loop by loop. Undo reverts it."
-    return "Set by hand: the scheduler's kernel with other numbers. Undo reverts it."
+        return "The schedule was changed by hand, and the kernel is generated loop by loop. Undo reverts the change."
+    return "This is the scheduler's kernel with numbers that were set by hand. Undo reverts the change."
 
 
 def change_step(

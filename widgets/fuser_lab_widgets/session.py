@@ -135,39 +135,39 @@ class Session:
 
     # ---- edits of the partition
 
-    def cut(self, tensor: str, consumer: str | None = None, because: Sequence[str] = ()) -> None:
+    def cut(self, tensor: str, consumer: str | None = None) -> None:
         """Cut after a tensor, or only on the edge to one consumer."""
         where = tensor if consumer is None else (tensor, consumer)
-        self._edit(self.plan.cut(where), f"cut({_way(tensor, consumer)})", because)
+        self._edit(self.plan.cut(where), f"cut({_way(tensor, consumer)})")
 
-    def glue(self, a: int, b: int, because: Sequence[str] = ()) -> None:
+    def glue(self, a: int, b: int) -> None:
         """Glue two segments."""
-        self._edit(self.plan.glue(a, b), f"glue(S{a}, S{b})", because)
+        self._edit(self.plan.glue(a, b), f"glue(S{a}, S{b})")
 
-    def move(self, tensor: str, segment: int, because: Sequence[str] = ()) -> None:
+    def move(self, tensor: str, segment: int) -> None:
         """Move the expression that computes a tensor to another segment."""
-        self._edit(self.plan.move(tensor, segment), f"move({tensor}, S{segment})", because)
+        self._edit(self.plan.move(tensor, segment), f"move({tensor}, S{segment})")
 
     # ---- edits of computations
 
-    def recompute(self, tensor: str, segment: int, because: Sequence[str] = ()) -> None:
+    def recompute(self, tensor: str, segment: int) -> None:
         """Compute a tensor again in a segment that reads it from memory."""
         plan = cast("Plan", self.plan).recompute(tensor, segments=segment)
-        self._edit(plan, f"recompute({tensor}, S{segment})", because)
+        self._edit(plan, f"recompute({tensor}, S{segment})")
 
-    def narrow(self, tensor: str, dtype: str, because: Sequence[str] = ()) -> None:
+    def narrow(self, tensor: str, dtype: str) -> None:
         """Pass a tensor between segments in a dtype of 16 bits, by its name."""
-        self._edit(cast("Plan", self.plan).narrow(tensor, DataType[dtype]), f"narrow({tensor}, {dtype})", because)
+        self._edit(cast("Plan", self.plan).narrow(tensor, DataType[dtype]), f"narrow({tensor}, {dtype})")
 
     # ---- edits of the definition, and how it is segmented
 
     def annotated(self, tensor: str, reader: str | None = None) -> State:
         """Return the state with a segment_set after a tensor, or only on the edge to one reader."""
-        return self._defined(self.plan.annotate(tensor, reader), f"segment_set({_way(tensor, reader)})")
+        return self._define(self.plan.annotate(tensor, reader), f"segment_set({_way(tensor, reader)})")
 
     def without_annotation(self, tensor: str) -> State:
         """Return the state without the segment_sets of a tensor, or without the one whose result it is."""
-        return self._defined(self.plan.without_annotation(tensor), f"without segment_set({tensor})")
+        return self._define(self.plan.without_annotation(tensor), f"without segment_set({tensor})")
 
     def switched(self, changes: Mapping[str, Any], step: str) -> State:
         """Return the state with other switches of the segmenter; edits of the partition remain in the history."""
@@ -316,18 +316,21 @@ class Session:
 
     def schedule(self, segment: int, schedule: Any) -> None:
         """Go to the plan with a segment that follows a schedule by hand; None for the automatic kernel."""
-        self._edit(self.plan.with_schedule(segment, schedule), f"schedule of S{segment}", ())
+        self._edit(self.plan.with_schedule(segment, schedule), f"schedule of S{segment}")
 
     def parameters(self, segment: int, nest: int, values: Mapping[str, Any]) -> None:
         """Go to the plan with parameters of a nest of a segment's CUDA kernel set by hand."""
         plan: Any = self.plan
-        self._edit(plan.with_params(segment, nest=nest, **values), f"parameters of S{segment}", ())
+        self._edit(plan.with_params(segment, nest=nest, **values), f"parameters of S{segment}")
 
-    def _edit(self, plan: EditablePlan, edit: str, because: Sequence[str]) -> None:
-        edits = (*self.state.edits, edit)
-        self.go(replace(self.state, plan=plan, edits=edits, step=edit, because=tuple(because)))
+    def explain(self, because: Sequence[str]) -> None:
+        """Say why the current state's edit changed more than it names."""
+        self._states[self._at] = replace(self.state, because=tuple(because))
 
-    def _defined(self, plan: EditablePlan, step: str) -> State:
+    def _edit(self, plan: EditablePlan, edit: str) -> None:
+        self.go(replace(self.state, plan=plan, edits=(*self.state.edits, edit), step=edit, because=()))
+
+    def _define(self, plan: EditablePlan, step: str) -> State:
         annotated = getattr(plan, "annotations", ()) != getattr(self.state.origin, "annotations", ())
         return replace(self.state, plan=plan, edits=(), because=(), annotated=annotated, step=step)
 

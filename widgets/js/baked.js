@@ -89,7 +89,7 @@ export class Baked {
       source: () => {
         const { hash } = plan.scenes.ops;
         const { segment, target, view = "source" } = event;
-        const found = plan.sources[segment]?.[target]?.[view] || { problem: "The report omits this for a plan of this size; the explorer has it." };
+        const found = plan.sources[segment]?.[target]?.[view] || { problem: "The report omits this view for a plan of this size; the explorer shows it." };
         this.tell("source", { segment, target, view, hash, ...found });
       },
       code: () => this.tell("code", { text: plan.code }),

@@ -36,7 +36,7 @@ export class Decisions {
     this.mine = h("input", { type: "checkbox", title: "Only decisions about the selection", onchange: (e) => this.filterBy("mine", e.target.checked) });
     this.rows = h("ol.fx-decisions", { onclick: (e) => this.onClick(e) });
     this.filters = h("div.fx-filters", {},
-      h("input.fx-search", { type: "search", placeholder: "T3, reduction, cycle …", "aria-label": "Filter decisions", oninput: (e) => this.filterBy("text", e.target.value.toLowerCase()) }),
+      h("input.fx-search", { type: "search", placeholder: "filter: T3, cycle …", "aria-label": "Filter decisions", oninput: (e) => this.filterBy("text", e.target.value.toLowerCase()) }),
       h("select", { "aria-label": "Outcome", onchange: (e) => this.filterBy("outcome", e.target.value) }, ...OUTCOMES.map(([v, t]) => h("option", { value: v }, t))));
     this.element = h("section.fx-log", { "aria-label": "Decisions" },
       h("div.fx-log-head", {}, this.player, this.filters, h("label", {}, this.mine, " selection only"), this.count), this.rows);

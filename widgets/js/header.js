@@ -42,7 +42,7 @@ export class Header {
   drawFacts() {
     const { facts: [segments, ...others] = [], times = [], hash } = this.channel.get("scene");
     const measured = this.channel.get("times").measured?.[hash];
-    const last = measured ? [measured] : this.channel.get("history").runnable ? [["–", "measured", "not yet: Run times it on this machine"]] : [];
+    const last = measured ? [measured] : this.channel.get("history").runnable ? [["–", "measured", "not measured yet: Run times the plan on this machine"]] : [];
     const all = segments ? [segments, ...times, ...last, ...others] : [];
     this.facts.title = all.map(([value, name]) => `${value} ${name}`).join(", ");
     this.facts.replaceChildren(...all.map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
@@ -58,7 +58,7 @@ export class Header {
     flag(root, "marked", history.annotations?.length);
     menu.drawHistory(history);
     this.run.disabled = !history.runnable;
-    this.run.title = history.runnable ? "Time this plan and the baseline (r)" : "Needs arrays: explore(fd, inputs)";
+    this.run.title = history.runnable ? "Time this plan and the baseline (r)" : "Run needs arrays: fl.explore(fd, inputs)";
     this.notes.replaceChildren(...(history.notes || []).map((note) => h("li", {}, note)));
     this.drawBadge(history);
     const focused = document.activeElement;

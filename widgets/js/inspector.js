@@ -36,7 +36,7 @@ export class Inspector {
     if (!answer.id) {
       this.element.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why."),
         !this.channel.editable ? "" : h("ul.fx-empty", {}, ...MODES.map(([label, title]) => h("li", {}, h("b", {}, label), `. ${title}.`))),
-        !this.channel.editable ? "" : h("p.fx-empty", {}, "A green band along an edge: gluing there saves time, the more the wider it is. A grey edge between segments cannot be glued."), previews.lastEdit());
+        !this.channel.editable ? "" : h("p.fx-empty", {}, "A green band along an edge means that gluing there saves time; a wider band saves more. A grey edge between segments cannot be glued."), previews.lastEdit());
       return;
     }
     this.element.replaceChildren(

@@ -4,10 +4,10 @@ import { button, enter, h } from "./dom.js";
 import { isPlain, leave } from "./shortcuts.js";
 
 const KEYS = [
-  ["Tab", "go into the graph"],
+  ["Tab", "move the focus into the graph"],
   ["↓ ↑", "follow edges down, up"],
   ["← →", "go to the previous or next op or edge"],
-  ["Enter", "edit at an edge, select an op"],
+  ["Enter", "cut or glue at an edge, select an op"],
   ["Shift+Enter", "select an edge without editing"],
   ["/  n", "search the graph, next match"],
   ["j k p", "step through the decisions, play"],
@@ -17,9 +17,9 @@ const KEYS = [
   ["x", "open or close the selected box (also by double click)"],
   ["o e", "next level of detail, next click mode"],
   ["c g", "cut, glue at the selected edge"],
-  ["s", "insert or remove segment_set there"],
+  ["s", "insert or remove segment_set at the selected edge"],
   ["u  U", "undo, redo"],
-  ["r y", "run both plans, copy as code"],
+  ["r y", "time the plan and the baseline, copy the plan as code"],
   ["1 … 6", "open a tab, or its next view"],
   ["+ − 0", "zoom in, out, fit"],
   ["Esc", "end stepping, clear the selection, then return to the notebook"],

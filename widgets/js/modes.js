@@ -3,9 +3,9 @@
 import { flag, option, press } from "./dom.js";
 
 export const MODES = [
-  ["Cut", "A click on an edge cuts or glues: it overrules the segmenter"],
-  ["segment_set", "A click on an edge inserts or removes it: it asks the segmenter"],
-  ["Look", "A click only selects, and so does Shift+click"],
+  ["Cut", "A click on an edge cuts or glues there, and overrules the segmenter"],
+  ["segment_set", "A click on an edge inserts or removes segment_set there, and the segmenter runs again"],
+  ["Look", "A click selects and changes nothing; in the other modes, Shift+click does the same"],
 ];
 const MARKS = 1;
 const LOOK = 2;

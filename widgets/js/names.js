@@ -26,6 +26,12 @@ export class Names {
   }
 }
 
+/** The name of a tensor, or of the one that it derives from: T2_lower is named after T2. */
+function nameOf(tensor, called) {
+  while (!Object.hasOwn(called, tensor) && tensor.includes("_")) tensor = tensor.slice(0, tensor.lastIndexOf("_"));
+  return Object.hasOwn(called, tensor) ? called[tensor] : "";
+}
+
 /** Add the names to the texts of a part. */
 function write(part, called) {
   const texts = document.createTreeWalker(part, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT, (node) =>
@@ -33,7 +39,7 @@ function write(part, called) {
   const found = part.nodeType === Node.TEXT_NODE ? [part] : [];
   while (texts.nextNode()) found.push(texts.currentNode);
   for (const text of found) replace(text, called);
-  for (const one of part.querySelectorAll?.("[title]") || []) if (!one.closest(PLAIN)) one.title = one.title.replace(TENSOR, (tensor) => (Object.hasOwn(called, tensor) ? `${called[tensor]} ${tensor}` : tensor));
+  for (const one of part.querySelectorAll?.("[title]") || []) if (!one.closest(PLAIN)) one.title = one.title.replace(TENSOR, (tensor) => [nameOf(tensor, called), tensor].filter(Boolean).join(" "));
 }
 
 function replace(text, called) {
@@ -42,8 +48,9 @@ function replace(text, called) {
   const parts = [];
   let end = 0;
   for (const { 0: tensor, index } of words.matchAll(TENSOR)) {
-    if (!Object.hasOwn(called, tensor)) continue;
-    parts.push(words.slice(end, index), named(tensor, called[tensor]));
+    const name = nameOf(tensor, called);
+    if (!name) continue;
+    parts.push(words.slice(end, index), named(tensor, name));
     end = index + tensor.length;
   }
   if (parts.length) text.replaceWith(...parts, words.slice(end));

@@ -121,6 +121,6 @@ export class Previews {
   lastEdit() {
     const { step, because } = this.channel.get("history").last || {};
     if (!because?.length) return "";
-    return h("details.fx-preview", { open: true }, h("summary", {}, `Why ${step} changed more than it names`), reasons(because));
+    return h("details.fx-preview", { open: true }, h("summary", {}, `Why ${step} also changed other ops`), reasons(because));
   }
 }

@@ -7,7 +7,7 @@ from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering
 from fuser_lab.dtypes import DataType
 
 
-def _filled(to: Emitter, value: Any) -> Any:
+def _fill(to: Emitter, value: Any) -> Any:
     shape = to.call.result.shape
     if to.dtype is DataType.Bool:
         value = bool(value)
@@ -32,7 +32,7 @@ def _known_number(call: Call) -> str | None:
     samples=["aten.full.default([3, 4], 2.5)", "aten.full_like.default(a, 2)"],
 )
 def _full(to: Emitter, like: Any, fill_value: Any, **_: Any) -> Any:
-    return _filled(to, fill_value)
+    return _fill(to, fill_value)
 
 
 @lowering(
@@ -40,7 +40,7 @@ def _full(to: Emitter, like: Any, fill_value: Any, **_: Any) -> Any:
     samples=["aten.zeros_like.default(n)"],
 )
 def _zeros(to: Emitter, *_: Any, **__: Any) -> Any:
-    return _filled(to, 0)
+    return _fill(to, 0)
 
 
 @lowering(
@@ -48,7 +48,7 @@ def _zeros(to: Emitter, *_: Any, **__: Any) -> Any:
     samples=["aten.ones_like.default(a)"],
 )
 def _ones(to: Emitter, *_: Any, **__: Any) -> Any:
-    return _filled(to, 1)
+    return _fill(to, 1)
 
 
 @lowering(
@@ -58,12 +58,12 @@ def _ones(to: Emitter, *_: Any, **__: Any) -> Any:
 )  # fmt: skip
 def _empty(to: Emitter, *_: Any, **__: Any) -> Any:
     # Any values are valid.
-    return _filled(to, 0)
+    return _fill(to, 0)
 
 
 @lowering("aten.scalar_tensor.default", computes=False, samples=["aten.scalar_tensor.default(2.5)"])
 def _scalar_tensor(to: Emitter, value: Any, **_: Any) -> Any:
-    return _filled(to, value)
+    return _fill(to, value)
 
 
 def _exact_range(call: Call) -> str | None:

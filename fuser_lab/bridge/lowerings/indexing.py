@@ -121,7 +121,7 @@ def _extremes(to: Emitter, x: Any, index: Any, source: Any, axis: int, *, includ
     return ops.where(ops.eq(slice_of(to, hits, axis, 0, size), 1), written, x)
 
 
-def _reversed(to: Emitter, x: Any) -> Any:
+def _reverse(to: Emitter, x: Any) -> Any:
     """Return numbers in reversed order; applying it twice is the identity."""
     return to.ops.neg(x) if x.dtype.is_float else to.ops.sub(to.full((), -1, x.dtype), x)
 
@@ -152,8 +152,8 @@ def _reduced_at(
     if reduce == "amax":
         return _extremes(to, x, index, source, axis, include_self=include_self)
     if reduce == "amin":
-        x, source = _reversed(to, x), _reversed(to, source)
-        return _reversed(to, _extremes(to, x, index, source, axis, include_self=include_self))
+        x, source = _reverse(to, x), _reverse(to, source)
+        return _reverse(to, _extremes(to, x, index, source, axis, include_self=include_self))
     if not include_self:
         x = to.ops.scatter(x, index, to.full(shape, 0 if not to.dtype.is_float else 0.0, to.dtype), axis)
     total = add_at(to, x, index, source, axis)

@@ -107,7 +107,7 @@ def _beside(to: Emitter, x: Any, count: int) -> Any:
     return to.ops.broadcast(x, [False] * x.ndim + [True] * count) if count else x
 
 
-def _merged(to: Emitter, x: Any, axes: _Axes) -> Any:
+def _merge(to: Emitter, x: Any, axes: _Axes) -> Any:
     """Return an operand as ``[batch..., indexed, whole...]``."""
     shape = to.shape(x)
     permuted = to.ops.permute(x, axes.order)
@@ -141,7 +141,7 @@ def _gather(to: Emitter, x: Any, index: Any) -> Any:
     ops, axes, shape = to.ops, _gather_axes(to.call), to.shape(x)
     position, inside = _positions(to, index, axes, shape)
     rest = [shape[axis] for axis in axes.whole]
-    merged, count = _merged(to, x, axes), to.shape(position)[-1]
+    merged, count = _merge(to, x, axes), to.shape(position)[-1]
     if axes.batch:
         elements = ops.take_along_axis(merged, _spread(to, position, count, rest), len(axes.batch))
     else:
@@ -179,7 +179,7 @@ def _scatter_add(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
     axes, at, new, inside = _scatter_operands(to, x, index, updates)
     if inside is not None:
         new = to.ops.where(inside, new, 0.0 if to.dtype.is_float else 0)
-    return _unmerged(to, add_at(to, _merged(to, x, axes), at, new, len(axes.batch)), axes, to.shape(x))
+    return _unmerge(to, add_at(to, _merge(to, x, axes), at, new, len(axes.batch)), axes, to.shape(x))
 
 
 @primitive(
@@ -188,15 +188,15 @@ def _scatter_add(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
 )  # fmt: skip
 def _scatter(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
     axes, at, new, inside = _scatter_operands(to, x, index, updates)
-    axis, merged = len(axes.batch), _merged(to, x, axes)
+    axis, merged = len(axes.batch), _merge(to, x, axes)
     shape = to.shape(merged)
     if inside is None:
-        return _unmerged(to, to.ops.scatter(merged, at, new, axis), axes, to.shape(x))
+        return _unmerge(to, to.ops.scatter(merged, at, new, axis), axes, to.shape(x))
     # Out-of-range values are written to one extra position, which is then cut off.
     number = 0.0 if to.dtype.is_float else False if to.dtype is DataType.Bool else 0
     spare = to.ops.pad(merged, [side for n in range(merged.ndim - 1, -1, -1) for side in (0, int(n == axis))], number)
     written = to.ops.scatter(spare, to.ops.where(inside, at, shape[axis]), new, axis)
-    return _unmerged(to, slice_of(to, written, axis, 0, shape[axis]), axes, to.shape(x))
+    return _unmerge(to, slice_of(to, written, axis, 0, shape[axis]), axes, to.shape(x))
 
 
 def _scatter_operands(to: Emitter, x: Any, index: Any, updates: Any) -> tuple[_Axes, Any, Any, Any]:
@@ -213,7 +213,7 @@ def _scatter_operands(to: Emitter, x: Any, index: Any, updates: Any) -> tuple[_A
     return axes, _spread(to, position, count, rest), new, inside
 
 
-def _unmerged(to: Emitter, x: Any, axes: _Axes, shape: Sequence[int]) -> Any:
+def _unmerge(to: Emitter, x: Any, axes: _Axes, shape: Sequence[int]) -> Any:
     """Return ``[batch..., indexed, whole...]`` as an operand of this shape."""
     back = to.reshaped(x, [shape[axis] for axis in axes.order])
     order = [axes.order.index(axis) for axis in range(len(shape))]

@@ -189,7 +189,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 # Shifts: all bits are shifted out if the distance is the width or more, or negative.
 
-def _signed(call: Call) -> str | None:
+def _sign_refusal(call: Call) -> str | None:
     return "a shift fills in zeros, and the integers have signs" if call.result.dtype != "uint8" else None
 
 
@@ -207,7 +207,7 @@ def _shift_right(to: Emitter, x: Any, y: Any) -> Any:
 
 
 @primitive(
-    "shift_right_logical", refuse=_signed, numbers=True, samples=["lax.shift_right_logical(o, jnp.uint8(2))"],
+    "shift_right_logical", refuse=_sign_refusal, numbers=True, samples=["lax.shift_right_logical(o, jnp.uint8(2))"],
 )
 def _shift_right_logical(to: Emitter, x: Any, y: Any) -> Any:
     return to.shifted("bitwise_right_shift", x, y)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, primitive
-from fuser_lab.bridge.lowerings.views import slice_of
+from fuser_lab.bridge.lowerings.views import slice_of, with_the_bits
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType
 
@@ -33,6 +33,15 @@ def _reshape(to: Emitter, x: Any, *_: Any) -> Any:
     x = x if order is None else to.ops.permute(x, list(order))
     reshaped = to.reshaped(x, to.call.result.shape)
     return to.ops.set(reshaped) if reshaped is x else reshaped
+
+
+@primitive(
+    "bitcast_convert_type",
+    samples=["lax.bitcast_convert_type(a, jnp.int32)", "lax.bitcast_convert_type(a, jnp.uint8)",
+             "lax.bitcast_convert_type(lax.bitcast_convert_type(a, jnp.int16) + 1, jnp.float32)"],
+)  # fmt: skip
+def _bitcast_convert_type(to: Emitter, x: Any) -> Any:
+    return with_the_bits(to, x)
 
 
 @primitive("squeeze", computes=False, samples=["lax.squeeze(a[:1], (0,))"])
@@ -144,7 +153,7 @@ def _start(to: Emitter, start: Any, room: int) -> Any:
     return to.ops.minimum(to.ops.maximum(wide, 0), room)
 
 
-def _counted(to: Emitter, count: int, start: Any) -> Any:
+def _count_from(to: Emitter, count: int, start: Any) -> Any:
     """Return ``start + i`` for i below count."""
     if not isinstance(start, Tensor):
         return to.places(count, start)
@@ -164,7 +173,7 @@ def _dynamic_slice(to: Emitter, x: Any, *starts: Any) -> Any:
             continue
         begin = _start(to, start, room)
         if isinstance(begin, Tensor):
-            section = to.ops.index_select(section, _counted(to, size, begin), axis)
+            section = to.ops.index_select(section, _count_from(to, size, begin), axis)
         else:
             section = slice_of(to, section, axis, begin, begin + size)
     return to.ops.set(x) if section is x else section

@@ -38,7 +38,7 @@ for _aten, _name, _operand in _UNARY:
     lowering(f"aten.{_aten}.default", samples=[f"aten.{_aten}.default({_operand})"])(_float_function(_name))
 
 
-def _kept(name: str) -> Callable[..., Any]:
+def _same_dtype(name: str) -> Callable[..., Any]:
     def lower(to: Emitter, x: Any) -> Any:
         if x.dtype is DataType.Bool and name != "bitwise_not":
             return to.ops.set(x)
@@ -48,7 +48,7 @@ def _kept(name: str) -> Callable[..., Any]:
 
 
 for _name, _operand in _KEPT:
-    lowering(f"aten.{_name}.default", samples=[f"aten.{_name}.default({_operand})"])(_kept(_name))
+    lowering(f"aten.{_name}.default", samples=[f"aten.{_name}.default({_operand})"])(_same_dtype(_name))
 for _name in _TESTS:
     lowering(f"aten.{_name}.default", samples=[f"aten.{_name}.default(w)"])(
         lambda to, x, name=_name: getattr(to.ops, name)(x),
@@ -133,7 +133,7 @@ def _is_truth(call: Call) -> bool:
     return call.result.dtype == "bool"
 
 
-def _scaled(to: Emitter, x: Any, alpha: Any) -> Any:
+def _scale(to: Emitter, x: Any, alpha: Any) -> Any:
     return x if alpha == 1 else to.ops.mul(x, _number(alpha, to.dtype))
 
 
@@ -159,7 +159,7 @@ def _arithmetic(call: Call) -> str | None:
 )  # fmt: skip
 def _add(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
     a, b = _terms(to, x, y)
-    return to.ops.logical_or(a, b) if to.dtype is DataType.Bool else to.ops.add(a, _scaled(to, b, alpha))
+    return to.ops.logical_or(a, b) if to.dtype is DataType.Bool else to.ops.add(a, _scale(to, b, alpha))
 
 
 @lowering(
@@ -168,7 +168,7 @@ def _add(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
 )
 def _sub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
     a, b = _terms(to, x, y)
-    return to.ops.sub(a, _scaled(to, b, alpha))
+    return to.ops.sub(a, _scale(to, b, alpha))
 
 
 @lowering(
@@ -177,7 +177,7 @@ def _sub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
 )
 def _rsub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
     a, b = _terms(to, x, y)
-    return to.ops.sub(b, _scaled(to, a, alpha))
+    return to.ops.sub(b, _scale(to, a, alpha))
 
 
 @lowering(
@@ -308,7 +308,7 @@ def _copysign(to: Emitter, x: Any, y: Any) -> Any:
 
 # Comparisons compute in the dtype to which their operands are promoted, which the result does not show.
 
-def _promoted(to: Emitter, *values: Any) -> list[Any]:
+def _promote(to: Emitter, *values: Any) -> list[Any]:
     tensors = [v for v in to.call.args[: len(values)] if isinstance(v, TracedTensor)]
     kinds = [_kind(v) for v in to.call.args[: len(values)]]
     with_axes = [v for v in tensors if v.ndim] or tensors
@@ -349,7 +349,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
         f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", refuse=_comparable,
         samples=[f"aten.{_name}.Tensor(a, c)", f"aten.{_name}.Tensor(n, k)", f"aten.{_name}.Scalar(n, 0.5)",
                  f"aten.{_name}.Scalar(a, 0)", f"aten.{_name}.Tensor(o, n)"],
-    )(lambda to, x, y, name=_name: getattr(to.ops, name)(*_promoted(to, x, y)))  # fmt: skip
+    )(lambda to, x, y, name=_name: getattr(to.ops, name)(*_promote(to, x, y)))  # fmt: skip
 for _name in ("and", "or", "xor"):
     lowering(
         f"aten.bitwise_{_name}.Tensor", f"aten.bitwise_{_name}.Scalar",
@@ -383,7 +383,7 @@ def _where(to: Emitter, condition: Any, x: Any, y: Any) -> Any:
     return to.ops.where(condition, *_operands(to, x, y))
 
 
-def _clamped(to: Emitter, x: Any, low: Any, high: Any) -> Any:
+def _limit(to: Emitter, x: Any, low: Any, high: Any) -> Any:
     (x,) = _operands(to, x)
     # An upper bound below the lower one wins, as in torch.
     if low is not None:
@@ -397,26 +397,26 @@ def _clamped(to: Emitter, x: Any, low: Any, high: Any) -> Any:
              "aten.clamp.Tensor(a, c, None)"],
 )  # fmt: skip
 def _clamp(to: Emitter, x: Any, min: Any = None, max: Any = None) -> Any:
-    return _clamped(to, x, min, max)
+    return _limit(to, x, min, max)
 
 
 @lowering(
     "aten.clamp_min.default", "aten.clamp_min.Tensor", refuse=_arithmetic, samples=["aten.clamp_min.default(a, 0.5)"],
 )
 def _clamp_min(to: Emitter, x: Any, min: Any) -> Any:
-    return _clamped(to, x, min, None)
+    return _limit(to, x, min, None)
 
 
 @lowering(
     "aten.clamp_max.default", "aten.clamp_max.Tensor", refuse=_arithmetic, samples=["aten.clamp_max.default(n, 1)"],
 )
 def _clamp_max(to: Emitter, x: Any, max: Any) -> Any:
-    return _clamped(to, x, None, max)
+    return _limit(to, x, None, max)
 
 
 @lowering("aten.hardtanh.default", refuse=_arithmetic, samples=["aten.hardtanh.default(a)"])
 def _hardtanh(to: Emitter, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
-    return _clamped(to, x, low, high)
+    return _limit(to, x, low, high)
 
 
 @lowering("aten.leaky_relu.default", samples=["aten.leaky_relu.default(a, 0.1)"])
@@ -439,7 +439,7 @@ def _elu(to: Emitter, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scal
 )
 def _addcmul(to: Emitter, x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
     a, b, c = _operands(to, x, y, z)
-    return to.ops.add(a, _scaled(to, to.ops.mul(b, c), value))
+    return to.ops.add(a, _scale(to, to.ops.mul(b, c), value))
 
 
 @lowering(
@@ -447,7 +447,7 @@ def _addcmul(to: Emitter, x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
 )
 def _addcdiv(to: Emitter, x: Any, y: Any, z: Any, *, value: Any = 1) -> Any:
     a, b, c = _operands(to, x, y, z)
-    return to.ops.add(a, _scaled(to, to.ops.truediv(b, c), value))
+    return to.ops.add(a, _scale(to, to.ops.truediv(b, c), value))
 
 
 @lowering("prims.fma.default", samples=[])

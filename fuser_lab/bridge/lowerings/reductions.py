@@ -13,7 +13,7 @@ def _wide(to: Emitter, x: Any, dtype: DataType) -> Any:
     return to.cast(x, dtype.compute)
 
 
-def _reduced(to: Emitter, name: str, x: Any, dims: Any, keepdim: bool) -> Any:
+def _reduce(to: Emitter, name: str, x: Any, dims: Any, keepdim: bool) -> Any:
     axes = axes_of(dims, x.ndim)
     return getattr(to.ops, name)(x, list(axes), keepdim) if axes else to.ops.set(x)
 
@@ -25,7 +25,7 @@ def _reduced(to: Emitter, name: str, x: Any, dims: Any, keepdim: bool) -> Any:
              "aten.sum.dim_IntList(n, [0], dtype=torch.float32)"],
 )  # fmt: skip
 def _sum(to: Emitter, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
-    return _reduced(to, "sum", _wide(to, x, to.dtype), dims, keepdim)
+    return _reduce(to, "sum", _wide(to, x, to.dtype), dims, keepdim)
 
 
 @lowering(
@@ -34,7 +34,7 @@ def _sum(to: Emitter, x: Any, dims: Any = None, keepdim: bool = False, **_: Any)
 )
 def _mean(to: Emitter, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
     count = prod(to.shape(x)[axis] for axis in axes_of(dims, x.ndim))
-    total = _reduced(to, "sum", _wide(to, x, to.dtype), dims, keepdim)
+    total = _reduce(to, "sum", _wide(to, x, to.dtype), dims, keepdim)
     return to.ops.truediv(total, float(count))
 
 
@@ -46,23 +46,23 @@ for _name, _own in (("amax", "max"), ("amin", "min")):
     lowering(
         f"aten.{_name}.default", refuse=_not_empty,
         samples=[f"aten.{_name}.default(b, [0, 2])", f"aten.{_name}.default(h, [-1], True)"],
-    )(lambda to, x, dims=(), keepdim=False, name=_own: _reduced(to, name, x, dims, keepdim))
+    )(lambda to, x, dims=(), keepdim=False, name=_own: _reduce(to, name, x, dims, keepdim))
 for _name in ("max", "min"):
     lowering(f"aten.{_name}.default", refuse=_not_empty, samples=[f"aten.{_name}.default(a)"])(
-        lambda to, x, name=_name: _reduced(to, name, x, None, keepdim=False),
+        lambda to, x, name=_name: _reduce(to, name, x, None, keepdim=False),
     )
 
 
 @lowering("aten.prod.default", "aten.prod.dim_int", samples=["aten.prod.default(a)", "aten.prod.dim_int(a, -1, True)"])
 def _prod(to: Emitter, x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
-    return _reduced(to, "prod", _wide(to, x, to.dtype), dim, keepdim)
+    return _reduce(to, "prod", _wide(to, x, to.dtype), dim, keepdim)
 
 
 for _name, _own in (("any", "max"), ("all", "min")):
     lowering(
         f"aten.{_name}.default", f"aten.{_name}.dim", f"aten.{_name}.dims",
         samples=[f"aten.{_name}.default(m)", f"aten.{_name}.dim(n, 1, True)", f"aten.{_name}.dims(w, [0])"],
-    )(lambda to, x, dims=None, keepdim=False, name=_own: _reduced(to, name, to.cast(x, DataType.Bool), dims, keepdim))
+    )(lambda to, x, dims=None, keepdim=False, name=_own: _reduce(to, name, to.cast(x, DataType.Bool), dims, keepdim))
 
 
 # The index of an extreme: the first of equal elements, and NaN before all others.
@@ -123,9 +123,9 @@ def _spread(to: Emitter, x: Any, dims: Any, correction: Any, keepdim: bool) -> t
     if axes and isinstance(correction, int) and count > correction:
         variance, mean = ops.var_mean(x, list(axes), correction, keepdim)
         return variance, mean
-    kept_mean = ops.truediv(_reduced(to, "sum", x, axes, keepdim=True), float(count))
+    kept_mean = ops.truediv(_reduce(to, "sum", x, axes, keepdim=True), float(count))
     off = ops.sub(x, kept_mean)
-    squares = _reduced(to, "sum", ops.mul(off, off), axes, keepdim)
+    squares = _reduce(to, "sum", ops.mul(off, off), axes, keepdim)
     left = max(0.0, float(count - correction))
     mean = kept_mean if keepdim or not axes else ops.squeeze(kept_mean, list(axes))
     # By a tensor, so that division by 0 gives NaN or infinity, as in torch.

@@ -13,7 +13,7 @@ from fuser_lab.dtypes import DataType
 ALIASES = frozenset({
     "aten.view.default", "aten.permute.default", "aten.transpose.int", "aten.t.default", "aten.expand.default",
     "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default",
-    "aten.detach.default", "aten.slice.Tensor", "aten.select.int",
+    "aten.detach.default", "aten.slice.Tensor", "aten.select.int", "aten.view.dtype",
 })  # fmt: skip
 VIEWS = ALIASES | {"aten._unsafe_view.default"}  # all that move nothing; the schema of the last does not say so
 BROADCASTS = frozenset({"aten.expand.default", "aten.unsqueeze.default"})
@@ -108,6 +108,61 @@ def slice_of(to: Emitter, x: Any, axis: int, start: int, end: int, step: int = 1
     starts = [start if place == axis else 0 for place in range(len(shape))]
     ends = [end if place == axis else size for place, size in enumerate(shape)]
     return to.ops.slice(x, starts, ends)
+
+
+def _is_bool(call: Call) -> str | None:
+    """Refuse numbers as Bool, because their bits may be neither those of true nor those of false."""
+    source, target = DTYPES[call.args[0].dtype], DTYPES[call.result.dtype]
+    if target is DataType.Bool and source is not target:
+        return "a Bool has the bits of 0 or 1, and other numbers may have others"
+    return None
+
+
+@lowering(
+    "aten.view.dtype", computes=False, refuse=_is_bool,
+    samples=["aten.view.dtype(a, torch.int32)", "aten.view.dtype(n, torch.float64)", "aten.view.dtype(a, torch.int16)",
+             "aten.view.dtype(h, torch.bfloat16)", "aten.view.dtype(a, torch.uint8)", "aten.view.dtype(m, torch.uint8)",
+             "aten.view.dtype(n, torch.int32)", "aten.view.dtype(o, torch.int32)", "aten.view.dtype(o, torch.float16)",
+             "aten.view.dtype(h, torch.float64)", "aten.view.dtype(m, torch.int16)"],
+)  # fmt: skip
+def _view_dtype(to: Emitter, x: Any, _: TorchName) -> Any:
+    return with_the_bits(to, x)
+
+
+def with_the_bits(to: Emitter, x: Any) -> Any:
+    """Return the numbers of the result's dtype that have the bits of a tensor, lower parts of a number first."""
+    x = to.cast(x, DataType.Byte) if x.dtype is DataType.Bool else x
+    before, after = x.dtype.itemsize, to.dtype.itemsize
+    if to.dtype is DataType.Bool or before == after:
+        return to.ops.set(x) if x.dtype is to.dtype else to.ops.bitcast(x, to.dtype)
+    words = to.ops.bitcast(x, _WORDS[before])
+    computed = DataType.Int if max(before, after) == DataType.Int.itemsize else DataType.Int32
+    computed_words = (_parts if before > after else _wider_words)(to, words, computed)
+    return to.ops.bitcast(to.ops.cast(computed_words, _WORDS[after]), to.dtype)
+
+
+def _parts(to: Emitter, words: Any, dtype: DataType) -> Any:
+    """Return integers whose lowest bits are the parts of words, the lowest part first."""
+    ratio = words.dtype.itemsize // to.dtype.itemsize
+    column = to.ops.broadcast(to.cast(words, dtype), [False] * words.ndim + [True])
+    distances = to.ops.iota(ratio, 0, 8 * to.dtype.itemsize, dtype)
+    return to.reshaped(to.ops.bitwise_right_shift(column, distances), to.call.result.shape)
+
+
+def _wider_words(to: Emitter, words: Any, dtype: DataType) -> Any:
+    """Return integers whose parts are adjacent words, the first the lowest."""
+    ratio, bits = to.dtype.itemsize // words.dtype.itemsize, 8 * words.dtype.itemsize
+    groups, axis = to.reshaped(words, (*to.call.result.shape, ratio)), to.call.result.ndim
+    whole = None
+    for place in range(ratio):
+        part = to.ops.squeeze(slice_of(to, groups, axis, place, place + 1), [axis])
+        part = to.ops.bitwise_and(to.cast(part, dtype), (1 << bits) - 1)
+        part = to.ops.bitwise_left_shift(part, place * bits) if place else part
+        whole = part if whole is None else to.ops.bitwise_or(whole, part)
+    return whole
+
+
+_WORDS = {1: DataType.Byte, 2: DataType.Short, 4: DataType.Int32, 8: DataType.Int}  # integers by size
 
 
 def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
@@ -332,13 +387,13 @@ def _slice_scatter(
     size = to.shape(x)[axis]
     first, last = _bounds(size, start, end)
     if step != 1 and first < last:
-        return _stepped(to, x, to.cast(source, to.dtype), axis, first, last, step)
+        return _set_slice(to, x, to.cast(source, to.dtype), axis, first, last, step)
     parts = [slice_of(to, x, axis, 0, first), to.cast(source, to.dtype), slice_of(to, x, axis, last, size)]
     non_empty = [part for part in parts if to.shape(part)[axis]]
     return to.ops.cat(non_empty, axis) if len(non_empty) > 1 else to.ops.set(non_empty[0] if non_empty else x)
 
 
-def _stepped(to: Emitter, x: Any, source: Any, axis: int, first: int, last: int, step: int) -> Any:
+def _set_slice(to: Emitter, x: Any, source: Any, axis: int, first: int, last: int, step: int) -> Any:
     """Return ``x`` with ``x[first:last:step]`` along an axis replaced."""
     ops, size = to.ops, to.shape(x)[axis]
     off = ops.sub(to.places(size), first)

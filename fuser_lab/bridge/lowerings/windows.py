@@ -102,7 +102,7 @@ def _windows(to: Emitter, x: Any, pool: _Pool) -> tuple[Any, Any, Any]:
     return _window_elements(to, x, pool.sizes, positions, valid)
 
 
-def _combined(
+def _combine(
     to: Emitter, x: Any, pool: _Pool, fill: float, reduce: Callable[[Any, list[int]], Any],
     join: Callable[[Any, Any], Any],
 ) -> Any:
@@ -154,7 +154,7 @@ def _max_pool(
     ops, shape, count = to.ops, to.call.result.shape, 3 if "3d" in to.call.target else 2
     pool = _pool(to.shape(x)[-count:], shape[-count:], kernel, stride, padding, dilation)
     least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
-    most = _combined(to, x, pool, least, ops.max, ops.maximum)
+    most = _combine(to, x, pool, least, ops.max, ops.maximum)
     # Only this is left of what follows if nothing reads the indices.
     elements, places, there = _windows(to, x, pool)
     axis = elements.ndim - 1
@@ -206,7 +206,7 @@ def _avg_pool(
 ) -> Any:
     ops, shape, count = to.ops, to.call.result.shape, 3 if "3d" in to.call.target else 2
     pool = _pool(to.shape(x)[-count:], shape[-count:], kernel, stride, padding)
-    total = _combined(to, to.cast(x, to.dtype.compute), pool, 0.0, ops.sum, ops.add)
+    total = _combine(to, to.cast(x, to.dtype.compute), pool, 0.0, ops.sum, ops.add)
     return to.reshaped(ops.truediv(total, _divisors(to, pool, divisor, with_padding=with_padding)), shape)
 
 

@@ -100,8 +100,8 @@ class SourceLines:
     def wrappers(self) -> Mapping[str, Callable[..., Any]]:
         """The wrappers of torch's functions, by key of `InductorNames`."""
         return {
-            "loops_made": self._made, "body_node": self._traced, "body_run": self._run, "line_written": self._written,
-            "text": self._text, "accumulator_renamed": self._changed, "sum_replaced": self._changed,
+            "loops_made": self._make, "body_node": self._trace, "body_run": self._run, "line_written": self._write,
+            "text": self._text, "accumulator_renamed": self._change, "sum_replaced": self._change,
         }
 
     def ops_of(self, source: str) -> tuple[LineOp, ...]:
@@ -115,7 +115,7 @@ class SourceLines:
                 )
         return ()
 
-    def _made(self, original: Callable[..., Any], loops: Any, *args: Any) -> None:
+    def _make(self, original: Callable[..., Any], loops: Any, *args: Any) -> None:
         original(loops, *args)
         function = getattr(loops, "inner_fn", None)
         node = getattr(self._virtual.graph, "current_node", None)
@@ -124,7 +124,7 @@ class SourceLines:
         named = _Named(node=node.name, function=function, inside=self._inside)
         object.__setattr__(loops, "inner_fn", named)  # these classes are frozen
 
-    def _traced(self, original: Callable[..., Any], tracer: Any, *args: Any, **more: Any) -> Any:
+    def _trace(self, original: Callable[..., Any], tracer: Any, *args: Any, **more: Any) -> Any:
         node = original(tracer, *args, **more)
         if self._inside:
             node.meta[_ORIGIN] = self._inside[-1]
@@ -142,7 +142,7 @@ class SourceLines:
         finally:
             self._body = outside
 
-    def _written(self, original: Callable[..., Any], buffer: Any, line: Any) -> None:
+    def _write(self, original: Callable[..., Any], buffer: Any, line: Any) -> None:
         original(buffer, line)
         if self._body is None and type(line) is str:  # as most lines
             return
@@ -150,7 +150,7 @@ class SourceLines:
         if op is not None:
             _set_op(_lines_of(buffer), -1, op)
 
-    def _changed(self, original: Callable[..., Any], buffer: Any, *args: Any) -> None:
+    def _change(self, original: Callable[..., Any], buffer: Any, *args: Any) -> None:
         """Give lines that Inductor replaces, to rename a variable in them, the ops of those before."""
         ops = [_op_of(line) for line in _lines_of(buffer)]
         original(buffer, *args)
@@ -162,7 +162,7 @@ class SourceLines:
         text = original(buffer, *args)
         if any(mark in text for mark in _KERNELS):
             ops: list[LineOp | None] = []
-            for written, op in _emitted(_lines_of(buffer)):
+            for written, op in _texts_with_ops(_lines_of(buffer)):
                 ops += [op] * (written.count("\n") + 1)
             if any(ops):
                 self._note(text, ops)
@@ -175,7 +175,7 @@ class SourceLines:
         self._texts.setdefault(len(texts), []).append((texts, tuple(ops[first : len(lines)])))
 
 
-def _emitted(lines: Sequence[Any]) -> Iterator[tuple[str, LineOp | None]]:
+def _texts_with_ops(lines: Sequence[Any]) -> Iterator[tuple[str, LineOp | None]]:
     """Yield the lines of a buffer that are in its text, each with its op; a deferred line may be left out."""
     for line in lines:
         if isinstance(line, str):

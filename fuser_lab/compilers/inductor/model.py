@@ -2,21 +2,22 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-from fuser_lab.arguments import FLAG, PATH, optional, short_text, takes, whole
+from fuser_lab.arguments import ANYTHING, FLAG, PATH, TEXT, brief, mapping, optional, short_text, takes, whole
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, capture_graph
 from fuser_lab.bridge.captured import Captured
+from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.bridge.model_step import accumulators, copies, state_kept
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep
-from fuser_lab.compilers.inductor.names import INDUCTOR, InductorNames, names_for
+from fuser_lab.compilers.inductor.names import EDITING, INDUCTOR, InductorNames, names_for
 from fuser_lab.compilers.inductor.reader import FusedNode, GraphRecord, Reader
-from fuser_lab.compilers.inductor.writer import LIFTED, code_of, handler_of
+from fuser_lab.compilers.inductor.writer import Kernels, code_of, fusions_of
 from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
 from fuser_lab.compilers.reasons import loops_text
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, RecordedPlan, Recording, text_of_recording
@@ -27,7 +28,14 @@ from fuser_lab.report.save import save
 
 _TIMED = 20  # calls of each of two plans, in turns; the least time of each counts
 _ROUNDINGS = 1024  # roundings by which the order of a sum may change a result
-Parts = Mapping[str, tuple[tuple[str, ...], ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """A compiled function, and the choices handler of its edit, without which torch would compile others later."""
+
+    function: Callable[..., Any]
+    fusions: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +43,7 @@ class _Compiled:
     """One compilation: the graphs in order, the compiled function, and its results."""
 
     records: tuple[GraphRecord, ...]
-    run: Callable[..., Any]
+    run: _Run
     results: tuple[Any, ...]
 
 
@@ -50,16 +58,27 @@ class Source:
     options: Mapping[str, Any]
     names: InductorNames
 
-    def compiled(
-        self, parts: Parts | None = None, *, tries_all: bool = False, is_recorded: bool = True,
-    ) -> _Compiled:
-        """Return what torch.compile makes of the function; ``parts`` are kernels to emit, by digest of the graph."""
+    def compiled(self, edit: "_Edit | None" = None, *, is_recorded: bool = True) -> _Compiled:
+        """Return what torch.compile makes of the function.
+
+        Raises
+        ------
+        IllegalEdit
+            If the kernels are not those of the edit; no kernel is compiled then.
+        """
         torch = torch_for("from_inductor")
-        reader = Reader(self.names, parts)
-        run = self.callable(torch)
+        fusions: Any = fusions_of(edit.kernels) if edit is not None else None
+        allows, check = (fusions.allows, edit.check) if edit is not None else (None, None)
+        reader = Reader(self.names, allows, check, parameters=parameters_of(self.function))
+        run = _Run(function=self.callable(torch), fusions=fusions)
         reading = reader.reading() if is_recorded else nullcontext()
-        with collecting_rarely(), reading, self._configured(parts, tries_all=tries_all):
-            results, _ = self.called(torch, run)
+        try:
+            with collecting_rarely(), reading:
+                results, _ = self.called(torch, run)
+        except Exception:
+            if reader.refusal is None:
+                raise
+            raise reader.refusal.with_traceback(None) from None  # torch wraps it
         return _Compiled(records=tuple(reader.records), run=run, results=results)
 
     def callable(self, torch: Any, **options: Any) -> Callable[..., Any]:
@@ -71,8 +90,11 @@ class Source:
 
         # Dynamo counts compilations by code, so each compilation has a code object of its own.
         entered.__code__ = entered.__code__.replace(co_name=f"compiled_{time.monotonic_ns():x}")
-        chosen = options or self._backend()
-        compiled: Callable[..., Any] = torch.compile(entered, **chosen)
+        try:
+            compiled: Callable[..., Any] = torch.compile(entered, **(options or self._backend()))
+        except (AssertionError, RuntimeError, TypeError) as error:  # of an option
+            msg = f"from_inductor: torch.compile does not accept the options: {brief(str(error))}"
+            raise InputError(msg) from error
         return compiled
 
     def _backend(self) -> Mapping[str, Any]:
@@ -88,16 +110,17 @@ class Source:
         mode, options, dynamic = (self.options.get(name) for name in ("mode", "options", "dynamic"))
         return {**passed, "backend": kind(mode, options, dynamic)}
 
-    def called(self, torch: Any, run: Callable[..., Any]) -> tuple[tuple[Any, ...], float]:
+    def called(self, torch: Any, run: _Run) -> tuple[tuple[Any, ...], float]:
         """Return what a compiled function returns for copies of the inputs, with gradients, and the call's seconds."""
         leaves = torch.utils._pytree.tree_leaves  # noqa: SLF001 - what torch flattens arguments with
         tensors = [x for x in leaves((self.inputs, dict(self.keywords))) if isinstance(x, torch.Tensor)]
-        with state_kept(torch, self.function, tensors), torch.set_grad_enabled(self.backward):
+        state, gradients_on = state_kept(torch, self.function, tensors), torch.set_grad_enabled(self.backward)
+        with state, gradients_on, self._configure(run.fusions):
             torch.manual_seed(0)
             args, keywords = copies(torch, (self.inputs, dict(self.keywords)))
             start = time.perf_counter()
             with self._refusing_gradients():
-                returned = run(*args, **keywords)
+                returned = run.function(*args, **keywords)
             results = [x for x in leaves(returned) if isinstance(x, torch.Tensor)]
             gradients = self._gradients(torch, [x for x in results if x.requires_grad]) if self.backward else ()
             if any(x.is_cuda for x in results):
@@ -131,19 +154,15 @@ class Source:
         return gradients
 
     @contextmanager
-    def _configured(self, parts: Parts | None, *, tries_all: bool) -> Iterator[None]:
-        """Turn caches off, which would skip the scheduler, and install the choices handler of a partition."""
+    def _configure(self, fusions: Any) -> Iterator[None]:
+        """Turn caches off, which would skip the scheduler, and install the choices handler of an edit, if any."""
         inductor, functorch = self.names["inductor_config"], self.names["functorch_config"]
         patches: dict[str, Any] = {"fx_graph_cache": False}
-        handler: Any = None
-        if parts is not None:
-            handler, chosen = handler_of(parts)
-            patches |= {"inductor_choices_class": chosen}
-            if tries_all:
-                patches |= LIFTED
+        if fusions is not None:
+            patches |= {"inductor_choices_class": type(fusions), "_post_fusion_custom_pass": fusions}
         with (
             inductor.patch(**patches), functorch.patch(enable_autograd_cache=False),
-            nullcontext() if handler is None else self.names["set_choices"](handler),
+            nullcontext() if fusions is None else self.names["set_choices"](fusions),
         ):
             yield
 
@@ -203,7 +222,7 @@ class CompiledModel(Captured):
         raise InputError(msg)
 
 
-@takes(backward=FLAG)
+@takes(backward=FLAG, keywords=optional(mapping(TEXT, ANYTHING, "a dict of keyword arguments")))
 def from_inductor(
     function: Any, *inputs: Any, backward: bool = False, keywords: Mapping[str, Any] | None = None, **options: Any,
 ) -> CompiledModel:
@@ -255,7 +274,7 @@ def from_inductor(
     graphs = _graphs(compiled)
     editing = _Editing(source, compiled, graphs)
     plans = [editing.plan(number, compiled) for number in range(len(compiled.records))]
-    return CompiledModel(graphs, plans, compiled.run, names.note)
+    return CompiledModel(graphs, plans, compiled.run.function, names.note)
 
 
 def _graphs(compiled: _Compiled) -> tuple[CapturedGraph, ...]:
@@ -295,7 +314,16 @@ def _kernel(node: FusedNode) -> KernelRecord:
 
 
 def _code(plan: CompiledPlan) -> str:
-    return code_of({plan.record.digest: plan.groups}, tries_all=plan.tries_all)
+    of = " of a call that needs no gradients, as under torch.no_grad()" if plan.record.kind == "inference" else ""
+    return code_of({plan.record.digest: plan.kernel_groups}, f"the {plan.record.kind} graph{of}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Edit:
+    """The kernels to emit, and a check of each graph with its number before its kernels are compiled."""
+
+    kernels: Kernels
+    check: Callable[[int, GraphRecord], None]
 
 
 class _Editing:
@@ -308,22 +336,39 @@ class _Editing:
         """Return the plan of a graph in a compilation, which can be edited."""
         return CompiledPlan(
             record=_record(number, made.records[number]), graph=self._graphs[number],
-            editing=None if {"choices", "choices_horizontal"} & self._source.names.missing else Editing(
+            editing=None if EDITING & self._source.names.missing else Editing(
                 apply=self.applied, code=_code, run=made.run, measured=self.measured,
             ),
         )
 
-    def applied(self, plan: CompiledPlan, parts: Sequence[Sequence[str]], count: int) -> CompiledPlan:
-        """Return the plan in which each kernel is within one of some groups of a graph's operations."""
-        asked = tuple(map(tuple, parts))
-        tries_all = plan.tries_all or count < len(plan.groups)
-        made = self._source.compiled({plan.record.digest: asked}, tries_all=tries_all)
-        number = plan.record.number
-        if number >= len(made.records) or made.records[number].digest != plan.record.digest:
+    def applied(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
+        """Return the plan with a number of kernels, each of which is within groups of a graph's operations."""
+        try:
+            return self._apply(plan, kernels, count)
+        except IllegalEdit:
+            if all(len(groups) == 1 for groups in kernels):
+                raise
+            apart = [
+                [[name] for group in groups for name in group] if len(groups) > 1 else groups for groups in kernels
+            ]
+            # What cannot be fused with a complete kernel may be fused with a part of it.
+            with suppress(IllegalEdit):
+                return self._apply(plan, apart, count)
+            raise
+
+    def _apply(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
+        digest, number = plan.record.digest, plan.record.number
+
+        def check(place: int, record: GraphRecord) -> None:
+            if place == number and record.digest == digest:
+                _check(kernels, count, CompiledPlan(record=_record(number, record)))
+
+        made = self._source.compiled(_Edit(kernels={digest: kernels}, check=check))
+        if number >= len(made.records) or made.records[number].digest != digest:
             msg = "torch captured other graphs when the function was compiled again, so the plan cannot be edited."
             raise IllegalEdit(msg)
-        edited = replace(self.plan(number, made), tries_all=tries_all)
-        _check(asked, count, edited)
+        edited = self.plan(number, made)
+        edited = replace(edited, grouped=_groups_of(kernels, edited.groups))
         difference = self._difference(made)
         turns = self._turns((self._compiled.run, made.run))
         before, after = map(min, zip(*turns, strict=True))
@@ -333,12 +378,13 @@ class _Editing:
     def measured(self, plans: Sequence[CompiledPlan | Plan | str]) -> tuple[float, ...]:
         """Return the seconds of a call under each plan; a strategy is one of our own backend."""
         torch = torch_for("from_inductor")
-        runs = []
+        runs: list[_Run] = []
         for plan in plans:
             if isinstance(plan, CompiledPlan) and plan.editing is not None:
                 runs.append(plan.editing.run)
             elif isinstance(plan, str):
-                runs.append(self._source.callable(torch, backend="fuser_lab", options={"strategy": plan}))
+                ours = self._source.callable(torch, backend="fuser_lab", options={"strategy": plan})
+                runs.append(_Run(function=ours))
                 self._source.called(torch, runs[-1])
             else:
                 msg = f"compare: plan {plan.name!r} cannot be measured; give the name of its strategy instead."
@@ -348,22 +394,24 @@ class _Editing:
     def _difference(self, made: _Compiled) -> float:
         """Return the largest difference of a result, relative to the largest magnitude of that result."""
         torch = torch_for("from_inductor")
+        # The arguments may have other values than at the first call.
+        results, _ = self._source.called(torch, self._compiled.run)
         largest = 0.0
-        for before, after in zip(self._compiled.results, made.results, strict=True):
+        for before, after in zip(results, made.results, strict=True):
             if before.dtype.is_floating_point and before.numel():
                 scale = max(float(before.abs().nan_to_num(0).max()), torch.finfo(before.dtype).tiny)
                 largest = max(largest, float((before - after).abs().nan_to_num(0).max()) / scale)
             elif not torch.equal(before, after):
                 largest = float("inf")
         limit = max(
-            (torch.finfo(x.dtype).eps for x in self._compiled.results if x.dtype.is_floating_point), default=0.0,
+            (torch.finfo(x.dtype).eps for x in results if x.dtype.is_floating_point), default=0.0,
         ) * _ROUNDINGS
         if largest > limit:
             msg = f"the edited kernels give other values: the largest relative difference of a result is {largest:.2g}."
             raise IllegalEdit(msg)
         return largest
 
-    def _turns(self, runs: Sequence[Callable[..., Any]]) -> list[tuple[float, ...]]:
+    def _turns(self, runs: Sequence[_Run]) -> list[tuple[float, ...]]:
         """Return the seconds of a call of each in each turn; every other turn calls them in reverse order."""
         torch = torch_for("from_inductor")
         turns = []
@@ -374,18 +422,32 @@ class _Editing:
         return turns
 
 
-def _check(asked: Sequence[Sequence[str]], count: int, edited: CompiledPlan) -> None:
+def _groups_of(
+    kernels: Sequence[Sequence[Sequence[str]]], groups: Sequence[tuple[str, ...]],
+) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    """Return the groups of each kernel that was emitted, of those that an edit asks for."""
+    return tuple(
+        next(
+            (tuple(part for g in parts if (part := tuple(name for name in group if name in g))) for parts in kernels
+             if set(group) <= set().union(*parts)),
+            (group,),
+        )
+        for group in groups
+    )
+
+
+def _check(kernels: Sequence[Sequence[Sequence[str]]], count: int, edited: CompiledPlan) -> None:
     """Raise if Inductor emitted more kernels than asked for, with its reason for a pair that should be one kernel."""
     if len(edited.groups) == count:
         return
     pairs = [
-        (part, edited.why(a.index, b.index)) for part in asked for a in edited.segments
-        for b in edited.segments[a.index + 1 :] if {*a.names, *b.names} <= set(part)
+        (part, edited.why(a.index, b.index)) for part in (set().union(*groups) for groups in kernels)
+        for a in edited.segments for b in edited.segments[a.index + 1 :] if {*a.names, *b.names} <= part
     ]
     if not pairs:
         msg = f"Inductor emits {len(edited.groups)} kernels instead of {count}, and gives no reason."
         raise IllegalEdit(msg)
     part, why = min(pairs, key=lambda pair: pair[1].by != INDUCTOR)
-    msg = f"Inductor does not emit one kernel of {', '.join(part)}: {why}."
+    names = ", ".join(name for groups in edited.groups for name in groups if name in part)
+    msg = f"Inductor does not emit one kernel of {names}: {why}."
     raise IllegalEdit(msg)
-

@@ -24,6 +24,9 @@ _NAMES = {
     "extern_codegen": (_SCHEDULER, "Scheduler.codegen_extern_call"),
     "choices": ("torch._inductor.choices", "InductorChoices.can_fuse"),
     "choices_horizontal": ("torch._inductor.choices", "InductorChoices.can_fuse_horizontal"),
+    "fusion_pass": ("torch._inductor", "config._post_fusion_custom_pass"),
+    "fuse_nodes": (_SCHEDULER, "Scheduler.fuse_nodes"),
+    "topological_sort_schedule": (_SCHEDULER, "Scheduler.topological_sort_schedule"),
     "set_choices": ("torch._inductor.virtualized", "V.set_choices_handler"),
     "launched": ("torch._inductor.debug", "set_kernel_post_grad_provenance_tracing"),
     "launched_cpp": ("torch._inductor.codegen.cpp", "set_kernel_post_grad_provenance_tracing"),
@@ -37,23 +40,28 @@ _NAMES = {
     "sum_replaced": ("torch._inductor.codegen.cpp", "replace_cascade_sum_with_add"),
     "text": ("torch._inductor.utils", "IndentedBuffer.getvalue"),
     "backend": ("torch", "_TorchCompileInductorWrapper"),
+    "dynamo_graph": ("torch", "_TorchCompileInductorWrapper.__call__"),
     "inductor_config": ("torch._inductor", "config"),
     "functorch_config": ("torch._functorch", "config"),
 }  # module, and name in it
 NAMES = {(2, 11): _NAMES, (2, 13): _NAMES, (2, 15): _NAMES}
 _LINES = "the ops of a source's lines"
+# Names without which a plan is read-only.
+EDITING = frozenset({
+    "choices", "choices_horizontal", "fusion_pass", "fuse_nodes", "fuse_two_nodes", "topological_sort_schedule",
+    "will_fusion_create_cycle",
+})
 # Names without which plans can be read all the same, with what is then missing.
-DISPENSABLE = {
+DISPENSABLE = dict.fromkeys(EDITING, "edits") | {
     "why_no_fuse": "reasons that Inductor states",
-    "will_fusion_create_cycle": "pairs that are refused because of a cycle",
+    "will_fusion_create_cycle": "edits and pairs that are refused because of a cycle",
     "get_possible_fusions": "the phases of attempts", "fuse_nodes_once": "the rounds of attempts",
-    "fuse_two_nodes": "the fusions that follow from attempts",
+    "fuse_two_nodes": "edits and the fusions that follow from attempts",
     "extern_codegen": "calls of libraries that Inductor does not note",
     "launched_cpp": "kernels in C++", "launched_triton": "kernels of Triton",
     "loops_made": _LINES, "body_node": _LINES, "body_run": _LINES, "line_written": _LINES,
     "text": _LINES, "accumulator_renamed": _LINES, "sum_replaced": _LINES,
-    "backend": "edits of functions with several graphs",
-    "choices": "edits", "choices_horizontal": "edits",
+    "backend": "edits of functions with several graphs", "dynamo_graph": "the names of inputs",
 }
 
 

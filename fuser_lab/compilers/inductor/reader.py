@@ -1,26 +1,26 @@
 """What Inductor's scheduler does in a compilation, as plain data: attempts, kernels, buffers and source."""
 
 import hashlib
-import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import origin_of, target_of
 from fuser_lab.compilers.inductor.lines import SourceLines
 from fuser_lab.compilers.inductor.names import INDUCTOR, InductorNames
 from fuser_lab.compilers.reasons import OURS, Unsaid
 from fuser_lab.compilers.record import LineOp, TracedCall
+from fuser_lab.errors import IllegalEdit
 from fuser_lab.process.forks import new_lock
 from fuser_lab.segmentation.events import Attempt, Kind, Outcome, VerdictRecord
 from fuser_lab.targets import is_on_host
 
 CANDIDATE = "candidate"  # the phase in which Inductor collects pairs that may be fused
 FUSION = "fusion"  # the phase in which it fuses some of them
-ASKED = "asked"  # afterwards, about pairs that an edit fuses and Inductor did not
 _READING = new_lock()  # wrappers of torch's functions are there for one compilation at a time
 
 
@@ -56,6 +56,7 @@ class GraphRecord:
     kind: str
     compiled: Any = field(repr=False)  # the FX graph, which is Inductor's
     noted: SourceLines = field(repr=False)
+    input_names: tuple[str, ...] = ()  # what the user calls the inputs
     attempts: list[Attempt] = field(default_factory=list)
     nodes: tuple[FusedNode, ...] = ()
     tried: int = 0  # rounds of fusion
@@ -91,7 +92,7 @@ class GraphRecord:
         returned = graph.graph_copy(self.compiled.graph, copies)
         output = next(node for node in self.compiled.graph.nodes if node.op == "output")
         graph.output(returned).meta = dict(output.meta)
-        return fx.GraphModule(self.compiled, graph)
+        return write_input_names(fx.GraphModule(self.compiled, graph), self.input_names)
 
 
 def digest_of(graph: Any) -> str:
@@ -100,11 +101,21 @@ def digest_of(graph: Any) -> str:
 
 
 class Reader:
-    """Records the graphs that Inductor schedules while it is `reading`; ``parts`` are partitions forced by digest."""
+    """Records the graphs that Inductor schedules while it is `reading`.
 
-    def __init__(self, names: InductorNames, parts: Mapping[str, Sequence[Sequence[str]]] | None = None) -> None:
+    ``allows`` says whether an edit allows a pair, None for a graph without one. ``check`` is called with the number and
+    record of each graph before its kernels are compiled, and raises ``refusal`` to end the compilation. ``parameters``
+    are those of the function.
+    """
+
+    def __init__(
+        self, names: InductorNames, allows: Callable[[Any, Any], bool | None] | None = None,
+        check: Callable[[int, GraphRecord], None] | None = None, *, parameters: Sequence[str] = (),
+    ) -> None:
         self.records: list[GraphRecord] = []
-        self._names, self._parts = names, parts or {}
+        self._parameters, self._input_names = parameters, tuple[str, ...]()
+        self.refusal: IllegalEdit | None = None
+        self._names, self._allows, self._check = names, allows, check
         self._lines = SourceLines(names)
         self._of: dict[int, GraphRecord] = {}
         self._schedulers: list[Any] = []  # keeps the objects alive whose ids are keys
@@ -120,14 +131,19 @@ class Reader:
             wrappers: dict[str, Callable[..., Any]] = {
                 "can_fuse": self._can_fuse, "will_fusion_create_cycle": self._cycle,
                 "get_possible_fusions": self._candidates, "fuse_nodes_once": self._once,
-                "fuse_two_nodes": self._fused, "codegen": self._codegen, "why_no_fuse": self._why,
-                "extern_codegen": self._extern, "launched": self._launched, "launched_cpp": self._launched,
-                "launched_triton": self._launched, "output_code": self._output_code, **self._lines.wrappers,
+                "fuse_two_nodes": self._fuse, "codegen": self._codegen, "why_no_fuse": self._why,
+                "extern_codegen": self._extern, "launched": self._launch, "launched_cpp": self._launch,
+                "launched_triton": self._launch, "output_code": self._output_code, "dynamo_graph": self._name_inputs,
+                **self._lines.wrappers,
             }
             for key, wrapper in wrappers.items():
                 if key not in self._names.missing:
-                    stack.enter_context(_replaced(self._names, key, wrapper))
+                    stack.enter_context(_replace(self._names, key, wrapper))
             yield
+
+    def _name_inputs(self, original: Callable[..., Any], backend: Any, module: Any, *args: Any, **more: Any) -> Any:
+        self._input_names = input_names(module, self._parameters)
+        return original(backend, module, *args, **more)
 
     def _record(self, scheduler: Any) -> GraphRecord:
         if id(scheduler) not in self._of:
@@ -135,6 +151,7 @@ class Reader:
             kind = "backward" if graph.is_backward else "inference" if graph.is_inference else "forward"
             self._of[id(scheduler)] = GraphRecord(
                 digest=digest_of(graph.module.graph), kind=kind, compiled=graph.module, noted=self._lines,
+                input_names=self._input_names,
                 pairwise=getattr(self._names["inductor_config"], "max_fusion_buffer_group_pairwise_attempts", None),
             )
             self._schedulers.append(scheduler)
@@ -159,7 +176,7 @@ class Reader:
         if not accepted and said:
             code, text = INDUCTOR, said[-1]
         elif not accepted:
-            reason = self._unsaid(record, a, b)
+            reason = self._unsaid(a, b)
             code, text, who = reason.code, reason.text, OURS
         record.attempts.append(Attempt(
             phase=f"round {record.tried}: {self._phase}", kind=Kind.MERGE, subjects=subjects,
@@ -168,11 +185,10 @@ class Reader:
             seq=len(record.attempts),
         ))
 
-    def _unsaid(self, record: GraphRecord, a: Any, b: Any) -> Unsaid:
+    def _unsaid(self, a: Any, b: Any) -> Unsaid:
         """Return why Inductor refused a pair without giving a reason."""
-        parts = self._parts.get(record.digest)
         both = {*_ops(a), *_ops(b)}
-        if parts is not None and not any(both <= set(part) for part in parts):
+        if self._allows is not None and self._allows(a, b) is False:
             return Unsaid.edit()
         limit = getattr(getattr(self._names["inductor_config"], "cpp", None), "max_horizontal_fusion_size", None)
         on_host = is_on_host(getattr(a.get_device(), "type", ""))
@@ -198,7 +214,7 @@ class Reader:
         self._record(scheduler).tried += 1
         return original(scheduler, *args, **more)
 
-    def _fused(self, original: Callable[..., Any], scheduler: Any, a: Any, b: Any, *args: Any) -> Any:
+    def _fuse(self, original: Callable[..., Any], scheduler: Any, a: Any, b: Any, *args: Any) -> Any:
         made = original(scheduler, a, b, *args)
         record = self._record(scheduler)
         record.attempts.append(Attempt(
@@ -212,7 +228,7 @@ class Reader:
             self._said[-1].append(reason % args if args else reason)
         return original(why, reason, *args)
 
-    def _launched(self, original: Callable[..., Any], schedule: Any, name: str, *args: Any, **more: Any) -> Any:
+    def _launch(self, original: Callable[..., Any], schedule: Any, name: str, *args: Any, **more: Any) -> Any:
         if self._current is not None:
             if isinstance(schedule, list | tuple):
                 nodes = frozenset(op for node in schedule if hasattr(node, "get_nodes") for op in _ops(node))
@@ -264,18 +280,13 @@ class Reader:
             self._current = outside or record  # Inductor may schedule a graph inside of another one
         record.nodes = _with_launches(final, record.launches)
         self.records.append(record)
-        self._ask(scheduler, record)
+        if self._check is not None:
+            try:
+                self._check(len(self.records) - 1, record)
+            except IllegalEdit as error:
+                self.refusal = error
+                raise
         return made
-
-    def _ask(self, scheduler: Any, record: GraphRecord) -> None:
-        """Ask Inductor about each pair that an edit fuses and that is separate, also one that was never tried."""
-        self._phase = ASKED
-        for part in self._parts.get(record.digest, ()):
-            nodes = [node for node in scheduler.nodes if set(_ops(node)) <= set(part)]
-            for a, b in itertools.combinations(nodes, 2):
-                if scheduler.can_fuse(a, b) and "will_fusion_create_cycle" not in self._names.missing:
-                    scheduler.will_fusion_create_cycle(a, b)
-        self._phase = FUSION
 
     def _output_code(self, original: Callable[..., Any] | None, code: str) -> None:
         if self._current is not None:
@@ -365,7 +376,7 @@ def _call(node: Any) -> TracedCall:
 
 
 @contextmanager
-def _replaced(names: InductorNames, key: str, wrapper: Callable[..., Any]) -> Iterator[None]:
+def _replace(names: InductorNames, key: str, wrapper: Callable[..., Any]) -> Iterator[None]:
     """Let a function of torch be called through a wrapper, which gets the function first."""
     owner, last = names.owner(key)
     original = getattr(owner, last)

@@ -34,7 +34,7 @@ def count_events(event: tuple[int, int] = CACHE_MISSES) -> Iterator[Callable[[],
     """
     files: list[int] = []
     try:
-        files += [_opened(int(thread), event) for thread in _threads()]
+        files += [_open_counter(int(thread), event) for thread in _threads()]
         for file in files:
             fcntl.ioctl(file, _ENABLE, 0)
         yield lambda: sum(struct.unpack("q", os.read(file, 8))[0] for file in files)
@@ -53,7 +53,7 @@ def _threads() -> list[str]:
         raise UnsupportedError(msg) from None
 
 
-def _opened(thread: int, event: tuple[int, int]) -> int:
+def _open_counter(thread: int, event: tuple[int, int]) -> int:
     call = _CALLS.get(platform.machine())
     if call is None:
         msg = f"hardware counters: the number of perf_event_open is not known for {platform.machine()}."

@@ -203,7 +203,7 @@ def profile(
     took = {row.segment: row.seconds for row in profiled.rows}
     profiled = replace(profiled, statements=profiled_statements(plan, profiled.target, took), plan_hash=plan.hash)
     if ledger is not None:
-        _stored(profiled, plan, ledger)
+        _store(profiled, plan, ledger)
     return profiled
 
 
@@ -390,7 +390,7 @@ def _scheduler(segment: Segment) -> str:
     return segment.scheduler.value if segment.scheduler else "none"
 
 
-def _stored(profiled: PlanProfile, plan: Plan, ledger: Ledger) -> None:
+def _store(profiled: PlanProfile, plan: Plan, ledger: Ledger) -> None:
     shared = {
         "measured_at": now(), "measurement": uuid.uuid4().hex, **environment().to_dict(), **plan_columns(plan),
         "plan": profiled.plan, "plan_hash": plan.hash, "device": profiled.device,

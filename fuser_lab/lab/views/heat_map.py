@@ -52,16 +52,16 @@ class HeatMap(View):
         cells = {(str(x), str(y)): value for (x, y), value in self.cells.items()}
         return heat_svg(
             cells, tuple(map(str, self.columns)), tuple(map(str, self.rows)), (self.x, self.y),
-            f"{self.value} over {self.x} and {self.y}", self._written,
+            f"{self.value} over {self.x} and {self.y}", self._value_text,
         )
 
-    def _written(self, value: float) -> str:
+    def _value_text(self, value: float) -> str:
         return seconds_label(value) if is_seconds(self.value) else three_digits(value)
 
     def _table(self) -> Table:
         names = tuple(map(str, self.columns))
         rows = tuple(
-            (str(y), *(self._written(self.cells[x, y]) if (x, y) in self.cells else "" for x in self.columns))
+            (str(y), *(self._value_text(self.cells[x, y]) if (x, y) in self.cells else "" for x in self.columns))
             for y in self.rows
         )
         return Table(columns=(f"{self.y} \\ {self.x}", *names), rows=rows, numeric=frozenset(names))

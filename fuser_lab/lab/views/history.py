@@ -3,11 +3,11 @@
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from fuser_lab.arguments import ANYTHING, TEXT, brief, optional, takes, whole
 from fuser_lab.errors import InputError
-from fuser_lab.lab.views.rows import Row, is_missing, number, rows_of
+from fuser_lab.lab.views.rows import Row, is_missing, number, rows_of, text
 from fuser_lab.report.points_plot import Axis, Point, points_svg
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
@@ -129,7 +129,7 @@ def history(
         row for row in rows_of(data, "history")
         if number(row.get("median")) > 0
         and (plan is None or row.get("plan") == plan)
-        and (fusion is None or _text(row, "fusion_hash").startswith(fusion))
+        and (fusion is None or text(row, "fusion_hash").startswith(fusion))
         and (is_missing(row.get("segment")) if segment is None else number(row.get("segment")) == segment)
     ]
     scope = "whole plans" if segment is None else f"segment {segment}"
@@ -139,27 +139,27 @@ def history(
         msg = f"history: no measured row belongs to {scope}{' with ' if asked else ''}{' and '.join(asked)}."
         raise InputError(msg)
     for column, name in (("fusion_hash", "fusion"), ("plan", "plan")):
-        several = dict.fromkeys(_text(row, column) for row in rows)
+        several = dict.fromkeys(text(row, column) for row in rows)
         if len(several) > 1:
             msg = f"history: the rows belong to {len(several)} {name}s; set {name} to one of {', '.join(several)}."
             raise InputError(msg)
     groups: dict[tuple[str, str], list[Row]] = {}
-    for row in sorted(rows, key=lambda row: _text(row, "measured_at")):
-        groups.setdefault((_text(row, "device"), _text(row, "commit")), []).append(row)
+    for row in sorted(rows, key=lambda row: text(row, "measured_at")):
+        groups.setdefault((text(row, "device"), text(row, "commit")), []).append(row)
     made, kernels = [], dict[str, str]()
     for (device, commit), group in groups.items():
         entry = _row(device, commit, group, kernels.get(device, ""))
         kernels[device] = entry.kernel or kernels.get(device, "")
         made.append(entry)
-    subject = f"{_text(rows[0], 'plan')}{'' if segment is None else f', segment S{segment}'}"
+    subject = f"{text(rows[0], 'plan')}{'' if segment is None else f', segment S{segment}'}"
     return History(subject=subject, rows=tuple(made))
 
 
 def _row(device: str, commit: str, group: list[Row], before: str) -> HistoryRow:
-    kernel = _text(group[-1], "kernel_hash")
+    kernel = text(group[-1], "kernel_hash")
     middle = {name: statistics.median(_finite(row, name) for row in group) for name in ("median", "low", "high")}
     return HistoryRow(
-        commit=commit, device=device, measured_at=_text(group[0], "measured_at"), seconds=middle["median"],
+        commit=commit, device=device, measured_at=text(group[0], "measured_at"), seconds=middle["median"],
         low=middle["low"], high=middle["high"], measurements=len(group), kernel=kernel,
         is_new=bool(before and kernel and kernel != before),
     )
@@ -168,8 +168,3 @@ def _row(device: str, commit: str, group: list[Row], before: str) -> HistoryRow:
 def _finite(row: Row, name: str) -> float:
     value = number(row.get(name))
     return number(row.get("median")) if math.isnan(value) else value
-
-
-def _text(row: Row, name: str) -> str:
-    value: Any = row.get(name)
-    return "" if is_missing(value) else str(value)

@@ -118,7 +118,7 @@ def order_sensitivity(plan: Plan, count: int = 50, *, seed: int = 0) -> OrderSen
     recorded_plan = plan.planned_for(definition, plan.method, plan.options)
     orders: dict[tuple[str, ...], Fusion] = {tuple(e.name for e in definition.exprs): definition}
     for _ in range(count):
-        exprs = _shuffled(definition, generator)
+        exprs = _shuffle(definition, generator)
         orders.setdefault(tuple(e.name for e in exprs), replace(definition, exprs=exprs))
     plans = [recorded_plan, *(plan.planned_for(order, plan.method, plan.options) for order in [*orders.values()][1:])]
     keys = [_partition(reordered) for reordered in plans]
@@ -135,7 +135,7 @@ def order_sensitivity(plan: Plan, count: int = 50, *, seed: int = 0) -> OrderSen
     return OrderSensitivity(rows=ordered, tried=count, distinct=len(orders))
 
 
-def _shuffled(fusion: Fusion, generator: random.Random) -> tuple[Expr, ...]:
+def _shuffle(fusion: Fusion, generator: random.Random) -> tuple[Expr, ...]:
     """Return the expressions in a random topological order, in which every ready one is equally likely to be next."""
     missing = {e.name: sum(v in fusion.producers for v in dict.fromkeys(e.inputs)) for e in fusion.exprs}
     ready = [e for e in fusion.exprs if not missing[e.name]]

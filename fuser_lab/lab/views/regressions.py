@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fuser_lab.arguments import ANYTHING, TEXT, brief, optional, takes
 from fuser_lab.cost.measured_times import TimingRow
@@ -12,7 +12,7 @@ from fuser_lab.errors import InputError
 from fuser_lab.lab.comparison import ComparedRow, compared_rows
 from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.records import samples_of
-from fuser_lab.lab.views.rows import Row, is_missing, number, rows_of
+from fuser_lab.lab.views.rows import Row, is_missing, number, rows_of, text
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import plural, seconds_label, three_digits
@@ -125,11 +125,11 @@ def regressions(
     """
     rows = sorted(
         (row for row in rows_of(data, "regressions") if number(row.get("median")) > 0 and samples_of(row)),
-        key=lambda row: _text(row, "measured_at"),
+        key=lambda row: text(row, "measured_at"),
     )
-    commits = list(dict.fromkeys(_text(row, "commit") for row in rows))
+    commits = list(dict.fromkeys(text(row, "commit") for row in rows))
     first, last = _commit(commits, before, 0, "before"), _commit(commits, after, -1, "after")
-    old, new = ({_key(row): row for row in rows if _text(row, "commit") == commit} for commit in (first, last))
+    old, new = ({_key(row): row for row in rows if text(row, "commit") == commit} for commit in (first, last))
     shared = [key for key in old if key in new]
     if not shared or first == last:
         why = "they are the same commit" if first == last else "nothing was measured at both"
@@ -161,28 +161,23 @@ def _commit(commits: Sequence[str], start: str | None, place: int, name: str) ->
 
 def _key(row: Row) -> tuple[str, str, int | None, str]:
     segment = None if is_missing(row.get("segment")) else int(number(row["segment"]))
-    return _text(row, "fusion_hash"), _text(row, "plan"), segment, _text(row, "device")
+    return text(row, "fusion_hash"), text(row, "plan"), segment, text(row, "device")
 
 
 def _timing_row(row: Row) -> TimingRow:
     seconds = samples_of(row)
     segment = None if is_missing(row.get("segment")) else int(number(row["segment"]))
     return TimingRow(
-        plan=_text(row, "plan"), segment=segment, scheduler=_text(row, "scheduler"), ops=0, bytes_in=0, bytes_out=0,
+        plan=text(row, "plan"), segment=segment, scheduler=text(row, "scheduler"), ops=0, bytes_in=0, bytes_out=0,
         bytes_crossing=0, median=number(row["median"]), samples=len(seconds), seconds=seconds,
-        device=_text(row, "device"),
+        device=text(row, "device"),
     )
 
 
 def _regression(key: tuple[str, str, int | None, str], comparison: ComparedRow, old: Row, folder: str) -> Regression:
     limit = math.sqrt(comparison.before * comparison.after)
-    row = _text(old, "id")
+    row = text(old, "id")
     command = f"python -m fuser_lab retime {shlex.quote(folder)} {row or 'ROW'} --below {limit:.3g}"
     return Regression(
         fusion=key[0], plan=key[1], segment=key[2], device=key[3], found=comparison, row=row, command=command,
     )
-
-
-def _text(row: Row, name: str) -> str:
-    value: Any = row.get(name)
-    return "" if is_missing(value) else str(value)

@@ -92,3 +92,9 @@ def number(value: Any) -> float:
 def is_seconds(column: str) -> bool:
     """Whether a column of a ledger holds seconds."""
     return column in _SECONDS
+
+
+def text(row: Row, name: str) -> str:
+    """Return the text of a column of a row, which is empty if it is missing."""
+    value: Any = row.get(name)
+    return "" if is_missing(value) else str(value)

@@ -48,6 +48,10 @@ def define_number_functions(library: Library) -> None:
     float_to_bf16 = library.named("float_to_bf16", assembly("cvt.rn.bf16.f32 $0, $1;", word, single))
     library.named("float_of_bits", assembly("mov.b32 $0, $1;", single, bits))
     library.named("bits_of_float", assembly("mov.b32 $0, $1;", bits, single))
+    double: _Typed = types.float64, "f64"
+    long: _Typed = types.int64, "i64"
+    library.named("double_of_bits", assembly("mov.b64 $0, $1;", double, long))
+    library.named("bits_of_double", assembly("mov.b64 $0, $1;", long, double))
     for result, letters in ((types.int32, "s32"), (types.int64, "s64"), (types.uint64, "u64")):
         library.named(f"float_to_{result}", _truncation(types, result, letters))
     library.intrinsic(_small_to_float(types))

@@ -13,12 +13,18 @@
 # %% [markdown]
 # # Why fusions split: a reason for each cut
 #
-# After this lesson, you can name the reason why nvFuser splits a fusion, and rewrite the fusion so that it does not. The lesson takes about 20 minutes.
+# After this lesson, you can name the reason why nvFuser splits a fusion, and rewrite the fusion so that it does not. The lesson takes about 25 minutes.
 #
-# Sum each row of x, turn the sums into a column, and add the column to y. One program could do that: walk along a row of x, then
-# along the same row of y. nvFuser makes two kernels. What prevents one?
+# Sum each row of x, turn the sums into a column, and add the column to every column of y. A single program could do this: for each
+# row, it would walk along the row of x to get the sum, then along the row of y to add it. But nvFuser makes two kernels. What
+# prevents a single one?
+#
+# The next cell defines this fusion and draws nvFuser's plan. In the picture, T0 is x, T1 is y, and T3 is the column of sums. The
+# functions `plan_of` and `column` save typing: the rest of the lesson uses them for other fusions.
 
 # %%
+from textwrap import fill
+
 from IPython.display import display
 
 import fuser_lab as fl
@@ -41,6 +47,12 @@ def column(ops, x):
     return ops.broadcast(ops.sum(x, dims=[1]), is_broadcast_dim=[False, True])
 
 
+def print_lines(text):
+    """Print a text, with long lines broken between words."""
+    for line in str(text).splitlines():
+        print(fill(line, 110, subsequent_indent="    "))
+
+
 square = fl.spec((4096, 4096))
 two = plan_of(lambda ops, x, y: ops.add(y, column(ops, x)), square, square)
 two
@@ -48,29 +60,38 @@ two
 # %% [markdown]
 # ## Schedulers
 #
-# nvFuser does not invent a kernel for each fusion. It has a dozen **schedulers**, and each can write kernels of one kind:
-# pointwise ones, reductions, transposes. The segmenter asks each scheduler in turn whether a set of ops can be one kernel; the
-# first scheduler that accepts gets the set. If all refuse, the set has to be cut.
+# nvFuser does not invent a kernel for each fusion. It has eleven **schedulers**, and each scheduler writes kernels of one kind:
+# **pointwise** kernels, which compute each element separately; **reductions**, which combine elements, as a sum does; transposes,
+# and others. The **segmenter** is the part of nvFuser that cuts a fusion into **segments**, one for each kernel. It asks the
+# schedulers, one after the other, whether a set of ops can be one kernel. The first scheduler that accepts the set writes its
+# kernel. If all schedulers refuse, the set has to be cut.
+#
+# The place of a cut is called a **boundary**. Here only one boundary exists, between S0 and S1. The next cell prints what each
+# scheduler answered when the segmenter asked about all ops together, and then the boundary itself. In the sentences, the
+# *candidate* is the set of ops in question, an *expression* is an op with its operands, and the *innermost* axis is the axis whose
+# elements are neighbours in memory, here a row. Attempts and phases, such as the final merge, are the subject of lesson 03.
 
 # %%
 (between,) = two.boundaries()
 for verdict in between.verdicts:
-    print(f"{verdict.scheduler.value:24} {verdict.text}")
+    print(fill(f"{verdict.scheduler.value:24}{verdict.text}", 110, subsequent_indent=" " * 24))
 
-between
+print()
+print_lines(between)
 
 # %% [markdown]
-# The cell above prints the answer of each. Most of these schedulers are made for other fusions. The sentence that matters comes from the scheduler that is meant for this
-# one, and it is all that the boundary itself shows.
+# Most schedulers refuse because they are made for fusions of another kind, so their sentences explain nothing about this cut.
+# Only the *reduction* scheduler is made for a fusion like this one, and the boundary repeats only its sentence.
 #
-# The **reduction** scheduler walks along each row once and ends with one number per row. Expanding that number to a row of 4096
-# elements again takes a second walk, which its kernels do not have.
+# A kernel of the reduction scheduler walks along each row once, and ends with one number per row. To add this number to the 4096
+# elements of a row of y, the kernel would have to walk along a row a second time. The scheduler writes no kernel with a second
+# walk.
 #
-# ## 1. A row that stays on chip
+# ## 1. The same row again
 #
-# Now add the column to **x** instead of y. Each element of x is needed twice: before the sum is known, and after.
+# Now add the column to **x** instead of y. Each element of x is needed twice: first for the sum, and again when the sum is known.
 #
-# **Predict:** does this need one kernel or two?
+# **Predict:** does nvFuser make one kernel or two?
 
 # %%
 question = predict("How many kernels does x + (sums of x as a column) need?", None)
@@ -78,12 +99,15 @@ question
 
 # %%
 kept = plan_of(lambda ops, x: ops.add(x, column(ops, x)), square)
-outcomes = [question.reveal(len(kept.segments), facts={"scheduler": kept.segments[0].scheduler.value})]
-outcomes[0]
+outcome_1 = question.reveal(len(kept.segments), facts={"scheduler": kept.segments[0].scheduler.value})
+outcome_1
 
 # %% [markdown]
-# A tensor that stays on chip across a reduction is a **persistent buffer**. It is what makes softmax and layer norm one kernel.
-# And while such a kernel walks over its row a second time, it can read y as well. More ops, fewer kernels:
+# A tensor that stays on chip, in the registers or the shared memory of the processor, while a reduction is computed is called a
+# **persistent buffer**. Persistent buffers are the reason why softmax and layer norm can be one kernel each.
+#
+# During its second walk along the row of x, such a kernel can also read a row of y. So the next fusion, x + y + column, has one
+# op more than the first fusion of this lesson, and needs one kernel less:
 
 # %%
 plan_of(lambda ops, x, y: ops.add(ops.add(x, column(ops, x)), y), square, square)
@@ -91,8 +115,8 @@ plan_of(lambda ops, x, y: ops.add(ops.add(x, column(ops, x)), y), square, square
 # %% [markdown]
 # ## 2. A row that is too long
 #
-# Softmax needs its row three times: for the maximum, for the sum, and for the result. A row of a million numbers is too long
-# for one kernel:
+# Softmax needs each row three times: for the maximum, for the sum, and for the result. So the row has to stay on chip. A row of a
+# million float32 numbers is too long for that, and the fusion is cut:
 
 # %%
 def softmax(ops, x):
@@ -103,21 +127,24 @@ def softmax(ops, x):
 
 long = plan_of(softmax, fl.spec((1024, 1 << 20)))
 print(len(long.segments), "kernels,", f"{sum(s.bytes for s in long.segments) / 2**30:.0f} GiB moved")
-long.boundaries()[0]
+print_lines(long.boundaries()[0])
 
 # %% [markdown]
-# The numbers in the refusal show where the limit lies.
+# The numbers in the refusal say how much fits. An **SM** (streaming multiprocessor) is one of the GPU's processors; an H200 has 132
+# of them. Up to 16 SMs of an H200 can work on one row together, which is called a **cluster**. The plan was made for an H200, the
+# default.
 #
-# **Predict:** what is the longest row of float32 numbers that one kernel can handle on an H200? On an A100, whose blocks cannot
-# cooperate on a row because it has no clusters? And on the H200, if the row is bfloat16?
+# **Predict:** how many elements has the longest row that one kernel can handle: of float32 numbers on an H200, of bfloat16 numbers
+# on an H200, and of float32 numbers on an A100? An A100 has no clusters, and an SM of an A100 holds about as much of a row as an SM
+# of an H200. (Answers within 15 % count as right.)
 
 # %%
-question = predict("The longest row for one kernel", {"H200": None, "A100": None, "H200, bfloat16": None})
+question = predict("Elements of the longest row", {"H200 float32": None, "H200 bfloat16": None, "A100 float32": None})
 question
 
 # %% jupyter={"source_hidden": true}
-# Searches the longest row that one kernel can handle, for three cases, and compares.
-def longest(dtype, target):
+# Searches for the longest row that one kernel can handle, in three cases, and compares.
+def longest(target, dtype):
     """Return the length of the longest row that one kernel can handle, in steps of 1024 elements."""
     low, high = 1, 4096  # low is one kernel, high is not
     while high - low > 1:
@@ -127,18 +154,29 @@ def longest(dtype, target):
     return low * 1024
 
 
-found = {"H200": longest("float32", "H200"), "A100": longest("float32", "A100"), "H200, bfloat16": longest("bfloat16", "H200")}
-outcomes.append(question.reveal(found))
-outcomes[1]
+cases = [("H200", "float32"), ("H200", "bfloat16"), ("A100", "float32")]
+outcome_2 = question.reveal({" ".join(case): longest(*case) for case in cases}, within=0.15)
+outcome_2
 
 # %% [markdown]
-# So a fusion can be one kernel at one size and three at another, or one on this device and three on that one. The remedies are a
-# narrower type, a device with clusters, or another algorithm; nvFuser never changes the algorithm.
+# So the number of kernels of a fusion can depend on the sizes of its inputs, and on the GPU. If a row is too long, you can use a
+# narrower type, a GPU with clusters, or another algorithm. nvFuser never changes the algorithm.
 #
 # ## 3. Five more reasons, and their remedies
 #
-# Each of these fusions is cut in two, and each has a variant with the same or nearly the same result that is not. Before you run
-# the cell, read the left column and say what causes the cut.
+# nvFuser cuts each of these five fusions in two:
+#
+# | fusion | what it computes |
+# |---|---|
+# | sum of row sums | the sums of the rows of x, then the sum of these sums |
+# | look up computed rows | exp(x), then 128 rows of it, whose numbers are in an index tensor |
+# | rows of another shape | exp(x), reshaped from [4096, 4096] to [32768, 512], then the sums of its rows |
+# | x + x transposed | x + xᵀ |
+# | relu of a product | relu(a @ b) |
+#
+# For each fusion, write down what could cause the cut. Then run the next cell. Its table has a refusal for each fusion, the number of
+# segments after a small change of the fusion, and the share of the bytes that the change saves. The list below the table says what
+# was changed.
 
 # %% jupyter={"source_hidden": true}
 # Cuts five fusions as written and as changed, and lists the refusal of each.
@@ -188,35 +226,43 @@ for name, (written, changed, before_sizes, after_sizes) in CASES.items():
     saved = f"{1 - moved(after) / moved(before):.0%}"
     table.append((name, str(len(before.segments)), refusal, str(len(after.segments)), saved))
 
-heads = ("fusion", "kernels", "refusal", "kernels, changed", "bytes saved")
+heads = ("fusion", "segments", "refusal", "segments after the change", "bytes saved")
 rule = (":--", "--:", ":--", "--:", "--:")
 Markdown("\n".join(f"| {' | '.join(row)} |" for row in (heads, rule, *table)))
 
 # %% [markdown]
 # These are the changes, in the order of the table:
 #
-# - **Reduce once**, over both axes, because a kernel reduces one set of axes.
-# - **Look up first, compute later.** A kernel can read from arbitrary places in memory, but not from another thread's registers.
-#   This order also computes only the rows that are needed.
-# - **Split an axis instead of merging it** with one that is kept: loops over [4096, 8, 512] are also loops over [4096, 4096].
-# - **Pass the tensor twice.** In x + xᵀ, both axes would have to share one loop. To a kernel, a second input is another tensor.
-# - **Ask for it.** nvFuser sends matrix products to a library unless `fuse_matmul` is set, and so does fuser_lab.
+# - **Reduce once.** A kernel of the reduction scheduler reduces one set of axes. A sum over both axes at once has the same result.
+#   It saves a launch, but few bytes, because the row sums are small. (One scheduler, `inner_outer_persistent`, reduces two sets of
+#   axes: while it keeps each row on chip for a reduction along the row, it also adds the rows up.)
+# - **Look up first, compute later.** A kernel can read from any place in memory, but a thread cannot read the registers of other
+#   threads. In this order, the kernel also computes only the rows that are needed.
+# - **Split an axis instead of merging two.** In [32768, 512], eight rows come from one row of exp(x), so the two tensors have
+#   different loops. In [4096, 8, 512], each row of exp(x) is only split into eight parts, and one set of loops serves both.
+# - **Pass the tensor twice.** In x + xᵀ, axis 0 of x meets axis 1 of the same x, so one loop would have to run over both. If x is
+#   also passed as a second input, the kernel has two tensors, each with its own axes. No bytes are saved: the segment for xᵀ was
+#   only a view of x, which moves nothing.
+# - **Set an option.** nvFuser leaves matrix products to a library unless the option `fuse_matmul` is set, and so does fuser_lab.
 #
 # ## 4. Cuts that you make yourself
 #
-# `segment_set` computes nothing. It is a hint that a kernel should end there (lesson 04). A hint that was left in by mistake costs
-# a trip through memory, and `why` says so:
+# The op `segment_set` computes nothing. It is a hint to the segmenter to end a segment there (lesson 04). If such a hint is left in
+# by mistake, its tensor goes through memory for no reason. The boundary then names the hint, and says that the *pointwise*
+# scheduler would accept all ops. (`glue`, which it mentions, merges two segments; lesson 03 uses it.)
 
 # %%
 hinted = plan_of(lambda ops, x: ops.exp(ops.segment_set(ops.sin(x))), square)
-hinted.boundaries()[0]
+print_lines(hinted.boundaries()[0])
 
 # %% [markdown]
 # ## 5. Cuts that follow from other cuts
 #
-# Here *a* reaches the last op both directly and through two reductions. The two reductions cannot share a kernel, so the last op
-# has to wait for both. Can *a* and the last op be one kernel while the reductions stay outside? That kernel would have to run
-# before the reductions *and* after them: a **cycle**.
+# In the next fusion, the last op needs *a*, and it also needs the result of two reductions of *a*. As you know from the table above,
+# the two reductions cannot share a kernel. Could the first op, which makes *a*, and the last op be one kernel, with the second
+# reduction in another? The first kernel would have to run before the second reduction, which needs *a*, and also after it, because the
+# last op needs its result. This is called a **cycle**, and no order of the kernels can satisfy it. So the cut between the two
+# reductions causes another cut, between S0 and S2:
 
 # %%
 def around(ops, x):
@@ -227,44 +273,46 @@ def around(ops, x):
 waiting = plan_of(around, square)
 display(waiting)
 for boundary in waiting.boundaries():
-    print(boundary.text)
+    print_lines(boundary.text)
 
 # %% [markdown]
 # ## Your turn
 #
-# **Predict** the number of kernels of each fusion. Sizes are [4096, 4096] unless stated otherwise.
+# **Predict** the number of kernels of each fusion. All inputs have the size [4096, 4096], except where the name of the fusion says
+# otherwise. A sum over rows or columns is expanded again where the next op needs it.
 
 # %%
 QUIZ = {
     "log of the row sums of exp(x)": (lambda ops, x: ops.log(ops.sum(ops.exp(x), dims=[1])), [square]),
     "y times the row sums of x": (lambda ops, x, y: ops.mul(y, column(ops, x)), [square, square]),
     "row sums of x * y": (lambda ops, x, y: ops.sum(ops.mul(x, y), dims=[1]), [square, square]),
-    "x over its column sums, [512, 4096]": (
+    "x divided by its column sums, [512, 4096]": (
         lambda ops, x: ops.truediv(x, ops.sum(x, dims=[0], keepdim=True)), [fl.spec((512, 4096))],
     ),
-    "column sums of (x over its row sums)": (
+    "column sums of (x divided by its row sums)": (
         lambda ops, x: ops.sum(ops.truediv(x, ops.sum(x, dims=[1], keepdim=True)), dims=[0]), [square],
     ),
     "softmax of softmax": (lambda ops, x: softmax(ops, softmax(ops, x)), [square]),
 }
-question = predict("How many kernels, in this order?", None)  # as [1, 1, 1, 1, 1, 1]
+question = predict("How many kernels, in this order? Write a list such as [1, 1, 1, 1, 1, 1].", None)
 question
 
 # %%
 plans = {name: plan_of(define, *sizes) for name, (define, sizes) in QUIZ.items()}
 for name, plan in plans.items():
-    question.show(f"{name:40}", *(segment.scheduler.value for segment in plan.segments))
-outcomes.append(question.reveal([len(plan.segments) for plan in plans.values()]))
-outcomes[2]
+    question.show(f"{name:42}", *(segment.scheduler.value for segment in plan.segments))
+outcome_3 = question.reveal([len(plan.segments) for plan in plans.values()])
+outcome_3
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3)
 
 # %% [markdown]
 # ## Where to go next
 #
 # - [docs/reasons.md](../docs/reasons.md) lists every reason, with a fusion that causes it and its remedies.
-# - Who decides what is tried at all, and in which order? [03_how_the_segmenter_thinks](03_how_the_segmenter_thinks.ipynb).
-# - `fl.explore(waiting)` shows the same sentences when you click an arrow.
+# - The segmenter does not try every set of ops. Which sets does it try, and in which order?
+#   [03_how_the_segmenter_thinks](03_how_the_segmenter_thinks.ipynb).
+# - `fl.explore(waiting)` opens the last plan in the explorer. Click an arrow there to read the reason for the boundary.
 #
-# **Words:** [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Persistent buffer](../docs/glossary.md#persistent-buffer "A tensor that a kernel keeps on chip across a reduction, so that it is read from memory once and used twice.") · [Pointwise](../docs/glossary.md#pointwise "Computed element by element, without a reduction.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.")
+# **Words:** [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Persistent buffer](../docs/glossary.md#persistent-buffer "A tensor that a kernel keeps on chip across a reduction, so that it is read from memory once and used twice.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Pointwise](../docs/glossary.md#pointwise "Computed element by element, without a reduction.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.") · [Shared memory](../docs/glossary.md#shared-memory "Fast storage that the threads of one block share.")

@@ -13,17 +13,20 @@
 # %% [markdown]
 # # The segmenter, attempt by attempt
 #
-# After this lesson, you can follow the segmenter attempt by attempt, and find the moment at which it missed a better plan. The lesson takes about 20 minutes.
+# After this lesson, you can follow the segmenter attempt by attempt, and find the moment at which it missed a better plan. The lesson takes about 25 minutes.
 #
-# The fusion below multiplies exp(x) by its row sums and column sums, and a tensor y joins in at the end. nvFuser cuts it into the
-# three kernels in the picture. There is a plan with **two** kernels that moves fewer bytes, and nvFuser's schedulers accept both of
-# them. So why does nvFuser make three kernels where two would do?
+# The fusion below has two outputs. With a = exp(x), the first output is a · (row sums of a) · (column sums of a) + y. The second
+# output is the row sums of y · (column sums of a). nvFuser cuts this fusion into the three kernels in the picture; exp is in two of
+# them, because both compute it again from x.
+#
+# There is a plan with **two** kernels that moves fewer bytes, and nvFuser's schedulers accept both kernels. So why does nvFuser
+# make three?
 
 # %%
 from collections import Counter
+from textwrap import fill
 
 import numpy as np
-from IPython.display import display
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -44,47 +47,56 @@ plan = fl.segment(fd)
 plan
 
 # %% [markdown]
-# The segmenter asks only one kind of question: *may these ops be one kernel?* It asks its questions in a fixed order, and never
-# takes back an accepted answer. All of this is on record:
+# The segmenter builds its plan by asking the schedulers one kind of question: *can these ops be one kernel?* A question and its
+# answer are an **attempt**. If a scheduler accepts the ops, they become one group, and no later step separates them again. The
+# segmenter asks its questions in **phases**, which always have the same order.
+#
+# A plan records all attempts in `plan.decisions`. The next cell prints their number, the phases, and the answer to the first
+# question:
 
 # %%
 phases = dict.fromkeys(attempt.phase for attempt in plan.decisions)
-print(f"{len(plan.decisions)} attempts, in these phases: {', '.join(phases)}\n")
-print(plan.decisions[0].text)
+print(fill(f"{len(plan.decisions)} attempts, in these phases: {', '.join(phases)}", 110), end="\n\n")
+print(fill(plan.decisions[0].text, 110))
 
 # %% [markdown]
-# The sentence is the answer to the first question, which is about the whole fusion. If a scheduler had accepted it, the segmenter would
-# have stopped there.
+# The first question is whether the whole fusion can be one kernel. If a scheduler had accepted, the segmenter would have stopped
+# there. The sentence above is the refusal of the scheduler that came closest.
 #
-# The fusion on record may differ from the one that you defined: **pre-segmentation passes** rewrite it first
-# ([docs/passes.md](../docs/passes.md)). They find nothing to do here; in general, `plan.pass_diffs()` shows what they did.
+# Before the first question, nvFuser may rewrite a fusion by **pre-segmentation passes** ([docs/passes.md](../docs/passes.md)), which
+# for example remove ops that have no effect. They change nothing in this fusion. For other fusions, `plan.pass_diffs()` shows the
+# changes.
 #
-# The next sections go through the record, phase by phase.
+# The next sections explain the phases, one by one.
 #
 # ## 1. Single ops, and what is recomputed
 #
-# Now the segmenter starts from the other end: each op is a separate group. The exception is a chain of unary ops that begins at an
-# input. Instead of forming a group, it is computed **again**, from the input, by each group that needs it. This is called
-# *forwarding*: an exp costs less than a trip to memory.
+# After the refusal, the segmenter starts again with the smallest groups: each op is a group. The only exception is a chain of unary
+# ops (ops with one operand) that begins at an input of the fusion. Such a chain is not a group: each group that needs its result
+# computes the chain for itself, from the input. This is called *forwarding*. It saves time, because computing an exp twice takes
+# less time than writing a tensor to memory and reading it back.
 #
-# **Predict:** how many groups are there before the first round?
+# **Predict:** with how many groups does the segmenter start? Count the ops of the picture, and count exp once.
 
 # %%
-question = predict("Groups before the first round", None)
+question = predict("Groups at the start", None)
 question
 
 # %%
 forwarded = plan.decisions.filter(phase="forward")
 question.show(forwarded)
-outcomes = [question.reveal(len(plan.fusion.exprs) - len(forwarded))]
-outcomes[0]
+outcome_1 = question.reveal(len(plan.fusion.exprs) - len(forwarded))
+outcome_1
 
 # %% [markdown]
 # ## 2. Rounds by level
 #
-# The **level** of a group is the length of the longest path that leads to it. In each round the groups propose, in order, to a
-# neighbour one level up or down. The pair is merged if a scheduler accepts both as one kernel. All pairs of a round are merged at
-# the same time.
+# Now groups are merged in rounds. Two groups are **neighbours** if one reads a tensor that the other one makes. The **level** of a group
+# is the number of groups on the longest path from an input to the group, as the next cell prints.
+#
+# In each round, the segmenter goes through the groups in the order of their tensors: first T3, then T4, and so on. For each group that
+# has no partner yet, it looks for a neighbour whose level is one lower or one higher, in this order, and asks the schedulers about
+# the pair. If a scheduler accepts, the two groups are partners in this round. At the end of the round, all partners are merged.
 
 # %% jupyter={"source_hidden": true}
 # Prints the level of each group: one more than the highest level among the groups that it reads.
@@ -97,33 +109,28 @@ for expr in fusion.exprs:
         print(f"level {level[expr.name]}: {expr.name} = {expr.op.name}({', '.join(tv.name for tv in expr.tensor_inputs)})")
 
 # %% [markdown]
-# Why only one level up or down? Take a → b → c and a → c. Merging a with c would put them before *and* after b, which is a cycle;
-# they are two levels apart. If two groups are one level apart, no other path can lead from one to the other.
+# Why only neighbours whose levels differ by one? Suppose that b reads a, and that c reads both a and b. The levels of a, b and c are
+# then 1, 2 and 3. If a and c were merged, the merged group would have to run before b and also after b: a cycle. Between two groups
+# whose levels differ by one, no third group can lie on a path, so merging them never closes a cycle.
 #
-# Merging several pairs at the same time is safe if the pairs keep their distance. A group stays out of the round if one of its
-# neighbours already has a partner, and that neighbour or its partner is within one level. The same holds for the group that it would
-# merge with.
+# Two merges of one round could still close a cycle together. Therefore the segmenter has a second rule. A group gets no partner in
+# this round if one of its neighbours already has a partner, and the level of the neighbour, or that of the neighbour's partner, is
+# within one of the group's level. Both groups of a new pair have to satisfy this rule. For example, in a chain a → b → c → d → e,
+# first a and b become partners. Then c gets no partner, because its neighbour b has one and is one level away. At last d and e
+# become partners.
 #
-# **Predict:** which pairs are merged in round 1? T3 proposes first, then T4, and so on; the schedulers accept every pair here.
+# **Predict:** which pairs are merged in round 1? The schedulers accept every pair here, so only the two rules decide.
 
 # %%
-question = predict("Which pairs are joined in round 1?", None)  # as {"T2+T3", "T8+T10"}
+question = predict("Which pairs are merged in round 1? Write them as T5+T8, T10+T11.", None)
 question
 
 # %% jupyter={"source_hidden": true}
-# Lists the pairs that were accepted in round 1.
-def joined(phase):
+# Lists the pairs that were accepted in round 1, the groups after the first rounds, and the plan that stops after the second.
+def merged(phase):
     return {"+".join(sum(attempt.subjects, ())) for attempt in plan.decisions.filter(phase=phase, accepted=True)}
 
 
-outcomes.append(question.reveal(joined("level round 1")))
-outcomes[1]
-
-# %% [markdown]
-# This is the plan after each round, as groups of ops (T2 stands alone until its readers are known):
-
-# %% jupyter={"source_hidden": true}
-# Prints the groups after each of the first rounds, and draws the plan that stops after the second.
 def groups_after(phase):
     """Return the groups at the end of a phase."""
     groups = {expr.name: {expr.name} for expr in fusion.exprs}
@@ -137,27 +144,37 @@ def groups_after(phase):
 
 
 for number in (1, 2, 3):
-    print(f"round {number}:", *("+".join(group) for group in groups_after(f"level round {number}")))
-fl.segment(fd, strategy=lambda *_: groups_after("level round 2"), name="after round 2")
+    question.show(f"round {number}:", *("+".join(group) for group in groups_after(f"level round {number}")))
+question.show(fl.segment(fd, strategy=lambda *_: groups_after("level round 2"), name="after round 2"))
+outcome_2 = question.reveal(merged("level round 1"))
+outcome_2
+
+# %% [markdown]
+# Below the answer, the cell prints the groups after each of the first three rounds, and draws them after the second round. T2 is the
+# exp. It stays separate until the last phase, so it looks like a kernel there, and the bytes of this picture are not yet final.
 
 # %% [markdown]
 # ## 3. Where the better plan was lost
 #
-# The better plan has T9 and T10 in one kernel: the op that ends the first output and the op that begins the second. Both read y.
-# In the rounds above, T9 merged with T8 and T10 merged with T11, and those merges are final. No phase asks about two groups that
-# merely share an input, so this pair was never considered:
+# The better plan has T9 and T10 in one kernel. T9 adds y at the end of the first output, and T10 multiplies y at the start of the
+# second output, so this kernel reads y once for both.
 #
-# **Never tried** is a different answer from *refused*. One more question gives a better plan:
+# The segmenter never asked about T9 and T10 without the rest. They are not neighbours, because neither reads the other; they only
+# share the input y, and no phase asks about two groups only because they share an input. So this pair was **not refused, but
+# never tried**.
+#
+# `plan.why` answers for any two tensors, also for pairs that were never tried. `plan.glue` merges two segments of a plan if a
+# scheduler accepts them. The next cell glues the segments of T9 and T10:
 
 # %%
-display(plan.why("T9", "T10"))
+print(fill(str(plan.why("T9", "T10").text), 110))
 s9, s10 = plan.segmented.home["T9"][0], plan.segmented.home["T10"][0]
 better = plan.glue(s9, s10)
 better
 
 # %% [markdown]
-# Which groups are merged also depends on things that have nothing to do with T9 and T10. Without forwarding, T2 is a group, the
-# levels after it rise by one, and other pairs are merged in round 1:
+# The result of the rounds also depends on small things elsewhere in the fusion. For example, forwarding can be switched off. Then T2
+# is a group, the levels of all groups that depend on it are one higher, and other pairs are merged in round 1:
 
 # %%
 unforwarded = fl.segment(fd, options=fl.SegmenterOptions(forward_inputs=False))
@@ -166,31 +183,35 @@ for attempt in unforwarded.decisions.filter(phase="level", accepted=True):
 print(len(unforwarded.segments), "segments")
 
 # %% [markdown]
-# This is not an argument for or against forwarding. It shows what a **greedy** method is like: good and less good plans
-# lie close together, and the method takes the first one that it reaches.
+# The result again has three segments, but other ones. A method that always takes the next merge that is possible, and never takes one
+# back, is called **greedy**. It is fast, but which plan it reaches depends on the order of its questions.
 #
 # ## 4. The last two phases
 #
-# The **final merge** asks about all remaining neighbours, whatever their levels, one pair at a time. **Resolve forwarded** gives each
-# group its own copy of what it recomputes, if a scheduler still accepts the group with that copy.
+# When no round finds a pair, two phases are left. The **final merge** asks about the neighbours that remain, one pair at a time,
+# whatever their levels. **Resolve forwarded** gives each group its own copy of the forwarded ops that it needs, here exp. If
+# the schedulers refuse a group with its copy, the tensor is stored in memory instead, and the group reads it.
 #
-# There are more phases than this fusion needs: casts are grouped, pads are merged with their cat, and reductions of one shape are
-# combined. Each has its switch in `SegmenterOptions`.
+# Other fusions have further phases: one groups casts, one merges each `cat` with the pads of its operands, and one combines
+# reductions of the same shape. `SegmenterOptions` has a switch for each phase.
 #
 # ## 5. Step by step
 #
-# The explorer replays the log: step through its list of decisions, and watch the groups form.
+# The explorer can replay the attempts. It opens at the first attempt, with the list of all attempts below the picture (tab *Why*).
+# Press `j` for the next attempt, `k` for the one before it, or `p` to play all attempts, and watch the groups grow. `Esc` ends the
+# replay.
 
 # %%
-explorer = fl.explore(plan)
+explorer = fl.explore(plan, view="decisions")
 explorer
 
 # %% [markdown]
 # ## Your turn: a segmenter of your own
 #
-# `glue` asks the same question, and raises `IllegalEdit` if the answer is no, because a scheduler refuses or because there would be
-# a cycle. So a segmenter takes only a few lines. This one merges neighbours until no two can be merged; `order` decides which pair
-# is tried first.
+# `glue` asks the question of the segmenter: can these two segments be one kernel? If no scheduler accepts them, or if the merge
+# would close a cycle, it raises `IllegalEdit`. So you can write a segmenter in a few lines. The function `merge_all` below starts from
+# one segment per op, and merges neighbours until no pair can be merged. Its argument `order` sorts the pairs: the first pair is
+# tried first.
 
 # %%
 def neighbours(plan):
@@ -198,7 +219,7 @@ def neighbours(plan):
     return [(a, b) for a, after in enumerate(plan.segmented.successors) for b in sorted(after)]
 
 
-def join_all(plan, order):
+def merge_all(plan, order):
     while True:
         for a, b in order(neighbours(plan)):
             try:
@@ -211,19 +232,19 @@ def join_all(plan, order):
 
 
 single = fl.segment(fd, strategy="unfused")
-print("from the front:", len(join_all(single, list).segments), "segments")
+print("from the front:", len(merge_all(single, list).segments), "segments")
 
 # %% [markdown]
-# **Predict:** how many segments result if it starts from the back and tries the last pair first? And if it tries pairs in random
-# order, in how many of 50 runs does it find two segments (within 10 runs)?
+# **Predict:** how many segments are left if `merge_all` tries the last pair first? And suppose that it tries the pairs in random
+# order, 50 times: how many of the 50 runs end with two segments? (A number within 10 of the answer counts as right.)
 
 # %%
-question = predict("From the back, and at random", {"segments from the back": None, "runs of 50 with two": None})
+question = predict("The last pair first, and at random", {"segments from the back": None, "runs of 50 with two": None})
 question
 
 # %% jupyter={"source_hidden": true}
-# Merges from the back, then 50 times in random order, and counts the segments.
-back = join_all(single, lambda pairs: pairs[::-1])
+# Merges with the last pair first, then 50 times in random order, and counts the segments.
+back = merge_all(single, lambda pairs: pairs[::-1])
 rng = np.random.default_rng(0)
 
 
@@ -231,20 +252,20 @@ def shuffled(pairs):
     return [pairs[index] for index in rng.permutation(len(pairs))]
 
 
-runs = Counter(len(join_all(single, shuffled).segments) for _ in range(50))
+runs = Counter(len(merge_all(single, shuffled).segments) for _ in range(50))
 question.show("segments: runs", dict(runs))
 answer = {"segments from the back": len(back.segments), "runs of 50 with two": runs[2]}
-outcomes.append(question.reveal(answer, within=10 / max(runs[2], 1)))
-outcomes[2]
+outcome_3 = question.reveal(answer, within=10 / max(runs[2], 1), exact=["segments from the back"])
+outcome_3
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3)
 
 # %% [markdown]
 # ## Where to go next
 #
-# - The author of a program can help the segmenter: [04_segment_set_and_top_down](04_segment_set_and_top_down.ipynb).
-# - Is two the best possible number, and how could one know? [05_greedy_and_optimal](05_greedy_and_optimal.ipynb).
-# - `plan.decisions.filter(phase=..., op=..., code=..., accepted=...)` finds attempts; `str(plan.decisions)` lists all of them.
+# - The author of a program can give the segmenter hints: [04_segment_set_and_top_down](04_segment_set_and_top_down.ipynb).
+# - Is a plan with two segments the best one, and how can you know? [05_greedy_and_optimal](05_greedy_and_optimal.ipynb).
+# - `plan.decisions.filter(phase=..., op=..., code=..., accepted=...)` selects attempts, and `print(plan.decisions)` lists all of them.
 #
-# **Words:** [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Forwarding](../docs/glossary.md#forwarding "The segmenter's choice to let each segment compute a cheap tensor again, so that it is neither written nor read.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Greedy](../docs/glossary.md#greedy "A method that takes the next best step and does not take back earlier ones.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Presegmentation](../docs/glossary.md#presegmentation "Rewriting or cutting a fusion before the segmenter merges ops: passes, and top-down cuts.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")
+# **Words:** [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Forwarding](../docs/glossary.md#forwarding "The segmenter's choice to let each segment compute a cheap tensor again, so that it is neither written nor read.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Greedy](../docs/glossary.md#greedy "A method that takes the next best step and does not take back earlier ones.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Presegmentation](../docs/glossary.md#presegmentation "Rewriting or cutting a fusion before the segmenter merges ops: passes, and top-down cuts.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")

@@ -15,9 +15,10 @@
 #
 # After this lesson, you can predict what a `segment_set` does to a plan, and decide whether it helps. The lesson takes about 20 minutes.
 #
-# A column x is added to a matrix, and the same column is negated. All of this fits in one kernel. Then somebody adds one line,
-# `segment_set`, because the negated column should be finished separately. One would expect two kernels; the picture shows what
-# nvFuser makes of it (NVIDIA/Fuser issue #3096). Where does the third kernel come from?
+# A fusion adds a column x to a matrix y, and also returns the negated column. nvFuser makes one kernel of it. Then somebody wants the
+# negated column in a separate kernel, and adds a line: the op `segment_set`, which tells the segmenter to end a segment. You might
+# expect two kernels. The picture below the next cell shows that nvFuser makes three (NVIDIA/Fuser issue #3096). Where does the third
+# kernel come from?
 
 # %%
 from ipywidgets import interact
@@ -50,14 +51,14 @@ plan
 # %% [markdown]
 # ## What `segment_set` says
 #
-# It computes nothing; its result is its operand. It tells the segmenter: *let a segment end here*. Nothing else in a segment may
-# read the result.
+# The op `segment_set` computes nothing: its result equals its operand. It is a hint to the segmenter, which says: *end a segment
+# here*. No other op of the same segment may read the result of a `segment_set`.
 #
-# But it has a second effect. nvFuser normally asks about the whole fusion first. A fusion with a hint in it cannot be one kernel, so
-# **nvFuser skips that question**, and builds everything up from single ops instead. That way, groups are merged only when a tensor
-# passes from one to the other; `add` and `neg` merely share an input:
+# But the hint has a second effect. Normally, nvFuser first asks the schedulers about the whole fusion. A fusion that contains a hint
+# cannot be one kernel, so **nvFuser skips this question** and merges single ops, as lesson 03 describes. Then two groups are merged
+# only if a tensor passes from one to the other. No tensor passes from `add` to `neg`: they only share the input x.
 #
-# Compare the records with that line and without it:
+# The next cell asks about the two ops, and then compares the decision logs without the hint and with it:
 
 # %%
 print(plan.why("T2", "T4"), end="\n\n")
@@ -67,15 +68,17 @@ print(f"without: {ignored.decisions}\n\nwith:    {plan.decisions}")
 # %% [markdown]
 # ## Top-down
 #
-# NVIDIA/Fuser issue #2224 proposes to replace the question about the whole fusion. nvFuser never implemented the proposal; fuser_lab
-# has it as a strategy.
+# The method of lesson 03 is called **bottom-up**, because it starts with single ops. NVIDIA/Fuser issue #2224 proposes another method
+# for fusions with hints, which starts with large pieces: **top-down**. nvFuser has not implemented this proposal, but fuser_lab
+# has it as a strategy. It has four steps:
 #
-# 1. **Contract**: merge groups across all edges except those that leave a hint. Each connected part is a *piece*. All readers of one
-#    input are connected.
-# 2. **Check**: pieces must not depend on each other in a cycle.
-# 3. **Attempt**: ask the schedulers about each piece. An accepted piece is not tried again, neither alone nor together with another
-#    accepted piece. A refused piece is **shattered** into single ops.
-# 4. **Continue** bottom-up with the single ops of the shattered pieces, which may also join an accepted piece.
+# 1. **Contract.** Remove the edges that leave a hint. The ops that are still connected form a *piece*. Ops that read the same input
+#    count as connected.
+# 2. **Check.** If pieces depend on each other in a cycle, merge them into one piece.
+# 3. **Attempt.** Ask the schedulers about each piece. A piece that is accepted becomes a segment. A piece that is refused is
+#    **shattered** into single ops.
+# 4. **Continue** bottom-up with the single ops. They can be merged with each other and with accepted pieces, but two accepted
+#    pieces are never merged.
 #
 # **Predict:** how many segments does the fusion above have top-down?
 
@@ -86,16 +89,18 @@ question
 # %%
 top_down = fl.segment(fd, strategy="top_down")
 question.show(fl.diff(plan, top_down))
-outcomes = [question.reveal(len(top_down.segments))]
-outcomes[0]
+outcome_1 = question.reveal(len(top_down.segments))
+outcome_1
 
 # %% [markdown]
 # ## The four steps, on a fusion that needs them all
 #
-# The rows of x are divided by their sums; after a hint, the columns of the result are divided by their sums, and w is added.
+# The next fusion divides each row of x by its sum. A hint follows. Then the fusion divides each column of the result by its sum,
+# and adds w.
 #
-# Step 1 takes a few lines. Every op starts with its own label. Two ops get the same label if a tensor passes between them,
-# unless a `segment_set` produced that tensor, and also if both read the same input.
+# The next cell computes the pieces of step 1. At the start, every op has its own label. Two ops get the same label if a tensor passes
+# between them, unless this tensor is the result of a `segment_set`, and also if both read the same input. The cell prints the ops,
+# and then the two pieces.
 
 # %% jupyter={"source_hidden": true}
 # Defines the fusion and `pieces(fusion)`, which is step 1 in a few lines; prints the ops and their pieces.
@@ -134,7 +139,7 @@ for piece in pieces(norms.fusion):
     print(piece)
 
 # %% [markdown]
-# **Predict:** how many of these two pieces are accepted, and how many segments are there in the end?
+# **Predict:** how many of the two pieces do the schedulers accept, and how many segments does the plan have at the end?
 
 # %%
 question = predict("Top-down on two norms", {"accepted": None, "segments": None})
@@ -145,17 +150,16 @@ cut = fl.segment(norms, strategy="top_down")
 attempts = cut.decisions.filter(phase="top-down")
 for attempt in attempts:
     question.show("accepted" if attempt.accepted else "shattered", "+".join(sum(attempt.subjects, ())), "\n   ", attempt.text, "\n")
-outcomes.append(question.reveal(
+outcome_2 = question.reveal(
     {"accepted": sum(attempt.accepted for attempt in attempts), "segments": len(cut.segments)},
-))
-outcomes[1]
+)
+outcome_2
 
 # %% [markdown]
 # ## A size moves the cut
 #
-# How long may the columns be? Move the slider for the number of rows, and watch the segments after the hint. The explorer is a widget
-# and its plan is a trait: assign a plan, and the explorer shows it. Its buttons for other strategies and for the
-# meaning of the hint still work.
+# How many rows can x have before the second piece is refused? Move the slider, and watch the segments after the hint. The code
+# assigns a new plan to `explorer.plan` for each number of rows, and the explorer shows it.
 
 # %%
 explorer = fl.explore(cut, title="two norms")
@@ -177,11 +181,9 @@ explorer
 # %% [markdown]
 # ## When a hint does not cut
 #
-# Step 2 exists for fusions like this one. A hint lies on one of two paths from the first op to the last. Contract everything that the
-# hint does not separate, and the other path connects both sides again:
-#
-# The result is a single piece, although there is a hint inside it. The proposal accepts this: hints that do not form a cut-set leave
-# the complete fusion as one piece, which the hint then causes to be shattered, and the rest proceeds as in nvFuser today.
+# In the next fusion, two paths lead from the first op to the last op, and a hint lies on only one of them. The ops before and after the
+# hint are connected by the other path. So step 1 finds a single piece, with the hint inside. No scheduler accepts a hint inside a
+# kernel, so the piece is shattered, and the segmenter continues bottom-up, as nvFuser does:
 
 # %%
 def way_around(ops, x, y):
@@ -197,11 +199,11 @@ print(*(attempt.text for attempt in proposed.decisions.filter(phase="top-down"))
 print(proposed)
 
 # %% [markdown]
-# `SegmenterOptions(pieces_by_depth=True)` and `segment_set="cut"` are interpretations of fuser_lab's own. They use
-# **depth**, the number of hints on the way to an op. Connected ops of the same depth form a piece. Depth never
-# decreases along a path, so these pieces cannot form a cycle.
+# fuser_lab has two other meanings of a hint, which nvFuser does not have: the options `pieces_by_depth=True` and
+# `segment_set="cut"`. Both use the **depth** of an op, which is the largest number of hints on a path to the op. Connected ops of the same
+# depth form a piece. The depth never decreases along a path, so pieces cannot depend on each other in a cycle.
 #
-# **Predict:** on which side of the hint does `sin` land, before or after?
+# **Predict:** in which piece is `sin`? Is this piece before or after the hint?
 
 # %%
 question = predict("Where is sin?", None, choices=["before", "after"])
@@ -211,13 +213,14 @@ question
 split = fl.segment(around, strategy="top_down", options=SegmenterOptions(pieces_by_depth=True))
 side = "before" if split.segmented.home["T5"] == split.segmented.home["T2"] else "after"
 question.show(str(split))
-outcomes.append(question.reveal(side))
-outcomes[2]
+outcome_3 = question.reveal(side)
+outcome_3
 
 # %% [markdown]
 # ## Hint, cut, or nothing
 #
-# One switch sets the meaning of `segment_set`, and another sets the strategy. Here are four fusions under each combination:
+# `SegmenterOptions` sets the meaning of a hint, and `strategy` the method. The next cell prints the number of segments of four fusions,
+# a row for each, under five combinations:
 
 # %%
 def siblings(ops, x):
@@ -238,21 +241,21 @@ for name, fusion in FUSIONS.items():
     print(f"{name:14}", *(f"{count:16}" for count in counts))
 
 # %% [markdown]
-# Read the last column first. Where ignoring the hints gives the fewest segments, the hint is pure cost. So why write one? [Lesson 21](21_cuts_without_hints.ipynb) has a
-# hint that helps.
+# In the last column, hints are ignored. Where this column has the fewest segments, the hint only costs time. So why would you write a
+# hint? [Lesson 21](21_cuts_without_hints.ipynb) shows a hint that saves time.
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3)
 
 # %% [markdown]
 # ## Where to go next
 #
-# - `plan.annotate("T2")` puts a `segment_set` into the definition and segments it again, with any strategy and any
-#   meaning of `segment_set`; `plan.without_annotation("T2")` removes it, and `plan.to_python("nvfuser_direct")` is the
-#   script for nvFuser.
-# - `plan.cut("T2")` is different: it overrides the segmenter. `plan.to_annotations()` finds the hints that give the same plan.
-# - In the explorer, a click on an edge does either; the switch below the graph selects which.
+# - `plan.annotate("T2")` inserts a `segment_set` after T2 and segments the fusion again; `plan.without_annotation("T2")` removes it.
+#   `plan.to_python("nvfuser_direct")` is the script for nvFuser.
+# - `plan.cut("T2")` is different: it cuts the plan there without asking the segmenter. `plan.to_annotations()` searches for hints that
+#   give the same plan.
+# - In the explorer, a click on an edge cuts there or inserts a hint; the switch *A click on an edge* selects which.
 # - A hint that helps, and cuts without hints: [21_cuts_without_hints](21_cuts_without_hints.ipynb).
-# - How far from the best plan is all this? [05_greedy_and_optimal](05_greedy_and_optimal.ipynb).
+# - How far are these plans from the best plan? [05_greedy_and_optimal](05_greedy_and_optimal.ipynb).
 #
-# **Words:** [Bottom-up](../docs/glossary.md#bottom-up "nvFuser's way to segment: it starts from single ops and merges neighbours, step by step.") · [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Definition](../docs/glossary.md#definition "The record of the ops of a fusion, made by calls in a `with FusionDefinition()` block.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.") · [Strategy](../docs/glossary.md#strategy "The method that cuts a fusion, such as bottom-up, top-down or optimal.") · [Top-down](../docs/glossary.md#top-down "A strategy that cuts the fusion at its hints first, and asks the schedulers about each whole piece.")
+# **Words:** [Bottom-up](../docs/glossary.md#bottom-up "nvFuser's way to segment: it starts from single ops and merges neighbours, step by step.") · [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.") · [Strategy](../docs/glossary.md#strategy "The method that cuts a fusion, such as bottom-up, top-down or optimal.") · [Top-down](../docs/glossary.md#top-down "A strategy that cuts the fusion at its hints first, and asks the schedulers about each whole piece.")

@@ -94,8 +94,8 @@ def seconds_of(fusion, plans, inputs):
 
 first, second = seconds_of("sin", [recomputed, stored], sine_inputs)
 question.show(f"recomputed {moved(recomputed) / 1e6:5.1f} MB {1e3 * first:6.1f} ms\nstored     {moved(stored) / 1e6:5.1f} MB {1e3 * second:6.1f} ms")
-outcomes = [question.reveal(first / second, within=0.3)]
-outcomes[0]
+outcome_1 = question.reveal(first / second, within=0.3)
+outcome_1
 
 # %% [markdown]
 # The proof was right, but it is about a **cost model**, an estimate that is cheap to compute. This one counts bytes and launches and
@@ -115,8 +115,8 @@ times = seconds_of("neg", plans, neg_inputs)
 for plan, time in zip(plans, times, strict=True):
     question.show(f"{plan.name:10} {moved(plan) / 1e6:5.1f} MB {1e3 * time:6.2f} ms")
 faster = "a tie" if measured["neg"][1] else "recomputed" if times[0] < times[1] else "stored"
-outcomes.append(question.reveal(faster))
-outcomes[1]
+outcome_2 = question.reveal(faster)
+outcome_2
 
 # %% [markdown]
 # ## 2. A model of this machine
@@ -165,8 +165,8 @@ plan = fl.segment(fd, inputs)
 (time,) = seconds_of(512, [plan], inputs)
 ratio = time / model(plan)
 question.show(f"{moved(plan) / 1e6:.1f} MB, model {1e6 * model(plan):.0f} µs, measured {1e6 * time:.0f} µs, ratio {ratio:.2f}")
-outcomes.append(question.reveal("less" if ratio < 0.8 else "more" if ratio > 1.2 else "about"))
-outcomes[2]
+outcome_3 = question.reveal("less" if ratio < 0.8 else "more" if ratio > 1.2 else "about")
+outcome_3
 
 # %% [markdown]
 # A GPU is similar. An H200 has an L2 cache of 50 MB, so what one kernel has just written is often still there when the next
@@ -187,8 +187,8 @@ question
 ratios = {n: measured[n][0][1][1] / measured[n][0][0][1] for n in SIZES}
 for n in SIZES:
     question.show(f"{n:4} x {n:4}:", *(f"{plan.name} {1e6 * time:.0f} µs" for plan, time in measured[n][0]))
-outcomes.append(question.reveal(ratios, within=0.5))
-outcomes[3]
+outcome_4 = question.reveal(ratios, within=0.5)
+outcome_4
 
 # %% [markdown]
 # ## What a model is good for
@@ -258,7 +258,7 @@ else:
     print("There is no GPU here. With a GPU, this cell prints the times of both plans and their ratio.")
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3, outcome_4)
 
 # %% [markdown]
 # ## Where to go next

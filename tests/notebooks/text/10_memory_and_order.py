@@ -84,8 +84,8 @@ plans = {
 }
 for name, plan in plans.items():
     question.show(f"{name:20} {len(plan.segments)} segments, {sum(s.bytes for s in plan.segments) / 2**20:.2f} MiB moved")
-outcomes = [question.reveal({name: peak(plan) / 2**20 for name, plan in plans.items()})]
-outcomes[0]
+outcome_1 = question.reveal({name: peak(plan) / 2**20 for name, plan in plans.items()})
+outcome_1
 
 # %% [markdown]
 # Both plans have the same segments and move the same bytes. The issue reports exactly these peaks: the large one for nvFuser at that
@@ -148,8 +148,8 @@ question
 # %%
 smallest, order, states = best_order(three)
 question.show(f"{states} states; an order with the smallest peak:", *(f"S{n}" for n in order))
-outcomes.append(question.reveal({"as it is": peak(three) / 2**20, "smallest": smallest / 2**20}))
-outcomes[1]
+outcome_2 = question.reveal({"as it is": peak(three) / 2**20, "smallest": smallest / 2**20})
+outcome_2
 
 # %% [markdown]
 # In general this problem is NP-hard. It is the *pebbling* of a graph, and as old as register allocation (R. Sethi, 1975). So planners use
@@ -193,8 +193,8 @@ with FusionDefinition() as chain:
         x = chain.ops.matmul(x, w)
     chain.add_output(x)
 
-outcomes.append(question.reveal(len(storage(fl.segment(chain)).blocks)))
-outcomes[2]
+outcome_3 = question.reveal(len(storage(fl.segment(chain)).blocks))
+outcome_3
 
 # %% [markdown]
 # ## 4. Fusing is the best order
@@ -234,8 +234,8 @@ for what, measured in (("bytes", lambda p: sum(s.bytes for s in p.segments)), ("
     question.show(f"{what:6} {before / 1e6:6.1f} MB -> {after / 1e6:6.1f} MB")
     smaller |= {what} if after < before else set()
 question.show(fl.diff(kept, made_again))
-outcomes.append(question.reveal("both" if len(smaller) == 2 else smaller.pop() if smaller else "neither"))
-outcomes[3]
+outcome_4 = question.reveal("both" if len(smaller) == 2 else smaller.pop() if smaller else "neither")
+outcome_4
 
 # %% [markdown]
 # Training frameworks do the same on a larger scale, under the name *rematerialization* or checkpointing.
@@ -259,7 +259,7 @@ print(f"peak {peak(mine) / 2**20:.2f} MiB; {by_order / 2**20:.2f} in another ord
 print("well done" if peak(mine) <= by_grouping else "not yet: if you group from the left, how many tensors are alive?")
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3, outcome_4)
 
 # %% [markdown]
 # ## Where to go next

@@ -112,8 +112,8 @@ for name, case in CASES.items():
     )
 table = pd.DataFrame(rows).set_index("case")
 question.show(table)
-outcomes = [question.reveal(int(table["agrees"].sum()), within=0.15)]
-outcomes[0]
+outcome_1 = question.reveal(int(table["agrees"].sum()), within=0.15)
+outcome_1
 
 # %% [markdown]
 # Where a number is known for exactly this definition and is said to hold today, it has to agree:
@@ -156,8 +156,8 @@ for word, options in (("off", SegmenterOptions()), ("on", SegmenterOptions(memor
     largest = max(plan.segmented.crossing, key=lambda t: t.nbytes)
     question.show(f"{word}: {len(plan.segments)} segments; the largest that crosses is {largest.name}, {largest.nbytes:,} bytes")
     found[word] = "matrix" if largest.numel > 371 else "vector"
-outcomes.append(question.reveal(found, facts={"reason": CASES["cross_entropy_softmax"]["lesson"]}))
-outcomes[1]
+outcome_2 = question.reveal(found, facts={"reason": CASES["cross_entropy_softmax"]["lesson"]})
+outcome_2
 
 # %% [markdown]
 # ### The hint that costs a segment (#3096)
@@ -197,8 +197,8 @@ columns = ["segments", "optimal", "MB", "MB, optimal"]
 gained = pd.DataFrame.from_dict(gains, orient="index", columns=columns)
 gained["saved"] = 1 - gained["MB, optimal"] / gained["MB"]
 question.show(gained.sort_values("saved", ascending=False).head(8).style.format({"saved": "{:.0%}", "MB": "{:.2f}", "MB, optimal": "{:.2f}"}))
-outcomes.append(question.reveal(gained["saved"].idxmax(), facts={"saved": gained["saved"].max()}))
-outcomes[2]
+outcome_3 = question.reveal(gained["saved"].idxmax(), facts={"saved": gained["saved"].max()})
+outcome_3
 
 # %% [markdown]
 # ### Fewer bytes, not fewer kernels (#2473)
@@ -229,11 +229,11 @@ question
 
 # %%
 launched = [s.scheduler.value for s in PLANS["relu_bookend_permute"].segments if s.scheduler.value not in {"expr_eval", "no_op"}]
-outcomes.append(question.reveal(len(launched), facts={"kernels": ", ".join(launched)}))
-outcomes[3]
+outcome_4 = question.reveal(len(launched), facts={"kernels": ", ".join(launched)})
+outcome_4
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3, outcome_4)
 
 # %% [markdown]
 # ## Where to go next

@@ -72,11 +72,11 @@ free = fl.segment(many, name="nvFuser's rules")
 limited = fl.segment(many, schedulers=fl.with_rule(few_tensors), name="few tensors")
 question.show(limited)
 question.show(limited.boundaries()[0])
-outcomes = [question.reveal(
+outcome_1 = question.reveal(
     {"segments": len(limited.segments), "times the bytes": moved(limited) / moved(free)},
     within=0.05,
-)]
-outcomes[0]
+)
+outcome_1
 
 # %% [markdown]
 # Your sentence now appears wherever the others do: in `why`, in the log of decisions, in the explorer, and at the boundary shown above.
@@ -91,8 +91,8 @@ question
 # %%
 optimum = fl.segment(many, strategy="optimal", schedulers=fl.with_rule(few_tensors))
 question.show(f"bottom-up {moved(limited):,} bytes, optimal {moved(optimum):,} bytes")
-outcomes.append(question.reveal(moved(optimum) < moved(limited)))
-outcomes[1]
+outcome_2 = question.reveal(moved(optimum) < moved(limited))
+outcome_2
 
 # %% [markdown]
 # ## 2. A surprise
@@ -120,8 +120,8 @@ surprised = fl.segment(sines, schedulers=fl.with_rule(few_ops))
 question.show(surprised.decisions.to_pandas().head(5))
 plain = fl.SegmenterOptions(forward_inputs=False)
 question.show(len(fl.segment(sines, schedulers=fl.with_rule(few_ops), options=plain).segments), "segments without forwarding")
-outcomes.append(question.reveal(len(surprised.segments)))
-outcomes[2]
+outcome_3 = question.reveal(len(surprised.segments))
+outcome_3
 
 # %% [markdown]
 # A rule does not only refuse candidates one at a time; it interacts with everything else that the segmenter does. nvFuser's own history
@@ -159,10 +159,10 @@ changed = {
     "kernel": usual.segments[0].scheduler is not other.segments[0].scheduler,
 }
 question.show(fl.time([usual, other], square, seconds=0.1, progress=False))
-outcomes.append(question.reveal(
+outcome_4 = question.reveal(
     "both" if all(changed.values()) else next((k for k, v in changed.items() if v), "nothing"),
-))
-outcomes[3]
+)
+outcome_4
 
 # %% [markdown]
 # The bytes and the segments are the same; the kernel is different. `can_schedule` says what is *possible*; the order says what is
@@ -185,8 +185,8 @@ for name in NAMES:
     before, after = fl.segment(fd, specs), fl.segment(fd, specs, schedulers=fl.with_rule(few_tensors))
     question.show(f"{name:22} {len(before.segments)} -> {len(after.segments)} segments, {moved(after) / moved(before):.2f} times the bytes")
     cut |= {name} if len(after.segments) > len(before.segments) else set()
-outcomes.append(question.reveal(cut))
-outcomes[4]
+outcome_5 = question.reveal(cut)
+outcome_5
 
 # %% [markdown]
 # ## Your turn
@@ -210,7 +210,7 @@ said = {
 print(f"{len(attempt.segments)} segment{'s' * (len(attempt.segments) != 1)}: {said}")
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3, outcome_4, outcome_5)
 
 # %% [markdown]
 # ## Where to go next

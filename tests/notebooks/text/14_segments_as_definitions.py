@@ -121,8 +121,8 @@ for name, define in ways.items():
     with FusionDefinition(cache=cache) as attempt:
         define(attempt)
     hits[name] = cache.stats().hits > before
-outcomes = [question.reveal(hits)]
-outcomes[0]
+outcome_1 = question.reveal(hits)
+outcome_1
 
 # %% [markdown]
 # The last one is a different fusion. That does no harm; it only takes a place in the tree. The printed definition, `print(fd)`, is the
@@ -218,8 +218,8 @@ for index, part in enumerate(parts):
     alive |= {numbers[fid] for fid in part.state.outputs}
     while_running.append(set(alive))
     alive = {fid for fid in alive if last.get(fid, len(parts)) > index or fid in three_sums.state.inputs}
-outcomes.append(question.reveal(while_running))
-outcomes[1]
+outcome_2 = question.reveal(while_running)
+outcome_2
 
 # %% [markdown]
 # ## How a size reaches a segment
@@ -268,8 +268,8 @@ plans = {"as nvFuser": whole, "cut once": edited, "unfused": fl.segment(softmax,
 for plan in plans.values():
     np.testing.assert_allclose(plan.definitions().reference([rows]), softmax.reference([rows]), rtol=1e-6)
 question.show(edited.definitions()[1])
-outcomes.append(question.reveal({name: len(plan.definitions()) for name, plan in plans.items()}))
-outcomes[2]
+outcome_3 = question.reveal({name: len(plan.definitions()) for name, plan in plans.items()})
+outcome_3
 
 # %% [markdown]
 # Together they compute softmax, which the cell above has checked, and each of them is an ordinary definition.
@@ -280,7 +280,7 @@ outcomes[2]
 # another length you get an error, never a wrong result ([docs/segments_as_definitions.md](../docs/segments_as_definitions.md)).
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3)
 
 # %% [markdown]
 # ## Where to go next

@@ -63,8 +63,8 @@ with FusionDefinition() as fd:
 
 today = fl.segment(fd, name="outputs")
 question.show(today)
-outcomes = [question.reveal(today.segments[1].scheduler.value)]
-outcomes[0]
+outcome_1 = question.reveal(today.segments[1].scheduler.value)
+outcome_1
 
 # %% [markdown]
 # The tensor between the segments is row-major. So the first kernel reads channels-last and writes row-major, and the second one has to
@@ -153,14 +153,14 @@ question
 required = outer.fusion.set_output_stride_order(outer.fusion.outputs[0], [1, 0])
 plan = fl.segment(required, options=fl.SegmenterOptions(layout_mode="negotiate"))
 between = plan.layouts()[plan.segmented.crossing[0].name]
-outcomes.append(question.reveal(
+outcome_2 = question.reveal(
     {"order": between.chosen, "decided by": between.by, "megabytes": between.cost / 1e6},
     within=0.05,
-))
-outcomes[1]
+)
+outcome_2
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2)
 
 # %% [markdown]
 # ## Where to go next

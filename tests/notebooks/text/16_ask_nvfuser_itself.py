@@ -54,8 +54,8 @@ question
 ours = dump.ours()
 difference = fl.diff(dump.plan, ours)
 question.show(difference)
-outcomes = [question.reveal(len(difference.moved))]
-outcomes[0]
+outcome_1 = question.reveal(len(difference.moved))
+outcome_1
 
 # %% [markdown]
 # ## Whose rule is it?
@@ -81,8 +81,8 @@ question
 
 # %%
 same_cut = fl.segment(dump.fd, passes=(), strategy=lambda fusion, oracle: [["T2"], ["T3", "T4"]])
-outcomes.append(question.reveal("both" if all(segment.scheduler for segment in same_cut.segments) else "neither"))
-outcomes[1]
+outcome_2 = question.reveal("both" if all(segment.scheduler for segment in same_cut.segments) else "neither")
+outcome_2
 
 # %% [markdown]
 # So the rule does not belong to a scheduler. It belongs to the segmenter, and decides which of two legal merges comes first. The log of
@@ -101,8 +101,8 @@ question = predict("How many bytes more?", None)
 question
 
 # %%
-outcomes.append(question.reveal(abs(difference.bytes_saved)))
-outcomes[2]
+outcome_3 = question.reveal(abs(difference.bytes_saved))
+outcome_3
 
 # %% [markdown]
 # ## The other direction
@@ -119,7 +119,7 @@ print("\n".join(text.splitlines()[-24:]))
 print(fl.load_dump(text).plan.segmented == plan.segmented)
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2, outcome_3)
 
 # %% [markdown]
 # ## Where to go next

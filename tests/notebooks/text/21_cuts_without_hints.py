@@ -73,8 +73,8 @@ for name in (None, *NAMES):
     question.show(f"{name or '(none)':12}  {segments(name):9}  {segments(name, strategy='top_down'):8}")
 
 (best,) = (name for name in NAMES if segments(name) < segments(None))
-outcomes = [question.reveal(best)]
-outcomes[0]
+outcome_1 = question.reveal(best)
+outcome_1
 
 # %% [markdown]
 # ## Cuts without hints
@@ -99,8 +99,8 @@ question
 forced = usual.resegmented("top_down", cut_reshape_inputs=True)
 part = sum(s.bytes for s in forced.segments) / sum(s.bytes for s in usual.segments)
 question.show(f"{forced}\n{forced.certificate().status}")
-outcomes.append(question.reveal({"segments": len(forced.segments), "part of the bytes": part}, within=0.05))
-outcomes[1]
+outcome_2 = question.reveal({"segments": len(forced.segments), "part of the bytes": part}, within=0.05)
+outcome_2
 
 # %% [markdown]
 # A single `segment_set` gives the same plan if it is read as a cut. nvFuser today goes bottom-up and reads it as a hint;
@@ -142,7 +142,7 @@ for one in alternatives(usual):
     print(one)
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2)
 
 # %% [markdown]
 # ## Where to go next

@@ -93,11 +93,11 @@ times = fl.time([two, one], inputs, seconds=0.1, progress=False)
 frame = times.to_pandas(verbose=True)
 (row,) = frame[(frame["segment"] == "total") & (frame["plan"] == "second walk")].itertuples(index=False)
 question.show(times)
-outcomes = [question.reveal(
+outcome_1 = question.reveal(
     "yes" if row.ratio < 0.9 and not row.tie else "no",
     facts={"ratio": row.ratio, "bytes_crossing": two.bytes_crossing},
-)]
-outcomes[0]
+)
+outcome_1
 
 # %%
 print(one.segments[0].source("cpu"))
@@ -164,18 +164,18 @@ question
 
 # %%
 after = fl.segment(norms, passes=[*fl.PASSES, EndWithColumnSums()], name="with the pass")
-outcomes.append(question.reveal(
+outcome_2 = question.reveal(
     {"segments": len(after.segments), "part of the bytes": moved(after) / moved(before)},
     within=0.05,
-))
-outcomes[1]
+)
+outcome_2
 
 # %%
 print(*(one.name for one in after.decisions.passes), sep="\n")
 fl.diff(before, after)
 
 # %%
-score(*outcomes)
+score(outcome_1, outcome_2)
 
 # %% [markdown]
 # The log lists the pass next to the others, and so does the explorer. `before.annotate("T6")` does the same by hand, for one fusion; a

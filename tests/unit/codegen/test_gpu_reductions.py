@@ -33,6 +33,7 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
+from fuser_lab.cost.device import MEETING_BYTES
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
@@ -40,7 +41,7 @@ from fuser_lab.ir.term import Apply, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule import gpu_loops, loops, parameters
-from fuser_lab.schedule.gpu_loops import COMMON_STEPS, MEETING_BYTES, backward_loops, column_loops, row_loops
+from fuser_lab.schedule.gpu_loops import COMMON_STEPS, backward_loops, column_loops, row_loops
 from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style

@@ -6,9 +6,12 @@ import pytest
 from machine import allowed
 
 import fuser_lab as fl
+from fuser_lab.report import measure
 from fuser_lab.report.collapse import collapse
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.view_model import view_plan
+
+ENLARGED = 1.25  # the most that a label is enlarged in a small picture
 
 
 def inside(box, outer):
@@ -112,6 +115,26 @@ def test_a_tensor_that_crosses_segments_runs_straight_down_beside_the_input_of_i
     assert len({round(x) for x, _ in edges[crossing.id].points}) == 1
     (other,) = (edge for edge in view.edges if edge.target == crossing.target and edge.kind == "input")
     assert len({round(x) for x, _ in edges[other.id].points}) > 1
+
+
+def test_labels_that_the_explorer_enlarges_do_not_touch_each_other():
+    with fl.FusionDefinition() as fd:
+        rows = fd.define_tensor([4096, 2048], contiguity=True)
+        total_of_squares = fd.ops.sum(rows * rows, dims=[1], keepdim=True)
+        largest_of_elements = fd.ops.max(rows, dims=[1], keepdim=True)
+        fd.add_output(total_of_squares / largest_of_elements)
+    plan = fl.segment(fd, strategy="unfused")
+    view = view_plan(plan)
+    layout = lay_out(view)
+    labels = [
+        (x + curve.label[0], y + curve.label[1], measure.edge_label_size(edge)[0])
+        for edge in view.edges if edge.labelled and edge.kind == "boundary"
+        for (x, y), curve in [layout.wires[edge.id]] if curve.label is not None
+    ]
+    pairs = [(a, b) for a, b in itertools.combinations(labels, 2) if a[1] == b[1]]
+    assert pairs
+    for (x, _, width), (other, _, beside) in pairs:
+        assert abs(x - other) > ENLARGED * (width + beside) / 2
 
 
 def test_a_tensor_that_is_read_again_far_below_has_a_stub_there():

@@ -47,6 +47,12 @@ def test_html_has_picture_table_and_decisions_and_no_script(stubs):
     assert set(re.findall(r"https?://[^\"' )<]*", shown)) == {"http://www.w3.org/2000/svg"}
 
 
+def test_html_says_one_segment_without_a_plural(stubs):
+    plan = stubs.sum_broadcast_add()
+    shown = html.plan_html(replace(plan, groups=(tuple(name for group in plan.groups for name in group),)))
+    assert "<b>1</b> segment</span>" in shown
+
+
 def test_html_escapes(stubs):
     names = ("<script>", "T1", "<b>T2</b>", "T3", "T4")
     plan = replace(stubs.sum_broadcast_add(names), name='"><script>alert(1)</script>')

@@ -82,7 +82,7 @@ def test_pairs_that_no_scheduler_takes_are_still_apart_for_ever():
 
 def test_gluing_overrules_a_hint_and_why_says_so():
     plan = hinted()
-    assert "would accept both: glue, which overrules the hint." in plan.why(0, 1).text
+    assert "would accept both segments as one; glue merges them and overrules the hint." in plan.why(0, 1).text
     assert len(plan.glue(0, 1).segments) == 1
 
 

@@ -65,7 +65,7 @@ def test_a_merge_that_bottom_up_never_tried(both_ways):
     assert first.segments == (1, 2)
     assert first.relation == "never tried"
     assert "is read or written twice here and once there" in first.text
-    assert "The inner_persistent scheduler would accept them: glue" in first.text
+    assert "The inner_persistent scheduler would accept both segments as one; glue merges them" in first.text
     assert any(entry.text == "1 launch fewer" for entry in others)
     assert sum(entry.cost for entry in certificate.missed) == certificate.cost - certificate.known
     assert "a cheaper plan, which saves\n     14.0 µs  T1 is read or written twice" in str(certificate)

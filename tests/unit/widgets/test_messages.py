@@ -209,6 +209,6 @@ def test_a_closed_explorer_of_a_model_leaves_nothing_behind(captured):
 ], ids=short_text)  # fmt: skip
 def test_the_map_of_a_model_refuses_malformed_messages(model_map, event):
     view = model_map.view
-    model_map._received(model_map, event, [])
+    model_map._receive(model_map, event, [])
     assert {**model_map.view, "status": ""} == {**view, "status": ""}
     assert "must be" in model_map.view["status"] or "has no" in model_map.view["status"]

@@ -7,7 +7,7 @@ pytest.importorskip("anywidget")
 import ipywidgets
 from fuser_lab_widgets.question import question_control
 
-from fuser_lab.teaching import answer_text, predict
+from fuser_lab.teaching import answer_text, predict, read_questions
 from fuser_lab.teaching.questions import HIDDEN
 
 
@@ -44,3 +44,15 @@ def test_a_question_is_skipped():
     pressed(question_control(question, "abc", answer_text), "Skip")
     assert str(outcome.now) == "The answer: 2.\nAs counted."
     assert outcome.now.skipped
+
+
+def test_a_question_that_is_asked_again_keeps_its_answer(tmp_path):
+    (tmp_path / "bank.toml").write_text('[[question]]\nasks = "How many?"\nbecause = "As counted."\n')
+    bank = read_questions(tmp_path / "bank.toml")
+    question = bank.predict("How many?", {"rows": None})
+    control = question_control(question, "abc", answer_text)
+    control.children[0].value = "2"
+    assert pressed(control, "Answer") == "Answered: the next cell shows the outcome."
+    again = bank.predict("How many?", {"rows": None})
+    assert question_control(again, "abc", answer_text).children[0].value == "2"
+    assert again.reveal({"rows": 2}).right

@@ -14,14 +14,18 @@ from fuser_lab_widgets.parts.comparison import Comparison
 from fuser_lab_widgets.parts.page import Handlers, Page
 from fuser_lab_widgets.parts.search import Search
 from fuser_lab_widgets.parts.selection import Selection
-from fuser_lab_widgets.session import State
+from fuser_lab_widgets.parts.steps import Steps
+from fuser_lab_widgets.session import EditablePlan, State
 
 
 class Edits:
     """The edits that a user makes; a refused one leaves the plan as it is and says why."""
 
-    def __init__(self, page: Page, selection: Selection, search: Search, comparison: Comparison) -> None:
+    def __init__(
+        self, page: Page, selection: Selection, search: Search, comparison: Comparison, steps: Steps,
+    ) -> None:
         self._page, self._selection, self._search, self._comparison = page, selection, search, comparison
+        self._steps = steps
         self.handlers: Handlers = {
             "act": self._act, "cut": self._cut, "glue": self._glue, "move": self._move, "recompute": self._recompute,
             "narrow": self._narrow, "edit": self._edit, "annotate": self._annotate, "unannotate": self._unannotate,
@@ -85,16 +89,22 @@ class Edits:
     def _make(self, selected: str, kind: str, *arguments: Any) -> None:
         """Make an edit of the partition, and say what it changed, and why it changed more than it names."""
         page = self._page
-        before, header, because = page.plan, page.view.header, previews.because(page.plan, kind, arguments)
+        before, header = page.plan, page.view.header
 
         def make() -> None:
-            getattr(page.session, kind)(*arguments, because=because)
-            page.compare(before, asks_why=False)
+            getattr(page.session, kind)(*arguments)
+            page.compare(before)
             page.show()
 
-        if self._is_made(selected, make):
-            done = f"{_edit_text(kind, arguments)}: {self._change(header)}."
+        def tell() -> None:
+            because = previews.because(before, kind, arguments)
+            page.session.explain(because)
+            self._steps.send()
+            done = f"{_edit_text(kind, arguments)}: {self._change(header, asks_why=False)}."
             page.say(" ".join((done, *_rewritten(kind, page.plan), *because)))
+
+        if self._is_made(selected, make):
+            page.later("edit", tell)
 
     def _annotate(self, event: Message) -> None:
         """Insert a segment_set at an edge: for all readers of the tensor, or for the one at the end of the edge."""
@@ -131,25 +141,26 @@ class Edits:
         """Segment again without one rule of nvFuser, and compare with the plan under all rules."""
         session, code, selected = self._page.session, event["rule"], self._page.selected
 
-        def compare() -> None:
+        def ruled() -> EditablePlan | None:
             if session.ruled is not None:
                 self._comparison.choose("ruled")
+            return session.ruled
 
-        self._resegment(selected, lambda: session.without_rule(code), f"Without the rule {code}", compare)
+        self._resegment(selected, lambda: session.without_rule(code), f"Without the rule {code}", ruled)
 
     def _resegment(
-        self, selected: str, make: Callable[[], State], done: str, then: Callable[[], object] = bool,
+        self, selected: str, make: Callable[[], State], done: str,
+        other: Callable[[], EditablePlan | None] = lambda: None,
     ) -> None:
-        """Segment again and show the plan; for a slow strategy, in the background."""
+        """Segment again and show the plan, compared with another one or that before; a slow strategy works aside."""
         page, session = self._page, self._page.session
         before, begun = page.view.header, session.state
 
         def go(state: State) -> None:
             session.go(state)
-            page.compare(begun.plan, asks_why=True)
-            then()
+            page.compare(other() or begun.plan)
             page.show()
-            page.say(f"{done}: {self._change(before)}{_left_behind(begun)}.")
+            page.later("edit", lambda: page.say(f"{done}: {self._change(before, asks_why=True)}{_left_behind(begun)}."))
 
         def tell(state: State | None, problem: str) -> None:
             if state is not None and session.state is begun:
@@ -175,9 +186,9 @@ class Edits:
         self._selection.move(view, selected)
         return True
 
-    def _change(self, before: Header) -> str:
+    def _change(self, before: Header, *, asks_why: bool) -> str:
         """Return what moved, and the change of segments, bytes and predicted time relative to an earlier plan."""
-        changed = self._page.changed
+        changed = self._page.change(asks_why=asks_why)
         if changed is not None:
             return f"{changed.counts}; {changed.ops}"
         now = self._page.view.header

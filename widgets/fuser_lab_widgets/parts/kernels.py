@@ -48,7 +48,7 @@ class Kernels:
             "assembly": lambda: sources.machine(segment, target),
             "beside": lambda: lines.beside(segment, target),
             "steps": lambda: lines.steps(segment, target),
-            "profile": lambda: self._profiled(segment, target),
+            "profile": lambda: self._profile_of(segment, target),
         }
         record = targets.find(target)
         if view not in makers or record is None:
@@ -69,7 +69,7 @@ class Kernels:
         if self._request:
             self._source(self._request)
 
-    def _profiled(self, segment: Any, target: str) -> dict[str, Any]:
+    def _profile_of(self, segment: Any, target: str) -> dict[str, Any]:
         """Return the profile of a segment's kernel, or that there is none yet."""
         key = self._page.plan.hash, target
         if self._runs.profiling == key:

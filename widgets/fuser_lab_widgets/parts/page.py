@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 from fuser_lab.errors import FuserLabError
 from fuser_lab.plan.changes import PlanChange, plan_change
 from fuser_lab.process.forks import renew_in_forks
+from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.drawing import Drawn
 from fuser_lab.report.units import plural
 from fuser_lab.report.view_model import EdgeView, ViewModel, view_plan
@@ -34,7 +35,8 @@ class Page:
         self.lock = renew_in_forks(threading.RLock())  # handlers run in the kernel's thread, results arrive from others
         self.number = 0  # of the plan on show, which buttons send
         self.plans = WeakValueDictionary[str, Any]()  # those on show and beside it, by hash
-        self.change: tuple[Any, PlanChange] | None = None  # the plan that the last edit made, and what it changed
+        self.waiting: dict[str, Callable[[], None]] = {}  # what follows the picture, by its kind
+        self._compared: tuple[Any, Any, PlanDiff] | None = None  # the last edit's plan, the one before, the difference
         self._view: ViewModel | None = None
         self._viewed: EditablePlan | None = None
         self._drawn = Drawn()
@@ -55,15 +57,33 @@ class Page:
             self.number += 1
         return self._view
 
-    def compare(self, before: Any, *, asks_why: bool) -> None:
+    def compare(self, before: Any) -> None:
         """Compare the plan on show with the one before an edit, until the next edit; the picture shows what moved."""
         both = all(hasattr(plan, "segmented") and hasattr(plan, "predicted_time") for plan in (before, self.plan))
-        self.change = (self.plan, plan_change(before, self.plan, asks_why=asks_why)) if both else None
+        self._compared = (self.plan, before, plan_diff(before, self.plan)) if both else None
 
     @property
-    def changed(self) -> PlanChange | None:
-        """What the last edit changed, if its plan is on show."""
-        return self.change[1] if self.change is not None and self.change[0] is self.plan else None
+    def difference(self) -> PlanDiff | None:
+        """The difference that the last edit made, if its plan is on show."""
+        return self._compared[2] if self._compared is not None and self._compared[0] is self.plan else None
+
+    def change(self, *, asks_why: bool) -> PlanChange | None:
+        """Return what the last edit changed, if its plan is on show; the reason takes longer."""
+        difference = self.difference
+        if self._compared is None or difference is None:
+            return None
+        return plan_change(self._compared[1], self.plan, asks_why=asks_why, difference=difference)
+
+    def later(self, kind: str, act: Callable[[], None]) -> None:
+        """Do something once the picture is sent, because it may take longer, instead of what is waiting of its kind."""
+        self.waiting[kind] = act
+
+    def finish(self) -> None:
+        """Do what waits until the picture is sent."""
+        waiting, self.waiting = self.waiting, {}
+        with self.widget.hold_sync():
+            for kind, act in waiting.items():
+                self.guarded({"type": kind}, act)
 
     @property
     def selected(self) -> str:

@@ -81,7 +81,7 @@ class Search:
             if not certificate.get("proved", True):  # a name would claim more than the certificate
                 name = _UNPROVED.get(strategy, name)
                 plan = plan.renamed(name)
-            self._certified(certificate)
+            self._show_certificate(certificate)
             session.keep(strategy, plan, begun)
             status = certificate.get("status", "")
             result = f"{plural(len(plan.segments), 'segment')}{f', {status}' if status else ''}"
@@ -103,7 +103,7 @@ class Search:
 
         def tell(certificate: dict[str, Any] | None, problem: str) -> None:
             certificate = certificate or {"hash": plan.hash, "problem": problem}
-            self._certified(certificate)
+            self._show_certificate(certificate)
             self._page.show()
             failed = certificate.get("problem", "")
             self._page.say(failed or f"The certificate: {certificate['status']}.", "error" if failed else "info")
@@ -111,7 +111,7 @@ class Search:
         text = f"Searching for a cheaper plan, or a proof that there is none{self._at_most}."
         self._start("certificate", lambda: answers.certificate(plan), tell, text)
 
-    def _certified(self, certificate: dict[str, Any]) -> None:
+    def _show_certificate(self, certificate: dict[str, Any]) -> None:
         self.certificates[certificate["hash"]] = self._page.widget.certificate = certificate
 
     @property
@@ -138,7 +138,7 @@ class Search:
                     if self._in_progress is question:  # it was not cancelled
                         self._in_progress, self.topic = None, ""
                         tell(answer, problem)
-                self._selection.finish()
+                self._page.finish()
             self._page.publish()
 
         started = self._in_progress is None and self.background.start(find, tell_if_asked, seconds=self._seconds)

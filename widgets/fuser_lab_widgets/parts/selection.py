@@ -1,6 +1,5 @@
 """The selection: what the inspector says about it, and what remains selected when the plan changes."""
 
-from collections.abc import Callable
 from typing import Any
 
 from fuser_lab.errors import FuserLabError
@@ -20,8 +19,6 @@ class Selection:
     def __init__(self, page: Page) -> None:
         self._page = page
         self.folds: set[str] | None = None
-        self._waiting: Callable[[], str] | None = None  # the selection to answer for after the picture is sent
-        self._adopts = True  # whether the page selects it
         self._answered: ViewModel | None = None  # the subject of the answer on show
         self.handlers: Handlers = {"select": self.select}
 
@@ -59,11 +56,12 @@ class Selection:
         """Answer for the selection once the picture is sent; the page may have selected something else since."""
         selected = self._page.selected
         if selected:
-            self._waiting, self._adopts = (lambda: selected), False
+            self._page.later("select", lambda: self._answer_again(selected, adopts=False))
 
     def move(self, before: ViewModel, selected: str) -> None:
         """Answer for a selection in an earlier view, once the picture is sent."""
-        self._waiting = lambda: selections.again(before, self._page.view, selected)
+        again = selections.again
+        self._page.later("select", lambda: self._answer_again(again(before, self._page.view, selected), adopts=True))
 
     def follow(self) -> None:
         """Move the selection to the plan on show."""
@@ -71,15 +69,7 @@ class Selection:
         if selected and before is not None and before is not self._page.view:
             self.move(before, selected)
 
-    def forget(self) -> None:
-        """Answer for nothing that was asked earlier."""
-        self._waiting = None
-
-    def finish(self) -> None:
-        """Answer after the picture is sent, because details of the selection may take longer."""
-        waiting, self._waiting = self._waiting, None
-        adopts, self._adopts = self._adopts, True
-        if waiting is not None:
-            with self._page.widget.hold_sync():
-                self._page.guarded({"type": "select"}, lambda: self.answer(waiting()))
-                self._page.widget.answer = {**self._page.widget.answer, "adopt": adopts}
+    def _answer_again(self, selected: str, *, adopts: bool) -> None:
+        """Answer for a selection, which the page adopts."""
+        self.answer(selected)
+        self._page.widget.answer = {**self._page.widget.answer, "adopt": adopts}
