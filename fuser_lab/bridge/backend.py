@@ -4,6 +4,7 @@ import importlib
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -14,7 +15,7 @@ from fuser_lab.bridge.options import COMMON, chosen_of, cutting_of
 from fuser_lab.bridge.partition import Wishes
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.segmentation.options import PRECISIONS
+from fuser_lab.segmentation.options import PRECISIONS, SegmenterOptions
 
 NAME = "fuser_lab"
 _WHO = "fuser_lab backend"  # in messages
@@ -36,6 +37,14 @@ _LAST = _Last()
 _MATMULS = ("torch", "record")
 TORCH_OPTIONS: Mapping[str, Any] = {  # with defaults
     **COMMON, "left_to_torch": (), "matmuls": "torch", "annotate": (), "precision": "eager",
+}
+
+
+# Where the defaults of the backend differ from those of a capture. A search takes at most a tenth of what it may save
+# in 100,000 runs, and no more than 10 seconds.
+_DEFAULTS: Mapping[str, Any] = {
+    "precision": "fused", "strategy": "fastest",
+    "options": SegmenterOptions(search_calls=100_000, search_seconds=10.0),
 }
 
 
@@ -96,7 +105,9 @@ def backend(
     gm, example_inputs
         The arguments that ``torch.compile`` passes to a backend.
     options
-        ``strategy``, ``target`` and ``options`` as for `fuser_lab.segment`; ``min_region_ops`` and ``max_region_ops``,
+        ``strategy``, ``target`` and ``options`` as for `fuser_lab.segment`, but for the defaults: the strategy is
+        ``"fastest"``, with at most a tenth of what it may save in 100,000 runs for a search, and ``"bottom_up"`` for
+        graphs of symbolic sizes, which are planned while the program runs; ``min_region_ops`` and ``max_region_ops``,
         the minimum and maximum number of ops in a region (1 and 256); ``left_to_torch``, ops that torch runs, such as
         ``["aten.gelu"]``; ``check``, whether each region's result is compared with torch's; ``matmuls``, ``"torch"`` or
         ``"record"``; ``annotate``, the modules and calls at whose boundaries regions get a ``segment_set``, as
@@ -119,7 +130,9 @@ def backend(
     if mode not in {None, "default"}:
         msg = f"{_WHO}: unknown mode {mode!r}; pass options instead, such as {{'strategy': 'saving'}}."
         raise InputError(msg)
-    chosen = options_of({"precision": "fused", **(options or {})})
+    chosen = options_of({**_DEFAULTS, **(options or {})})
+    if "strategy" not in (options or {}):
+        chosen = replace(chosen, at_new_sizes=replace(chosen.cutting, strategy="bottom_up"))
     before, root = _LAST.capture, _root()
     capture = before
     if before is None or before.options != chosen:

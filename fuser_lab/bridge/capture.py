@@ -39,11 +39,13 @@ _KINDS_OF_BREAKS = ("Failed to trace builtin operator", "Dynamic shape operator"
 class CaptureOptions:
     """How graphs are captured and run: which nodes become regions, how regions are cut, whether results are compared.
 
-    ``annotate`` names the modules and calls at whose boundaries regions get a ``segment_set``.
+    ``annotate`` names the modules and calls at whose boundaries regions get a ``segment_set``. ``at_new_sizes`` is how
+    regions of symbolic sizes are cut, if in another way, because that is done while the program runs.
     """
 
     wishes: Wishes = field(default_factory=Wishes)
     cutting: Cutting = field(default_factory=Cutting)
+    at_new_sizes: Cutting | None = None
     annotate: tuple[Pattern, ...] = ()
     check: bool = False
 
@@ -221,12 +223,12 @@ def _box(graph: Any) -> Callable[[list[Any]], Any]:
 
 def capture_graph(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
-    _, regions, left = _with_kernels(gm, prepare(gm), capture)
+    _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting)
     return _with_regions(gm, kind, regions, left, capture.options.wishes.max_region_ops)
 
 
 def _with_kernels(
-    gm: Any, begins: Sequence[Node], capture: Capture,
+    gm: Any, begins: Sequence[Node], capture: Capture, cutting: Cutting,
 ) -> tuple[Partition, list[TorchRegion], list[Left]]:
     """Return the parts of a graph after `prepare` whose ops have kernels, as regions too, and the nodes left to torch.
 
@@ -236,7 +238,7 @@ def _with_kernels(
     evaluated: set[Node] = set()
     while True:
         partition = partition_graph(gm, capture.options.wishes, begins, evaluated)
-        regions, left = _regions_of(gm, partition, capture)
+        regions, left = _regions_of(gm, partition, capture, cutting)
         more = {node for region in regions for node in region.evaluated if target_of(node) not in MATMULS} - evaluated
         if not more:
             return partition, regions, left
@@ -244,7 +246,7 @@ def _with_kernels(
 
 
 def _regions_of(
-    gm: Any, partition: Partition, capture: Capture, shared: Sequence["SharedKernels"] = (),
+    gm: Any, partition: Partition, capture: Capture, cutting: Cutting, shared: Sequence["SharedKernels"] = (),
 ) -> tuple[list[TorchRegion], list[Left]]:
     """Return a graph's parts as regions, and the nodes left to torch; ``shared`` is empty or has one entry per part."""
     options = capture.options
@@ -252,7 +254,7 @@ def _regions_of(
 
     def made(index: int, number: int) -> TorchRegion:
         return TorchRegion(
-            index, partition.regions[number], options.cutting, checked=options.check, idle=capture.idle, homes=homes,
+            index, partition.regions[number], cutting, checked=options.check, idle=capture.idle, homes=homes,
             shared=shared[number] if shared else None,
         )
 
@@ -376,6 +378,7 @@ class _Sizes:
 
     def __init__(self, gm: Any, kind: str, capture: Capture) -> None:
         self._gm, self._kind, self._capture = gm, kind, capture
+        self._cutting = capture.options.at_new_sizes or capture.options.cutting
         self._symbolic: SymbolicGraph | None = None
         self._whole: CapturedGraph | None = None  # the fallback if sizes cannot be computed from those of the inputs
         self._known: dict[str, Callable[..., Any]] = {}  # by values as text, because the numbers 0.0 and -0.0 are equal
@@ -404,7 +407,7 @@ class _Sizes:
         if self._symbolic is not None or self._whole is not None:
             return
         try:
-            symbolic = SymbolicGraph(self._gm, args, lambda gm, begins: _with_kernels(gm, begins, self._capture)[0])
+            symbolic = SymbolicGraph(self._gm, args, self._partition)
         except Exception:  # noqa: BLE001 - torch says in many ways that a size is not known
             self._whole = _left_whole(self._gm, self._kind, "some sizes remain symbolic, as in nested tensors")
             self._capture.add(self._whole)
@@ -431,4 +434,7 @@ class _Sizes:
         self, symbolic: SymbolicGraph, values: tuple[Any, ...],
     ) -> tuple[Any, list[TorchRegion], list[Left]]:
         sized, partition = symbolic.at(values)
-        return sized, *_regions_of(sized, partition, self._capture, symbolic.shared)
+        return sized, *_regions_of(sized, partition, self._capture, self._cutting, symbolic.shared)
+
+    def _partition(self, gm: Any, begins: Sequence[Node]) -> Partition:
+        return _with_kernels(gm, begins, self._capture, self._cutting)[0]

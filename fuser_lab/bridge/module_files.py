@@ -32,9 +32,9 @@ def boxes_of(maps: Sequence[ModuleMap], depth: int | None = None) -> list[Module
     ]
 
 
-def map_html(maps: Sequence[ModuleMap], depth: int | None = None) -> str:
+def map_html(maps: Sequence[ModuleMap]) -> str:
     """Return the picture of maps as HTML."""
-    return f'<div style="overflow:auto;max-height:70vh">{map_svg(boxes_of(maps, depth))}</div>'
+    return f'<div style="overflow:auto;max-height:70vh">{map_svg(boxes_of(maps))}</div>'
 
 
 def map_writers(model: Mapped, depth: int | None) -> Writers:

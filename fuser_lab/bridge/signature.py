@@ -25,7 +25,8 @@ from fuser_lab.ir import OpKind
 from fuser_lab.passes import AllocationDomain
 from fuser_lab.plan import Plan
 from fuser_lab.plan.kept_results import tuned_state
-from fuser_lab.plan.planning import segment
+from fuser_lab.plan.planning import device_of, segment
+from fuser_lab.plan.searched import SEARCHED, searched_plan
 from fuser_lab.process.forks import new_lock
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
@@ -94,19 +95,24 @@ class Recorded:
     definition: FusionDefinition
     specs: tuple[TensorSpec, ...]
     made: tuple[tuple[str, ...], ...]  # the tensors that each call creates, by name
-    cutting: Cutting
-    shared: "SharedKernels | None" = None
+    signature: Signature
     _lock: threading.Lock = field(default_factory=new_lock, repr=False)
 
     @functools.cached_property
     def plan(self) -> Plan:
         """The plan, made at first use."""
-        with self._lock:
-            cutting = self.cutting
-            plan = segment(
+        cutting, shared = self.signature.cutting, self.signature.shared
+
+        def made() -> Plan:
+            return segment(
                 self.definition, self.specs, strategy=cutting.strategy, target=cutting.target, options=cutting.options,
             )
-            return replace(plan, shared=self.shared)
+
+        with self._lock:
+            if cutting.strategy not in SEARCHED or tuned_state() >= 0:
+                return replace(made(), shared=shared)
+            asked = (cutting.strategy, device_of(cutting.target), cutting.options, self.signature.text)
+            return replace(searched_plan(repr(asked), made), shared=shared)
 
     @functools.cached_property
     def evaluated(self) -> frozenset[int]:
@@ -225,9 +231,7 @@ def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) 
                 fd.add_output(tensor, stride_order=_order_of(traced))
             else:
                 fd.add_output(tensor)
-    return Recorded(
-        definition=fd, specs=specs, made=tuple(made), cutting=signature.cutting, shared=signature.shared,
-    )
+    return Recorded(definition=fd, specs=specs, made=tuple(made), signature=signature)
 
 
 def spec_of(traced: TracedTensor) -> TensorSpec:

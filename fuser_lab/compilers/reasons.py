@@ -50,23 +50,28 @@ class Unsaid:
 
     @classmethod
     def of_loops(
-        cls, a: Loops, b: Loops, *, reads: bool, reduces: bool, count: int, limit: int | None, template: bool,
+        cls, a: Loops, b: Loops, *, follows: bool, overwrites: bool, reduces: bool, count: int, limit: int | None,
+        template: bool,
     ) -> "Unsaid":
-        """Return the reason of a pair that the writer of kernels refused, from the loops of both."""
+        """Return the reason of a pair that the writer of kernels refused, from the loops of both.
+
+        The second follows the first if it reads a result, or ``overwrites`` what the first reads.
+        """
         if template:
             return cls(code="template", text="the template of one of them does not accept the other")
-        if limit is not None and not reads and count > limit:
+        if limit is not None and not follows and count > limit:
             return cls(code="node_limit", text=f"together they have {count} operations, and a kernel at most {limit}")
         loops = f"{loops_text(a)} and {loops_text(b)}"
-        if a == b and not (reads and reduces):
+        if a == b and not (follows and reduces):
             return cls(
                 code="outer_loops",
                 text=f"both have loops {loops_text(a)}, but one already has several loops under a common one",
             )
-        if reads and reduces:
+        if follows and reduces:
+            why = "writes in place what the first reads" if overwrites else "needs the first's complete reduction"
             return cls(
-                code="reduction",
-                text=f"the second needs the first's complete reduction, and loops {loops} have no common outer loop",
+                code="overwrites" if overwrites else "reduction",
+                text=f"the second {why}, and loops {loops} have no common outer loop",
             )
         if sorted(a[0] + a[1]) == sorted(b[0] + b[1]):
             return cls(code="loop_order", text=f"their loops {loops} differ in order")

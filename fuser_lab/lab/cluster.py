@@ -102,7 +102,7 @@ def rows_from(
         options |= {"workers": list(workers.others), "allow_other_workers": not workers.left_out}
     compiles = resource == "GPU" and bool(workers.others)
 
-    def submitted(parts: Sequence[Part]) -> dict[str, tuple[Part, Any]]:
+    def submit(parts: Sequence[Part]) -> dict[str, tuple[Part, Any]]:
         peers_of_parts = [[peers.get(task.subject, {}) for task in part] for part in parts]
         ahead = [_compiled_beside(client, [task for (task,) in parts], workers)] if compiles else []
         names = [f"{part[0].key}-{len(part)}-{run}" for part in parts]
@@ -116,7 +116,7 @@ def rows_from(
     try:
         for several in (False, True):
             parts = _parts(tasks[alone:], threads, spent) if several else [(task,) for task in tasks[:alone]]
-            left = submitted(parts) if parts else {}
+            left = submit(parts) if parts else {}
             completed = distributed.as_completed(
                 [future for _, future in left.values()], loop=client.loop, with_results=True, raise_errors=False,
             )
@@ -127,7 +127,7 @@ def rows_from(
                     spent += [rows[-1]["elapsed"] for rows in result]
                 elif future.status == "error" and len(part) > 1:
                     # One of them kills its workers; if it is sent alone, the others are completed.
-                    again = submitted([(task,) for task in part])
+                    again = submit([(task,) for task in part])
                     left |= again
                     completed.update([entry for _, entry in again.values()])
                 elif future.status == "error":

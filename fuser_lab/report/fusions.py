@@ -49,11 +49,11 @@ def fusion_view(fusion: Fusion, *, title: str = "fusion") -> ViewModel:
     )
 
 
-def fusion_html(fusion: Fusion, code: str, *, title: str = "fusion") -> str:
+def fusion_html(fusion: Fusion, code: str) -> str:
     """Return a fusion for a notebook's output: how much it computes on what, the picture, the code folded away."""
-    view = fusion_view(fusion, title=title)
+    view = fusion_view(fusion, title="fusion")
     ends = f"{plural(len(fusion.inputs), 'input')}, {plural(len(fusion.outputs), 'output')}"
-    head = f"{title}: {plural(view.header.ops, 'op')}, {ends}, {bytes_label(view.header.bytes_ideal)} of tensors"
+    head = f"fusion: {plural(view.header.ops, 'op')}, {ends}, {bytes_label(view.header.bytes_ideal)} of tensors"
     return fragment(
         element("p", head),
         element("div", view_element(view), css="fl-picture"),

@@ -26,7 +26,7 @@ class Box:
     width: float
     height: float
 
-    def moved(self, x: float, y: float) -> Box:
+    def shift(self, x: float, y: float) -> Box:
         """Return the rectangle at another place."""
         return Box(x=self.x + x, y=self.y + y, width=self.width, height=self.height)
 
@@ -48,7 +48,7 @@ class Curve:
             math.floor(min(xs) - x), math.floor(min(ys) - y), math.ceil(max(xs) - x), math.ceil(max(ys) - y),
         )
 
-    def moved(self, x: float, y: float) -> Curve:
+    def shift(self, x: float, y: float) -> Curve:
         """Return the edge at another place."""
         label = None if self.label is None else (self.label[0] + x, self.label[1] + y)
         return Curve(
@@ -187,14 +187,14 @@ class Layout:
         boxes = dict(self.free)
         for index, inside in self.insides.items():
             at = self.segments[index]
-            boxes |= {name: box.moved(at.x, at.y) for name, box in inside.nodes.items()}
+            boxes |= {name: box.shift(at.x, at.y) for name, box in inside.nodes.items()}
         return boxes
 
     @cached_property
     def edges(self) -> Mapping[str, Curve]:
         """The curves of all edges."""
-        curves = {name: curve.moved(*tip) for name, (tip, curve) in self.wires.items()}
+        curves = {name: curve.shift(*tip) for name, (tip, curve) in self.wires.items()}
         for index, inside in self.insides.items():
             at = self.segments[index]
-            curves |= {name: curve.moved(at.x, at.y) for name, curve in inside.edges.items()}
+            curves |= {name: curve.shift(at.x, at.y) for name, curve in inside.edges.items()}
         return curves

@@ -18,7 +18,7 @@ _LEAST, _MOST = 0.06, 0.92  # opacity of the smallest and the largest value
 
 def heat_svg(
     cells: Mapping[tuple[str, str], float], columns: Sequence[str], rows: Sequence[str], names: tuple[str, str],
-    title: str, written: Callable[[float], str], *, style: bool = True,
+    title: str, written: Callable[[float], str],
 ) -> str:
     """Return the grid, larger values darker, on a logarithmic scale if all are positive; missing cells are empty.
 
@@ -47,7 +47,7 @@ def heat_svg(
     side = f'<g transform="translate(14,{(_TOP + foot) / 2:.0f}) rotate(-90)">'
     parts.append(f'{side}{chart.label(names[1], (0, 0), anchor="middle")}</g>')
     said = "; ".join(f"{column}, {row}: {words[column, row]}" for column, row in words)
-    return chart.document(title, f"{said}.", "".join(parts), size, style=style)
+    return chart.document(title, f"{said}.", "".join(parts), size, style=True)
 
 
 def _cell(at: tuple[float, float], width: float, share: float, words: str, place: str) -> str:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _MOST_DECISIONS: Final = 400  # in a notebook's output; the log itself holds all entries
 
 
-def plan_html(plan: PlanLike, *, title: str | None = None) -> str:
+def plan_html(plan: PlanLike) -> str:
     """Return a plan for a notebook's output: the picture, the segments, and the collapsed decisions."""
-    return fragment(*plan_parts(view_plan(plan, title=title)))
+    return fragment(*plan_parts(view_plan(plan)))
 
 
 def plan_page(view: ViewModel) -> str:
@@ -84,7 +84,7 @@ def plan_parts(view: ViewModel, *, style: bool = True) -> list[Element]:
 
     ``style=False`` is for pages that already contain the style sheet of the drawing.
     """
-    segments = segment_table(view.segments).named(view.called)
+    segments = segment_table(view.segments).with_names(view.called)
     parts = [_headline(view), _picture(view, style=style), table_element(segments)]
     parts += [
         element("div", element("p", f"S{s.index} has no scheduler:"), _verdict_list(s.verdicts))
@@ -92,11 +92,11 @@ def plan_parts(view: ViewModel, *, style: bool = True) -> list[Element]:
         if not s.ok
     ]
     if view.layouts:
-        layouts = layout_table(view.layouts).named(view.called)
+        layouts = layout_table(view.layouts).with_names(view.called)
         parts.append(table_element(layouts, caption="Layouts: axes in memory, slowest first"))
     lines = line_table(view)
     if lines is not None:
-        of_lines = table_element(lines.named(view.called))
+        of_lines = table_element(lines.with_names(view.called))
         parts.append(element("details", element("summary", "lines that the ops come from"), of_lines))
     if view.passes:
         parts.append(_pass_part(view.passes))

@@ -71,7 +71,7 @@ def place(graph: Graph) -> Placed:
     net = Net(graph)
     if net.is_torn:
         net = Net(replace(graph, pitch=None))
-    return net.placed()
+    return net.place()
 
 
 class Net:
@@ -271,7 +271,7 @@ class Net:
             self._tips[n] = inner.get(wire.target, self._tips[n])
         return left, right
 
-    def placed(self) -> Placed:
+    def place(self) -> Placed:
         """Return positions from (0, 0) on."""
         graph, rank, items = self._graph, self.rank, self._graph.items
         sides = None if graph.frame is None else self._sides_of(graph.frame)

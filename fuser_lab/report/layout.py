@@ -226,11 +226,11 @@ class _Drawing:
         for edge in edges:
             if edge.id not in stubs and (door := entering.get(_port(edge))) is not None:
                 routes[edge.id] = ((placed.centres[door][0], 0.0), *routes[edge.id])
-        boxes = {name: _box_around(placed.centres[n], sizes[name]).moved(-left, -top) for name, n in number.items()}
+        boxes = {name: _box_around(placed.centres[n], sizes[name]).shift(-left, -top) for name, n in number.items()}
         curves = {
             edge.id: _curve(
                 routes.pop(edge.id), placed.centres[stubs[edge.id]] if edge.id in stubs else None,
-            ).moved(-left, -top)
+            ).shift(-left, -top)
             for edge in edges if edge.source in number or edge.id in stubs
         }
         within = {edge.id for edge in edges if edge.source in number and edge.kind == "inside"}
@@ -239,7 +239,7 @@ class _Drawing:
             edges={name: curve for name, curve in curves.items() if name in within},
             annexes={name: boxes[name] for name in outside},
             wires={
-                name: (curve.tip, curve.moved(-curve.tip[0], -curve.tip[1]))
+                name: (curve.tip, curve.shift(-curve.tip[0], -curve.tip[1]))
                 for name, curve in curves.items() if name not in within
             },
             box=Box(x=left, y=top, width=width, height=height),
@@ -309,7 +309,7 @@ class _Drawing:
         for index, inside in insides.items():
             x, y = placed.centres[number[index]]
             corners[index] = x - inside.size[0] / 2 + MARGIN, y - inside.size[1] / 2 + MARGIN
-        segments = {index: insides[index].box.moved(*corner) for index, corner in corners.items()}
+        segments = {index: insides[index].box.shift(*corner) for index, corner in corners.items()}
         ways = self._ways(placed, corners)
         free = {
             n.id: _box_around(_move(placed.centres[number[n.id]], (MARGIN, MARGIN)), self._sizes[n.id])
@@ -318,7 +318,7 @@ class _Drawing:
         wires = {name: way.wire for name, way in ways.items()}
         for index, inside in insides.items():
             corner = segments[index].x, segments[index].y
-            free |= {name: box.moved(*corner) for name, box in inside.annexes.items()}
+            free |= {name: box.shift(*corner) for name, box in inside.annexes.items()}
             wires |= {name: (_move(tip, corner), curve) for name, (tip, curve) in inside.wires.items()}
         return Layout(
             width=placed.width + 2 * MARGIN, height=placed.height + 2 * MARGIN, segments=segments, insides=insides,

@@ -21,7 +21,7 @@ _ROOM: Final = 480.0  # pixels for all columns, unless they become too narrow
 _MOST_ROWS: Final = 200  # decisions of a picture
 
 
-def decisions_svg(log: Iterable[Attempt], *, style: bool = True) -> str:
+def decisions_svg(log: Iterable[Attempt]) -> str:
     """Return the attempts from top to bottom, with full marks if accepted and hollow ones if rejected.
 
     A line joins the expressions that an attempt would merge. Long logs show the first 200 rows.
@@ -42,7 +42,7 @@ def decisions_svg(log: Iterable[Attempt], *, style: bool = True) -> str:
     words = f"{accepted} accepted, {len(decisions) - accepted} refused."
     width = _LEFT + step * len(names) + _RIGHT
     title = plural(len(decisions), "decision")
-    return chart.document(title, words, "".join(parts), (max(width, _LEFT * 2), height), style=style)
+    return chart.document(title, words, "".join(parts), (max(width, _LEFT * 2), height), style=True)
 
 
 def _heads(names: Sequence[str], columns: dict[str, float], step: float) -> list[str]:

@@ -230,7 +230,7 @@ class _Builder:
                 groups.add(n, f"module {leader[call.module[depth]]}", splits=False)
             else:
                 groups.add(n, f"torch {call.op}" if call.region is None else f"region {call.region}", splits=True)
-        order, links = groups.ordered()
+        order, links = groups.in_order()
         built = graph.levels[path, calls, self._folded] = _Level(
             folds={fold.names[0]: fold for fold in folds}, modules=modules,
             groups=tuple((groups.keys[group], tuple(groups.calls[group])) for group in order), links=links,
@@ -389,7 +389,7 @@ class Groups:
                 if bits >> group & 1:
                     self._above[other] |= above
 
-    def ordered(self) -> tuple[list[int], tuple[Link, ...]]:
+    def in_order(self) -> tuple[list[int], tuple[Link, ...]]:
         """Return the groups in run order, and the links between them by their positions in it."""
         between: dict[tuple[int, int], dict[str, int]] = {}
         for number, group in self._home.items():

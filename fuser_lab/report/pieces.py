@@ -89,7 +89,7 @@ def inside_pieces(
 def _edge_piece(painter: Painter, edge: EdgeView, curve: Curve) -> Piece:
     x, y = curve.tip
     return Piece(
-        x=round(x, 1), y=round(y, 1), css=painter.edge_css(edge), markup=painter.edge(edge, curve.moved(-x, -y)),
+        x=round(x, 1), y=round(y, 1), css=painter.edge_css(edge), markup=painter.edge(edge, curve.shift(-x, -y)),
     )
 
 

@@ -43,7 +43,7 @@ class Axis:
 
 def points_svg(
     points: Sequence[Point], across: Axis, up: Axis, title: str, *,
-    lines: Sequence[Sequence[tuple[float, float]]] = (), style: bool = True,
+    lines: Sequence[Sequence[tuple[float, float]]] = (),
 ) -> str:
     """Return the points, and lines between places, as static SVG."""
     shown = [p for p in points if math.isfinite(p.x) and math.isfinite(p.y)]
@@ -55,7 +55,7 @@ def points_svg(
     parts += [place.mark(point) for point in shown]
     parts += place.labels(shown)
     said = "; ".join(f"{p.label or across.written(p.x)}: {up.written(p.y)}" for p in shown)
-    return chart.document(title, f"{said}.", "".join(parts), (_WIDTH, _HEIGHT), style=style)
+    return chart.document(title, f"{said}.", "".join(parts), (_WIDTH, _HEIGHT), style=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

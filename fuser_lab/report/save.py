@@ -62,7 +62,7 @@ def write_file(caller: str, target: Path, made: str | bytes) -> Path:
     return target
 
 
-def save_plan(plan: PlanLike, path: str | Path, *, title: str | None = None) -> Path:
+def save_plan(plan: PlanLike, path: str | Path) -> Path:
     """Write a plan as a picture, a page, data, a graph, a table or text and return the path.
 
     Raises
@@ -73,7 +73,7 @@ def save_plan(plan: PlanLike, path: str | Path, *, title: str | None = None) -> 
         If a PNG is requested and no browser is installed to draw it.
     """
     has_passes = path_of("a plan", path).suffix.lower() in {".json", ".html"}
-    view = view_plan(plan, title=title, passes=has_passes)
+    view = view_plan(plan, passes=has_passes)
     writers = drawing_writers(view) | {
         ".html": lambda: plan_page(view),
         ".json": view.to_json,
@@ -98,7 +98,7 @@ def graph_writers(view: ViewModel) -> Writers:
     return drawing_writers(view) | {
         ".json": view.to_json,
         ".csv": lambda: records_csv(op_records(view)),
-        ".txt": lambda: f"{table_text(op_table(view).named(view.called))}\n",
+        ".txt": lambda: f"{table_text(op_table(view).with_names(view.called))}\n",
     }
 
 

@@ -26,7 +26,7 @@ def spread(
     rows: Sequence[Sequence[int]], widths: Sequence[float], links: Links, gap: float, parts: Sequence[Sequence[int]],
 ) -> list[float]:
     """Return the x of everything in the rows; ``parts`` are the further parts of each item, which are below it."""
-    return _Spreading(rows, widths, links, gap, parts).solved()
+    return _Spreading(rows, widths, links, gap, parts).solve()
 
 
 class _Spreading:
@@ -56,7 +56,7 @@ class _Spreading:
         alone = len(self._links.below[n]) == 1 and len(self._links.above[m]) == 1
         return alone or (n >= bends and m >= bends)
 
-    def solved(self) -> list[float]:
+    def solve(self) -> list[float]:
         for row in self._rows:
             self._fit(row, [(0.0, 1.0)] * len(row))
         earlier: list[list[float]] = [[], []]  # after the last sweep down, and after the last one up

@@ -25,7 +25,7 @@ from fuser_lab.report.view_model import view_plan
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from fuser_lab.report.geometry import Box, Curve, Layout
+    from fuser_lab.report.geometry import Box, Curve
     from fuser_lab.report.layers import Point
     from fuser_lab.report.subject import PlanLike
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
@@ -43,28 +43,28 @@ def plan_svg(plan: PlanLike, *, title: str | None = None) -> str:
     return view_svg(view_plan(plan, title=title, decisions=False))
 
 
-def view_svg(view: ViewModel, layout: Layout | None = None, *, prefix: str = "", style: bool = True) -> str:
-    """Return the SVG of a view model.
+def view_svg(view: ViewModel) -> str:
+    """Return the SVG of a view model."""
+    return f'<svg xmlns="{_XMLNS}"' + _document(view, style=True)
 
-    ``prefix`` keeps ids distinct if several drawings share a page; the default comes from the content. ``style=False``
-    omits the style sheet, what it sets, and descriptions, for pages that contain it once.
+
+def view_element(view: ViewModel, *, style: bool = True) -> Element:
+    """Return the SVG of a view model as an element for a page.
+
+    ``style=False`` omits the style sheet, what it sets, and descriptions, for pages that contain it once.
     """
-    return f'<svg xmlns="{_XMLNS}"' + _document(view, layout, prefix, style=style)
-
-
-def view_element(view: ViewModel, layout: Layout | None = None, *, prefix: str = "", style: bool = True) -> Element:
-    """Return the SVG of a view model as an element for a page."""
-    root = fromstring("<svg" + _document(view, layout, prefix, style=style))  # noqa: S314 - written just now, by this module
+    root = fromstring("<svg" + _document(view, style=style))  # noqa: S314 - written just now, by this module
     root.set("xmlns", _XMLNS)
     return root
 
 
-def _document(view: ViewModel, layout: Layout | None, prefix: str, *, style: bool) -> str:
+def _document(view: ViewModel, *, style: bool) -> str:
     """Return the text after ``<svg``: boxes, then edges, headers, labels and nodes, so that nothing hides text.
 
     Colours are in attributes as well as in the style sheet, for viewers that ignore style sheets (``style=True``).
     """
-    layout, prefix = layout or lay_out(view), prefix or "fl" + sha256(repr(view).encode()).hexdigest()[:8]
+    # The prefix keeps ids distinct if several drawings share a page.
+    layout, prefix = lay_out(view), "fl" + sha256(repr(view).encode()).hexdigest()[:8]
     painter = Painter(prefix=prefix, style=style, compact=view.compact, segments=view.segments, hints=hints_of(view))
     size = f"{layout.width:.0f}", f"{layout.height:.0f}"
     boxed = [(s, layout.segments[s.index]) for s in view.segments if s.index in layout.segments]

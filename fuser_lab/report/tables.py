@@ -36,7 +36,7 @@ class Table:
             "strong": sorted(self.strong),
         }
 
-    def named(self, called: Mapping[str, str]) -> Table:
+    def with_names(self, called: Mapping[str, str]) -> Table:
         """Return the table with the user's names of tensors before the fusion's."""
         rows = tuple(tuple(named_text(cell, called) for cell in row) for row in self.rows)
         return replace(self, rows=rows) if called else self

@@ -24,13 +24,13 @@ def plan_text(plan: PlanLike, *, title: str | None = None) -> str:
 
 def view_text(view: ViewModel) -> str:
     """Return the text of a view model, followed by any decisions."""
-    parts = [headline(view.header), table_text(segment_table(view.segments).named(view.called))]
+    parts = [headline(view.header), table_text(segment_table(view.segments).with_names(view.called))]
     parts += [named_text(refusal_text(s), view.called) for s in view.segments if not s.ok]
     if view.layouts:
-        parts.append(table_text(layout_table(view.layouts).named(view.called)))
+        parts.append(table_text(layout_table(view.layouts).with_names(view.called)))
     lines = line_table(view)
     if lines is not None:
-        lines = lines.named(view.called)
+        lines = lines.with_names(view.called)
         parts.append("\n".join(f"{segment} computes {line}: {names}" for segment, line, names in lines.rows))
     if view.decisions:
         parts.append(_attempts(view.decisions))

@@ -144,10 +144,10 @@ def _total_bars(totals: Sequence[TimingRow]) -> list[Bar]:
     ]
 
 
-def timings_text(timings: Timings, *, verbose: bool = False) -> str:
+def timings_text(timings: Timings) -> str:
     """Return the table as text, followed by how the times were measured."""
     note = textwrap.fill(timing_note(timings), _WIDTH)
-    return "\n".join(filter(None, (table_text(timing_table(timings, verbose=verbose)), note)))
+    return "\n".join(filter(None, (table_text(timing_table(timings)), note)))
 
 
 def timings_frame(timings: Timings, *, verbose: bool = False) -> pd.DataFrame:

@@ -44,6 +44,7 @@ STATES_PER_CHANGE = 100  # search states of the budget per change of a plan that
 EXPRS_PER_STATE = 1000  # states per expression that an open scheduler lowers
 MOST_BESIDE = 32  # segments before and after one with which it is merged because they share a tensor
 LARGE, ALIKE = 40, 0.9  # size of a refused set, and the part of it that another set shares, which is then not lowered
+SHARE = 0.1  # part of the time that a plan may save in all its runs that the search for it may take
 ROUNDS = 3  # rounds of the search, each with the prices that the clock corrected after the previous round
 NEAR = 0.75  # a price with a smaller error is not corrected, since all other prices are as rough
 UNKNOWN = 1.2  # factor on the time by bytes and arithmetic for kernels that the clock does not know
@@ -87,8 +88,9 @@ def fastest(
     budget = Budget(states=options.search_states, seconds=options.search_seconds)
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
-    search.improve()
-    search.recompute()
+    if not budget.is_late:
+        search.improve()
+        search.recompute()
     best = search.checked()
     yield from best.attempts
     yield from neighbours_apart(best.segmented, search.closed, options, PHASE)
@@ -237,11 +239,27 @@ class _Search:
     def begin(self) -> None:
         """Add the plans of other strategies."""
         self._add("bottom-up", bottom_up(self.fusion, self.closed, self.options))
+        if self.options.search_calls is not None:
+            self.budget.limit(SHARE * self.options.search_calls * self._most_saved())
+            if self.budget.is_late:
+                return
         self._add("stored chains", bottom_up(self.fusion, self.closed, self._storing_options))
         if len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
             budget = self.budget.share(STATES_FOR_OPTIMAL)
             idle = None if self.clock is None else self.clock.idle
             self._add("optimal", optimal(self.fusion, self.closed, self.options, budget, idle))
+
+    def _most_saved(self) -> float:
+        """Return the seconds by which a run of the bottom-up plan exceeds one kernel that stores no intermediate."""
+        (plan,) = self.known
+        groups, outputs = plan.segmented.groups, plan.segmented.fusion.outputs
+        between = sum(
+            tensor.nbytes * ((tensor not in outputs) + sum(tensor in group.tensor_inputs for group in groups))
+            for tensor in plan.segmented.crossing
+        )
+        exprs = [expr for group in groups for expr in group.exprs]
+        moved = max(sum(group.moved for group in groups) - between, 0)
+        return max(plan.seconds - self.model.seconds(moved, self.model.work(exprs), product_flops(exprs)), 0.0)
 
     def _add(self, word: str, attempts: Iterator[Attempt]) -> None:
         made = tuple(replace(attempt, phase=f"{word}: {attempt.phase}") for attempt in attempts)
@@ -380,7 +398,7 @@ class _Search:
         """
         first, *others = self.known
         best = sorted(others, key=lambda plan: plan.seconds)[:MOST_CHECKED]
-        if self.clock is None:
+        if self.clock is None or not best:
             return min((first, *best), key=lambda plan: plan.seconds)
         first, *best = (
             replace(plan, times=self.times(plan.segmented, limited=False)) for plan in (first, *best)

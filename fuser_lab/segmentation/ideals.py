@@ -50,6 +50,10 @@ class Budget:
         if self.seconds is not None:
             self._end = time.monotonic() + self.seconds
 
+    def limit(self, seconds: float) -> None:
+        """End the search after at most some seconds from now."""
+        self._end = min(self._end, time.monotonic() + seconds)
+
     def spend(self) -> bool:
         """Count one state; False once nothing is left."""
         self.used += 1

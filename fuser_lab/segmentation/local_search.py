@@ -264,14 +264,14 @@ def runs(partition: Partition) -> Iterator[tuple[int, bool]]:
 
 
 def anneal(
-    partition: Partition, apart: Sequence[int], rounds: int, is_late: Callable[[], bool], seed: int = 0,
+    partition: Partition, apart: Sequence[int], rounds: int, is_late: Callable[[], bool],
 ) -> Partition:
     """Return the cheapest partition on a random walk of small changes, some of which initially increase the cost.
 
-    ``apart`` has for each unit those that exclude it. The walk is the same for the same seed. It ends after a number of
+    ``apart`` has for each unit those that exclude it. The walk is always the same. It ends after a number of
     rounds or at the time limit.
     """
-    space, dice = partition.space, random.Random(seed)  # noqa: S311 - a walk that can be repeated, no secret
+    space, dice = partition.space, random.Random(0)  # noqa: S311 - a walk that can be repeated, no secret
     best, least = dict(partition.segments), partition.cost
     cost = least
     shared = [flow for flow in space.flows if (flow.producer | flow.readers).bit_count() > 1]

@@ -81,6 +81,7 @@ _FIELDS = {
     "precision": one_of(*PRECISIONS),
     "search_states": whole(0),
     "search_seconds": optional(number(0), "for no limit"),
+    "search_calls": optional(whole(0), "for no limit"),
 }
 _NVFUSER = {
     "enable": _names(*_ENABLE),
@@ -156,6 +157,9 @@ class SegmenterOptions:
     search_seconds
         Maximum number of seconds that they search; None for no limit. With a limit in seconds, the answer depends on
         the speed and load of the machine.
+    search_calls
+        How often the plan is expected to run: ``strategy="fastest"`` searches no longer than a tenth of what it may
+        save in so many runs, compared with the bottom-up plan. None for no such limit.
     """
 
     segment_set: SegmentSetMeaning = SegmentSetMeaning.HINT
@@ -183,6 +187,7 @@ class SegmenterOptions:
     precision: str = "eager"
     search_states: int = 400_000
     search_seconds: float | None = None
+    search_calls: int | None = None
 
     def __post_init__(self) -> None:
         """Convert names of meanings and schedulers, and raise for values that a field does not accept."""

@@ -2,9 +2,10 @@
 
 Each is drawn by its seed: three to seven pieces of models (norms, softmaxes, gates, look-ups, windows, scans,
 rotations, quantisation, losses) one after another, forward or with gradients, of a drawn dtype, size and layout. The
-table has a line for each; below it are the geometric mean of inductor's time over fuser_lab's, the share of workloads
-below 0.9, and the ten slowest beside inductor with their kernels. ``--index 17`` runs one workload of a seed and
-prints its kernels' source. Processor time counts on the CPU, and events on a GPU; both backends take turns.
+table has a line for each, with the errors of fuser_lab and of inductor (the distance from eager mode in float64); below
+it are the geometric mean of inductor's time over fuser_lab's, the share of workloads below 0.9, and the ten slowest
+beside inductor with their kernels. ``--index 17`` runs one workload of a seed and prints its kernels' source. Processor
+time counts on the CPU, and events on a GPU; both backends take turns.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import Any
 
 from fuser_lab.codegen.pipeline import evaluated_because
 from tests.benchmarks.functions import least
-from tests.bridge.speed import differs, stepped
+from tests.bridge.speed import listed, stepped
 from tests.needs import needs
 
 torch = needs("torch")
@@ -287,13 +288,13 @@ def workload(seed: int, index: int, device: str, size: int) -> Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Times in seconds, the largest relative difference of both backends' results, and fuser_lab's kernels."""
+    """Times in seconds, both backends' errors (`error`), and fuser_lab's kernels."""
 
     index: int
     text: str
     ours: float
     theirs: float
-    difference: float
+    errors: tuple[float, float]
     kernels: tuple[str, ...]
 
     @property
@@ -314,6 +315,7 @@ def measured(index: int, drawn: Workload, device: str, options: argparse.Namespa
         inputs = [x.detach() for x in drawn.inputs]
         calls.append(stepped(compiled, inputs, backward=drawn.backward))
     ours = calls[0]()
+    exact = stepped(drawn.function, [wide(x) for x in drawn.inputs], backward=drawn.backward)()
     last = bridge.last()
     assert last is not None
     kernels = []
@@ -324,11 +326,22 @@ def measured(index: int, drawn: Workload, device: str, options: argparse.Namespa
                            f"{segment.bytes / 1e6:.1f} MB")
             if options.index is not None and not evaluated_because(segment.fusion, segment.scheduler):
                 kernels.append(segment.source(options.target))
-    difference = differs(ours, calls[1]())
+    errors = error(ours, exact), error(calls[1](), exact)
     times = least(calls, options.rounds) if device == "cpu" else by_events(calls, options.seconds)
     return Result(
-        index=index, text=drawn.text, ours=times[0], theirs=times[1], difference=difference, kernels=tuple(kernels),
+        index=index, text=drawn.text, ours=times[0], theirs=times[1], errors=errors, kernels=tuple(kernels),
     )
+
+
+def wide(x: Any) -> Any:
+    """An input in float64 if it is of floats."""
+    return x.detach().double() if x.is_floating_point() else x
+
+
+def error(results: Any, exact: Any) -> float:
+    """The largest distance of a result from eager mode's in float64, relative to the norm of that."""
+    pairs = zip(listed(results), listed(exact), strict=True)
+    return max(float((a.double() - b).norm() / b.norm().clamp(min=1e-30)) for a, b in pairs if a is not None)
 
 
 def by_events(calls: Sequence[Callable[[], Any]], seconds: float) -> list[float]:
@@ -376,7 +389,7 @@ def main() -> None:
             continue
         results.append(result)
         print(f"{index:3d} {result.ratio:5.2f} {result.ours * 1e3:8.2f} ms {result.theirs * 1e3:8.2f} ms "
-              f"{result.difference:.0e} {result.text}", flush=True)
+              f"{result.errors[0]:.0e} {result.errors[1]:.0e} {result.text}", flush=True)
     if not results:
         return
     mean = math.exp(sum(math.log(result.ratio) for result in results) / len(results))

@@ -228,17 +228,20 @@ class Run:
         written = [kernel.index for kernel in plan.segments if not kernel.opaque]
         self.gluable += [Edit(case, plan, pair) for pair in {*pairs, *itertools.combinations(written, 2)}]
 
-    def cut(self, number: int) -> None:
-        """Cut plans at random; kernels of some cut plans may be glued later."""
+    def cut(self, number: int, seconds: float) -> None:
+        """Cut plans at random for a time; kernels of some cut plans may be glued later."""
+        ends = time.monotonic() + seconds
         for edit in self._sample(self.cuttable, number):
-            edited = self._edit(edit)
+            edited = self._edit(edit) if time.monotonic() < ends else None
             if edited is not None:
                 self._offer_glues(edit.case, edited, ())
 
-    def glue(self, number: int) -> None:
-        """Glue separate kernels at random."""
+    def glue(self, number: int, seconds: float) -> None:
+        """Glue separate kernels at random for a time."""
+        ends = time.monotonic() + seconds
         for edit in self._sample(self.gluable, number):
-            self._edit(edit)
+            if time.monotonic() < ends:
+                self._edit(edit)
 
     def _sample(self, edits: list[Edit], number: int) -> list[Edit]:
         """A number of edits, of as many cases as possible."""
@@ -357,7 +360,8 @@ def main() -> None:
     parser.add_argument("--programs", action="store_true", help="the programs of inductor_programs instead")
     parser.add_argument("--models", action="store_true", help="models instead of functions, forward and a step")
     parser.add_argument("--overhead", type=int, default=0, help="only time this many pairs of compilations")
-    parser.add_argument("--uncompiled", action="store_true", help="do not compile kernels; they fill tensors with 0")
+    parser.add_argument("--minutes", type=float, default=1e9, help="the most for the cuts, and again for the glues")
+    parser.add_argument("--uncompiled", action="store_true", help="write kernels only: partitions, but no values")
     parser.add_argument("--only", default="", help="pattern of names of functions or models")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -384,8 +388,8 @@ def _compare(options: argparse.Namespace) -> None:
     if times:
         print(f"all: {overhead_text(times)}")
         return
-    run.cut(options.cuts)
-    run.glue(options.glues)
+    run.cut(options.cuts, options.minutes * 60)
+    run.glue(options.glues, options.minutes * 60)
     run.report()
 
 

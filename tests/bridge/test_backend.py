@@ -5,6 +5,7 @@ import importlib
 import tomllib
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -420,3 +421,47 @@ def test_bits_of_numbers_are_read_within_a_region():
     (graph,) = bridge.last().graphs
     assert not any(left.op == "aten.view.dtype" for left in graph.left)
     assert not any(region.failed for region in graph.regions)
+
+
+def both_sums(x):
+    y = x.sin()
+    return y.sum(0), y.sum(1)
+
+
+def test_the_fastest_plan_is_on_disk_for_other_processes(monkeypatch, tmp_path):
+    from fuser_lab.bridge import signature
+
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(signature, "_RECORDED", type(signature._RECORDED)())
+
+    def planned(**options):
+        torch._dynamo.reset()
+        compiled(both_sums, **options)(torch.ones(40, 40))
+        (region,) = bridge.last().regions
+        return region.plan
+
+    searched = planned()
+    assert searched.strategy == "fastest"
+    assert searched.options.search_calls == 100_000
+    signature._RECORDED.clear()
+    monkeypatch.setattr(signature, "segment", None)  # as in another process, which does not search again
+    read = planned()
+    assert read == searched
+    assert list(read.decisions) == list(searched.decisions)
+    with pytest.raises(TypeError, match="NoneType"):
+        _ = signature.record_definition(replace(
+            bridge.last().regions[0].signature, cutting=replace(searched_cutting(), target="A100"),
+        )).plan
+
+
+def searched_cutting():
+    return bridge.last().regions[0].signature.cutting
+
+
+def test_new_sizes_are_planned_without_a_search():
+    torch._dynamo.reset()
+    run = torch.compile(both_sums, backend="fuser_lab", dynamic=True)
+    for size in (6, 9):
+        x = torch.randn(size, 5)
+        torch.testing.assert_close(run(x), both_sums(x))
+    assert {region.plan.strategy for region in bridge.last().regions} == {"bottom_up"}

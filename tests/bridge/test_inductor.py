@@ -250,6 +250,15 @@ def test_no_operation_depends_on_itself_where_buffers_are_written_to_in_place(to
     assert plan.record.in_place
 
 
+def test_a_write_in_place_after_a_reduction_is_said_to_be_one(torch):
+    def averaged(x, y):
+        x.mul_(0.9).add_(y, alpha=0.1)
+        return x.norm()
+
+    (plan,) = fl.from_inductor(averaged, torch.ones(8, 8), torch.ones(8, 8)).plans
+    assert plan.why(0, "copy_").code == "overwrites"
+
+
 def test_plans_of_one_graph_stand_side_by_side(captured):
     (plan,) = captured.plans
     edited = plan.cut(plan.segments[0].writes[0])
@@ -440,14 +449,15 @@ def test_a_plan_without_kernels_says_so(captured):
     [
         ((("8", "4"), ()), (("8",), ("2",)), {}, "loop_sizes"),
         ((("8", "4"), ()), (("4", "8"), ()), {}, "loop_order"),
-        (((), ("8",)), (("8",), ()), {"reads": True, "reduces": True}, "reduction"),
+        (((), ("8",)), (("8",), ()), {"follows": True, "reduces": True}, "reduction"),
+        (((), ("8",)), (("8",), ()), {"follows": True, "reduces": True, "overwrites": True}, "overwrites"),
         ((("8",), ()), (("8",), ()), {}, "outer_loops"),
         ((("8",), ()), (("8",), ()), {"count": 20, "limit": 16}, "node_limit"),
         ((("8",), ()), (("8",), ()), {"template": True}, "template"),
     ],
 )
 def test_reasons_that_inductor_does_not_give(a, b, facts, code):
-    defaults = {"reads": False, "reduces": False, "count": 2, "limit": None, "template": False}
+    defaults = {"follows": False, "overwrites": False, "reduces": False, "count": 2, "limit": None, "template": False}
     assert Unsaid.of_loops(a, b, **(defaults | facts)).code == code
 
 

@@ -280,5 +280,5 @@ def _check_tab(check: Check, explorer: Explorer, shown: dict[str, Any], plan: An
             check("source", found["shown"], sources.source(plan.segments[found["segment"]], found["target"])["text"])
     else:
         check(f"{tab} of", explorer.panels[tab]["hash"], plan.hash)
-        check(f"{tab} written", explorer.panels[tab]["html"], tabs.WRITTEN[tab](explorer._panels.shown()))
+        check(f"{tab} written", explorer.panels[tab]["html"], tabs.WRITTEN[tab](explorer._panels.data()))
         check(tab, shown["panel"], shown["written"])

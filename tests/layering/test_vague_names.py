@@ -1,7 +1,7 @@
 """A name says what a thing is: words such as ``found`` and ``one`` name no variable, parameter or function.
 
 A public function of a module is named by what it returns or by a verb, not by a participle such as ``rewritten``. The
-same holds for functions and methods with an underscore.
+same holds for functions and methods with an underscore, and in the packages of `ROOMS` for all methods but properties.
 """
 
 import re
@@ -34,6 +34,10 @@ IRREGULAR = frozenset({
 })
 FUNCTION = re.compile(r"^(?:async )?def ([a-z]\w*)\(", re.MULTILINE)
 PRIVATE = re.compile(r"^ *(?:async )?def (_[a-z]\w*)\(", re.MULTILINE)
+METHOD = re.compile(r"(?<!property)\n +(?:async )?def ([a-z]\w*)\(")
+ROOMS = ("fuser_lab/lab", "fuser_lab/report", "fuser_lab/search", "fuser_lab/pricing", "widgets/fuser_lab_widgets")
+# Methods of `Plan`, which the explorer calls.
+OF_PLAN = frozenset({"renamed", "resegmented"})
 # Functions that may have such a name, with the reason; words that only end like a participle.
 PARTICIPLES = {
     ("fuser_lab/runtime/called_loops.py", "called"): "a decorator, which kernels print",
@@ -99,11 +103,20 @@ def test_no_private_function_or_method_is_named_by_a_participle():
     assert not names, "name a function by what it returns or by a verb, such as `_rewrite`"
 
 
+def test_no_method_is_named_by_a_participle():
+    files = [path for room in ROOMS for path in sorted((REPOSITORY / room).rglob("*.py"))]
+    assert len(files) > 100
+    names = [(path.name, name) for path in files for name in METHOD.findall(path.read_text("utf-8"))]
+    wrong = [(file, name) for file, name in names if is_participle(name) and name not in OF_PLAN]
+    assert not wrong, "name a method by what it returns or by a verb, such as `rewrite`"
+
+
 def test_a_participle_is_recognized():
     source = "def chosen():\n    pass\n\n\nasync def rewritten_text():\n    pass\n\n\ndef ranked(a):\n    pass\n"
     assert participles(source) == ["chosen", "ranked"]
     assert not participles("def _kept():\n    pass\n\n\ndef seed():\n    pass\n")
     assert private_participles("def _kept(): ...\nclass A:\n    def _ranked(self): ...\n") == ["_kept", "_ranked"]
+    assert METHOD.findall("class A:\n    @property\n    def ranked(self): ...\n\n    def kept(self): ...\n") == ["kept"]
     assert not private_participles("def _seed(): ...\nclass A:\n    def _is_kept(self): ...\n")
 
 

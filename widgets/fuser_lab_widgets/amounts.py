@@ -61,14 +61,14 @@ class Amounts:
         """The model of the device that ran, unless that is the target."""
         return [] if self.machine is None or self.machine.device == self.target else [self.machine]
 
-    def predicted(self, header: Header) -> Prediction | None:
+    def predict(self, header: Header) -> Prediction | None:
         """Return the predicted time of a plan, None for one that is not there."""
         plan = self.plans.get(header.hash) if self.target else None
         return None if plan is None else plan.predicted_time()
 
     def facts(self, header: Header) -> list[list[str]]:
         """Return the times of a plan as numbers of the header: value, name, and meaning."""
-        prediction = self.predicted(header)
+        prediction = self.predict(header)
         at_target = [] if prediction is None else [
             [seconds_label(prediction.seconds), f"predicted ({self.target})", f"kernels as scheduled: {prediction}"],
         ]
@@ -99,7 +99,7 @@ class Amounts:
         """Return the cells of a plan's times; empty ones for a plan that was not made."""
         if header is None:
             return ("",) * len(self.columns)
-        prediction = self.predicted(header)
+        prediction = self.predict(header)
         at_target = [("" if prediction is None else seconds_label(prediction.seconds))] if self.target else []
         times = [seconds_label(by_bytes(header, model)) for model in self.others]
         return (*at_target, *times, *self._measured_cells(self.measured.get(header.hash)))

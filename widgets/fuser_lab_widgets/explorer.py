@@ -310,7 +310,7 @@ class Explorer(anywidget.AnyWidget):
             self._page.waiting.clear()
             with _without_collection(), self.hold_sync():
                 self.acked = number
-                self._page.guarded(event, lambda: self._dispatch(number, event))
+                self._page.guard(event, lambda: self._dispatch(number, event))
             self._page.finish()
         self._publish()
 
@@ -364,7 +364,7 @@ class Explorer(anywidget.AnyWidget):
             if _same(value, self._published.get(name)) or not _same(value, getattr(self, name)):
                 return  # it already has this value, or was set again in the meantime
             with self.hold_sync():
-                self._page.guarded({"type": name}, lambda: self._take(name, value))
+                self._page.guard({"type": name}, lambda: self._take(name, value))
             self._page.finish()
         self._publish()
 

@@ -55,7 +55,7 @@ def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> 
     answer = ipywidgets.Button(description="Answer", button_style="primary")
     skip = ipywidgets.Button(description="Skip")
 
-    def answered(_button: Any) -> None:
+    def give(_button: Any) -> None:
         values = {name: field.value for name, field in fields.items()}
         answers = {name: value for name, value in values.items() if value not in (None, "")}
         if not answers:
@@ -64,12 +64,12 @@ def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> 
         question.answer(answers if "" not in fields else values[""])
         state.value = _ANSWERED
 
-    def skipped(_button: Any) -> None:
+    def leave(_button: Any) -> None:
         question.skip()
         state.value = "Skipped: the next cell shows the answer."
 
-    answer.on_click(answered)
-    skip.on_click(skipped)
+    answer.on_click(give)
+    skip.on_click(leave)
     instead = f'.fl-asked[data-question="{key}"]>div:first-child>div:last-child'  # the invitation to edit the cell
     hides = ipywidgets.HTML(f"<style>{instead}{{display:none}}</style>")
     hides.layout.display = "none"

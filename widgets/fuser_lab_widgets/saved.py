@@ -100,7 +100,7 @@ def saved_html(
 
 def _table(view: ViewModel) -> str:
     """Return the table of the segments, without columns that may be wide."""
-    table, more = segment_table(view.segments[:_MOST_LISTED]).named(view.called), len(view.segments) - _MOST_LISTED
+    table, more = segment_table(view.segments[:_MOST_LISTED]).with_names(view.called), len(view.segments) - _MOST_LISTED
     short = replace(table, columns=table.columns[:-2], rows=tuple(row[:-2] for row in table.rows))
     said = f"{view.header.title}: the segments of the plan" + (f"; {more} more are not listed" if more > 0 else "")
     return to_html(table_element(short, caption=said))

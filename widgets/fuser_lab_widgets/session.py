@@ -161,7 +161,7 @@ class Session:
 
     # ---- edits of the definition, and how it is segmented
 
-    def annotated(self, tensor: str, reader: str | None = None) -> State:
+    def annotate_at(self, tensor: str, reader: str | None = None) -> State:
         """Return the state with a segment_set after a tensor, or only on the edge to one reader."""
         return self._define(self.plan.annotate(tensor, reader), f"segment_set({_way(tensor, reader)})")
 
@@ -169,7 +169,7 @@ class Session:
         """Return the state without the segment_sets of a tensor, or without the one whose result it is."""
         return self._define(self.plan.without_annotation(tensor), f"without segment_set({tensor})")
 
-    def switched(self, changes: Mapping[str, Any], step: str) -> State:
+    def set_switches(self, changes: Mapping[str, Any], step: str) -> State:
         """Return the state with other switches of the segmenter; edits of the partition remain in the history."""
         switches = tuple((dict(self.state.switches) | dict(changes)).items())
         state = replace(self.state, switches=switches, edits=(), because=(), step=step)

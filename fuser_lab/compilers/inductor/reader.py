@@ -193,8 +193,12 @@ class Reader:
         limit = getattr(getattr(self._names["inductor_config"], "cpp", None), "max_horizontal_fusion_size", None)
         on_host = is_on_host(getattr(a.get_device(), "type", ""))
         return Unsaid.of_loops(
-            _loops(a), _loops(b), reads=bool(set(_ops(a)) & set(b.ancestors)), reduces=bool(a.is_reduction()),
-            count=len(both), limit=limit if on_host else None, template=a.is_template() or b.is_template(),
+            _loops(a), _loops(b), follows=bool(set(_ops(a)) & set(b.ancestors)),
+            overwrites=a.get_buffer_names().isdisjoint(
+                dep.name for dep in b.read_writes.reads if not hasattr(dep, "mutating_buf")  # which is only an order
+            ),
+            reduces=bool(a.is_reduction()), count=len(both), limit=limit if on_host else None,
+            template=a.is_template() or b.is_template(),
         )
 
     def _cycle(self, original: Callable[..., Any], scheduler: Any, a: Any, b: Any) -> Any:

@@ -250,7 +250,7 @@ def memory_orders(plan: Plan, count: int = 20, *, seed: int = 0, states: int = 2
     best_order = alive.best(states)
     order = best_order if best_order is not None else plan_order
     generator = random.Random(seed)  # noqa: S311 - no secret depends on it
-    orders = dict.fromkeys(alive.shuffled(generator) for _ in range(count))
+    orders = dict.fromkeys(alive.shuffle(generator) for _ in range(count))
     sampled = tuple(MemoryOrder(name=f"random {n}", order=o, peak=alive.peak(o)) for n, o in enumerate(orders))
     best = MemoryOrder(name="best", order=order, peak=alive.peak(order))
     if best_order is None:
@@ -314,7 +314,7 @@ class _Alive:
                     heapq.heappush(queue, (max(highest, self.during(done, n)), -len(order), (*order, n)))
         return None
 
-    def shuffled(self, generator: random.Random) -> tuple[int, ...]:
+    def shuffle(self, generator: random.Random) -> tuple[int, ...]:
         order: list[int] = []
         while len(order) < len(self.needs):
             done = set(order)

@@ -14,11 +14,12 @@
 # # From a segment to a kernel: the schedule, step by step
 #
 # After this lesson, you can read the schedule of a generated kernel, find each of its steps in the source, change one and run the
-# result. The lesson takes about 20 minutes.
+# result. The lesson takes about 25 minutes.
 #
-# The picture shows softmax over rows: seven ops in one box, a segment. A box is not a program. Between this picture and something that
-# a GPU runs, somebody decides how many threads work on a row, what each thread keeps, and when threads wait for each other. Who
-# decides, where can you see it, and can you decide something else?
+# The picture below the next cell shows softmax over rows: seven ops in one box, a segment. To make a GPU program of the box, nvFuser has
+# to decide how many threads work on a row, what each thread keeps in its registers, and when threads wait for each other. A
+# **thread** is one of many thousand instances of the program, which run at the same time; a **block** is a group of threads that can
+# exchange data. Where can you see these decisions, and can you change them?
 
 # %%
 import re
@@ -49,33 +50,32 @@ segment.plan
 # %% [markdown]
 # ## 1. A kernel is a list of transforms
 #
-# The scheduler that has accepted the segment, whose name the box shows, decides this list: the **schedule**. It prints as the Python
-# that you would write by hand. `fd` is a definition of the segment, and each line changes the loops of its tensors. This is the kernel
-# that runs:
+# The scheduler that accepted the segment, whose name is in the box, writes a list of transforms: the **schedule**. A schedule prints as
+# the Python code that you would write by hand. In this code, `fd` is a definition of the segment, and each line changes the loops of
+# its tensors. The next cell prints the schedule of the kernel that runs:
 
 # %%
 schedule = segment.schedule
 schedule
 
 # %% [markdown]
-# It reads in groups:
+# The transforms are:
 #
-# - `cache_after`, `cache_before`: copies of the input and of the result that a thread keeps for itself, in registers;
-# - `split`: cuts one loop into two. The comment says which parameter of the kernel the factor is;
-# - `transform_like`: gives all other tensors the loops of the result;
-# - `parallelize`: distributes a loop over blocks, over threads, or over the elements of one memory access; `parallelize_like` does it
-#   for all other tensors;
-# - `inline_most`: computes a tensor inside the loops of its readers, as deep as possible.
+# - `cache_after` and `cache_before` make copies of the input and of the result, which each thread keeps in registers.
+# - `split` divides one loop into two nested loops. The comment names the parameter of the kernel that is the factor.
+# - `transform_like` gives all other tensors the same loops as the result.
+# - `parallelize` distributes a loop over blocks, over threads, or over the elements of one memory access. `parallelize_like` does the
+#   same for all other tensors.
+# - `inline_most` computes each tensor inside the loops of the ops that read it, as deep as possible.
 #
-# Every automatic kernel of one nest of loops consists of these kinds of steps, and a few more such as `merge` and `rfactor`. The
-# comments at the top are the reasons for the numbers.
+# The comments at the top give the reasons for the numbers.
 #
 # ## 2. The loops, step by step
 #
-# `schedule.nests()` has the loop nest as text before the first step and after each. Without a schedule, each op has its own loops
-# over the whole tensor.
+# `schedule.nests()` returns the nested loops as text: before the first step, and after each step. Before the first step, each op has its own
+# loops over its whole tensor.
 #
-# **Predict:** how many loops over rows, one inside another or one after another, does the fusion have before the first transform?
+# **Predict:** how many loops over rows does the fusion have in total before the first transform?
 
 # %%
 question = predict("Loops over rows before the first transform", None)
@@ -89,7 +89,8 @@ first = question.reveal(own_loops)
 first
 
 # %% [markdown]
-# The first splits change only the loops of the result, `T7`, which is the last nest of the text. Watch its row of 1024 elements:
+# The first splits change only the loops of the result `T7`, which are at the end of the text. The next cell prints these loops after each
+# split. Watch the loop over the 1024 elements of a row:
 
 # %% jupyter={"source_hidden": true}
 # Prints the loops of the last nest after each split.
@@ -104,10 +105,10 @@ for i in splits:
     print(schedule.transforms[i], last_loops(nests[i + 1]), sep="\n", end="\n\n")
 
 # %% [markdown]
-# A loop over a row has become four loops, whose extents multiply to the length of the row. Some of them will not be loops in time:
-# `parallelize` makes one of them the threads that work *at the same time*, another one the elements of a single access.
+# The loop over a row has become several nested loops, and the product of their extents is the length of the row. Later, `parallelize`
+# turns one of these loops into threads, which run at the same time, and another loop into the elements of a single memory access.
 #
-# **Predict:** how many elements of a row does each thread handle? (Look at the comments of the splits.)
+# **Predict:** how many elements of a row does each thread handle? The comments of the splits say how many threads share a row.
 
 # %%
 question = predict("Elements of a row for each thread", None)
@@ -124,32 +125,33 @@ second = question.reveal(per_thread)
 second
 
 # %% [markdown]
-# In the last nest, all tensors share the two outer loops: a block and its rows. Inside, the row is traversed several times, because the
-# maximum has to be complete before the first exponential, and the sum before the first quotient. The input is read from memory only
-# once: `T8` is the copy that each thread keeps.
+# Below the answer, the text after the last step shows that all tensors share the two outer loops, over blocks and over the rows of a
+# block. Inside, the kernel walks along the row several times, because the maximum has to be complete before the first exponential,
+# and the sum before the first quotient. Still, it reads the input from memory only once: `T8` is the copy that each thread keeps.
 #
 # ## 3. The same list as source
 #
-# Generating source for a GPU does not require one. Find the steps of the schedule:
+# The next cell prints the source of the GPU kernel, for which no GPU is necessary. Find the steps of the schedule in it:
 #
-# - the loop on `grid_x` is `blockIdx`, the one on `block_y` is `line`, the one on `block_x` is `lane`: these are not loops but numbers of a
-#   thread;
-# - the `unroll` loop is `for u in ...`, and the copy `T8` is the array `T0_row`;
-# - `vectorize` has become `load_vector(T0, ..., 4)`, which loads four adjacent elements, 16 bytes, at once;
-# - no line of the schedule says how threads combine their results: a reduction over a loop on threads *is* a series of **shuffles**,
-#   `shfl_xor_sync`, by which the threads of a warp exchange partial results.
+# - The loops on `grid_x`, `block_y` and `block_x` are not loops any more. They have become the numbers `blockIdx`, `line` and `lane`, which
+#   each thread reads to find its part of the work.
+# - The `unroll` loop is `for u in ...`, and the copy `T8` is the array `T0_row`.
+# - `vectorize` has become `load_vector(T0, ..., 4)`, which loads four adjacent elements, 16 bytes, in one access.
+# - A reduction over a loop on threads has become a series of **shuffles**, `shfl_xor_sync`: in each shuffle, the threads of a warp
+#   (32 threads that run together) exchange their partial results.
 
 # %%
 print(segment.source("cuda"))
 
 # %% [markdown]
-# Each line of the source knows the op that it implements, which is how the explorer links code and graph. In the explorer,
-# `fl.explore(fd)`, the view *Schedule* in the tab *Code* shows the steps of this lesson, with buttons that change them.
+# The explorer, `fl.explore(fd)`, links each line of this source to its op. Its view *Schedule* in the tab *Code* shows the steps of this
+# lesson, with buttons that change them.
 #
 # ## 4. Change one
 #
-# The text is the kernel. Change a number in it, pass it back, and the kernel runs with that number. The step that is commented with
-# *threads of a block, in x* says how many threads share a row. Let 16 do it instead:
+# The text of a schedule determines the kernel. You can change a number in the text and pass it to `with_schedule`, and get a plan whose
+# kernel has this number. In the text, the factor with the comment *threads of a block, in x* is the number of threads that share a row.
+# The next cell changes it from 32 to 16:
 
 # %%
 text = str(schedule)
@@ -157,8 +159,8 @@ narrower = segment.plan.with_schedule(0, text.replace("factor=32", "factor=16"))
 print("the text passed back unchanged is the same plan:", segment.plan.with_schedule(0, text).hash == segment.plan.hash)
 
 # %% [markdown]
-# **Predict:** with 16 threads for the same row, how many elements does each keep? And how many steps of shuffles do 16 threads need,
-# where 32 need five?
+# **Predict:** if 16 threads share the same row, how many elements does each thread keep? And how many shuffles do 16 threads need to
+# combine their results, if 32 threads need five?
 
 # %%
 question = predict("With 16 threads for a row", {"elements": None, "steps of shuffles": None})
@@ -173,8 +175,9 @@ third = question.reveal({"elements": kept, "steps of shuffles": steps})
 third
 
 # %% [markdown]
-# Compare the two texts: the number of steps in registers, which the schedule only *implies*, has followed. `plan.with_params` changes
-# the same schedule by the names of its parameters. A legal value never changes a result, and an illegal one is refused in one sentence:
+# Below the answer is the changed schedule. Compare it with the first one: no line says how many elements a thread keeps, because this number
+# follows from the others. `plan.with_params` makes the same change by the name of the parameter. No legal number changes the
+# results, and an illegal number is refused with a reason:
 
 # %%
 same = segment.plan.with_params(0, threads=(16, 2))
@@ -187,21 +190,23 @@ for number in ("factor=48", "factor=0"):
         print(error)
 
 # %% [markdown]
-# A schedule need not be one that the scheduler would write. With 48 threads, which its own kernels refuse, the steps are followed loop
-# by loop. You can also leave one out, or write all of them yourself, as in [lesson 22](22_parameters_of_kernels.ipynb).
+# The scheduler itself never writes a schedule with 48 threads for a row. Then fuser_lab generates the kernel loop by loop from the steps. You
+# can also remove steps, or write all of them yourself, as in [lesson 22](22_parameters_of_kernels.ipynb).
 #
 # ## 5. Run it, thread by thread
 #
-# Is the changed kernel correct? You can run it without a GPU: all threads run together as NumPy arrays, with one entry per thread, and
-# every statement is one step of all threads. This evaluator is slow and strict: a thread that reads outside a tensor, or reads what
-# another thread may not have written yet, raises an error. Press *Play*, or drag the slider: the line that runs is marked, and so is
-# each element that it reads or writes. Choose one thread to see which elements are its own. The rows are shorter here.
+# You can also run a kernel without a GPU. fuser_lab has an evaluator in which each variable of a thread is a NumPy array with one entry per
+# thread, so that all threads execute a statement in the same step. The evaluator is slow and strict: it raises an error if a thread
+# reads outside a tensor, or reads an element that another thread may not have written yet.
+#
+# Press *Play*, or drag the slider. The current line is marked, and so is each element that it reads or writes. Choose a thread to see
+# which elements it handles. The rows are shorter here.
 
 # %%
 play(segment, "cuda")
 
 # %% [markdown]
-# And are the values right?
+# The next cell runs the changed kernel in this evaluator, and compares its results with float64:
 
 # %%
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
@@ -223,10 +228,9 @@ score(first, second, third)
 # %% [markdown]
 # ## Where to go next
 #
-# - Who chose the numbers, and are there better ones? [22_parameters_of_kernels](22_parameters_of_kernels.ipynb).
-# - [docs/scheduling_by_hand.md](../docs/scheduling_by_hand.md) lists all transforms, and how many automatic kernels are loops and how
-#   many are templates.
+# - How does the scheduler choose the numbers, and are other numbers better? [22_parameters_of_kernels](22_parameters_of_kernels.ipynb).
+# - [docs/scheduling_by_hand.md](../docs/scheduling_by_hand.md) lists all transforms.
 # - `fd.sched.steps()` shows each transform with the state before and after it, and `fd.sched.undo()` undoes the last one.
-# - Is the kernel any good? [08_profile_and_compare](08_profile_and_compare.ipynb).
+# - How fast is the kernel? [08_profile_and_compare](08_profile_and_compare.ipynb).
 #
-# **Words:** [Definition](../docs/glossary.md#definition "The record of the ops of a fusion, made by calls in a `with FusionDefinition()` block.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Schedule](../docs/glossary.md#schedule "The list of transforms that turns a segment into the loops of a kernel.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")
+# **Words:** [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Definition](../docs/glossary.md#definition "The record of the ops of a fusion, made by calls in a `with FusionDefinition()` block.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Schedule](../docs/glossary.md#schedule "The list of transforms that turns a segment into the loops of a kernel.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")

@@ -16,10 +16,12 @@
 # After this lesson, you can read the log of a plan: find the attempt that decided a cut, name the scheduler that came closest, and tell a
 # refused pair from a pair that was never tried. The lesson takes about 15 minutes.
 #
-# The fusion below divides each row of x by its sum, and then sums the columns of the result. The picture shows the plan for rows of
-# 65,536 elements: two kernels. Which question did the segmenter ask, and who said no?
+# The fusion below divides each row of x by its sum, and also returns the column sums of the result. The next cell draws nvFuser's plan
+# for rows of 65,536 elements: two kernels. Which attempt to make one kernel failed, and which scheduler came closest?
 
 # %%
+from IPython.display import SVG
+
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.teaching import read_questions, score
@@ -38,15 +40,16 @@ def shares(length):
 
 
 plan = fl.segment(shares(65536))
-plan
+SVG(plan._repr_mimebundle_()["image/svg+xml"])
 
 # %% [markdown]
 # ## 1. Attempts
 #
-# The segmenter asks one kind of question: *may these ops be one kernel?* Each question is an **attempt**, and the log keeps all of them
-# in order. It first asks about the whole fusion. After a refusal, it begins with single ops and merges neighbours.
+# The segmenter asks the schedulers one kind of question: *can these ops be one kernel?* Each question with its answer is an **attempt**, and
+# the log of a plan contains all attempts in order. The first attempt is about the whole fusion. If it is refused, the segmenter
+# starts with single ops, and each further attempt is about merging two neighbours.
 #
-# **Predict:** the fusion has four ops: sum, broadcast, div, sum. How many attempts are in the log?
+# **Predict:** the fusion has four ops: sum, broadcast, div, sum. How many attempts are in its log?
 
 # %%
 question = predict("Attempts in the log", None)
@@ -61,18 +64,19 @@ first
 # %% [markdown]
 # ## 2. Verdicts
 #
-# Schedulers answer one after another, in a fixed order, until one accepts. A refused attempt therefore has a **verdict** from each of
-# them. Most verdicts say only that a scheduler is made for another kind of fusion. The text of the attempt omits these:
+# In each attempt, the schedulers answer one after the other, in a fixed order, until one accepts. The answer of a scheduler is a
+# **verdict**. So a refused attempt has a verdict of every scheduler. Most verdicts only say that the scheduler is made for another
+# kind of fusion. The next cell prints all verdicts of the first attempt:
 
 # %%
 for verdict in log[0].verdicts:
     print(f"{verdict.scheduler:23} {verdict.text}")
 
 # %% [markdown]
-# The verdict of `inner_outer_persistent` has numbers, so this scheduler came closest: it is made for exactly this fusion, and a row of
-# 65,536 Float takes 262,144 bytes. The bytes grow with the length of a row.
+# The scheduler `inner_outer_persistent` is made for fusions like this one, which reduce rows and columns, and its verdict gives numbers. A
+# row of 65,536 Float numbers takes 262,144 bytes. The number of bytes is proportional to the length of the row.
 #
-# **Predict:** is a fusion with rows of half the length, 32,768, one kernel?
+# **Predict:** is the fusion one kernel if the rows have half the length, 32,768?
 
 # %%
 question = predict("Is it one kernel with rows of half the length?", None, choices=("yes", "no"))
@@ -87,11 +91,11 @@ second
 # %% [markdown]
 # ## 3. Refused, or never tried
 #
-# `plan.why` finds the attempt about two ops and says what it decided. There are two kinds of no: the segmenter asked and every scheduler
-# **refused**, or the segmenter **never tried** the pair. A refusal is a limit of the kernels. A pair that was never tried is a limit
-# of the search, and gluing it by hand may work.
+# `plan.why` finds the attempt about two ops, and says why the ops are in different kernels. Two ops can be separate for two reasons:
+# every scheduler **refused** the pair, or the segmenter **never tried** the pair. A refusal means that no kernel for both exists. If a
+# pair was never tried, you can try it by hand with `plan.glue`.
 #
-# The next fusion has an input that two separate parts read, and a column sum that only one of them needs.
+# The next fusion is the fusion of lesson 03.
 
 # %%
 with FusionDefinition() as fd:
@@ -105,7 +109,7 @@ other = fl.segment(fd)
 other
 
 # %% [markdown]
-# **Predict:** `T9` is the addition of y, and `T10` the product with y. Both read y, and they are in different kernels. Why?
+# **Predict:** the op `T9` adds y, and the op `T10` multiplies by y. Why are they in different kernels, although both read y?
 
 # %%
 question = predict("T9 and T10 are in different kernels. Why?", None, choices=("refused", "never tried"))
@@ -120,11 +124,11 @@ third
 # %% [markdown]
 # ## 4. The player
 #
-# The explorer plays the log on the picture: each step colours the ops that an attempt is about and shows its reason. The keys are `N` for
-# the next step, `P` for the previous one, and space to play. `Esc` gives the keyboard back to the notebook.
+# The explorer replays the attempts on the picture. Each step colours the ops of one attempt and shows the answer with its reason. Press
+# `j` for the next attempt, `k` for the one before it, and `p` to play all attempts. `Esc` ends the replay.
 
 # %%
-fl.explore(plan)
+fl.explore(plan, view="decisions")
 
 # %%
 score(first, second, third)
@@ -132,8 +136,8 @@ score(first, second, third)
 # %% [markdown]
 # ## Where to go next
 #
-# * [The segmenter, attempt by attempt](03_how_the_segmenter_thinks.ipynb): in which order the segmenter asks, and why.
-# * [Reasons](../docs/reasons.md): every reason with a fusion that triggers it, and what to do about it.
-# * `log.filter(code="rows_and_sums_too_large")`, `log.to_pandas()` and `log.save("log.json")` are the log as data.
+# * [The segmenter, attempt by attempt](03_how_the_segmenter_thinks.ipynb) explains the order of the attempts.
+# * [Reasons](../docs/reasons.md) lists every reason with a fusion that causes it, and what you can do about it.
+# * `log.filter(code="rows_and_sums_too_large")` selects attempts, `log.to_pandas()` is a table, and `log.save("log.json")` writes a file.
 #
 # **Words:** [Broadcast](../docs/glossary.md#broadcast "An op that gives a tensor one more axis, along which it repeats its elements; it moves no data.") · [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Verdict](../docs/glossary.md#verdict "A scheduler's answer to a candidate: accepted, or refused with a reason.")

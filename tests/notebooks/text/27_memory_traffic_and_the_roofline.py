@@ -15,8 +15,9 @@
 #
 # After this lesson, you can say whether memory or arithmetic bounds a kernel, and how much work fits between a load and a store for free. The lesson takes about 15 minutes.
 #
-# [Lesson 01](01_what_is_a_fusion.ipynb) counts the bytes that fusing saves. A kernel also computes. When do bytes stop to matter? The
-# picture shows the bias and SiLU of lesson 01 with one kernel per op.
+# [Lesson 01](01_what_is_a_fusion.ipynb) counts the bytes that fusing saves. But a kernel also computes. From which amount of arithmetic on
+# does the number of bytes no longer decide the time? The next cell draws the fusion of lesson 01, bias and SiLU, with one kernel per
+# op.
 
 # %%
 from IPython.display import SVG
@@ -41,8 +42,8 @@ one_by_one
 # %% [markdown]
 # ## 1. Operations per byte
 #
-# The **intensity** of a kernel is its number of operations, divided by the bytes that it reads and writes. Here are the kernels of both
-# plans:
+# The **intensity** of a kernel is the number of its arithmetic operations, divided by the number of bytes that it reads and writes. The
+# next cell prints both numbers for each kernel of two plans: one kernel per op, and a single fused kernel.
 
 # %%
 for plan in (one_by_one, fused):
@@ -51,11 +52,11 @@ for plan in (one_by_one, fused):
             print(f"{plan.name:12} {load.operations / 1e6:6.1f} million operations {load.bytes / 1e6:6.1f} MB")
 
 # %% [markdown]
-# **Predict:** both plans compute the same. How many times as high is the intensity of the fused plan as that of the three kernels
-# together?
+# **Predict:** divide the intensity of the fused kernel by the intensity of the three kernels together. What is the ratio? (Both plans
+# perform the same operations.)
 
 # %%
-question = predict("Times as high an intensity", None)
+question = predict("Intensity of the fused kernel / intensity of the three kernels", None)
 question
 
 
@@ -72,8 +73,9 @@ first
 # %% [markdown]
 # ## 2. The roofline
 #
-# A device moves a number of bytes per second, and computes a number of operations per second. The **roofline** draws both limits. A kernel
-# on the slope waits for memory; a kernel below the flat part waits for arithmetic. The two meet at the *ridge*:
+# A device can move a certain number of bytes per second, and perform a certain number of operations per second. The **roofline** is a plot
+# of both limits against the intensity. Under the slope on the left, a kernel waits for memory. Under the flat part on the right, a
+# kernel waits for arithmetic. The two parts meet at the *ridge*:
 
 # %%
 device = fused.oracle.device
@@ -81,10 +83,10 @@ print(f"{device.name}: {device.bandwidth:,.0f} GB/s, {device.fp32:.0f} T operati
 SVG(plots.roofline_svg([*plots.loads(one_by_one), *plots.loads(fused)], device))
 
 # %% [markdown]
-# All of these kernels are far to the left of the ridge. There is room for more work between the load and the store:
+# All these kernels are far to the left of the ridge, so they could do more arithmetic in the same time.
 #
-# **Predict:** a kernel loads x, applies tanh to it several times in a row, and stores the result. Up to how many tanh does the kernel take
-# less than a tenth longer than with one?
+# **Predict:** a kernel loads x, applies tanh to it several times in a row, and stores the result. How many times can it apply tanh and
+# take at most a tenth longer than with a single tanh?
 
 # %%
 question = predict("Most tanh in a row for less than a tenth more time", None, choices=(1, 4, 16, 64))
@@ -118,9 +120,10 @@ second
 # %% [markdown]
 # ## 3. Narrower tensors
 #
-# The tensor is now BFloat16, which takes two bytes for each element in place of four. The kernel still computes in Float.
+# Now x and the result are BFloat16, which has two bytes per element; Float has four. Both kernels compute in Float.
 #
-# **Predict:** with 64 tanh in a row, how many times as long does the Float kernel take as the BFloat16 kernel?
+# **Predict:** with 64 tanh in a row, divide the time of the kernel with Float tensors by the time of the kernel with BFloat16 tensors. Which
+# ratio is nearest?
 
 # %%
 question = predict("64 tanh: time with Float tensors over time with BFloat16", None, choices=(1, 1.5, 2))
@@ -135,8 +138,8 @@ third
 # %% [markdown]
 # ## 4. How far from the bound?
 #
-# `time_bound` compares a plan with the least time that any plan of the fusion can take: every input is read once, every output is written
-# once, and everything is computed once.
+# `time_bound` compares the time of a plan with a bound: no plan of the fusion takes less time than to read every input once, to write every
+# output once, and to perform every operation once.
 
 # %%
 print(one_by_one.time_bound())
@@ -151,7 +154,7 @@ score(first, second, third)
 # ## Where to go next
 #
 # * [Cost models: what a count of bytes misses](06_cost_models.ipynb): sectors, caches, and when fewer bytes are slower.
-# * [The roofline, tuning, and where the time of a call goes](23_roofline_and_tuning.ipynb): the same for a measured kernel.
-# * [The time of a kernel](../docs/cost_model.md): what the predictions are made of, and how well they agree with measurements.
+# * [The roofline, tuning, and where the time of a call goes](23_roofline_and_tuning.ipynb): the roofline of a measured kernel.
+# * [The time of a kernel](../docs/cost_model.md): how times are predicted, and how well predictions agree with measurements.
 #
 # **Words:** [Bound](../docs/glossary.md#bound "A cost that every plan of a fusion has to pay, however it is cut.") · [Cost model](../docs/glossary.md#cost-model "An estimate of the time of a plan that is cheap to compute, such as a count of bytes and launches.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Roofline](../docs/glossary.md#roofline "A plot of two limits of a device: operations per second against operations per byte of memory traffic.")

@@ -16,8 +16,9 @@
 # After this lesson, you can write a test that fails when two ops get separate kernels, read its message, and choose a contract that does not
 # depend on the device. The lesson takes about 15 minutes.
 #
-# A change of a shape, a dtype or a release of the compiler can cut a fusion in two. The results stay right, so no other test fails. The
-# picture shows the fusion to keep: each row of x divided by its sum, and the sums of the columns of the result, in one kernel. Which change would part them?
+# A change of a shape or a dtype, or a new release of the compiler, can cut a fusion in two. The results stay right, so no other test fails,
+# but the program becomes slower. The next cell draws a fusion that should stay one kernel: it divides each row of x by its sum, and
+# also returns the column sums of the result. Which changes would cut it in two?
 
 # %%
 import fuser_lab as fl
@@ -44,8 +45,9 @@ fl.segment(shares(8192))
 # %% [markdown]
 # ## 1. One kernel
 #
-# `fl.one_kernel` returns the partition if the contract holds. With `compiler="nvfuser"` the rules of nvFuser cut the fusion for a device that
-# need not be present. A function of torch is compiled by torch.compile unless you say otherwise.
+# A **contract** is a call that fails if a function is not fused as you want. `fl.one_kernel` fails if the function has more than one kernel;
+# otherwise it returns the partition, which lists the kernels. With `compiler="nvfuser"`, nvFuser's rules cut the fusion, for a device
+# that need not be present. By default, a PyTorch function is compiled by torch.compile.
 
 # %%
 fl.one_kernel(shares(8192), compiler="nvfuser")
@@ -73,20 +75,22 @@ first = question.reveal("no" if isinstance(broken, FusionContractError) else "ye
 first
 
 # %% [markdown]
-# The message names the ops that parted and the reason, and says what the cut costs. `error.partition` has the same as data. By default,
-# the message also contains the smallest function that is still cut for this reason.
+# The message names the ops that are now in different kernels, and the reason. It also says what the cut costs. `error.partition` contains
+# the same information as data. By default, the message also shows the smallest function that is still cut for this reason.
 #
-# ## 2. Who is with whom
+# ## 2. Ops that share a kernel, and bytes
 #
-# A number of kernels depends on the device, and says little about the fusion. Two other contracts say more:
+# The number of kernels of a function depends on the device. Two other contracts depend less on it:
 #
-# * `fl.same_kernel(f, ops=[...])`: these ops share a kernel.
-# * `fl.at_most(f, kernels=2, bytes_over_bound=1.6)`: at most so many times the bytes that one kernel would move.
+# * `fl.same_kernel(f, ops=[...])` fails if the listed ops do not share a kernel.
+# * `fl.at_most(f, kernels=2, bytes_over_bound=1.6)` fails if the function has more than 2 kernels, or moves more than 1.6 times the bytes
+#   of a single kernel.
 #
-# **Predict:** with rows of 65,536, how many times the bytes of one kernel do the two kernels move?
+# **Predict:** with rows of 65,536, divide the bytes that the two kernels move by the bytes that a single kernel would move. What is the
+# ratio?
 
 # %%
-question = predict("Bytes over the bytes of one kernel", None)
+question = predict("Bytes of the two kernels / bytes of a single kernel", None)
 question
 
 # %%
@@ -96,11 +100,11 @@ second = question.reveal(partition.bytes_over_bound, within=0.02)
 second
 
 # %% [markdown]
-# ## 3. A change that is harmless, and another one
+# ## 3. Another dtype
 #
-# A good contract breaks for the changes that matter, and for no others.
+# You could try to repair the fusion with a narrower dtype: BFloat16 takes half the bytes of Float.
 #
-# **Predict:** the tensors of the broken fusion become BFloat16, at half the bytes. Is the fusion with rows of 65,536 one kernel then?
+# **Predict:** is the fusion with rows of 65,536 one kernel if x and the quotient are BFloat16?
 
 # %%
 question = predict("One kernel in BFloat16?", None, choices=("yes", "no"))
@@ -115,15 +119,15 @@ third
 # %% [markdown]
 # ## 4. In a test, and between releases
 #
-# The package has a plugin for pytest. This file is a complete test:
+# fuser_lab includes a pytest plugin with the fixture `fusion`. With it, a test of the contract is:
 #
 # ```python
 # def test_the_shares_are_one_kernel(fusion):
 #     fusion.one_kernel(shares(8192), compiler="nvfuser", device="H100")
 # ```
 #
-# A lock records the partition of a function of torch in a file that you commit. After an upgrade, `check` names what changed and the decision
-# that changed first:
+# A **lock** is a file with the partition of a PyTorch function, which you commit. After an upgrade of PyTorch, `check` compares the function
+# with its lock, and prints what changed and which decision of the compiler changed first:
 #
 # ```
 # python -m fuser_lab lock model.py:step -o fusion.lock
@@ -137,7 +141,7 @@ score(first, second, third)
 # ## Where to go next
 #
 # * [Fusion contracts](../docs/contracts.md): names of ops, locks, `bisect`, and a job of GitHub Actions.
-# * [The decision log](26_the_decision_log.ipynb): where the reason in the message comes from.
-# * [Kernels of torch.compile](25_why_torch_compile_cut_here.ipynb): the same questions about a function of torch.
+# * [The decision log](26_the_decision_log.ipynb): the source of the reason in the message.
+# * [Kernels of torch.compile](25_why_torch_compile_cut_here.ipynb): why torch.compile cuts a PyTorch function.
 #
 # **Words:** [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.")

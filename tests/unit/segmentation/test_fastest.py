@@ -50,6 +50,22 @@ def test_it_is_not_slower_than_bottom_up_and_can_be_made_again(seed, schedulers)
         assert np.array_equal(a, b, equal_nan=True)
 
 
+def test_a_search_takes_a_part_of_what_it_may_save_in_the_expected_calls(monkeypatch):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16384, 4096], contiguity=True)
+        fd.add_output(fd.ops.softmax(x, 0))
+    limits = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Budget, "limit", lambda budget, seconds: limits.append(seconds))
+        many = fl.segment(fd, strategy="fastest", options=SegmenterOptions(search_calls=1000))
+    before, after = (plan.predicted_time().seconds for plan in (fl.segment(fd), many))
+    assert 0.1 * 1000 * (before - after) < limits[0] < 0.1 * 1000 * before
+    assert before > 1.2 * after
+    none = fl.segment(fd, strategy="fastest", options=SegmenterOptions(search_calls=0))
+    assert [s.group.names for s in none.segments] == [s.group.names for s in fl.segment(fd).segments]
+    assert made_by(none.to_python()) == none
+
+
 def straight_and_transposed():
     with FusionDefinition() as fd:
         x = fd.define_tensor([8192, 8192], contiguity=True)

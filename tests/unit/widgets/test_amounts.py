@@ -64,7 +64,7 @@ def test_the_table_of_all_plans_has_times_by_device_and_says_what_they_assume():
     assert "this CPU: bytes at 10 GB/s, and 1.00 µs for each launch" in html
     assert "This plan is within 20.7 % of the bound. It costs 5 µs; no plan costs less than 4 µs." in html
     assert [name for _, name, _ in amounts.facts(view.header)] == ["predicted (H200)", "by bytes (this CPU)"]
-    assert amounts.predicted(view.header) == one.predicted_time()
+    assert amounts.predict(view.header) == one.predicted_time()
     assert amounts.facts(view.header)[1][0] == "401 µs"  # 4.004 MB at 10 GB/s, and one launch
 
 

@@ -111,7 +111,7 @@ class Edits:
         edge, session = self._page.edge(event), self._page.session
         reader = None if event.get("all") else answers.reader_at(self._page.view, edge)
         place = edge.tensor if reader is None else f"{edge.tensor} → {reader}"
-        self._resegment(edge.id, lambda: session.annotated(edge.tensor, reader), f"Inserted segment_set at {place}")
+        self._resegment(edge.id, lambda: session.annotate_at(edge.tensor, reader), f"Inserted segment_set at {place}")
 
     def _unannotate(self, event: Message) -> None:
         """Remove the segment_set at an edge, or the selected one."""
@@ -135,18 +135,18 @@ class Edits:
         """Segment again with other switches of the segmenter."""
         changes, session = event["switches"], self._page.session
         text = settings_text(changes)
-        self._resegment(self._page.selected, lambda: session.switched(changes, text), f"Segmented with {text}")
+        self._resegment(self._page.selected, lambda: session.set_switches(changes, text), f"Segmented with {text}")
 
     def _lift(self, event: Message) -> None:
         """Segment again without one rule of nvFuser, and compare with the plan under all rules."""
         session, code, selected = self._page.session, event["rule"], self._page.selected
 
-        def ruled() -> EditablePlan | None:
+        def earlier_plan() -> EditablePlan | None:
             if session.ruled is not None:
                 self._comparison.choose("ruled")
             return session.ruled
 
-        self._resegment(selected, lambda: session.without_rule(code), f"Without the rule {code}", ruled)
+        self._resegment(selected, lambda: session.without_rule(code), f"Without the rule {code}", earlier_plan)
 
     def _resegment(
         self, selected: str, make: Callable[[], State], done: str,

@@ -38,17 +38,17 @@ class Foresight:
         if not previews.can_preview(plan):
             return
 
-        def stopped() -> bool:
+        def is_over() -> bool:
             with page.lock:  # waits while a click is answered, and while plans are timed
                 return page.plan is not plan or self._runs.is_busy
 
         def find() -> tuple[Any, ...] | None:
-            for batch in previews.in_batches(plan, view, stopped):
+            for batch in previews.in_batches(plan, view, is_over):
                 with page.sending():
                     self._send(number, batch)
             asked = self._panels.is_shown("edits") or not is_large(view)
-            best = previews.best(plan) if asked and not stopped() else None
-            return None if stopped() else (best, previews.advice(plan, number, large=is_large(view)))
+            best = previews.best(plan) if asked and not is_over() else None
+            return None if is_over() else (best, previews.advice(plan, number, large=is_large(view)))
 
         def tell(proposal: tuple[Any, ...] | None, _problem: str) -> None:
             with page.sending():

@@ -95,7 +95,7 @@ class Kernels:
                     page.say(f"Profiled {profile.plan} on {profile.device}.")
                 else:
                     page.say(problem, "error")
-                page.guarded({"type": "source"}, self._source_again)
+                page.guard({"type": "source"}, self._source_again)
             page.publish()
 
         if not self.compiler.start(lambda: profiling.profile_plan(plan, self._runs.inputs, target), tell):

@@ -83,7 +83,7 @@ class Page:
         waiting, self.waiting = self.waiting, {}
         with self.widget.hold_sync():
             for kind, act in waiting.items():
-                self.guarded({"type": kind}, act)
+                self.guard({"type": kind}, act)
 
     @property
     def selected(self) -> str:
@@ -106,7 +106,7 @@ class Page:
         said = {"n": int(self.widget.status.get("n", 0)) + 1, "kind": kind, "text": text[:1].upper() + text[1:]}
         self.widget.status = said if action is None else said | {"action": action}
 
-    def guarded(self, event: Message, act: Callable[[], None]) -> None:
+    def guard(self, event: Message, act: Callable[[], None]) -> None:
         """Carry out an event, and say why if it fails."""
         try:
             act()

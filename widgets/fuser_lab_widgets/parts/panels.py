@@ -33,7 +33,7 @@ class Panels:
         """Whether a user looks at a tab."""
         return name in self._page.widget.panels
 
-    def shown(self, *, ranked: bool = False) -> tabs.Shown:
+    def data(self, *, ranked: bool = False) -> tabs.Shown:
         """Return the data for tabs; ``ranked`` lists other parameters of the segment whose schedule is shown."""
         return replace(self._data(), scheduled=self._scheduled, ranked=ranked)
 
@@ -41,7 +41,7 @@ class Panels:
         """Write a tab and send it."""
         page = self._page.widget
         page.panels = {**page.panels, name: page.panels.get(name, {})}  # a user is looking at it
-        self._send(name, tabs.WRITTEN[name](self.shown(ranked=ranked)))
+        self._send(name, tabs.WRITTEN[name](self.data(ranked=ranked)))
 
     def _send(self, name: str, html: str) -> None:
         page = self._page.widget
