@@ -141,12 +141,12 @@ class Edits:
         """Segment again without one rule of nvFuser, and compare with the plan under all rules."""
         session, code, selected = self._page.session, event["rule"], self._page.selected
 
-        def ruled() -> EditablePlan | None:
+        def earlier_plan() -> EditablePlan | None:
             if session.ruled is not None:
                 self._comparison.choose("ruled")
             return session.ruled
 
-        self._resegment(selected, lambda: session.without_rule(code), f"Without the rule {code}", ruled)
+        self._resegment(selected, lambda: session.without_rule(code), f"Without the rule {code}", earlier_plan)
 
     def _resegment(
         self, selected: str, make: Callable[[], State], done: str,
@@ -190,7 +190,7 @@ class Edits:
         """Return what moved, and the change of segments, bytes and predicted time relative to an earlier plan."""
         changed = self._page.change(asks_why=asks_why)
         if changed is not None:
-            return f"{changed.counts}; {changed.ops}"
+            return f"{changed.ops}; {changed.counts}"
         now = self._page.view.header
         moved = now.bytes_moved - before.bytes_moved
         more = f"{'+' if moved > 0 else '−'}{bytes_label(abs(moved))} moved" if moved else "as many bytes moved"
