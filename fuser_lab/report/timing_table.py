@@ -138,7 +138,7 @@ def _total_bars(totals: Sequence[TimingRow]) -> list[Bar]:
     return [
         Bar(
             label=row.plan, seconds=row.median, low=row.low, high=row.high, hue=number, strong=number == 0,
-            note=_ratio(row) if number else "",
+            note=ratio_label(row) if number else "",
         )
         for number, row in enumerate(totals)
     ]
