@@ -70,8 +70,8 @@ def _gap_cells(row: TimingRow, count: int) -> tuple[str, ...]:
     return (*cells, *[""] * (count - len(cells)))
 
 
-def timing_note(timings: Timings) -> str:
-    """Return how the times were measured, and the meaning of a ratio."""
+def timing_note(timings: Timings, *, doubts: bool = True) -> str:
+    """Return how the times were measured, the meaning of a ratio, and (``doubts``) the reasons to doubt the numbers."""
     timers = ", ".join(dict.fromkeys(row.timer for row in timings.rows if row.timer))
     samples = [row.samples for row in timings.rows if row.samples]
     if not samples:
@@ -83,21 +83,21 @@ def timing_note(timings: Timings) -> str:
         note += f" Clocks: {' to '.join((next(iter(clocks)), *list(clocks)[1:][-1:]))}."
     if any(not math.isnan(row.warm) for row in timings.rows):
         note += (
-            " The L2 cache is cold when a plan starts. Segments are timed inside runs of their plan and find"
-            " there what the segments before them left, so that with the gaps they add up to it. Warm: it holds what"
-            " the previous run left."
+            " The L2 cache is cold when a plan starts. Each segment is timed while its whole plan runs, with the cache"
+            " as the previous segments left it, so the times of segments and gaps add up to the total. Warm: the L2"
+            " cache holds data of the previous run."
         )
     if "CPU" in _device(timings):
         note += (
-            " Warm: caches hold what the previous run left, and segments are timed inside runs of their plan, so they"
-            " add up to its time. "
+            " Warm: the caches hold data of the previous run. Each segment is timed while its whole plan runs, so the"
+            " times of segments and gaps add up to the total. "
             + ("Outputs were allocated beforehand." if timings.preallocated else "Each run allocates its outputs.")
             + " These are times of this machine's CPU, not of a GPU."
         )
-    return " ".join((note, *_doubts(timings)))
+    return " ".join((note, *(timing_doubts(timings) if doubts else ())))
 
 
-def _doubts(timings: Timings) -> list[str]:
+def timing_doubts(timings: Timings) -> list[str]:
     """Return reasons to doubt the numbers: wide spreads, few samples, a busy machine."""
     measured = [row for row in timings.rows if row.samples and row.median > 0]
     wide = [row for row in measured if row.iqr > _WIDE * row.median]
@@ -138,7 +138,7 @@ def _total_bars(totals: Sequence[TimingRow]) -> list[Bar]:
     return [
         Bar(
             label=row.plan, seconds=row.median, low=row.low, high=row.high, hue=number, strong=number == 0,
-            note=_ratio(row) if number else "",
+            note=ratio_label(row) if number else "",
         )
         for number, row in enumerate(totals)
     ]
@@ -197,7 +197,7 @@ def _cells(row: TimingRow, *, verbose: bool, warm: bool, notes: bool) -> tuple[s
         seconds_label(row.median),
         "" if math.isnan(row.median) else f"{100 * row.iqr / row.median:.0f} %" if row.median else "0 %",
         _number(row.bandwidth),
-        _ratio(row),
+        ratio_label(row),
     )
     if warm:
         cells += (seconds_label(row.warm),)
@@ -207,7 +207,8 @@ def _cells(row: TimingRow, *, verbose: bool, warm: bool, notes: bool) -> tuple[s
     return (*cells, row.note) if notes else cells
 
 
-def _ratio(row: TimingRow) -> str:
+def ratio_label(row: TimingRow) -> str:
+    """Return the ratio of a row to the first of its group, and whether the two tie; empty if there is none."""
     if math.isnan(row.ratio):
         return ""
     return f"{row.ratio:.2f} (tie)" if row.tie else f"{row.ratio:.2f}"

@@ -361,7 +361,7 @@ def main() -> None:
     parser.add_argument("--models", action="store_true", help="models instead of functions, forward and a step")
     parser.add_argument("--overhead", type=int, default=0, help="only time this many pairs of compilations")
     parser.add_argument("--minutes", type=float, default=1e9, help="the most for the cuts, and again for the glues")
-    parser.add_argument("--uncompiled", action="store_true", help="write kernels only: partitions, but no values")
+    parser.add_argument("--uncompiled", action="store_true", help="do not compile kernels; they fill tensors with 0")
     parser.add_argument("--only", default="", help="pattern of names of functions or models")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

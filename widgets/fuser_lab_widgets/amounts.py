@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from fuser_lab.cost.measured_times import Timings
+from fuser_lab.report.timing_table import ratio_label
 from fuser_lab.report.units import bytes_label, seconds_label
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ class Amounts:
     """Predicted times of plans, a cost model of the device that ran, measurements of whole plans, and their conditions.
 
     ``target`` is the device that times are predicted for, empty if there is none; ``plans`` are by their hash, which
-    measurements (``measured``) and certificates are by, too. ``peers`` are the rows of peers.
+    measurements (``measured``) and certificates are by, too. ``peers`` are the rows of peers. ``note`` says how the
+    times were measured, and ``doubts`` why their differences may be chance.
     """
 
     target: str = ""
@@ -54,6 +57,7 @@ class Amounts:
     measured: Mapping[str, TimingRow] = field(default_factory=dict)
     peers: Sequence[TimingRow] = ()
     note: str = ""
+    doubts: Sequence[str] = ()
     certificates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -86,34 +90,42 @@ class Amounts:
             for plan, row in self.measured.items() if row.median > 0
         }
 
+    def compared(self, hashes: Sequence[str]) -> Amounts:
+        """Return the amounts with measurements as ratios to the first plan of these that was measured."""
+        timed = [key for key in hashes if key in self.measured and self.measured[key].median > 0]
+        rows = Timings(rows=(*(self.measured[key] for key in timed), *self.peers)).compared().rows
+        return replace(
+            self, measured={**self.measured, **dict(zip(timed, rows, strict=False))}, peers=rows[len(timed) :],
+        )
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Headings of the times."""
         rows = [*self.measured.values(), *self.peers]
         devices = dict.fromkeys(place(row.device) for row in rows if row.device)
-        headings = [f"measured ({' / '.join(devices)})" if devices else "measured", "± IQR"] if rows else []
+        name = f"measured ({' / '.join(devices)})" if devices else "measured"
         at_target = [f"predicted ({self.target})"] if self.target else []
-        return (*at_target, *(f"by bytes ({model.device})" for model in self.others), *headings)
+        by_models = (f"by bytes ({model.device})" for model in self.others)
+        return (*([name, "± IQR", "ratio"] if rows else []), *at_target, *by_models)
 
-    def cells(self, header: Header | None) -> tuple[str, ...]:
-        """Return the cells of a plan's times; empty ones for a plan that was not made."""
-        if header is None:
-            return ("",) * len(self.columns)
+    def cells(self, header: Header) -> tuple[str, ...]:
+        """Return the cells of a plan's times."""
         prediction = self.predict(header)
         at_target = [("" if prediction is None else seconds_label(prediction.seconds))] if self.target else []
         times = [seconds_label(by_bytes(header, model)) for model in self.others]
-        return (*at_target, *times, *self._measured_cells(self.measured.get(header.hash)))
+        return (*self._measured_cells(self.measured.get(header.hash)), *at_target, *times)
 
     def peer_cells(self, row: TimingRow) -> tuple[str, ...]:
         """Return the cells of a peer's times."""
-        return (*([""] if self.target else []), *("" for _ in self.others), *self._measured_cells(row))
+        return (*self._measured_cells(row), *([""] if self.target else []), *("" for _ in self.others))
 
     def _measured_cells(self, row: TimingRow | None) -> tuple[str, ...]:
         if not (self.measured or self.peers):
             return ()
         if row is None or math.isnan(row.median):
-            return ("not yet" if row is None else row.note or "not measured"), ""
-        return seconds_label(row.median), f"{100 * row.iqr / row.median:.0f} %" if row.median else "0 %"
+            return ("not yet" if row is None else row.note or "not measured"), "", ""
+        spread = f"{100 * row.iqr / row.median:.0f} %" if row.median else "0 %"
+        return seconds_label(row.median), spread, ratio_label(row)
 
     def sentences(self, plans: Sequence[tuple[str, Header]]) -> list[str]:
         """Return notes on the numbers: the assumptions of predictions, the conditions of measurements, and proofs."""

@@ -8,7 +8,7 @@ from fuser_lab import targets
 from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.modules import has_modules, module_folds
 from fuser_lab.report.repeats import blocks
-from fuser_lab.report.timing_table import timed_plans, timing_note, timing_table
+from fuser_lab.report.timing_table import timed_plans, timing_doubts, timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
 from fuser_lab_widgets import answers, lines, profiles, scenes, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, target_name
@@ -42,8 +42,12 @@ def bake(
     rows = () if timings is None else tuple(timings.rows)
     totals = {row.plan_hash: row for row in rows if row.segment is None and row.plan_hash}
     note = "" if timings is None else timing_note(timings)
+    conditions = "" if timings is None else timing_note(timings, doubts=False)
     by_hash = {view.header.hash: plan for view, plan in zip(views, plans, strict=True)}
-    amounts = Amounts(target=target_name(plans[0]), plans=by_hash, machine=machine, measured=totals, note=note)
+    amounts = Amounts(
+        target=target_name(plans[0]), plans=by_hash, machine=machine, measured=totals, note=conditions,
+        doubts=[] if timings is None else timing_doubts(timings),
+    )
     timed: dict[str, Any] = {"running": False, "done": 0, "total": 0, "note": _UNTIMED}
     if timings is not None:
         timed |= {

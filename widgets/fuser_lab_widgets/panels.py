@@ -218,14 +218,17 @@ def comparison(
     times. ``fixed`` omits the choice and the button that times all of them.
     """
     rows = _distinct([("this plan", view), *((words, other) for _, words, other in plans)])
-    peers = [(row.plan, "", "", "", *amounts.peer_cells(row), "not a plan") for row in amounts.peers]
+    headers = [(words[0], shown_view.header) for words, shown_view in rows if shown_view is not None]
+    amounts = amounts.compared([header.hash for _, header in headers])
+    peers = [(row.plan, *amounts.peer_cells(row), "", "", "", "not a plan") for row in amounts.peers]
+    numbers = (*amounts.columns, "segments", "moved", "crossing")  # with what decides beside the name
     table = Table(
-        columns=("plan", "segments", "moved", "crossing", *amounts.columns, "schedulers"),
+        columns=("plan", *numbers, "schedulers"),
         rows=(*(_numbers(_name_list(words), shown_view, amounts) for words, shown_view in rows), *peers),
-        numeric=frozenset({"segments", "moved", "crossing", *amounts.columns}),
+        numeric=frozenset(numbers),
         strong=frozenset({0}),
     )
-    headers = [(words[0], shown_view.header) for words, shown_view in rows if shown_view is not None]
+    all_plans = [*map(_note, amounts.doubts), _table(table, caption="All plans")]
     about = [to_html(_note(text)) for text in amounts.sentences(headers)]
     buttons = [
         element(
@@ -251,11 +254,10 @@ def comparison(
         ids = [nodes.get(row[0].partition(" ")[0], "") for row in changed_rows.rows]
         parts += [element("p", element("b", difference.headline)), _note(legend)]
         changes = _table(changed_rows, ids=ids) if changed_rows.rows else _note("Both plans have the same segments.")
-        numbers = _table(table, caption="All plans")
-        beside = _beside(diff_svg(difference, style=False), "".join((to_html(changes), to_html(numbers), *about)))
+        below = "".join((*map(to_html, (changes, *all_plans)), *about))
+        beside = _beside(diff_svg(difference, style=False), below)
         return "".join(map(to_html, parts)) + beside
-    parts.append(_table(table, caption="All plans"))
-    return "".join((*map(to_html, parts), *about))
+    return "".join((*map(to_html, (*parts, *all_plans)), *about))
 
 
 def _distinct(rows: Iterable[tuple[str, ViewModel | None]]) -> list[tuple[list[str], ViewModel | None]]:
@@ -274,12 +276,13 @@ def _name_list(names: Sequence[str]) -> str:
 
 def _numbers(words: str, view: ViewModel | None, amounts: Amounts) -> tuple[str, ...]:
     if view is None:
-        return words, "", "", "", *amounts.cells(None), "not available yet; select the strategy to compute it"
+        free = len(amounts.columns) + 3
+        return words, "select to compute", *[""] * free
     header, names = view.header, [s.scheduler for s in view.segments]
     counts = {name: names.count(name) for name in names}
     counted = ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
     moved, crossing = bytes_label(header.bytes_moved), bytes_label(header.bytes_crossing)
-    return words, str(header.segments), moved, crossing, *amounts.cells(header), counted
+    return words, *amounts.cells(header), str(header.segments), moved, crossing, counted
 
 
 def _table(table: Table, *, ids: Sequence[str] = (), caption: str = "") -> Element:

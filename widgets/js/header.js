@@ -34,16 +34,18 @@ export class Header {
 
   drawTitle({ title, hash }) {
     this.title.textContent = title;
-    this.title.title = `plan ${hash}`;
+    this.title.title = `${title}, plan ${hash}`;
     this.explorer.root.setAttribute("aria-label", `Fusion explorer: ${title}`);
   }
 
-  /** The numbers of the plan, and its measurements: as many as have room in the row, all of them on request. */
+  /** The numbers of the plan, and its measurements: as many as have room in the row, all of them on request. A time by
+   *  bytes alone is the first to go. */
   drawFacts() {
     const { facts: [segments, ...others] = [], times = [], hash } = this.channel.get("scene");
     const measured = this.channel.get("times").measured?.[hash];
     const last = measured ? [measured] : this.channel.get("history").runnable ? [["–", "measured", "not measured yet: Run times the plan on this machine"]] : [];
-    const all = segments ? [segments, ...times, ...last, ...others] : [];
+    const isPredicted = ([, name]) => name.startsWith("predicted");
+    const all = segments ? [segments, ...times.filter(isPredicted), ...last, ...others, ...times.filter((time) => !isPredicted(time))] : [];
     this.facts.title = all.map(([value, name]) => `${value} ${name}`).join(", ");
     this.facts.replaceChildren(...all.map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
   }

@@ -1,6 +1,7 @@
 """Predicted and measured times appear side by side only with their devices."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -56,7 +57,9 @@ def test_the_table_of_all_plans_has_times_by_device_and_says_what_they_assume():
         peers=[row(one, median=2e-3)], note="Warm.", certificates={one.hash: found},
     )
     html = panels.comparison([("unfused", "the unfused plan", other)], "", None, view, amounts)
-    assert columns_of(html)[4:8] == ["predicted (H200)", "by bytes (this CPU)", "measured (this CPU)", "± IQR"]
+    assert columns_of(html)[:6] == [
+        "plan", "measured (this CPU)", "± IQR", "ratio", "predicted (H200)", "by bytes (this CPU)",
+    ]
     assert all(seconds_label(plan.predicted_time().seconds) in html for plan in (one, two))
     assert "900 µs" in html
     assert "not yet" in html
@@ -66,6 +69,22 @@ def test_the_table_of_all_plans_has_times_by_device_and_says_what_they_assume():
     assert [name for _, name, _ in amounts.facts(view.header)] == ["predicted (H200)", "by bytes (this CPU)"]
     assert amounts.predict(view.header) == one.predicted_time()
     assert amounts.facts(view.header)[1][0] == "401 µs"  # 4.004 MB at 10 GB/s, and one launch
+
+
+@pytest.mark.parametrize(("iqr", "label"), [(1e-5, "1.10"), (2e-4, "1.10 (tie)")])
+def test_plans_whose_spreads_overlap_tie_and_the_doubts_stand_above_the_table(iqr, label):
+    one, two = plans()
+    rows = [
+        replace(row(plan, median=median), iqr=iqr, low=median - iqr / 2, high=median + iqr / 2)
+        for plan, median in ((one, 1e-3), (two, 1.1e-3))
+    ]
+    amounts = Amounts(
+        measured=dict(zip((one.hash, two.hash), rows, strict=True)), note="Warm.", doubts=["The machine was busy."],
+    )
+    html = panels.comparison([("unfused", "the unfused plan", view_plan(two))], "", None, view_plan(one), amounts)
+    assert f">{label}<" in html
+    assert ">1.00<" in html
+    assert html.index("The machine was busy.") < html.index("<table") < html.index("Warm.")
 
 
 def test_a_plan_with_several_names_is_one_row():
@@ -134,7 +153,7 @@ def test_all_plans_of_the_comparison_and_the_ops_one_by_one_are_timed():
     timer = Timer()
     explorer = Explorer(plan, [np.ones((1000, 1000), np.float32)], strategies=["unfused", "optimal"], timer=timer)
     explorer.events = [{"n": 1, "type": "panel", "name": "compare"}]
-    assert explorer.panels["compare"]["html"].count("not available yet") == 1  # the optimal one needs a search
+    assert explorer.panels["compare"]["html"].count("select to compute") == 1  # the optimal one needs a search
     explorer.events = [{"n": 2, "type": "strategy", "strategy": "unfused"}]
     explorer.events = [{"n": 3, "type": "run_all"}]
     explorer.wait(300)

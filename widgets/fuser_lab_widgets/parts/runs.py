@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fuser_lab.report.timing_table import timed_plans, timing_note, timing_table
+from fuser_lab.report.timing_table import timed_plans, timing_doubts, timing_note, timing_table
 from fuser_lab.report.units import plural
 from fuser_lab_widgets.amounts import Amounts, target_name
 from fuser_lab_widgets.messages import Message
@@ -41,10 +41,11 @@ class Runs:
     @property
     def amounts(self) -> Amounts:
         """The times and bytes of plans, for comparison."""
+        timings = self.timings
         return Amounts(
             target=target_name(self._page.plan), plans=self._page.plans, machine=self.machine, measured=self.totals,
-            peers=self._peers, note="" if self.timings is None else timing_note(self.timings),
-            certificates=self._search.certificates,
+            peers=self._peers, note="" if timings is None else timing_note(timings, doubts=False),
+            doubts=[] if timings is None else timing_doubts(timings), certificates=self._search.certificates,
         )
 
     def run(self, _event: Message) -> None:
