@@ -42,8 +42,8 @@ def passages(plan: PlanLike) -> tuple[Passage, ...]:
     for segment in plan.segments:
         if getattr(segment, "is_view", False):
             continue
-        for tensor in segment.outputs:
-            writes.setdefault(tensor.name, {})[segment.index] = bytes_of(tensor)
+        for result in segment.outputs:
+            writes.setdefault(result.name, {})[segment.index] = bytes_of(result)
         group = getattr(segment, "group", None)
         sizes = {t: bytes_of(t) for t in segment.inputs} if group is None else group.bytes_read
         for tensor, size in sizes.items():

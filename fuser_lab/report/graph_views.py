@@ -48,8 +48,8 @@ class EdgeView:
 
     ``segments`` holds both ends, None outside all segments; ``labelled`` marks the first edge that takes a tensor into
     another segment and carries the label with its bytes. ``is_free`` says that no kernel writes these bytes for another
-    kernel, because the tensor is a view, or only a view is made of it. ``called`` is what the tensor is called beside its own name:
-    the user's name, or that of its op.
+    kernel, because the tensor is a view, or only a view is made of it. ``called`` is what the tensor is called beside
+    its own name: the user's name, or that of its op.
     """
 
     id: str

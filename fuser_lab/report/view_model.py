@@ -171,7 +171,8 @@ def view_plan(
     replicas = getattr(getattr(plan, "segmented", None), "replicas", {})
     lines, modules = getattr(plan, "sources", ()), getattr(plan, "modules", ())
     names = getattr(plan, "names", ())
-    drawing = Drawing(plan.fusion, plan.segments, replicas, lines, modules, drawn, names, getattr(plan, "crossing_bytes", None))
+    passed = getattr(plan, "crossing_bytes", None)
+    drawing = Drawing(plan.fusion, plan.segments, replicas, lines, modules, drawn, names, passed)
     return ViewModel(
         header=_header(plan, drawing, title),
         nodes=drawing.nodes,

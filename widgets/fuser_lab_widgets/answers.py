@@ -257,8 +257,8 @@ def _passed_text(edge: EdgeView) -> str:
     a, b = edge.segments
     if edge.is_free:
         return (
-            f"{edge.tensor} passes from S{a} to S{b} as a view, or for one: no kernel writes its {bytes_label(edge.bytes)} "
-            "for another kernel."
+            f"{edge.tensor} passes from S{a} to S{b} as a view, or for one: no kernel writes its "
+            f"{bytes_label(edge.bytes)} for another kernel."
         )
     return f"{edge.tensor} crosses: S{a} writes {bytes_label(edge.bytes)} to memory and S{b} reads it back."
 

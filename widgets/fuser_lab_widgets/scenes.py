@@ -244,7 +244,7 @@ def facts(view: ViewModel) -> list[list[str]]:
         [str(header.ops), "op" if header.ops == 1 else "ops", "a recomputed op counts once per segment"],
         [bytes_label(header.bytes_moved), "moved", "bytes that all segments read and write"],
         [bytes_label(header.bytes_ideal), "ideal", "bytes that a single kernel would move: fusion inputs and outputs"],
-        [bytes_label(header.bytes_crossing), "crossing", "bytes of the tensors that pass between segments; a view passes none of its own"],
+        [bytes_label(header.bytes_crossing), "crossing", "bytes that pass between segments; a view passes none"],
     ]
 
 

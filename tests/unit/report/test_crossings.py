@@ -1,6 +1,7 @@
 """What passes between segments: a view counts as the memory that it shares."""
 
 import pytest
+from fuser_lab_widgets import answers, panels
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
@@ -8,7 +9,6 @@ from fuser_lab.report.crossings import passage_table, passages
 from fuser_lab.report.memory_plot import memory_steps
 from fuser_lab.report.tables import segment_table
 from fuser_lab.report.view_model import view_plan
-from fuser_lab_widgets import answers, panels
 
 BYTES = 64 * 128 * 4
 
