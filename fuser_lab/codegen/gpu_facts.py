@@ -29,7 +29,7 @@ from fuser_lab.schedule.state import Space
 Places = Mapping[str, Term]
 
 NARROW = SECTOR_BYTES // WORD_BYTES // 2  # elements of a window of Float, up to which two lanes read a sector
-MOST_NEIGHBOURS = crossover("gpu.elements.neighbours")
+MOST_NEIGHBOURS = ACCESS_BYTES // DataType.Half.itemsize  # adjacent elements that a thread computes at a time
 DEEPEST = crossover("gpu.lookups.depth")
 _MANY_ELEMENTS = crossover("gpu.elements.many")
 _MOST_REPEATS = crossover("gpu.elements.repeats")

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import combinations
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from fuser_lab.arguments import TEXT, having, instance, listing, short_text, takes, whole
@@ -300,7 +299,7 @@ class CompiledPlan:
         for kernel in self.segments:
             for name in dict.fromkeys(kernel.reads):
                 readers.setdefault(name, []).append(kernel.index)
-        pairs = {pair for numbers in readers.values() for pair in combinations(numbers, 2)}
+        pairs = {pair for numbers in readers.values() for pair in itertools.combinations(numbers, 2)}
         return tuple(self._why(a, b) for a, b in sorted(pairs) if b not in self.successors[a])
 
     def reasons(self) -> Table:

@@ -201,10 +201,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
         _choice("2026-11-23"),
     ),
     _row(
-        "gpu.elements.neighbours", 8, "elements per thread", "most adjacent elements that a thread computes at a time",
-        _choice("2026-11-21"),
-    ),
-    _row(
         "gpu.lookups.depth", 2, "look-ups",
         "up to here, look-ups at positions that are looked up load several positions together", _choice("2026-11-23"),
     ),
@@ -237,7 +233,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
         "gpu.elements.threads", 128, "threads", "threads per block: small blocks that end make room soon",
         _choice("2026-11-21"),
     ),
-    _row("gpu.tiles.threads", 512, "threads", "most threads per block that transposes a tile", _choice("2026-11-21")),
     _row(
         "gpu.tiles.largest", 64, "elements along a side", "largest tile; twice as large for many tiles",
         _choice("2026-11-21"),
@@ -250,10 +245,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
     ),
     _row(
         "gpu.scans.elements", 16, "elements per thread", "elements along a row, for each scan, in flight at once",
-        _choice("2026-11-23"),
-    ),
-    _row(
-        "gpu.scans.column_elements", 32, "elements per thread", "elements in all columns of a thread",
         _choice("2026-11-23"),
     ),
     _row(

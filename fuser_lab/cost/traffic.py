@@ -94,10 +94,7 @@ def one_kernel_traffic(fusion: Fusion, views: Iterable[Expr] = ()) -> Traffic:
 
     ``views``, in order, make tensors in the memory of others: a view of an input or of another output moves nothing.
     """
-    base: dict[TensorView, TensorView] = {}
-    for expr in views:
-        for source in expr.tensor_inputs[:1]:
-            base.update((tensor, base.get(source, source)) for tensor in expr.tensor_outputs)
+    base = bases_of(views)
     ends = {*fusion.tensor_inputs, *fusion.outputs}
     results = [t for t in dict.fromkeys(fusion.outputs) if t in fusion.producers and base.get(t) not in ends]
     needed, exprs = set(results), list[Expr]()
@@ -106,6 +103,15 @@ def one_kernel_traffic(fusion: Fusion, views: Iterable[Expr] = ()) -> Traffic:
             exprs.append(expr)
             needed.update(expr.tensor_inputs)
     return traffic_of(exprs[::-1], [tensor for tensor in fusion.tensor_inputs if tensor in needed], results)
+
+
+def bases_of(views: Iterable[Expr]) -> dict[TensorView, TensorView]:
+    """Return the tensor in whose memory each result of views, in order, is."""
+    base: dict[TensorView, TensorView] = {}
+    for expr in views:
+        for source in expr.tensor_inputs[:1]:
+            base.update((tensor, base.get(source, source)) for tensor in expr.tensor_outputs)
+    return base
 
 
 def may_view(expr: Expr) -> bool:

@@ -8,9 +8,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 from fuser_lab.arguments import TEXT, takes
-from fuser_lab.cost.traffic import one_kernel_traffic
+from fuser_lab.cost.traffic import bases_of, one_kernel_traffic
 from fuser_lab.definition.binding import Described
-from fuser_lab.ir import Fusion
+from fuser_lab.ir import Expr, Fusion
 from fuser_lab.ir.tensor_names import Names
 from fuser_lab.passes import PASSES, Pass
 from fuser_lab.plan.code import Edit
@@ -89,13 +89,34 @@ class PlanBase:
     @property
     def bytes_ideal(self) -> int:
         """Bytes that one kernel for the whole fusion would read and write, each element once; views are free."""
-        views = [expr for number in sorted(self.idle) for expr in self.segmented.groups[number].exprs]
-        return one_kernel_traffic(self.fusion, views).total
+        return one_kernel_traffic(self.fusion, self._views).total
+
+    @property
+    def _views(self) -> list[Expr]:
+        """The expressions of the segments that launch nothing, in run order."""
+        return [expr for number in sorted(self.idle) for expr in self.segmented.groups[number].exprs]
+
+    @cached_property
+    def bases(self) -> Mapping[str, str]:
+        """The tensor in whose memory each result of the segments that launch nothing is, by name."""
+        return {view.name: base.name for view, base in bases_of(self._views).items()}
+
+    @cached_property
+    def crossing_bytes(self) -> Mapping[str, int]:
+        """Bytes that a kernel writes and another reads, by the name of each tensor that passes between segments.
+
+        A view counts as the memory that it shares: it has 0 bytes of its own, and its readers read its base.
+        """
+        running = [group for number, group in enumerate(self.segmented.groups) if number not in self.idle]
+        written = {tv.name for group in running for tv in group.outputs}
+        read = {self.bases.get(tv.name, tv.name) for group in running for tv in group.tensor_inputs}
+        passed = written & read
+        return {tv.name: tv.nbytes if tv.name in passed else 0 for tv in self.segmented.crossing}
 
     @property
     def bytes_crossing(self) -> int:
-        """Bytes of the tensors that pass between segments, each counted once."""
-        return sum(tv.nbytes for tv in self.segmented.crossing)
+        """Bytes of the tensors that pass between segments, each counted once; views are free."""
+        return sum(self.crossing_bytes.values())
 
     @cached_property
     def hash(self) -> str:

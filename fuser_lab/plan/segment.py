@@ -38,7 +38,7 @@ class Segment(Shown):
     """One segment of a plan, which becomes one kernel.
 
     ``bytes_in`` and ``bytes_out`` count each element once, and 0 for views; ``bytes_crossing`` has the tensors of both
-    that pass between segments.
+    that pass between segments, directly or as a view.
     """
 
     index: int
@@ -108,8 +108,11 @@ class Segment(Shown):
     @property
     def bytes_crossing(self) -> int:
         """Bytes read from and written for other segments."""
-        crossing, group = self.plan.segmented.crossing_names, self.group
-        return sum([tensor_bytes(tv) for tv in (*group.tensor_inputs, *group.outputs) if tv.name in crossing])
+        if self.is_view:
+            return 0
+        passed, bases, group = self.plan.crossing_bytes, self.plan.bases, self.group
+        tensors = (*group.tensor_inputs, *group.outputs)
+        return sum([tensor_bytes(tv) for tv in tensors if passed.get(bases.get(tv.name, tv.name), 0)])
 
     @takes(target=TARGET)
     def source(self, target: str = targets.CPU.name) -> str:

@@ -1,6 +1,6 @@
 """A segment's schedule set by hand, and the part of a plan's interface that segments use."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,6 +49,14 @@ class SegmentsPlan(PlanLike, Protocol):
     @property
     def idle(self) -> frozenset[int]:
         """Numbers of the segments that only make views, for which nothing is launched."""
+
+    @property
+    def bases(self) -> Mapping[str, str]:
+        """The tensor in whose memory each result of the segments that launch nothing is, by name."""
+
+    @property
+    def crossing_bytes(self) -> Mapping[str, int]:
+        """Bytes that a kernel writes and another reads, by the name of each tensor that passes between segments."""
 
     @property
     def schedules(self) -> tuple[SegmentEdit, ...]:

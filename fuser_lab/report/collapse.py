@@ -64,7 +64,7 @@ def collapse(view: ViewModel, opened: Container[int] = (), blocks: Iterable[Bloc
 def _between(edge: EdgeView, source: str, target: str) -> EdgeView:
     return EdgeView(
         id=edge.id, source=source, target=target, tensor=edge.tensor, bytes=edge.bytes, kind=edge.kind,
-        segments=edge.segments, labelled=edge.labelled, called=edge.called,
+        segments=edge.segments, labelled=edge.labelled, called=edge.called, is_free=edge.is_free,
     )
 
 

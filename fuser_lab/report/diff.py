@@ -178,7 +178,7 @@ def plan_diff(before: Any, after: Any) -> PlanDiff:
     first, second = before.segmented, after.segmented
     partners = _partners(first, second)
     mate = dict(partners)
-    here, there = ({tv.name: tv for tv in s.crossing} for s in (first, second))
+    here, there = before.crossing_bytes, after.crossing_bytes
     moved = [
         Move(name=e.name, op=e.op.name, before=first.homes[e.name], after=second.homes[e.name])
         for e in first.fusion.tensor_exprs
@@ -190,8 +190,8 @@ def plan_diff(before: Any, after: Any) -> PlanDiff:
         after=_side(after),
         partners=partners,
         moved=tuple(moved),
-        now_crossing=tuple(Crossing(name=n, bytes=tv.nbytes) for n, tv in there.items() if n not in here),
-        no_longer_crossing=tuple(Crossing(name=n, bytes=tv.nbytes) for n, tv in here.items() if n not in there),
+        now_crossing=tuple(Crossing(name=n, bytes=size) for n, size in there.items() if n not in here),
+        no_longer_crossing=tuple(Crossing(name=n, bytes=size) for n, size in here.items() if n not in there),
         only_before=_own(first, second),
         only_after=_own(second, first),
     )

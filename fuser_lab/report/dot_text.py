@@ -25,7 +25,7 @@ def view_dot(view: ViewModel) -> str:
         lines += [f"    {_node(n, numbers[n.id])}" for n in view.nodes if n.segment == segment.index]
         lines.append("  }")
     for edge in view.edges:
-        text = f"{full_name(edge.tensor, edge.called)} {bytes_label(edge.bytes)}"
+        text = f"{full_name(edge.tensor, edge.called)} {bytes_label(edge.passed)}"
         label = f" [label={quote(text)}]" if edge.kind == "boundary" else ""
         lines.append(f"  {numbers[edge.source]} -> {numbers[edge.target]}{label};")
     return "\n".join([*lines, "}", ""])

@@ -66,12 +66,13 @@ class _Edges:
     ops: _Ops
     segment: int
     places: tuple[_Place | None, ...]
+    free: frozenset[str]  # of the tensors that the ops read, those that pass no bytes
     edges: tuple[EdgeView, ...]
     outer: tuple[tuple[EdgeView, int], ...]
 
-    def fit(self, ops: _Ops, places: tuple[_Place | None, ...]) -> bool:
+    def fit(self, ops: _Ops, places: tuple[_Place | None, ...], free: frozenset[str]) -> bool:
         """Whether edges into ops from places differ from these only in segment numbers."""
-        return self.ops is ops and (
+        return self.ops is ops and self.free == free and (
             self.places == places
             or [a and a[0] is None for a in self.places] == [b and b[0] is None for b in places]
         )
@@ -140,16 +141,19 @@ class Drawing:
         What was drawn before; the result does not depend on it.
     names
         Pairs of what the user calls a tensor and its name.
+    passed
+        Bytes that each tensor passes between segments, by name; those that are missing pass all of theirs.
     """
 
     def __init__(
         self, fusion: Fusion, segments: Sequence[SegmentLike], replicas: Mapping[str, str] | None = None,
         lines: Sequence[tuple[str, str]] = (), modules: Sequence[tuple[str, str]] = (), drawn: Drawn | None = None,
-        names: Sequence[tuple[str, str]] = (),
+        names: Sequence[tuple[str, str]] = (), passed: Mapping[str, int] | None = None,
     ) -> None:
         self._fusion = fusion
         self._given = lines, modules, names
         self._called = names_by_tensor(names)
+        self._free = frozenset(name for name, size in (passed or {}).items() if not size)
         self._lines, self._modules = dict(lines), dict(modules)
         self._drawn = Drawn() if drawn is None else drawn
         self._drawn.begin()
@@ -177,9 +181,10 @@ class Drawing:
         for segment, segment_ops, before in zip(segments, ops, entries, strict=True):
             index = segment.index
             places = tuple([self._producer(tensor.name, index) for tensor in segment_ops.read])
-            wires = None if before is None or not before[1].fit(segment_ops, places) else before[1]
+            free = self._free.intersection([t.name for t in segment_ops.read]) if self._free else self._free
+            wires = None if before is None or not before[1].fit(segment_ops, places, free) else before[1]
             if wires is None:
-                wires = self._edges_into(index, segment_ops, places)
+                wires = self._edges_into(index, segment_ops, places, free)
             edges.append(wires.part(index, places))
             row = _row(segment, segment_ops, before and before[2])
             self.segments.append(row.view)
@@ -268,12 +273,14 @@ class Drawing:
         key = f"op:{expr.name if position is None else position}"
         return f"{key}@{segment}" if expr.name in self._copies else key
 
-    def _edges_into(self, segment: int, ops: _Ops, places: tuple[_Place | None, ...]) -> _Edges:
+    def _edges_into(
+        self, segment: int, ops: _Ops, places: tuple[_Place | None, ...], free: frozenset[str],
+    ) -> _Edges:
         """Return the edges into the ops of a segment, those from elsewhere with the numbers of what they carry."""
         edges = self._edges_from(segment, ops)
         numbers = {tensor.name: n for n, tensor in enumerate(ops.read)}
         outer = tuple([(edge, numbers[edge.tensor]) for edge in edges if edge.kind != "inside"])
-        return _Edges(ops=ops, segment=segment, places=places, edges=edges, outer=outer)
+        return _Edges(ops=ops, segment=segment, places=places, free=free, edges=edges, outer=outer)
 
     def _edges_from(self, segment: int, ops: _Ops) -> tuple[EdgeView, ...]:
         """Return the edges into the ops of a segment; the first edge of each crossing tensor has a label."""
@@ -300,6 +307,7 @@ class Drawing:
             segments=(source[0], target[0]),
             labelled=labelled and kind == "boundary",
             called=name_of(tensor.name, self._fusion, self._called),
+            is_free=kind == "boundary" and tensor.name in self._free,
         )
 
     def _producer(self, tensor: str, segment: int) -> _Place | None:
@@ -335,7 +343,7 @@ def _renumbered_edges(
         edges_here.append(EdgeView(
             id=edge.id if source == edge.source else _edge_id(edge.tensor, source, edge.target), source=source,
             target=edge.target, tensor=edge.tensor, bytes=edge.bytes, kind=edge.kind, segments=(side, segment),
-            labelled=edge.labelled, called=edge.called,
+            labelled=edge.labelled, called=edge.called, is_free=edge.is_free,
         ))
     return tuple(edges_here)
 
@@ -353,7 +361,9 @@ def _row(segment: SegmentLike, ops: _Ops, earlier: _Row | None) -> _Row:
     """Return the view of a segment: the previous one, renumbered if necessary, if its objects are the same."""
     group = getattr(segment, "group", None)  # which decides the rest
     verdicts = None if group is not None else getattr(segment, "verdicts", None)
+    is_view = getattr(segment, "is_view", False)  # depends on other segments, too
     of = (ops, group) if group is not None else (ops, segment.scheduler, segment.inputs, segment.outputs, verdicts)
+    of = (*of, is_view)
     crossing = getattr(segment, "bytes_crossing", 0)
     if earlier is None or len(of) != len(earlier.of) or not all(map(is_, earlier.of, of)):
         return _Row(of=of, view=_segment(segment, ops, crossing, getattr(segment, "verdicts", None)))

@@ -13,7 +13,7 @@ from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.segmentation import SegmenterOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fuser_lab.cost.verdict import Verdict
     from fuser_lab.ir import Fusion
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         options: SegmenterOptions
         segments: Sequence[Any]
         segmented: SegmentedFusion
+        crossing_bytes: Mapping[str, int]
+        bytes_crossing: int
         decisions: DecisionLog
 
         def certificate(self) -> Certificate:
@@ -59,7 +61,7 @@ def explain_text(plan: Any, *, log: bool = False, certificate: bool = False) -> 
     boundaries = said.boundaries()
     for why in boundaries:
         crossing = between(said.segmented, *why.segments)
-        size = bytes_label(sum(tv.nbytes for tv in crossing))
+        size = bytes_label(sum(said.crossing_bytes[tv.name] for tv in crossing))
         names = ", ".join(tv.name for tv in crossing)
         parts.append(f"Between S{why.segments[0]} and S{why.segments[1]} ({names}, {size}): {replace(why, called=())}")
     if not boundaries:
@@ -89,7 +91,7 @@ def explain_data(plan: Any, *, certificate: bool = False) -> dict[str, Any]:
             "target": said.target,
             "hash": said.hash,
             "options": options_data(said.options),
-            "bytes_crossing": sum(tv.nbytes for tv in said.segmented.crossing),
+            "bytes_crossing": said.bytes_crossing,
         },
         "segments": [
             {

@@ -47,8 +47,9 @@ class EdgeView:
     """A tensor that one node passes to another.
 
     ``segments`` holds both ends, None outside all segments; ``labelled`` marks the first edge that takes a tensor into
-    another segment and carries the label with its bytes. ``called`` is what the tensor is called beside its own name:
-    the user's name, or that of its op.
+    another segment and carries the label with its bytes. ``is_free`` says that no kernel writes these bytes for another
+    kernel, because the tensor is a view, or only a view is made of it. ``called`` is what the tensor is called beside
+    its own name: the user's name, or that of its op.
     """
 
     id: str
@@ -60,6 +61,12 @@ class EdgeView:
     segments: tuple[int | None, int | None]
     labelled: bool = False
     called: str = ""
+    is_free: bool = False
+
+    @property
+    def passed(self) -> int:
+        """The bytes that pass along the edge: 0 if the tensor shares the memory of another one."""
+        return 0 if self.is_free else self.bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

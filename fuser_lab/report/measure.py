@@ -115,7 +115,7 @@ def edge_label(edge: EdgeView) -> str:
 def edge_label_parts(edge: EdgeView) -> tuple[str, str, str]:
     """Return the text of an edge's label in three parts: the name, the tensor where it is not the name, the bytes."""
     name = short_name(edge.called)
-    more = f" · {bytes_label(edge.bytes)}" if edge.labelled else ""
+    more = f" · {bytes_label(edge.passed)}" if edge.labelled else ""
     return name or edge.tensor, f" {edge.tensor}" if name else "", more
 
 

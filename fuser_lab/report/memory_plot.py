@@ -9,6 +9,8 @@ from fuser_lab.report import chart, measure, theme
 from fuser_lab.report.units import bytes_label, tensor_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fuser_lab.report.subject import PlanLike
 
 _WIDTH: Final = 660.0  # pixels of the picture
@@ -38,18 +40,21 @@ def memory_steps(plan: PlanLike) -> tuple[Step, ...]:
     """Return the memory use while each segment runs, in run order.
 
     Inputs live throughout, as their owner keeps them; tensors between segments live from the segment that writes them
-    to the last that reads them; results live from the segment that writes them.
+    to the last that reads them; results live from the segment that writes them. Views share the memory of their base,
+    which lives as long as they do.
     """
     fusion_inputs = {t.name: t for t in plan.fusion.tensor_inputs}
     results = {t.name for t in plan.fusion.outputs}
+    bases: Mapping[str, str] = getattr(plan, "bases", {})
+    results |= {bases.get(name, name) for name in results}
     last: dict[str, int] = {}
     for n, segment in enumerate(plan.segments):
-        last |= {t.name: n for t in segment.inputs if hasattr(t, "nbytes")}
+        last |= {bases.get(t.name, t.name): n for t in segment.inputs if hasattr(t, "nbytes")}
     inputs = sum(map(bytes_of, fusion_inputs.values()))
     live: dict[str, int] = {}
     steps = []
     for n, segment in enumerate(plan.segments):
-        live |= {t.name: bytes_of(t) for t in segment.outputs}
+        live |= {t.name: bytes_of(t) for t in segment.outputs if t.name not in bases}
         steps.append(
             Step(
                 segment=segment.index,

@@ -23,7 +23,7 @@ def view_mermaid(view: ViewModel) -> str:
         lines.append("  end")
     for edge in view.edges:
         name = quote_text(full_name(edge.tensor, edge.called))
-        arrow = f'== "{name} {bytes_label(edge.bytes)}" ==>' if edge.kind == "boundary" else "-->"
+        arrow = f'== "{name} {bytes_label(edge.passed)}" ==>' if edge.kind == "boundary" else "-->"
         lines.append(f"  {numbers[edge.source]} {arrow} {numbers[edge.target]}")
     return "\n".join(lines) + "\n"
 

@@ -86,7 +86,7 @@ def _folds(segment: SegmentView, homes: Mapping[str, str], edges: Iterable[EdgeV
         title="",
         calls=tuple(Call(module=(), op="", region=None, bytes=0) for _ in segment.nodes),
         flows=tuple(
-            Flow(source=places[e.source], target=places[e.target], tensor=e.tensor, bytes=e.bytes) for e in edges
+            Flow(source=places[e.source], target=places[e.target], tensor=e.tensor, bytes=e.passed) for e in edges
         ),
     )
     groups = Groups(graph)

@@ -214,7 +214,7 @@ class Painter:
 
     def edge(self, edge: EdgeView, curve: Curve) -> str:
         """Return the wire of an edge and its tip."""
-        width = edge_width(edge.bytes) * (0.6 if self.compact else 1.0)
+        width = edge_width(edge.passed) * (0.6 if self.compact else 1.0)
         path, tip = _arrow(curve, width)
         mark = self._mark(curve) if edge.tensor in self._hints else ""
         if not self._style:  # a title would show a second tooltip beside the page's own
@@ -225,7 +225,7 @@ class Painter:
         title = named_text(edge_title(edge), {edge.tensor: edge.called})
         thin = ("", "") if inside is None else (' stroke-opacity="0.75"', ' fill-opacity="0.75"')
         return (
-            f"{self._description(title, f'{bytes_label(edge.bytes)} ({edge.bytes:,} bytes)')}"
+            f"{self._description(title, f'{bytes_label(edge.passed)} ({edge.passed:,} bytes)')}"
             f'<path class="fl-wire" d="{path}"{self.paint(stroke=stroke)} stroke-width="{width:.1f}"{thin[0]}/>'
             f'<path class="fl-tip" d="{tip}"{self.paint(fill=stroke)} stroke="none"{thin[1]}/>{mark}'
         )

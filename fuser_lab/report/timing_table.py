@@ -83,14 +83,14 @@ def timing_note(timings: Timings, *, doubts: bool = True) -> str:
         note += f" Clocks: {' to '.join((next(iter(clocks)), *list(clocks)[1:][-1:]))}."
     if any(not math.isnan(row.warm) for row in timings.rows):
         note += (
-            " The L2 cache is cold when a plan starts. Segments are timed inside runs of their plan and find"
-            " there what the segments before them left, so that with the gaps they add up to it. Warm: it holds what"
-            " the previous run left."
+            " The L2 cache is cold when a plan starts. Each segment is timed while its whole plan runs, with the cache"
+            " as the previous segments left it, so the times of segments and gaps add up to the total. Warm: the L2"
+            " cache holds data of the previous run."
         )
     if "CPU" in _device(timings):
         note += (
-            " Warm: caches hold what the previous run left, and segments are timed inside runs of their plan, so they"
-            " add up to its time. "
+            " Warm: the caches hold data of the previous run. Each segment is timed while its whole plan runs, so the"
+            " times of segments and gaps add up to the total. "
             + ("Outputs were allocated beforehand." if timings.preallocated else "Each run allocates its outputs.")
             + " These are times of this machine's CPU, not of a GPU."
         )

@@ -171,7 +171,8 @@ def view_plan(
     replicas = getattr(getattr(plan, "segmented", None), "replicas", {})
     lines, modules = getattr(plan, "sources", ()), getattr(plan, "modules", ())
     names = getattr(plan, "names", ())
-    drawing = Drawing(plan.fusion, plan.segments, replicas, lines, modules, drawn, names)
+    passed = getattr(plan, "crossing_bytes", None)
+    drawing = Drawing(plan.fusion, plan.segments, replicas, lines, modules, drawn, names, passed)
     return ViewModel(
         header=_header(plan, drawing, title),
         nodes=drawing.nodes,
@@ -269,7 +270,7 @@ def _header(plan: PlanLike, drawing: Drawing, title: str | None) -> Header:
         ends = {t.name: t for t in fusion.tensor_inputs if t in fusion.users}
         ends |= {t.name: t for t in fusion.outputs if t in fusion.producers}
         ideal = sum(map(tensor_bytes, ends.values()))
-    passed = {edge.tensor: edge.bytes for edge, _ in crossing(drawing.edges) if edge.kind == "boundary"}
+    passed = {edge.tensor: edge.passed for edge, _ in crossing(drawing.edges) if edge.kind == "boundary"}
     return Header(
         title=title or plan.name,
         plan=plan.name,

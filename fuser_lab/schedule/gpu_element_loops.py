@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from math import prod
 
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import LINE_BYTES, MOST_BLOCKS, WARP
+from fuser_lab.cost.device import BLOCK_THREADS, LINE_BYTES, MOST_BLOCKS, WARP
 from fuser_lab.schedule.state import LoopSchedule, Space, Style, eviction
 
 AFTER_SCALARS = crossover("gpu.elements.after_scalars")
 LOOKUPS = crossover("gpu.lookups.chunks")
 MANY_BLOCKS = crossover("gpu.elements.many_blocks")
 THREADS = crossover("gpu.elements.threads")
-TILE_THREADS = crossover("gpu.tiles.threads")
+TILE_THREADS = BLOCK_THREADS // 2  # threads per block, so that a second block loads while one block stores
 TILE_BYTES = LINE_BYTES  # bytes per row of a tile; twice as many for large tensors
 LARGEST_TILE = crossover("gpu.tiles.largest")
 SMALLEST_TILE = crossover("gpu.tiles.smallest")

@@ -1,11 +1,11 @@
 """Choice of the loops of a nest with scans on a GPU: threads along the scanned axis, and elements per thread."""
 
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import MEETING_BYTES, SECTOR_BYTES, WARP
+from fuser_lab.cost.device import MEETING_BYTES, SECTOR_BYTES, THREAD_WORDS, WARP
 from fuser_lab.schedule.state import LoopSchedule, Space, Style, eviction
 
 ELEMENTS = crossover("gpu.scans.elements")
-COLUMN_ELEMENTS = crossover("gpu.scans.column_elements")
+COLUMN_ELEMENTS = THREAD_WORDS // 2  # elements in all columns of a thread; the other registers are for computing
 MOST_ROWS = crossover("gpu.scans.rows")
 ROW_THREADS = crossover("gpu.scans.row_threads")
 COLUMN_THREADS = crossover("gpu.scans.column_threads")

@@ -47,7 +47,6 @@ _ROUNDS = 2  # passes over the parameters of the best candidate
 _AGAIN = 3  # maximum number of candidates per round that are measured again
 _SHOWN = 12  # bars of a segment
 _PREDICTED = "predicted ratio"
-Given = dict[str, Value]
 TuneProgress = Callable[[int, int, str], None]
 
 

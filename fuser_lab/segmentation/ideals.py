@@ -44,6 +44,7 @@ class Budget:
     used: int = 0
     ended: Callable[[], bool] = field(default_factory=_ENDED.get, init=False)
     _end: float = field(default=inf, init=False)
+    _work_end: float = field(default=inf, init=False)
 
     def __post_init__(self) -> None:
         """Start the clock."""
@@ -51,8 +52,11 @@ class Budget:
             self._end = time.monotonic() + self.seconds
 
     def limit(self, seconds: float) -> None:
-        """End the search after at most some seconds from now."""
-        self._end = min(self._end, time.monotonic() + seconds)
+        """End the search after at most some seconds of this thread's processor time from now.
+
+        So the answer depends on the speed of the machine, but not on its load.
+        """
+        self._work_end = min(self._work_end, time.thread_time() + seconds)
 
     def spend(self) -> bool:
         """Count one state; False once nothing is left."""
@@ -61,8 +65,8 @@ class Budget:
 
     @property
     def is_late(self) -> bool:
-        """Whether the time limit has passed."""
-        return time.monotonic() >= self._end or self.ended()
+        """Whether a time limit has passed."""
+        return time.monotonic() >= self._end or time.thread_time() >= self._work_end or self.ended()
 
     @property
     def is_spent(self) -> bool:
@@ -72,7 +76,9 @@ class Budget:
     def share(self, parts: int) -> "Budget":
         """Return a budget with a fraction of the states and the remaining time."""
         left = None if self.seconds is None else max(self._end - time.monotonic(), 0.0)
-        return Budget(states=self.states // parts, seconds=left)
+        part = Budget(states=self.states // parts, seconds=left)
+        part._work_end = self._work_end
+        return part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,8 +158,8 @@ class SegmenterOptions:
         Maximum number of seconds that they search; None for no limit. With a limit in seconds, the answer depends on
         the speed and load of the machine.
     search_calls
-        How often the plan is expected to run: ``strategy="fastest"`` searches no longer than a tenth of what it may
-        save in so many runs, compared with the bottom-up plan. None for no such limit.
+        How often the plan is expected to run: ``strategy="fastest"`` searches for at most a tenth of what it may
+        save in so many runs, compared with the bottom-up plan, in processor time. None for no such limit.
     """
 
     segment_set: SegmentSetMeaning = SegmentSetMeaning.HINT

@@ -127,7 +127,11 @@ def pasted(plan: CompiledPlan, case: Case) -> set[frozenset[str]]:
         return case.function(*args)
 
     inputs = copies(torch, case.inputs)  # the function may write to them
-    with torch._inductor.config.patch(), torch._functorch.config.patch(), V.set_choices_handler(InductorChoices()):
+    set_by_lines = ("fx_graph_cache", "_post_fusion_custom_pass", "inductor_choices_class")
+    with (
+        torch._inductor.config.patch({name: getattr(torch._inductor.config, name) for name in set_by_lines}),
+        torch._functorch.config.patch(enable_autograd_cache=False), V.set_choices_handler(InductorChoices()),
+    ):
         exec(plan.to_code(), {})
         torch._dynamo.reset()
         with torch.no_grad():
@@ -361,7 +365,7 @@ def main() -> None:
     parser.add_argument("--models", action="store_true", help="models instead of functions, forward and a step")
     parser.add_argument("--overhead", type=int, default=0, help="only time this many pairs of compilations")
     parser.add_argument("--minutes", type=float, default=1e9, help="the most for the cuts, and again for the glues")
-    parser.add_argument("--uncompiled", action="store_true", help="write kernels only: partitions, but no values")
+    parser.add_argument("--uncompiled", action="store_true", help="do not compile kernels; they fill tensors with 0")
     parser.add_argument("--only", default="", help="pattern of names of functions or models")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

@@ -48,7 +48,8 @@ def toy_record(groups, attempts=()):
 
 def toy_plan(groups, attempts=()):
     def applied(plan, parts, count):
-        made = [list(part) for part in dict.fromkeys(map(tuple, parts)) if part]
+        names = ([name for group in part for name in group] for part in parts)
+        made = sorted(names, key=lambda group: CHAIN.index(group[0]))
         if ["sum"] not in made:
             msg = "toy: a sum is a kernel of its own."
             raise IllegalEdit(msg)

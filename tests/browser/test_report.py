@@ -154,6 +154,25 @@ def test_the_log_is_stepped_through_until_the_groups_are_the_segments(open_repor
     assert errors == []
 
 
+def test_an_op_that_two_groups_compute_again_does_not_join_them_in_the_log(open_report):
+    with fl.FusionDefinition() as fd:
+        x, y = (fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=fl.DataType.Float) for _ in range(2))
+        a = fd.ops.exp(x)
+        fd.add_output(fd.ops.mul(y, fd.ops.broadcast(fd.ops.sum(a, dims=[0]), [True, False])))
+        fd.add_output(fd.ops.mul(a, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), [False, True])))
+    plan = fl.segment(fd, [fl.spec((512, 512))] * 2)
+    steps = len(plan.decisions)
+    page, _, errors = open_report(plan)
+    open_view(page, "decisions")
+    page.get_by_label("Decisions taken").fill(str(steps))
+    expect(page.locator(".fx-status")).to_contain_text(f"({steps} of {steps})")
+    inside = page.locator(".fl-edge.fl-inside").evaluate_all("(all) => all.map((e) => e.dataset.id)")
+    eventually(lambda: page.locator(".fl-edge.fx-joined").evaluate_all("(all) => all.map((e) => e.dataset.id)"), inside)
+    hue = "(all) => all.map((e) => e.style.getPropertyValue('--fx-group'))"
+    eventually(lambda: set(page.locator(".fl-op.fx-joined").evaluate_all(hue)), {"var(--fl-h0)", "var(--fl-h1)"})
+    assert errors == []
+
+
 def test_a_report_without_timings_says_how_one_gets_them(open_report, plans):
     page, _, errors = open_report(plans[0])
     open_view(page, "timings")

@@ -94,7 +94,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
             ("if not exprs and not stored and not any(s.written == number for s in pl", "continue"),
         ],
     },
-    "Reductions over axes of one element are copies, so a nest of reductions has reduced axes.": {
+    "No form reduces a tensor of one element in several passes, whose nest has no axes.": {
         "codegen/gpu_facts": [
             ("if not axes:", "return 1"),
         ],

@@ -49,6 +49,11 @@ class Row:
     times: list[tuple[str, EditTimes]] = field(default_factory=list)
 
     @property
+    def tried(self) -> int:
+        """The number of edits that were tried."""
+        return len(self.times) + self.passing + self.refused
+
+    @property
     def faster(self) -> list[tuple[str, EditTimes]]:
         """The edits whose interval is below 1."""
         return [(name, times) for name, times in self.times if effect(times) < 0]
@@ -192,6 +197,8 @@ def measured(share: float, edits: int, seed: int, minutes: float) -> Prices:
                 prices.add(name, plan, max(1, edits // len(plans)), draw)
         except KeyboardInterrupt:
             is_interrupted = True
+            if name not in prices.functions:
+                prices.failed.append(f"{name} (no time)")
         except (FuserLabError, RuntimeError) as error:
             prices.failed.append(f"{name} ({type(error).__name__})")
     return prices
@@ -208,6 +215,8 @@ def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
         *((row.times, row.faster, row.slower) for row in rows), strict=True,
     )) if rows else (0, 0, 0)
     passing = sum(row.passing for row in rows)
+    glues = [row for reason, row in prices.rows.items() if reason != CUT]
+    refused, glued = sum(row.refused for row in glues), sum(row.tried for row in glues)
     optimal, own = prices.seconds["optimal"], prices.seconds["inductor"]
     what = (
         "Inductor's scheduler decides which operations one kernel computes. This page measures what its decisions "
@@ -229,13 +238,16 @@ def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
     )
     ratios = {kind: [statistics.median(times.ratios) for reason, row in prices.rows.items() for _, times in row.times
                      if (reason == CUT) == (kind == "cuts")] for kind in ("glues", "cuts")}
-    median = ", and ".join(
+    medians = ", and ".join(
         f"{kind} take {statistics.median(each):.2f} of the time ({len(each)} from {min(each):.2f} to {max(each):.2f})"
         for kind, each in ratios.items() if each
     )
     result = (
         f"Of {tried + passing} edits that Inductor obeyed, {faster} are faster and {slower} slower; {passing} more "
-        f"seemed so, but not when measured again. By the median, {median}. "
+        "seemed so, but not when measured again. "
+        + (f"By the median, {medians}. " if medians else "")
+        + f"Of {glued} glues Inductor refused {refused}, because it cannot write their kernels; only what it declines "
+        "by choice has a price. "
         + ("No reason costs measurable time in this sample." if not faster else "")
     )
     bound = (
@@ -257,11 +269,11 @@ def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
         "Inductor emits other kernels than those asked for, so their price cannot be measured. The reasons of "
         "`fuser_lab` are explained beside [the others](inductor.md#reasons)."
     )
-    names = f"Drawn: {', '.join(prices.functions)}."
+    names = f"Drawn: {'; '.join(prices.functions)}."
     for paragraph in filter(None, (rest, bound, names)):
         lines += [*_wrapped(paragraph), ""]
     if prices.failed:
-        lines += [*_wrapped(f"Not measured: {', '.join(prices.failed)}."), ""]
+        lines += [*_wrapped(f"Not measured: {'; '.join(prices.failed)}."), ""]
     return "\n".join(lines).rstrip()
 
 
@@ -274,7 +286,7 @@ def _row(reason: str, row: Row) -> str:
     lost = f"{seconds_label(median)} ({seconds_label(low)} to {seconds_label(high)})" if row.faster else "nothing"
     best = min(row.faster, key=lambda entry: statistics.median(entry[1].ratios), default=None)
     gain = "" if best is None else f"{best[0]}: {statistics.median(best[1].ratios):.2f} of the time"
-    counts = (row.pairs, len(row.times) + row.passing + row.refused, row.refused, len(row.faster), len(row.slower))
+    counts = (row.pairs, row.tried, row.refused, len(row.faster), len(row.slower))
     return f"| {reason} | {' | '.join(map(str, counts))} | {lost} | {gain} |"
 
 

@@ -235,7 +235,7 @@ def test_marks_on_edges_are_data():
 def test_edits_of_a_session_are_undone_and_redone():
     plan = fl.segment(defined(), SPECS)
     session = Session(plan)
-    session.go(session.annotated("T2", "T3"))
+    session.go(session.annotate_at("T2", "T3"))
     marked = session.plan
     assert session.state.step == "segment_set(T2 → T3)"
     session.go(session.without_annotation("T2"))

@@ -249,8 +249,18 @@ def _edge(plan: EditablePlan, view: ViewModel, edge: EdgeView) -> Answer:
         said["note"] = saved
     else:
         said["actions"] = [{"type": "glue", "label": f"Glue S{a} and S{b}", "id": edge.id}]
-        said["note"] = f"{edge.tensor} crosses: S{a} writes {bytes_label(edge.bytes)} to memory and S{b} reads it back."
+        said["note"] = _passed_text(edge)
     return said
+
+
+def _passed_text(edge: EdgeView) -> str:
+    a, b = edge.segments
+    if edge.is_free:
+        return (
+            f"{edge.tensor} passes from S{a} to S{b} as a view, or for one: no kernel writes its "
+            f"{bytes_label(edge.bytes)} for another kernel."
+        )
+    return f"{edge.tensor} crosses: S{a} writes {bytes_label(edge.bytes)} to memory and S{b} reads it back."
 
 
 def annotation_at(view: ViewModel, edge: EdgeView) -> AnnotationView | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.files.json_text import json_text
 from fuser_lab.report import plots
+from fuser_lab.report.crossings import passage_table, passages
 from fuser_lab.report.diff_picture import diff_svg
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.pass_picture import rewrite_element
@@ -101,15 +102,20 @@ def time_line(plan: EditablePlan, view: ViewModel, timed: Iterable[Any], *, fixe
     )
 
 
-def memory(plan: EditablePlan) -> str:
-    """Return the tensors in memory while each segment runs."""
+def memory(plan: EditablePlan, view: ViewModel) -> str:
+    """Return the tensors in memory while each segment runs, and what each tensor between segments costs."""
     steps = plots.memory_steps(plan)
     peak = max(steps, key=lambda step: step.total)
     about = (
         f"The tensors occupy at most {bytes_label(peak.total)}, while S{peak.segment} runs. A tensor between segments "
-        "is freed after its last reader; inputs and outputs stay in memory."
+        "is freed after its last reader; inputs and outputs stay in memory. A view takes no memory of its own."
     )
-    return _beside(plots.memory_svg(plan, style=False), to_html(_note(about)))
+    table = passage_table(plan).with_names(view.called)
+    makers = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
+    ids = [makers.get(passage.tensor, "") for passage in passages(plan)]
+    caption = "Tensors between segments, the most costly first"
+    words = to_html(_table(table, ids=ids, caption=caption)) if table.rows else to_html(_note("No tensor crosses."))
+    return _beside(plots.memory_svg(plan, style=False), words + to_html(_note(about)))
 
 
 def layouts(plan: EditablePlan, view: ViewModel) -> str:
@@ -213,7 +219,7 @@ def comparison(
     """
     rows = _distinct([("this plan", view), *((words, other) for _, words, other in plans)])
     headers = [(words[0], shown_view.header) for words, shown_view in rows if shown_view is not None]
-    amounts = amounts.compared([header.hash for _, header in headers])
+    amounts = amounts.with_ratios([header.hash for _, header in headers])
     peers = [(row.plan, *amounts.peer_cells(row), "", "", "", "not a plan") for row in amounts.peers]
     numbers = (*amounts.columns, "segments", "moved", "crossing")  # with what decides beside the name
     table = Table(

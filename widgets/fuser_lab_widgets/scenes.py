@@ -100,7 +100,7 @@ class Pieces:
         rows: list[list[int | None]] = []
         for edge, ends in crossing(view.edges):
             wire = layout.wires[edge.id]
-            look = edge.kind, edge.bytes, edge.tensor in hints, edge.source, edge.target
+            look = edge.kind, edge.passed, edge.tensor in hints, edge.source, edge.target
             piece = before.get(edge.id)
             if piece is None or piece.wire is not wire or piece.look != look:
                 is_moved = piece is not None and piece.wire[1] is wire[1] and piece.look == look
@@ -244,7 +244,7 @@ def facts(view: ViewModel) -> list[list[str]]:
         [str(header.ops), "op" if header.ops == 1 else "ops", "a recomputed op counts once per segment"],
         [bytes_label(header.bytes_moved), "moved", "bytes that all segments read and write"],
         [bytes_label(header.bytes_ideal), "ideal", "bytes that a single kernel would move: fusion inputs and outputs"],
-        [bytes_label(header.bytes_crossing), "crossing", "bytes of the tensors that pass between segments"],
+        [bytes_label(header.bytes_crossing), "crossing", "bytes that pass between segments; a view passes none"],
     ]
 
 

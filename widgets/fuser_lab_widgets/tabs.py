@@ -97,7 +97,7 @@ VIEWS: Final = (
     View("segments", "Segments", "Cost"),
     View("time_line", "Time line", "Cost", _time_line, Follows.TIMES),
     View("timings", "Timings", "Cost"),
-    View("memory", "Memory", "Cost", lambda shown: panels.memory(shown.plan)),
+    View("memory", "Memory", "Cost", lambda shown: panels.memory(shown.plan, shown.view)),
     View("roofline", "Roofline", "Cost", _roofline, Follows.TIMES | Follows.SESSION),
     View("source", "Source", "Code"),
     View("schedule", "Schedule", "Code", _schedule, Follows.SESSION, live_only=True),

@@ -1,7 +1,7 @@
 // The log of decisions, and stepping through it on the graph.
 
 import { button, flag, h, redraw } from "./dom.js";
-import { groupsAfter } from "./groups.js";
+import { Groups } from "./groups.js";
 import { mark, verdicts } from "./pieces.js";
 
 const SHOWN = 200; // decisions in the page at once
@@ -195,7 +195,7 @@ export class Decisions {
       this.load();
       return;
     }
-    this.homes = on ? groupsAfter(rows.slice(0, this.step)) : new Map();
+    this.groups = on ? new Groups(rows.slice(0, this.step)) : null;
     this.markStep();
     const row = on ? rows[this.step - 1] : null;
     if (row) graph.revealOne(row.names);
@@ -208,14 +208,18 @@ export class Decisions {
   /** Show the groups after the current step in the picture. */
   markStep() {
     const { graph } = this.explorer;
-    const { homes = new Map() } = this;
     const on = this.step != null && this.step <= this.taken.length;
     if (!on && !this.isMarked) return;
     this.isMarked = on;
     const row = on ? this.taken[this.step - 1] : null;
+    const mates = new Map(); // the ops of each segment
+    for (const { segment, names } of on ? graph.nodes : []) {
+      if (!mates.has(segment)) mates.set(segment, new Set());
+      for (const name of names) mates.get(segment).add(name);
+    }
     const home = (id) => {
       const node = graph.node(id);
-      return node?.kind === "op" ? node.names.map((n) => homes.get(n)).find(Boolean) : null;
+      return on && node?.kind === "op" ? node.names.map((n) => this.groups.home(n, mates.get(node.segment))).find(Boolean) : null;
     };
     flag(graph.canvas, "stepping", on);
     const hues = new Map(graph.nodes.flatMap((n) => n.names.map((name) => [name, n.hue])));

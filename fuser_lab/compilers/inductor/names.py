@@ -44,7 +44,7 @@ _NAMES = {
     "inductor_config": ("torch._inductor", "config"),
     "functorch_config": ("torch._functorch", "config"),
 }  # module, and name in it
-NAMES = {(2, 11): _NAMES, (2, 13): _NAMES, (2, 15): _NAMES}
+NAMES = dict.fromkeys(((2, 11), (2, 13), (2, 14), (2, 15)), _NAMES)
 _LINES = "the ops of a source's lines"
 # Names without which a plan is read-only.
 EDITING = frozenset({

@@ -25,9 +25,10 @@
 #
 # The next cell describes the computation to fuser_lab, as one writes it for nvFuser. `define_tensor` declares an input: a size of
 # −1 is decided later, and `contiguity=True` says that the elements lie in memory without gaps. `fl.spec` gives the sizes without
-# allocating anything. The cell then draws the plan with one kernel per op. Each coloured box is a **segment**, a set of ops that
-# becomes one kernel; here each segment has one op. The rounded boxes are the inputs, and the box with six sides is the output. Each
-# black arrow is a tensor that one kernel writes to memory and another one reads.
+# allocating anything. The cell then draws a **plan**, which is a computation cut into kernels: here one kernel per op. Each
+# coloured box is a **segment**, a set of ops that becomes one kernel; here each segment has one op. The rounded boxes are the
+# inputs, and the box with six sides is the output. Each black arrow is a tensor that one kernel writes to memory and another one
+# reads.
 
 # %%
 import numpy as np
@@ -61,9 +62,9 @@ SVG(one_by_one._repr_mimebundle_()["image/svg+xml"])
 # %% [markdown]
 # ## Count the bytes
 #
-# In the picture, S0 to S3 are the segments, and T0 to T5 are the tensors. Let n be the number of bytes of x; z, the
-# sigmoid s and the result y have n bytes each. The bias is too small to count. S0 is not a real kernel, because `broadcast` moves
-# no data: it says that every row reads the same bias. So three kernels are left:
+# In the picture, S0 to S3 are the segments, and T0 to T5 are the tensors. Let n be the number of bytes of x; z, the sigmoid s and
+# the result y have n bytes each. The bias is too small to count. S0 is not a real kernel, because `broadcast` moves no data: it
+# only says that every row reads the same bias, and its arrow is no tensor in memory. So three kernels are left:
 #
 # | kernel | reads | writes |
 # |---|---|---|
@@ -78,7 +79,7 @@ SVG(one_by_one._repr_mimebundle_()["image/svg+xml"])
 # ratio?
 
 # %%
-question = predict("Bytes moved by the three kernels / bytes moved by the single kernel", None)
+question = predict("Bytes of the three kernels / bytes of the single kernel", None)
 question
 
 # %%
@@ -95,11 +96,11 @@ first
 
 # %% [markdown]
 # To **fuse** ops is to compute them in one kernel, so that the tensors between them never go to memory. A graph of ops that is
-# given to the compiler as a whole, like this one, is called a **fusion**. The next cell shows the plan with one kernel. Its headline
-# says how many bytes all kernels move, how many bytes a single kernel for the whole fusion would move, and how many bytes *cross*
-# from one segment to another. *Bottom-up* is nvFuser's method to find the segments (lesson 03). In the table, the column *crossing*
-# counts the tensors that a segment writes for other segments or reads from them. The *scheduler* of a segment is the subject of
-# lesson 02.
+# given to the compiler as a whole, like this one, is called a **fusion**. The next cell shows the plan with one kernel. Its
+# headline says how many bytes all kernels move, how many bytes a single kernel for the whole fusion would move, and how many
+# bytes *cross* from one segment to another. *Bottom-up* is nvFuser's method to find the segments (lesson 03). In the table, the
+# column *crossing* has the bytes of the tensors that a segment writes for other segments or reads from them; the headline counts
+# each of these tensors once. The *scheduler* of a segment is the subject of lesson 02.
 
 # %%
 fused
@@ -128,8 +129,9 @@ second
 # machine's processor, where the kernels are loops over all cores. `fl.time` first checks that both plans compute the right result.
 #
 # In the table, the row *total* is the time of a plan, *gaps* is the time between its kernels, and *± IQR* says how much the
-# samples vary. *Ratio* is the time divided by that of the first plan; it is marked *tie* if the samples vary too much to say
-# which plan is faster. If other programs use the processor, the samples vary so much that even a gap can seem negative.
+# samples vary: it is the range of the middle half of the samples, in percent of the median. *Ratio* is the time divided by that
+# of the first plan; it is marked *tie* if the samples vary too much to say which plan is faster. If other programs use the
+# processor, the samples vary so much that even a gap can seem negative.
 
 # %%
 rng = np.random.default_rng(0)
@@ -209,7 +211,7 @@ score(first, second, third)
 # %% [markdown]
 # ## Where to go next
 #
-# - Fewer kernels move fewer bytes. So why does nvFuser not always make a single kernel? The next lesson answers this: [02_why_fusions_split](02_why_fusions_split.ipynb).
+# - Fewer kernels often move fewer bytes. So why does nvFuser not always make a single kernel? The next lesson answers this: [02_why_fusions_split](02_why_fusions_split.ipynb).
 # - `fl.examples.names()` lists real fusions: softmax, layer norm, dropout and more.
 #
 # **Words:** [Bottom-up](../docs/glossary.md#bottom-up "nvFuser's way to segment: it starts from single ops and merges neighbours, step by step.") · [Broadcast](../docs/glossary.md#broadcast "An op that gives a tensor one more axis, along which it repeats its elements; it moves no data.") · [Crossing tensor](../docs/glossary.md#crossing-tensor "A tensor that one segment writes to memory and another one reads.") · [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Tie](../docs/glossary.md#tie "Two measured times whose difference is not larger than the noise.")

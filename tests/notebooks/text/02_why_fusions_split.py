@@ -50,7 +50,7 @@ def column(ops, x):
 def print_lines(text):
     """Print a text, with long lines broken between words."""
     for line in str(text).splitlines():
-        print(fill(line, 110, subsequent_indent="    "))
+        print(fill(line, 92, subsequent_indent="    "))
 
 
 square = fl.spec((4096, 4096))
@@ -68,13 +68,14 @@ two
 #
 # The place of a cut is called a **boundary**. Here only one boundary exists, between S0 and S1. The next cell prints what each
 # scheduler answered when the segmenter asked about all ops together, and then the boundary itself. In the sentences, the
-# *candidate* is the set of ops in question, an *expression* is an op with its operands, and the *innermost* axis is the axis whose
-# elements are neighbours in memory, here a row. Attempts and phases, such as the final merge, are the subject of lesson 03.
+# *candidate* is the set of ops in question, an *expression* is an op with its operands, and the *innermost* axis is the axis
+# whose elements are neighbours in memory: here axis 1, which runs along a row. A *thread* is one of many instances of a kernel
+# that run at the same time. Attempts and phases, such as the final merge, are the subject of lesson 03.
 
 # %%
 (between,) = two.boundaries()
 for verdict in between.verdicts:
-    print(fill(f"{verdict.scheduler.value:24}{verdict.text}", 110, subsequent_indent=" " * 24))
+    print(fill(f"{verdict.scheduler.value:24}{verdict.text}", 92, subsequent_indent=" " * 24))
 
 print()
 print_lines(between)
@@ -84,7 +85,7 @@ print_lines(between)
 # Only the *reduction* scheduler is made for a fusion like this one, and the boundary repeats only its sentence.
 #
 # A kernel of the reduction scheduler walks along each row once, and ends with one number per row. To add this number to the 4096
-# elements of a row of y, the kernel would have to walk along a row a second time. The scheduler writes no kernel with a second
+# elements of a row of y, the kernel would have to walk along a row a second time. The reduction scheduler writes no kernel with a second
 # walk.
 #
 # ## 1. The same row again
@@ -107,7 +108,7 @@ outcome_1
 # **persistent buffer**. Persistent buffers are the reason why softmax and layer norm can be one kernel each.
 #
 # During its second walk along the row of x, such a kernel can also read a row of y. So the next fusion, x + y + column, has one
-# op more than the first fusion of this lesson, and needs one kernel less:
+# op more than the first fusion of this lesson, and needs one kernel fewer:
 
 # %%
 plan_of(lambda ops, x, y: ops.add(ops.add(x, column(ops, x)), y), square, square)
@@ -258,11 +259,11 @@ print_lines(hinted.boundaries()[0])
 # %% [markdown]
 # ## 5. Cuts that follow from other cuts
 #
-# In the next fusion, the last op needs *a*, and it also needs the result of two reductions of *a*. As you know from the table above,
-# the two reductions cannot share a kernel. Could the first op, which makes *a*, and the last op be one kernel, with the second
-# reduction in another? The first kernel would have to run before the second reduction, which needs *a*, and also after it, because the
-# last op needs its result. This is called a **cycle**, and no order of the kernels can satisfy it. So the cut between the two
-# reductions causes another cut, between S0 and S2:
+# In the next fusion, the last op needs *a*, and it also needs the result of two reductions of *a*. As you know from the table
+# above, the two reductions cannot share a kernel. Could one kernel, A, compute *a*, the first reduction and the last op, with the
+# second reduction in another kernel, B? Then A would have to run before B, because B needs the result of the first reduction, and
+# also after B, because the last op needs the result of B. This is called a **cycle**, and no order of the kernels can satisfy it.
+# So the cut between the two reductions causes another cut, between S0 and S2:
 
 # %%
 def around(ops, x):
@@ -313,6 +314,7 @@ score(outcome_1, outcome_2, outcome_3)
 # - [docs/reasons.md](../docs/reasons.md) lists every reason, with a fusion that causes it and its remedies.
 # - The segmenter does not try every set of ops. Which sets does it try, and in which order?
 #   [03_how_the_segmenter_thinks](03_how_the_segmenter_thinks.ipynb).
-# - `fl.explore(waiting)` opens the last plan in the explorer. Click an arrow there to read the reason for the boundary.
+# - `fl.explore(waiting)` opens the last plan in the explorer. Select an arrow between two segments there (Shift+click) to read
+#   the reason for the boundary.
 #
 # **Words:** [Boundary](../docs/glossary.md#boundary "A place between two segments, with the tensors that cross it and the reason for it.") · [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Persistent buffer](../docs/glossary.md#persistent-buffer "A tensor that a kernel keeps on chip across a reduction, so that it is read from memory once and used twice.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Pointwise](../docs/glossary.md#pointwise "Computed element by element, without a reduction.") · [Reduction](../docs/glossary.md#reduction "An op that combines the elements along an axis, such as a sum or a maximum.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [segment_set](../docs/glossary.md#segment_set "An op that computes nothing and tells the segmenter to end a segment there.") · [Shared memory](../docs/glossary.md#shared-memory "Fast storage that the threads of one block share.")

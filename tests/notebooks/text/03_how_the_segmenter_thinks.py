@@ -27,6 +27,7 @@ from collections import Counter
 from textwrap import fill
 
 import numpy as np
+from IPython.display import SVG
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -44,7 +45,7 @@ with FusionDefinition() as fd:
     fd.add_output(fd.ops.sum(fd.ops.mul(y, columns), dims=[1]))
 
 plan = fl.segment(fd)
-plan
+SVG(plan._repr_mimebundle_()["image/svg+xml"])
 
 # %% [markdown]
 # The segmenter builds its plan by asking the schedulers one kind of question: *can these ops be one kernel?* A question and its
@@ -56,8 +57,8 @@ plan
 
 # %%
 phases = dict.fromkeys(attempt.phase for attempt in plan.decisions)
-print(fill(f"{len(plan.decisions)} attempts, in these phases: {', '.join(phases)}", 110), end="\n\n")
-print(fill(plan.decisions[0].text, 110))
+print(fill(f"{len(plan.decisions)} attempts, in these phases: {', '.join(phases)}", 92), end="\n\n")
+print(fill(plan.decisions[0].text, 92))
 
 # %% [markdown]
 # The first question is whether the whole fusion can be one kernel. If a scheduler had accepted, the segmenter would have stopped
@@ -76,7 +77,7 @@ print(fill(plan.decisions[0].text, 110))
 # computes the chain for itself, from the input. This is called *forwarding*. It saves time, because computing an exp twice takes
 # less time than writing a tensor to memory and reading it back.
 #
-# **Predict:** with how many groups does the segmenter start? Count the ops of the picture, and count exp once.
+# **Predict:** with how many groups does the segmenter start? Count the ops of the picture. T2 is in two boxes, but it is one op.
 
 # %%
 question = predict("Groups at the start", None)
@@ -113,11 +114,11 @@ for expr in fusion.exprs:
 # then 1, 2 and 3. If a and c were merged, the merged group would have to run before b and also after b: a cycle. Between two groups
 # whose levels differ by one, no third group can lie on a path, so merging them never closes a cycle.
 #
-# Two merges of one round could still close a cycle together. Therefore the segmenter has a second rule. A group gets no partner in
-# this round if one of its neighbours already has a partner, and the level of the neighbour, or that of the neighbour's partner, is
-# within one of the group's level. Both groups of a new pair have to satisfy this rule. For example, in a chain a → b → c → d → e,
-# first a and b become partners. Then c gets no partner, because its neighbour b has one and is one level away. At last d and e
-# become partners.
+# Two merges of one round could still close a cycle together. Therefore the segmenter has a second rule. A group gets no partner
+# in this round if one of its neighbours already has a partner, and the level of the neighbour or of the neighbour's partner
+# differs from the group's level by at most one. Both groups of a new pair have to satisfy this rule. For example, in a chain a →
+# b → c → d → e, first a and b become partners. Then c gets no partner, because its neighbour b has one and is one level away. At
+# last d and e become partners.
 #
 # **Predict:** which pairs are merged in round 1? The schedulers accept every pair here, so only the two rules decide.
 
@@ -159,15 +160,14 @@ outcome_2
 # The better plan has T9 and T10 in one kernel. T9 adds y at the end of the first output, and T10 multiplies y at the start of the
 # second output, so this kernel reads y once for both.
 #
-# The segmenter never asked about T9 and T10 without the rest. They are not neighbours, because neither reads the other; they only
-# share the input y, and no phase asks about two groups only because they share an input. So this pair was **not refused, but
-# never tried**.
+# The segmenter never asked about T9 and T10 alone. They are not neighbours, because neither reads the other; they only share the
+# input y, and no phase asks about two groups only because they share an input. So this pair was **not refused, but never tried**.
 #
 # `plan.why` answers for any two tensors, also for pairs that were never tried. `plan.glue` merges two segments of a plan if a
 # scheduler accepts them. The next cell glues the segments of T9 and T10:
 
 # %%
-print(fill(str(plan.why("T9", "T10").text), 110))
+print(fill(str(plan.why("T9", "T10").text), 92))
 s9, s10 = plan.segmented.home["T9"][0], plan.segmented.home["T10"][0]
 better = plan.glue(s9, s10)
 better
@@ -179,11 +179,11 @@ better
 # %%
 unforwarded = fl.segment(fd, options=fl.SegmenterOptions(forward_inputs=False))
 for attempt in unforwarded.decisions.filter(phase="level", accepted=True):
-    print(attempt.phase, *("+".join(names) for names in attempt.subjects))
-print(len(unforwarded.segments), "segments")
+    print(f"{attempt.phase}:", " with ".join("+".join(names) for names in attempt.subjects))
+print(len(unforwarded.segments), "segments,", f"{sum(s.bytes for s in unforwarded.segments) / 1e6:.0f} MB moved")
 
 # %% [markdown]
-# The result again has three segments, but other ones. A method that always takes the next merge that is possible, and never takes one
+# The result again has three segments, but other ones, which move more bytes than the 336 MB of the plan with forwarding. A method that always takes the next merge that is possible, and never takes one
 # back, is called **greedy**. It is fast, but which plan it reaches depends on the order of its questions.
 #
 # ## 4. The last two phases
@@ -254,6 +254,8 @@ def shuffled(pairs):
 
 runs = Counter(len(merge_all(single, shuffled).segments) for _ in range(50))
 question.show("segments: runs", dict(runs))
+for name, each in {"nvFuser": plan, "glued": better, "from the back": back}.items():
+    question.show(f"{name:14}{len(each.segments)} segments, {sum(s.bytes for s in each.segments) / 1e6:.0f} MB moved")
 answer = {"segments from the back": len(back.segments), "runs of 50 with two": runs[2]}
 outcome_3 = question.reveal(answer, within=10 / max(runs[2], 1), exact=["segments from the back"])
 outcome_3

@@ -15,9 +15,9 @@
 #
 # After this lesson, you can build a cost model for your machine, and say where such a model stops being true. The lesson takes about 25 minutes.
 #
-# The fusion below computes the row sums and the column sums of sin(x). In the first plan, each of two kernels computes the sines for
-# itself. Nothing passes between them, and a search has **proved** that no plan costs less. The plan further down stores the sines
-# and reads them again, which moves half as many bytes again. Which of the two is faster, and by how much?
+# The fusion below computes the row sums and the column sums of sin(x). In the plan *recomputed*, each of two kernels computes the sines for
+# itself, so no tensor passes between the kernels, and a search has **proved** that no plan costs less. In the plan *stored*, one
+# kernel stores the sines and the other one reads them, so this plan moves more bytes. Which plan is faster, and by how much?
 
 # %%
 from itertools import combinations
@@ -68,8 +68,8 @@ stored
 # %% [markdown]
 # ## 1. Measure it
 #
-# **Predict:** how many times as long does *recomputed* take as *stored*, on this machine's processor? A number below 1 means that
-# *recomputed* is faster. (Within 30 %.)
+# **Predict:** on this machine's processor, divide the time of *recomputed* by the time of *stored*. What is the ratio? A ratio below 1
+# means that *recomputed* is faster. (An answer within 30 % counts as right.)
 
 # %%
 question = predict("Time recomputed / time stored", None)
@@ -98,12 +98,11 @@ outcome_1 = question.reveal(first / second, within=0.3)
 outcome_1
 
 # %% [markdown]
-# The proof was right, but it is about a **cost model**, an estimate that is cheap to compute. This one counts bytes and launches and
-# nothing else, for an H200. It holds where every kernel waits for memory. This lesson looks for the places where it does not. All
-# times are measured while you read, on your machine, so your numbers differ from your neighbour's.
+# The proof is right, but it is about the costs of a **cost model**, which is an estimate of the time that is cheap to compute. This model
+# counts only the bytes and the launches, for an H200. It is accurate if every kernel waits for memory. This lesson shows when it is
+# not accurate. All times are measured on your machine, so they differ from the times on another machine.
 #
-# **Predict:** take the same two plans with `neg` in place of `sin`: same graph, same sizes, same bytes, same proof. Which is faster
-# now?
+# **Predict:** now replace `sin` by `neg`. The graph, the sizes, the bytes and the proof stay the same. Which plan is faster now?
 
 # %%
 question = predict("Faster with neg", None, choices=["recomputed", "stored", "a tie"])
@@ -121,11 +120,11 @@ outcome_2
 # %% [markdown]
 # ## 2. A model of this machine
 #
-# The model has two numbers: a bandwidth and the time of a launch. What are they on this machine? The next cell times an add and a mul,
-# as two kernels and as one, for small and for large matrices, and prints the times of one kernel:
+# The model has two numbers: the bandwidth of the memory, and the time to start a kernel. To find these numbers for this machine, the next
+# cell times an add and a mul, as two kernels and as one kernel, for small and large matrices.
 #
-# The large matrices show how many bytes per second pass through memory. The small ones move next to nothing, so they show what it
-# costs to start a kernel:
+# With large matrices, the time of one kernel shows how many bytes per second pass through memory. Small matrices have few bytes, so their
+# time is the time to start a kernel:
 #
 # > time = start × segments + bytes / bandwidth
 
@@ -152,7 +151,7 @@ def model(plan):
 # %% [markdown]
 # ## 3. Caches
 #
-# **Predict:** for matrices of 512 × 512 and one kernel, is the measured time *more* than the model says, *less*, or *about* the same
+# **Predict:** for one kernel and matrices of 512 × 512, is the measured time *more* than the time of the model, *less*, or *about* the same
 # (within 20 %)?
 
 # %%
@@ -169,15 +168,15 @@ outcome_3 = question.reveal("less" if ratio < 0.8 else "more" if ratio > 1.2 els
 outcome_3
 
 # %% [markdown]
-# A GPU is similar. An H200 has an L2 cache of 50 MB, so what one kernel has just written is often still there when the next
-# one reads it. On a GPU, `fl.time` therefore clears the cache between measurements, and shows the warm time next to the cold one.
+# A GPU also has caches. An H200 has an L2 cache of 50 MB, which often still contains what one kernel has written when the next kernel reads it.
+# On a GPU, `fl.time` therefore clears this cache before each measurement. It shows the time with a warm cache in a separate column.
 #
 # ## 4. Small tensors: a cut saves nothing
 #
 # The cut in section 2 doubles the bytes at both sizes, from 3 n² numbers when fused to 6 n² when cut.
 #
-# **Predict:** how many times as long as the fused plan does the cut plan take, at the small size and at the large one? (Within
-# 50 %.)
+# **Predict:** divide the time of the cut plan by the time of the fused plan. What is the ratio for the small matrices, and for the large
+# matrices? (Answers within 50 % count as right.)
 
 # %%
 question = predict("Time cut / time fused", {64: None, 2048: None})
@@ -193,8 +192,8 @@ outcome_4
 # %% [markdown]
 # ## What a model is good for
 #
-# A model does not have to predict the time. It has to predict **which plan is faster**, before anything runs. The next cell asks it
-# exactly that, for all pairs of plans of one fusion that were measured above.
+# To choose a plan, a model does not need to predict exact times. It only has to predict **which plan is faster**. The next cell asks the model
+# about all pairs of plans of the same fusion that were measured above, and compares its answers with the measured times.
 
 # %% jupyter={"source_hidden": true}
 # Asks a cost function about each pair of measured plans, and prints which pairs it orders as the times do.
@@ -239,11 +238,12 @@ print(f"{right} of {pairs} right:", "well done" if right == pairs else "what do 
 # %% [markdown]
 # ## On a GPU
 #
-# Is the plan that is slower here also slower on a GPU? Lesson 01 asked how many operations an H200 performs in the time of one byte.
-# Assume that a sine takes twenty of them. A model with arithmetic then gives, for the H200:
+# Is the plan that is slower here also slower on a GPU? Lesson 01 calculated how many operations an H200 can perform for each byte that it
+# reads. Assume that a sine takes twenty operations. Then a model with arithmetic gives these times for the H200:
 #
-# A kernel loads the next elements while it computes, so the larger of these two numbers counts, not their sum. How much more expensive
-# would a sine have to be before *stored* wins? If this machine has a GPU, the measurement decides; the ratio is in the last column.
+# A kernel loads the next elements while it computes, so its time is the larger of the two numbers, not their sum. How many operations would a
+# sine have to take before *stored* is faster? If this machine has a GPU, the next cell measures both plans; the ratio is in the last
+# column.
 
 # %%
 gpu, OPERATIONS_OF_A_SINE = recomputed.oracle.device, 20
@@ -263,11 +263,11 @@ score(outcome_1, outcome_2, outcome_3, outcome_4)
 # %% [markdown]
 # ## Where to go next
 #
-# - A model ranks candidates; a measurement decides. `fl.time([a, b], inputs)` checks the results first, gives medians with their
-#   spread, and marks a tie as a tie ([08_profile_and_compare](08_profile_and_compare.ipynb)).
-# - [docs/benchmarks.md](../docs/benchmarks.md) lists kernels on an H200, each as a share of what a plain copy reaches. Where the share
-#   is far below 1, bytes alone mislead.
-# - [docs/optimal.md](../docs/optimal.md) says what certificates count and what they leave out. [15_layouts](15_layouts.ipynb) has a
+# - To decide between two plans, measure them. `fl.time([a, b], inputs)` checks the results first, prints medians with their spread, and
+#   marks ties ([08_profile_and_compare](08_profile_and_compare.ipynb)).
+# - [docs/benchmarks.md](../docs/benchmarks.md) compares kernels on an H200 with a plain copy of the same bytes. If a kernel is much slower than
+#   the copy, its bytes do not predict its time.
+# - [docs/optimal.md](../docs/optimal.md) describes what certificates count, and what they omit. [15_layouts](15_layouts.ipynb) has a
 #   cost model for the order of axes.
 #
 # **Words:** [Certificate](../docs/glossary.md#certificate "A proof of how far a plan is at most from the cheapest one, as a list of reasons that add up to a bound.") · [Cost model](../docs/glossary.md#cost-model "An estimate of the time of a plan that is cheap to compute, such as a count of bytes and launches.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Tie](../docs/glossary.md#tie "Two measured times whose difference is not larger than the noise.")

@@ -15,8 +15,8 @@
 #
 # After this lesson, you can time plans and alternatives, and tell a difference from noise. The lesson takes about 20 minutes.
 #
-# The fusion below scales each row of x to a mean square of one, then uses it to gate y. The first plan is one kernel. The other plan,
-# below it, is cut once. Which one is faster, by how much, and how do you measure it without fooling yourself?
+# The fusion below scales each row of x to a mean square of one, applies SiLU, and multiplies the result by y. The plan *whole* is one kernel,
+# and the plan *cut* is cut once. Which plan is faster, by how much, and how can you measure the difference reliably?
 
 # %%
 import time
@@ -60,10 +60,11 @@ cut
 fl.diff(whole, cut)
 
 # %% [markdown]
-# **Predict:** how many times as many bytes does the cut plan move? Reads and writes both count; x and y have the same size.
+# **Predict:** divide the bytes that the cut plan moves by the bytes that the whole plan moves. What is the ratio? Reads and writes both count;
+# x and y have the same size.
 
 # %%
-question = predict("How many times as many bytes?", None)
+question = predict("Bytes of the cut plan / bytes of the whole plan", None)
 question
 
 # %%
@@ -78,11 +79,11 @@ first
 # ## 2. Measure
 #
 # `fl.time` first compares both results with a reference, then runs each segment and each plan many times. *Median* is the middle of all
-# runs, and *IQR* is the spread of the middle half. If the IQR is as large as the difference that you want to see, the measurement
-# shows nothing, and the ratio is marked as a tie.
+# runs, and *IQR* is the interquartile range: the range of the middle half of the runs. If the IQR is as large as the difference between two
+# plans, the measurement does not show which plan is faster, and the ratio is marked as a tie.
 #
-# Here is the same as a data frame, with units in the column names; `verbose=True` adds what you need in order to trust a number: the
-# number of samples, the timer, and the device.
+# The next cell shows the times as a data frame, with units in the column names. `verbose=True` adds the number of samples, the timer and the
+# device.
 
 # %%
 times = fl.time([whole, cut], inputs, seconds=0.2, progress=False)
@@ -92,11 +93,12 @@ totals = frame[frame["segment"] == "total"].set_index("plan")
 totals.T
 
 # %% [markdown]
-# Is the ratio of the times the ratio of the bytes? On a GPU, whose caches are small relative to these tensors, it nearly is. On a
-# processor, a tensor that crosses may still be in a cache when it is read again, which costs less than a trip to memory.
+# Is the ratio of the times equal to the ratio of the bytes? On a GPU, the two are nearly equal, because the GPU's caches are small compared
+# with these tensors. On a processor, a tensor that crosses may still be in a cache when the next kernel reads it, and a cache is
+# faster than memory.
 #
-# **Predict:** with 128 rows, a tensor has half a megabyte and fits in a cache. On *this* machine, does the cut cost relatively more
-# than with 2048 rows, or less?
+# **Predict:** with 128 rows, a tensor has half a megabyte and fits into a cache. On *this* machine, is the ratio of the times larger than
+# with 2048 rows (the cut costs more), or smaller?
 
 # %%
 question = predict("With few rows, the cut costs relatively", None, choices=("more", "less", "too close to tell"))
@@ -125,13 +127,13 @@ second = question.reveal(
 second
 
 # %% [markdown]
-# The result is a fact about this machine, at this moment; *tie* marks a difference that is within the noise. That is why plans are
-# compared by bytes first, which are the same everywhere, and then by time on the device that matters.
+# Times depend on the machine and on what else it does at the moment. Bytes are the same everywhere. So compare plans by bytes first, and
+# then by time on the device on which the program will run.
 #
 # ## 3. How good is a kernel?
 #
-# Being faster than another kernel is relative. An absolute yardstick is the **copy**: no kernel moves bytes faster than a plain copy of
-# the same number of bytes.
+# How fast can a kernel be at best? No kernel moves bytes faster than a plain **copy** of the same number of bytes. So the time of a copy is an
+# absolute reference.
 
 # %% jupyter={"source_hidden": true}
 # Measures a copy, and shows the rate of both plans beside it.
@@ -146,10 +148,10 @@ print(f"copy of one array, by one thread: {copy_rate:.1f} GB/s")
 totals[["GB/s"]]
 
 # %% [markdown]
-# Another yardstick is what you would use otherwise. `peers` takes functions of the same inputs: NumPy here, `torch.compile(f)` if torch
-# is installed. Like the results of plans, theirs are checked before anything is timed.
+# You can also compare a plan with other libraries. The argument `peers` accepts functions of the same inputs: here NumPy, and
+# `torch.compile(f)` if torch is installed. The results of these functions are checked, too, before anything is timed.
 #
-# **Predict:** how many times as long does NumPy take as the plan *whole*? (Within a factor of two.)
+# **Predict:** divide the time of NumPy by the time of the plan *whole*. What is the ratio? (An answer within a factor of two counts as right.)
 
 # %%
 question = predict("Time of NumPy / time of the plan", None)
@@ -171,8 +173,8 @@ peer
 # %% [markdown]
 # ## 4. On a GPU
 #
-# The same lines work with arrays on the device. The device's own clock takes the times, the L2 cache is cleared before each
-# run, and the warm time is shown next to the cold one.
+# The same calls work with arrays on a GPU. The GPU's own clock measures the times, and the L2 cache is cleared before each run. The time with a
+# warm cache is in a separate column.
 
 # %%
 there = on_gpu(inputs)
@@ -184,11 +186,11 @@ else:
 # %% [markdown]
 # ## Your turn
 #
-# `unfused` runs every op alone. Its bytes are the upper end, and those of the plan `whole` the lower one. Cut somewhere else, and find a
-# plan of exactly **two** segments that moves as few bytes as possible.
+# The plan *whole* moves the fewest bytes, and the plan *unfused*, with one kernel per op, the most. Find a plan with exactly **two** segments
+# that moves as few bytes as possible: cut after another tensor.
 
 # %%
-question = predict("After which tensor is the cheapest cut?", None)  # a name from the first picture, as "T8"
+question = predict("After which tensor is the cheapest cut? Write a name from the first picture, such as T8.", None)
 question
 
 # %% jupyter={"source_hidden": true}
@@ -217,9 +219,9 @@ score(first, second, peer, third)
 # %% [markdown]
 # ## Where to go next
 #
-# - `fl.explore(fd, inputs)` shows the same numbers in tabs; **Run** measures.
-# - How good is a kernel in absolute terms, and would other parameters be faster? [23_roofline_and_tuning](23_roofline_and_tuning.ipynb).
-# - [docs/running.md](../docs/running.md): runs without allocation, CUDA graphs, and what is measured how.
+# - `fl.explore(fd, inputs)` shows the same numbers in its tabs; **Run** measures them.
+# - How near is a kernel to the limits of the device, and would other parameters be faster? [23_roofline_and_tuning](23_roofline_and_tuning.ipynb).
+# - [docs/running.md](../docs/running.md) describes runs without allocation, CUDA graphs, and how times are measured.
 # - `python -m fuser_lab diff` compares plans on the command line.
 # - Has somebody sent you a slow fusion? [09_replay_an_issue](09_replay_an_issue.ipynb).
 #

@@ -15,8 +15,9 @@
 #
 # After this lesson, you can take the script of an issue, find the op that splits the fusion, and repair it without a GPU. The lesson takes about 25 minutes.
 #
-# Somebody opens an issue: GroupNorm with SiLU, from a diffusion model, is cut, and a tensor of a gigabyte passes through memory. A
-# script is attached. You have no GPU of that kind, and no time to run a stranger's script. Why is this not one kernel, and what can you find out?
+# Somebody opens an issue: GroupNorm with SiLU, from a diffusion model, is cut, and a tensor of a gigabyte passes through memory.
+# A script is attached. You have no GPU of that kind, and no time to run a stranger's script. Why does nvFuser not make one kernel
+# of this fusion, and what can you find out about it?
 #
 # The case is real (NVIDIA/Fuser issue #2375); the text below is rewritten.
 
@@ -72,8 +73,8 @@ plan = fl.segment(fd, inputs)
 plan
 
 # %% [markdown]
-# `fl.load_repro` takes the whole text. It finds the script in its fence and **reads** it; it executes nothing, and allocates no tensor of
-# half a gigabyte. The inputs are descriptions.
+# `fl.load_repro` takes the whole text. The function finds the script between its fences and **reads** it. It neither executes the
+# script nor allocates its tensor of half a gigabyte. The inputs are descriptions.
 #
 # Anything that it does not understand is named, with its line, so that it never silently misreads a script:
 
@@ -259,8 +260,8 @@ score(first, second, third, fourth, fifth)
 # ## Where to go next
 #
 # - `plan.to_python()` and `repr(fd)` write scripts that `load_repro` reads.
-# - `python -m fuser_lab explain FILE` prints the same on the command line; `python -m fuser_lab report FILE -o out.html` makes a single
-#   HTML file from a script, ready to attach to an issue.
+# - `python -m fuser_lab explain FILE` prints the same text on the command line. `python -m fuser_lab report FILE -o out.html`
+#   writes a single HTML file, which you can attach to an issue.
 # - [docs/repro_scripts.md](../docs/repro_scripts.md): what is read from a script, and what is refused.
 # - More real issues: [11_gallery_of_real_issues](11_gallery_of_real_issues.ipynb).
 #

@@ -138,8 +138,8 @@ def best_order(plan):
 three = fl.segment(branches(3, breadth_first=True))
 
 # %% [markdown]
-# **Predict:** for the plan with three branches, what is the peak as it is, with all branches first, and what is the smallest possible
-# peak, in MiB?
+# **Predict:** take the plan with three branches. In MiB, what is its peak in the present order, what is the peak if all branches
+# run first, and what is the smallest possible peak?
 
 # %%
 question = predict("Peak in MiB, three branches", {"as it is": None, "smallest": None})
@@ -152,8 +152,8 @@ outcome_2 = question.reveal({"as it is": peak(three) / 2**20, "smallest": smalle
 outcome_2
 
 # %% [markdown]
-# In general this problem is NP-hard. It is the *pebbling* of a graph, and as old as register allocation (R. Sethi, 1975). So planners use
-# rules of thumb; "finish what you have begun" is a good one.
+# In general this problem is NP-hard. It is the *pebbling* of a graph, and as old as register allocation (R. Sethi, 1975). So
+# planners use simple rules. A good rule is to finish a branch before the next branch starts.
 #
 # ## 3. Blocks that are reused
 #

@@ -41,8 +41,8 @@ fl.segment(many)
 # %% [markdown]
 # ## 1. A rule that refuses
 #
-# A rule is a function. It receives the **facts** of a candidate, which is a set of ops that the segmenter wants to put in one kernel, and
-# the device. It returns None, or a sentence that says why not.
+# A rule is a function. It receives the device and the **facts** of a candidate, which is a set of ops that the segmenter wants to
+# put into one kernel. It returns None to accept the candidate, or a sentence with the reason for its refusal.
 
 # %%
 MOST = 4

@@ -77,8 +77,9 @@ first
 # readers. Both are in a **question bank**, a file in the folder `questions`, because a reader sees the source of each cell. It also
 # has, for each question, patterns that nothing above the answer may show, and a test looks for them.
 #
-# The next cell prints the entry of the question above. Then it shows what a reader sees who believes that fewer segments are always better,
-# and what one sees whose prediction is of the wrong kind: it does not count as wrong, and the answer stays hidden.
+# The next cell prints the entry of the question above. Then it shows the outcome for a reader who believes that fewer segments
+# are always better, and for a reader whose prediction has the wrong type: such a prediction does not count as wrong, and the
+# answer stays hidden.
 
 # %%
 print(Path("questions/13_teaching_kit.toml").read_text(encoding="utf-8").split("\n\n")[1])

@@ -150,8 +150,8 @@ print("one set of plans for both:", again.plan_for([x, y]) is fd.plan_for([x, y]
 # `segment` cuts the definition for inputs of these sizes and returns the segments as definitions, in the order in which they run.
 # nvFuser's kernels for reductions do not read another tensor after the reduction, so there are two segments:
 #
-# Each segment has its own numbers, starting at 0. One map per segment relates them to the numbers of the whole. Inputs have a blue
-# frame and outputs a green one; 3 is neither, because it passes from one segment to the other.
+# Each segment has its own numbers, starting at 0. One map per segment relates them to the numbers of the whole. Inputs have a
+# blue frame, and outputs have a green frame. Value 3 has neither, because it passes from one segment to the other.
 
 # %%
 segments = fd.segment([x, y])
@@ -163,8 +163,8 @@ for segment in segments:
 print("last read by segment:", fd.map_value_to_last_used_segment)
 
 # %% [markdown]
-# With these maps, running the segments is bookkeeping: store values by their numbers, give each segment the values that it reads, store
-# what it returns, and drop each value after the last segment that reads it. By hand:
+# With these maps, running the segments is bookkeeping: store values by their numbers, pass each segment the values that it reads,
+# store the values that it returns, and drop each value after its last reader. By hand:
 #
 # From now on, `fd.execute` does the same:
 #

@@ -48,8 +48,8 @@ HTML(cells((0, 1), "order 0,1: row-major") + cells((1, 0), "order 1,0: column-ma
 # %% [markdown]
 # ## What nvFuser does
 #
-# An image is stored channels-last, order `0,2,3,1`. It is normalized; after a cut, it is scaled and passes through a relu. nvFuser gives
-# the *result* the layout of the input, and never changes the layout of what passes between segments.
+# An image is stored channels-last, order `0,2,3,1`. The fusion normalizes the image. After a cut, it scales the result and
+# applies relu. nvFuser gives the *result* the layout of the input, and never changes the layout of what passes between segments.
 #
 # **Predict:** the second segment only scales and applies the relu. Which scheduler accepts it, and why?
 
@@ -169,4 +169,4 @@ score(outcome_1, outcome_2)
 # - A cost model can be wrong: [06_cost_models](06_cost_models.ipynb).
 # - `plan.layouts().to_pandas()` is the table as data; in the explorer, a click on an arrow shows its row.
 #
-# **Words:** [Cost model](../docs/glossary.md#cost-model "An estimate of the time of a plan that is cheap to compute, such as a count of bytes and launches.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Layout](../docs/glossary.md#layout "The order in which the axes of a tensor are stored in memory.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")
+# **Words:** [Cost model](../docs/glossary.md#cost-model "An estimate of the time of a plan that is cheap to compute, such as a count of bytes and launches.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Layout](../docs/glossary.md#layout "The order in which the axes of a tensor are stored in memory.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")

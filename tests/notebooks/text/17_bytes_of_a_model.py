@@ -87,8 +87,8 @@ step
 # %% [markdown]
 # ## 3. Which cut is the most expensive?
 #
-# At a cut in a region, one segment writes what the next one reads again. Those bytes would never leave the chip if the region were one
-# kernel.
+# At a cut in a region, one segment writes a tensor to memory, and another segment reads it again. If the region were one kernel,
+# these bytes would never leave the chip.
 #
 # **Predict:** which part of the model has the cuts that move the most bytes, forward and backward together?
 

@@ -60,8 +60,9 @@ for boundary in captured.costs().boundaries:
 # The segmenter merges what it can, starting from the inputs. The copies of `largest` for all rows joined the first segment, and each of the
 # two kernels that read them stayed alone. Another place to cut is before these copies: then one kernel computes both results.
 #
-# **Predict:** the plan moves about six times the bytes of `scores`. It reads `scores` and writes `shares`; it reads `shares` and `bias` and
-# writes the first result; it reads `bias` again for the sum. How many times the bytes of `scores` does the other plan move?
+# **Predict:** the plan moves about six times the bytes of `scores`. Its first kernel reads `scores` and writes `shares`, the
+# second kernel reads `shares` and `bias` and writes the first result, and the third kernel reads `bias` again for the sum. How
+# many times the bytes of `scores` does the other plan move?
 
 # %%
 question = predict("Times the bytes of scores", None)

@@ -88,8 +88,8 @@ rows = ledger.sql("SELECT * FROM rows WHERE segment IS NULL")
 fl.views.heat_map(rows[rows["subject"] == "float"], "sizes[0][1]", "target", "segments")
 
 # %% [markdown]
-# The row is a *persistent buffer*: the kernel reads it once and needs it twice. On an A100, one multiprocessor has to hold it; later GPUs
-# can spread it over the multiprocessors of a cluster.
+# The row is a *persistent buffer*: the kernel reads it once and needs it twice. On an A100, one multiprocessor has to hold the
+# row; later GPUs can distribute the row over the multiprocessors of a cluster.
 #
 # **Predict:** the kernel computes in Float, whatever the input is. How many times as long may rows of bfloat16 be on an A100?
 
@@ -161,8 +161,8 @@ print(f"{len(both)} tasks are in both ledgers; {len(changed)} have a different c
 # %% [markdown]
 # ## 6. Seconds
 #
-# The same sweep with `work="time"`, which is the default, compiles kernels, checks their results and measures them as `fl.time` does. It
-# uses the GPU if this machine has one. Here is a single task, because kernels take a while to compile:
+# The same sweep with `work="time"`, which is the default, compiles kernels, checks their results and measures them as `fl.time`
+# does. The measurement uses a GPU if this machine has one. Here is a single task, because kernels take a while to compile:
 
 # %%
 timed = fl.sweep({"float": fusions["float"]}, [(64, 1024)], seconds=0.05, name="seconds")

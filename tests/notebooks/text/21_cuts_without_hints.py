@@ -55,7 +55,8 @@ fl.segment(hinted(None))
 #
 # `two_norms` names five tensors: *a*, *b*, *total*, *columns* and *product*.
 #
-# **Predict:** put **one** hint after one of them, so that nvFuser, bottom-up, finds a plan with one segment fewer. After which one?
+# **Predict:** if you put a **single** hint after one of these tensors, nvFuser (bottom-up) finds a plan with one segment fewer.
+# Which tensor is this?
 
 # %%
 NAMES = ("a", "b", "total", "columns", "product")
@@ -131,9 +132,10 @@ print(optimum.to_annotations(strategy="bottom_up", segment_set="hint"))
 # reshape and resize cuts      839     51    206    582    0.78    3.50
 # ```
 #
-# No: a forced cut that is not needed puts one more tensor in memory. Cuts at reshapes help in one fusion out of six, and cost in one
-# out of four. They pay where some readers want a tensor as it is and others want it reshaped, and bottom-up has spent its merges on
-# the wrong readers. So they are worth a try, which costs one more segmentation; `fuser_lab.search.presegmentation` does that:
+# No: a forced cut that is not needed puts one more tensor in memory. Cuts at reshapes help in one fusion out of six, and cost in
+# one out of four. Such cuts save time if some ops read a tensor as it is and other ops read it reshaped, and if bottom-up has
+# merged it with the wrong readers. So they are worth a try, which costs one more segmentation; `fuser_lab.search.presegmentation`
+# does that:
 
 # %%
 from fuser_lab.search.presegmentation import alternatives

@@ -135,8 +135,9 @@ third
 # %% [markdown]
 # ## 3. Run, tune, keep
 #
-# `plan.run` compiles and launches the kernels: on the processor for NumPy arrays, on the GPU for arrays that are there. The processor
-# has its own schedule. It prints as one step, a **template**, because no transforms express its vectorized loops:
+# `plan.run` compiles and launches the kernels: on the processor for NumPy arrays, on the GPU for arrays that are there. The
+# processor has its own schedule. This schedule prints as a single step, a **template**, because no transforms express its
+# vectorized loops:
 #
 # `fl.tune` measures candidates and takes one only if it is faster by more than the spread, twice. Here it tries a few; without
 # `candidates`, it tries all of them. On a GPU, it begins with those that the model of section 1 predicts to be the fastest.
@@ -151,9 +152,9 @@ found = fl.tune(plan, [rows], candidates=3, seconds=0.02, progress=False)
 found
 
 # %% [markdown]
-# What it finds is one more plan, `found.plan`. If you want later plans to begin with it, *keep* it. It is stored for this device, this
-# program and the sizes that have the same kernel, and used only where you say so. Then the reasons of the schedule say where the
-# numbers are from. If nothing was faster, nothing is kept.
+# The result of the search is another plan, `found.plan`. If you want later plans to begin with it, *keep* it. The result is
+# stored for this device, for this fusion, and for all sizes with the same kernel. It is used only if you request it. Then the
+# reasons of the schedule say where the numbers are from. If nothing was faster, nothing is kept.
 
 # %%
 stored = found.keep()
@@ -235,4 +236,4 @@ score(first, second, third, fourth)
 # - [docs/cost_model.md](../docs/cost_model.md) says how the time of a kernel is predicted.
 # - Is the kernel any good? [08_profile_and_compare](08_profile_and_compare.ipynb).
 #
-# **Words:** [Definition](../docs/glossary.md#definition "The record of the ops of a fusion, made by calls in a `with FusionDefinition()` block.") · [Heuristics](../docs/glossary.md#heuristics "The rules that choose the parameters of a kernel from the sizes and the device.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Occupancy](../docs/glossary.md#occupancy "The share of a multiprocessor's threads that are active at once, which registers and shared memory limit.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Schedule](../docs/glossary.md#schedule "The list of transforms that turns a segment into the loops of a kernel.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")
+# **Words:** [Definition](../docs/glossary.md#definition "The record of the ops of a fusion, made by calls in a `with FusionDefinition()` block.") · [Fusion](../docs/glossary.md#fusion "A graph of ops that is passed to the compiler as a whole.") · [Heuristics](../docs/glossary.md#heuristics "The rules that choose the parameters of a kernel from the sizes and the device.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Occupancy](../docs/glossary.md#occupancy "The share of a multiprocessor's threads that are active at once, which registers and shared memory limit.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Register](../docs/glossary.md#register "Storage of a single thread inside the processor, the fastest there is.") · [Schedule](../docs/glossary.md#schedule "The list of transforms that turns a segment into the loops of a kernel.") · [Scheduler](../docs/glossary.md#scheduler "The part of nvFuser that decides whether a set of ops can be one kernel of its kind, and writes that kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.")

@@ -15,8 +15,8 @@
 #
 # After this lesson, you can say what limits a kernel, let a search change its parameters, and find out where the time of a call goes. The lesson takes about 20 minutes.
 #
-# The picture shows the fusion of [lesson 08](08_profile_and_compare.ipynb), cut once. Lesson 08 compared plans with each other and with a
-# copy. What is the best that a device could do, and what keeps a kernel from it?
+# The picture shows the fusion of [lesson 08](08_profile_and_compare.ipynb), cut once. Lesson 08 compared plans with each other
+# and with a copy. How fast could a kernel be on a device at best, and what slows it down?
 
 # %%
 import time

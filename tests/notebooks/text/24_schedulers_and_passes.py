@@ -125,9 +125,9 @@ before = fl.segment(norms, name="no pass")
 before
 
 # %% [markdown]
-# The pattern is a column sum that depends on row sums, and whose broadcast several ops read. A kernel that ends with the column sum
-# leaves all readers to the next kernel. A pass has a `name` and a method `run`, which receives a fusion with all sizes
-# known and returns one with the same inputs and outputs; `with_segment_set` returns a fusion with one more
+# The pattern is a column sum that depends on row sums, and whose broadcast several ops read. A kernel that ends with the column
+# sum leaves all readers to the next kernel. A pass has a `name` and a method `run`. The method receives a fusion in which all
+# sizes are known, and returns a fusion with the same inputs and outputs. `with_segment_set` returns a fusion with an additional
 # `segment_set`.
 
 # %%

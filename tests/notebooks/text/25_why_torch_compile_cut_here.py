@@ -15,8 +15,8 @@
 #
 # After this lesson, you can list the kernels that torch.compile makes of a function, ask why two of them are separate, and try another cut. The lesson takes about 15 minutes.
 #
-# `fl.from_inductor` compiles a function as `torch.compile` does and records what its compiler, Inductor, decides. The picture shows the
-# softmax of rows. How many kernels has the softmax of columns?
+# `fl.from_inductor` compiles a function as `torch.compile` does, and records the decisions of Inductor, the compiler of `torch.compile`. The
+# next cell shows the kernels of a softmax of rows. How many kernels does a softmax of columns have?
 #
 # This lesson needs torch, `pip install torch`, and a C++ compiler, which Inductor calls.
 
@@ -36,8 +36,8 @@ rows
 # %% [markdown]
 # ## 1. Kernels
 #
-# `plans` has one plan for each graph that Inductor schedules, and `segments` are its kernels in order of launch. A kernel knows its ops, its
-# buffers, its loops, and its source.
+# `plans` contains one plan for each graph that Inductor compiles, and the `segments` of a plan are its kernels in the order of their launches. For
+# each kernel, you can print its ops, its buffers, its loops and its source.
 
 # %%
 for kernel in rows.segments:
@@ -60,8 +60,8 @@ first
 # %% [markdown]
 # ## 2. Why are two of them separate?
 #
-# Inductor's log has no line for some pairs, and its texts are short. `why` answers for each two kernels, and says who states the reason:
-# Inductor, or `fuser_lab` where Inductor gives none.
+# `why` says why two kernels are separate. Inductor's own log has short texts, and no line for some pairs. If Inductor gives no reason, fuser_lab
+# derives a reason from the kernels; the mark `[inductor]` or `[fuser_lab]` names the source of the reason.
 
 # %%
 print(columns.why("amax", "exp"))
@@ -70,13 +70,13 @@ print(columns.why("exp", "div"))
 # %% [markdown]
 # ## 3. Glue
 #
-# `glue` compiles the function again with two kernels fused, if Inductor can do that. Some pairs are only declined, because fusing them would
-# save no bytes; such a choice can be overridden. Others are impossible for the code that Inductor writes.
+# `glue` compiles the function again with two kernels fused, if Inductor can write such a kernel. Inductor leaves some pairs separate only because
+# fusing them would save no bytes; `glue` overrides this choice. For other pairs, Inductor has no code.
 #
-# **Predict:** does Inductor emit one kernel of the first two?
+# **Predict:** can Inductor write a single kernel for the maximum and the exponential?
 
 # %%
-question = predict("One kernel of the maximum and the exponential", None, choices=("yes", "no"))
+question = predict("One kernel for the maximum and the exponential?", None, choices=("yes", "no"))
 question
 
 
@@ -96,14 +96,15 @@ second
 # %% [markdown]
 # ## 4. Cut
 #
-# A cut is always possible. The values are compared with those of Inductor's own plan, and both are timed in turns.
+# A cut is always possible. The values of the edited plan are compared with the values of Inductor's plan, and both plans are timed.
 
 # %%
 edited = rows.cut(rows.segments[0].writes[0])
 print(edited)
 
 # %% [markdown]
-# If an edit is worth it, `to_code` prints the lines that make `torch.compile` do the same in your program. Paste them before the first call.
+# If an edit saves time, use it in your program: `to_code` prints lines of Python that make `torch.compile` follow the edited plan. Paste them
+# before the first call of the compiled function.
 
 # %%
 print("\n".join(edited.to_code().splitlines()[:12]))
@@ -111,14 +112,14 @@ print("\n".join(edited.to_code().splitlines()[:12]))
 # %% [markdown]
 # ## 5. Beside other plans
 #
-# `fl.compare` puts plans of one graph side by side: bytes, predicted times, and the ops that each plan groups differently. Names of strategies
-# stand for our own plans, which are cut by nvFuser's rules (`"bottom_up"`), or so that the fewest bytes move (`"optimal"`). With `measure=True`
-# a call of the function is timed under each plan.
+# `fl.compare` compares plans of the same graph: their bytes, their predicted times, and the ops that the plans group differently. The name of a
+# strategy adds a plan of fuser_lab: `"bottom_up"` is cut by nvFuser's rules, and `"optimal"` moves the fewest bytes. With `measure=True`, a
+# call of the function is also timed with each plan.
 #
-# **Predict:** how many times as many bytes does Inductor's plan of the columns move as the optimal one?
+# **Predict:** for the softmax of columns, divide the bytes of Inductor's plan by the bytes of the optimal plan. What is the ratio?
 
 # %%
-question = predict("Times as many bytes", None)
+question = predict("Bytes of Inductor's plan / bytes of the optimal plan", None)
 question
 
 # %%
@@ -135,7 +136,7 @@ score(first, second, third)
 # ## Where to go next
 #
 # * [Plans of torch.compile and XLA](../docs/inductor.md): all reasons, files that open without torch, and `fl.from_xla`.
-# * `fl.explore(columns)` shows the kernels: click one for its source, its neighbours, and what can be cut.
+# * `fl.explore(columns)` shows the kernels. Click a kernel to see its source, its neighbours, and where it can be cut.
 # * [PyTorch models](17_bytes_of_a_model.ipynb): the cuts of a model that move the most bytes, by nvFuser's rules.
 #
-# **Words:** [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Schedule](../docs/glossary.md#schedule "The list of transforms that turns a segment into the loops of a kernel.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Strategy](../docs/glossary.md#strategy "The method that cuts a fusion, such as bottom-up, top-down or optimal.")
+# **Words:** [Decision log](../docs/glossary.md#decision-log "The record of each attempt of the segmenter: the ops, the scheduler's answer and its reason.") · [Kernel](../docs/glossary.md#kernel "A program that runs on the device, started by one launch.") · [Launch](../docs/glossary.md#launch "The start of a kernel; it takes a few microseconds, whatever the kernel does.") · [Plan](../docs/glossary.md#plan "A fusion cut into segments, each with the scheduler that accepts it.") · [Rule](../docs/glossary.md#rule "A condition of a scheduler; a candidate that breaks it is refused.") · [Segment](../docs/glossary.md#segment "A set of ops of a fusion that becomes one kernel.") · [Strategy](../docs/glossary.md#strategy "The method that cuts a fusion, such as bottom-up, top-down or optimal.")

@@ -15,7 +15,7 @@ def row(segment=None, *, iqr=0.1, samples=100, plan="a"):
 
 def test_steady_times_of_an_idle_machine_raise_no_doubt():
     note = timing_note(Timings(rows=(row(0), row()), system_load=0.5, cores=2))
-    assert "Warm: caches hold what the previous run left" in note
+    assert "Warm: the caches hold data of the previous run" in note
     for doubt in ("spread", "fewer", "busy"):
         assert doubt not in note
 

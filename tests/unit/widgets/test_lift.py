@@ -40,7 +40,9 @@ def test_a_rule_is_lifted_and_undone_like_an_edit(explorer, plan):
     said = send(explorer, "lift", rule=RULE)
     saved = predicted_seconds(plan) - predicted_seconds(expected)
     assert saved > 0
-    assert said.startswith(f"Without the rule {RULE}: 2 → 1 segment, −67.1 MB moved, −{seconds_label(saved)} predicted")
+    assert said.startswith(f"Without the rule {RULE}: ")
+    assert " moved from S1 to S0, because " in said
+    assert f"; 2 → 1 segment, −67.1 MB moved, −{seconds_label(saved)} predicted" in said
     assert explorer.plan == expected
     assert explorer.history["liftable"] == ()
     assert explorer.scene["marks"]["moved"]  # compared with the plan that has the rule

@@ -60,7 +60,7 @@ def test_steps_are_shown_with_the_loop_nest_after_each(page):
     assert page.html.count("<details>") == len(schedule.transforms)
     assert ".split(axis=1, factor=" in page.html
     assert "for threadIdx.x in 32:" in page.html
-    assert "This is the kernel that runs" in page.html
+    assert "This is the schedule of the kernel that runs" in page.html
     assert "# threads of a block, in x" in page.html
 
 
@@ -87,7 +87,7 @@ def test_a_changed_step_runs_and_is_undone(page):
     threads = before.segments[0].params()[0].values["threads"]
     assert edited.hash == before.with_params(0, threads=(16, threads[1])).hash != before.hash
     assert "factor=16" in str(edited.segments[0].schedule)
-    assert "the scheduler's kernel with other numbers" in page.html.replace("&#x27;", "'")
+    assert "the scheduler's kernel with numbers that were set by hand" in page.html.replace("&#x27;", "'")
     np.testing.assert_allclose(edited.run([X])[0], X.sum(1))
     assert page.press("Return to the automatic kernel") == "S0 has its automatic kernel."
     assert page.explorer.plan.hash == before.hash

@@ -190,7 +190,7 @@ class Edits:
         """Return what moved, and the change of segments, bytes and predicted time relative to an earlier plan."""
         changed = self._page.change(asks_why=asks_why)
         if changed is not None:
-            return f"{changed.counts}; {changed.ops}"
+            return f"{changed.ops}; {changed.counts}"
         now = self._page.view.header
         moved = now.bytes_moved - before.bytes_moved
         more = f"{'+' if moved > 0 else '−'}{bytes_label(abs(moved))} moved" if moved else "as many bytes moved"

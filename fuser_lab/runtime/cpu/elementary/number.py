@@ -13,6 +13,7 @@ _FLAGS = ("contract",)  # Numba adds those of the kernel to instructions without
 _ROUNDED = ("arcp",)  # means nothing for a product, which is rounded before it is added to something
 _MANTISSA = {FLOAT: 23, DOUBLE: 52}  # bits
 _BIAS = {FLOAT: 127, DOUBLE: 1023}  # of exponents
+_PRESERVING = "preserve_allcc"  # the calling convention of functions that restore all registers
 _HALF = {FLOAT: 4097.0, DOUBLE: 134217729.0}  # 2**12 + 1 and 2**27 + 1, which split a number into two halves
 
 
@@ -193,6 +194,23 @@ class Number:
         module = self.builder.module
         function = module.globals.get(full) or ir.Function(module, ir.FunctionType(kind, [kind] * count), full)
         return Number(self.builder, self.builder.call(function, [self.value, *(other.value for other in others)]))
+
+    def by_library(self, name: str) -> "Number":
+        """Return the result of one of LLVM's functions, which calls the C library, for a path that is rarely taken.
+
+        The call preserves all registers. Otherwise a loop around it would load its constants in each iteration.
+        """
+        module, kind = self.builder.module, self.value.type
+        full = f"rare.{name}.{kind.count if isinstance(kind, ir.VectorType) else 1}.{self.element.intrinsic_name}"
+        function = module.globals.get(full)
+        if function is None:
+            function = ir.Function(module, ir.FunctionType(kind, [kind]), full)
+            function.linkage, function.calling_convention = "internal", _PRESERVING
+            function.attributes.add("noinline")
+            function.attributes.add("cold")
+            inside = ir.IRBuilder(function.append_basic_block())
+            inside.ret(Number(inside, function.args[0]).intrinsic(name).value)
+        return Number(self.builder, self.builder.call(function, [self.value], cconv=_PRESERVING))
 
     @property
     def root(self) -> "Number":
