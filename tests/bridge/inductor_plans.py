@@ -127,7 +127,11 @@ def pasted(plan: CompiledPlan, case: Case) -> set[frozenset[str]]:
         return case.function(*args)
 
     inputs = copies(torch, case.inputs)  # the function may write to them
-    with torch._inductor.config.patch(), torch._functorch.config.patch(), V.set_choices_handler(InductorChoices()):
+    set_by_lines = ("fx_graph_cache", "_post_fusion_custom_pass", "inductor_choices_class")
+    with (
+        torch._inductor.config.patch({name: getattr(torch._inductor.config, name) for name in set_by_lines}),
+        torch._functorch.config.patch(enable_autograd_cache=False), V.set_choices_handler(InductorChoices()),
+    ):
         exec(plan.to_code(), {})
         torch._dynamo.reset()
         with torch.no_grad():

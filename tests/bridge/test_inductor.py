@@ -188,6 +188,19 @@ def test_kernels_without_a_common_buffer_are_glued_and_the_lines_work_when_paste
         assert edited.why(a, b).together
         assert len(edited.segments) == len(plan.segments) - 1
         assert pasted(edited, Case("three", three, inputs)) == set(map(frozenset, edited.groups))
+        assert torch._inductor.config._post_fusion_custom_pass is None
+
+
+def test_lines_that_ran_earlier_do_not_change_the_reason_of_an_edit(captured, torch):
+    from torch._inductor.virtualized import V
+
+    (plan,) = captured.plans
+    settings = ("fx_graph_cache", "_post_fusion_custom_pass", "inductor_choices_class")
+    config = torch._inductor.config
+    with config.patch({name: getattr(config, name) for name in settings}), V.set_choices_handler(V.choices):
+        exec(plan.to_code(), {})
+        with pytest.raises(IllegalEdit, match="their loops .* differ in size"):
+            plan.glue(2, 3)
 
 
 def test_a_refused_glue_compiles_no_kernel(captured, monkeypatch):

@@ -44,6 +44,25 @@ PANEL_FAULTS = """(panel) => {
   for (const c of controls) if (box(c).right > frame.right + 1) faults.push(`${c.textContent} sticks out`);
   return faults;
 }"""
+# Defects of a small explorer: no room for the inspector or the zoom, something over the tabs, or over the status line.
+SMALL_FAULTS = """(root) => {
+  const faults = [];
+  const box = (css) => root.querySelector(css).getBoundingClientRect();
+  const [main, tabs, panel, inspector] = [".fx-main", ".fx-tabs", ".fx-panel", ".fx-inspector"].map(box);
+  if (main.bottom > tabs.top + 1) faults.push(`the canvas ends at ${main.bottom}, the tabs begin at ${tabs.top}`);
+  for (const [name, { height }] of Object.entries({ inspector, panel })) {
+    if (height < 60) faults.push(`the ${name} is ${height} px high`);
+  }
+  for (const one of [...root.querySelectorAll(".fx-zoom button, .fx-tab, .fx-feedback button, .fx-said")]) {
+    if (!one.checkVisibility()) continue;
+    const { left, top, width, height } = one.getBoundingClientRect();
+    for (const share of [0.1, 0.5, 0.9]) {
+      const hit = document.elementFromPoint(left + width * share, top + height / 2);
+      if (!one.contains(hit)) faults.push(`${one.textContent} is below ${hit?.className}`);
+    }
+  }
+  return faults;
+}"""
 UNFOLD = "(panel) => [...panel.querySelectorAll('details')].slice(0, 2).forEach((one) => { one.open = true; })"
 
 
@@ -161,3 +180,29 @@ def test_every_tab_is_legible_and_accessible_at_both_sizes_and_in_both_themes(st
         themed(stage, "light")
     assert {where: said for where, said in found.items() if said} == {}
     assert stage.errors == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(468, 630), (440, 460), (640, 400), (640, 560)])
+def test_a_small_explorer_with_an_open_tab_has_all_of_its_parts(stage, width, height):
+    resize(stage, (width, 700))
+    stage.root.evaluate("(root, px) => Object.assign(root.style, { height: `${px}px`, minHeight: 0 })", height)
+    show_view(stage, "compare")
+    stage.root.locator(".fl-op").first.click()
+    stage.rest()
+    stage.settle()
+    assert stage.root.evaluate(SMALL_FAULTS) == []
+
+
+def test_what_was_measured_is_in_the_head_of_a_small_explorer_with_a_long_title(browser):
+    explorer = Explorer(two_norms(), [], timer=timed, title="bottom-up (the same plan as top-down and optimal)")
+    made = Stage(browser, size=(848, 700))
+    made.show(explorer)
+    made.root.get_by_role("button", name="Run").click()
+    measured = made.root.locator(".fx-facts > span", has_text="measured (this CPU)")
+    expect(measured).to_be_visible()
+    row, number = made.root.locator(".fx-facts").bounding_box(), measured.bounding_box()
+    assert row["y"] <= number["y"] < row["y"] + 9
+    assert number["x"] + number["width"] <= row["x"] + row["width"]
+    assert explorer.scene["title"] in made.root.locator(".fx-title").get_attribute("title")
+    made.close()
+    explorer.close()

@@ -238,14 +238,16 @@ def page(prices: Prices, options: argparse.Namespace, load: float) -> str:
     )
     ratios = {kind: [statistics.median(times.ratios) for reason, row in prices.rows.items() for _, times in row.times
                      if (reason == CUT) == (kind == "cuts")] for kind in ("glues", "cuts")}
-    median = ", and ".join(
+    medians = ", and ".join(
         f"{kind} take {statistics.median(each):.2f} of the time ({len(each)} from {min(each):.2f} to {max(each):.2f})"
         for kind, each in ratios.items() if each
     )
     result = (
         f"Of {tried + passing} edits that Inductor obeyed, {faster} are faster and {slower} slower; {passing} more "
-        f"seemed so, but not when measured again. By the median, {median}. Of {glued} glues Inductor "
-        f"refused {refused}, because it cannot write their kernels; only what it declines by choice has a price. "
+        "seemed so, but not when measured again. "
+        + (f"By the median, {medians}. " if medians else "")
+        + f"Of {glued} glues Inductor refused {refused}, because it cannot write their kernels; only what it declines "
+        "by choice has a price. "
         + ("No reason costs measurable time in this sample." if not faster else "")
     )
     bound = (

@@ -90,7 +90,7 @@ class Amounts:
             for plan, row in self.measured.items() if row.median > 0
         }
 
-    def compared(self, hashes: Sequence[str]) -> Amounts:
+    def with_ratios(self, hashes: Sequence[str]) -> Amounts:
         """Return the amounts with measurements as ratios to the first plan of these that was measured."""
         timed = [key for key in hashes if key in self.measured and self.measured[key].median > 0]
         rows = Timings(rows=(*(self.measured[key] for key in timed), *self.peers)).compared().rows

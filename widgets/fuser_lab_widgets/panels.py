@@ -220,7 +220,7 @@ def comparison(
     """
     rows = _distinct([("this plan", view), *((words, other) for _, words, other in plans)])
     headers = [(words[0], shown_view.header) for words, shown_view in rows if shown_view is not None]
-    amounts = amounts.compared([header.hash for _, header in headers])
+    amounts = amounts.with_ratios([header.hash for _, header in headers])
     peers = [(row.plan, *amounts.peer_cells(row), "", "", "", "not a plan") for row in amounts.peers]
     numbers = (*amounts.columns, "segments", "moved", "crossing")  # with what decides beside the name
     table = Table(

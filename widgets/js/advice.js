@@ -16,7 +16,7 @@ export class Advice {
     this.element.hidden = !isShown;
     if (!isShown || this.text === text + plan) return;
     this.text = text + plan;
-    const button = action && h("button.fx-button", { onclick: () => this.channel.send(...split({ ...action, plan })) }, action.label);
+    const button = action && h("button.fx-button", { title: text, onclick: () => this.channel.send(...split({ ...action, plan })) }, action.label);
     this.element.replaceChildren(h("span", { title: text }, text), ...(button ? [button] : []));
   }
 }

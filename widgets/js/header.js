@@ -38,14 +38,14 @@ export class Header {
     this.explorer.root.setAttribute("aria-label", `Fusion explorer: ${title}`);
   }
 
-  /** The numbers of the plan, and its measurements: as many as have room in the row, all of them on request. A time by
-   *  bytes alone is the first to go. */
+  /** The numbers of the plan, and its measurements: as many as have room in the row, all of them on request. A
+   *  measurement is the last to go, and a time by bytes alone the first. */
   drawFacts() {
     const { facts: [segments, ...others] = [], times = [], hash } = this.channel.get("scene");
     const measured = this.channel.get("times").measured?.[hash];
-    const last = measured ? [measured] : this.channel.get("history").runnable ? [["–", "measured", "not measured yet: Run times the plan on this machine"]] : [];
+    const unmeasured = !measured && this.channel.get("history").runnable && ["–", "measured", "not measured yet: Run times the plan on this machine"];
     const isPredicted = ([, name]) => name.startsWith("predicted");
-    const all = segments ? [segments, ...times.filter(isPredicted), ...last, ...others, ...times.filter((time) => !isPredicted(time))] : [];
+    const all = segments ? [segments, measured, ...times.filter(isPredicted), unmeasured, ...others, ...times.filter((time) => !isPredicted(time))].filter(Boolean) : [];
     this.facts.title = all.map(([value, name]) => `${value} ${name}`).join(", ");
     this.facts.replaceChildren(...all.map(([value, name, title]) => h("span", { title }, h("b", {}, value), ` ${name}`)));
   }
