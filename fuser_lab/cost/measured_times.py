@@ -87,6 +87,11 @@ class TimingRow:
         """Seconds that a plan takes beyond its segments one by one; NaN for segments and peers."""
         return max(self.median - self.kernels, 0.0) if not math.isnan(self.median + self.kernels) else math.nan
 
+    @property
+    def excess(self) -> float:
+        """Seconds that the segments of a plan took beyond it: medians differ if the machine is busy; 0 otherwise."""
+        return max(self.kernels - self.median, 0.0) if not math.isnan(self.median + self.kernels) else 0.0
+
     def ties_with(self, other: "TimingRow") -> bool:
         """Whether the middle halves of both rows' samples overlap."""
         return self.low <= other.high and other.low <= self.high

@@ -30,11 +30,14 @@ class CostModel:
         Bytes per second that memory moves.
     launch
         Seconds that each segment costs beyond its bytes.
+    note
+        Where the bandwidth comes from, if it is neither a data sheet's nor the calibrated one.
     """
 
     device: str = DEFAULT.name
     bandwidth: float = DEFAULT.bandwidth * 1e9
     launch: float = LAUNCH_SECONDS
+    note: str = ""
 
     @classmethod
     def of(cls, device: Device) -> "CostModel":

@@ -185,8 +185,8 @@ class ScheduledClock:
         """Return the segments of a plan, the bytes that they move, and their predicted time."""
         layouts, idle = found_layouts(segmented, self._given)
         moved = sum(group.moved for number, group in enumerate(segmented.groups) if number not in idle)
-        seconds = sum(part.seconds for part in self._parts(segmented, layouts, idle))
-        return Amount(segments=len(segmented.groups), moved=moved, seconds=seconds)
+        parts = tuple(part.seconds for part in self._parts(segmented, layouts, idle))
+        return Amount(segments=len(segmented.groups), moved=moved, seconds=sum(parts), parts=parts)
 
     def parts(self, segmented: SegmentedFusion) -> tuple[Prediction, ...]:
         """Return the predicted time of each segment in its plan."""

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from fuser_lab.plan.schedules import Given
 
 
+_QUICK = ("bottom_up", "top_down")  # strategies that segment again in a moment, and read a segment_set
+
+
 class EditablePlan(ExplainedPlan):
     """A plan whose edits return new plans."""
 
@@ -450,10 +453,10 @@ class EditablePlan(ExplainedPlan):
 
     @takes(most=whole(1), seconds=number(0))
     def best_edits(self, most: int = 5, *, seconds: float = 10.0) -> tuple[EditPreview, ...]:
-        """Return the legal glues and moves that save predicted time, best first.
+        """Return the legal cuts, glues, moves and ``segment_set`` that save predicted time, best first.
 
-        `with_edit` applies one of them. Times are those of `predicted_time`. Cuts are not among them: a cut alone adds
-        bytes and a launch.
+        `with_edit` applies one of them. Times are those of `predicted_time`. A ``segment_set`` is examined where the
+        plan is that of a strategy without later edits, which it would drop.
 
         Parameters
         ----------
@@ -462,11 +465,11 @@ class EditablePlan(ExplainedPlan):
         seconds
             Time after which no further edits are examined.
         """
-        return self._previews.best(most, seconds)
+        return self._previews.best(seconds)[:most]
 
     @takes(seconds=number(0))
     def advice(self, *, seconds: float = 10.0) -> Advice:
-        """Return the largest gain that is known as one sentence: a cut, glue or move, or how close the bound is.
+        """Return the first of `best_edits` as one sentence with the reason, or the time by bytes beside its bound.
 
         The edit is checked by making it: its gain is the difference of the `predicted_time` of both plans, so an edit
         that the model calls slower is never recommended. ``with_edit(advice.edit)`` makes it.
@@ -476,13 +479,11 @@ class EditablePlan(ExplainedPlan):
         seconds
             Time after which no further edits are examined; 0 for those that were previewed before.
         """
-        if seconds:
-            self._previews.best(1, seconds / 2)
-        return advice(self, self._previews.gains(seconds / 2))
+        return advice(self, self._previews.best(seconds) if seconds else self._previews.gains())
 
     @takes(preview=instance(EditPreview))
     def with_edit(self, preview: EditPreview) -> Self:
-        """Return the plan with a previewed edit applied, as with `cut`, `glue` or `move`.
+        """Return the plan with a previewed edit applied, as with `cut`, `glue`, `move` or `annotate`.
 
         Raises
         ------
@@ -492,6 +493,8 @@ class EditablePlan(ExplainedPlan):
         kind, arguments = preview.edit
         if kind == "cut":
             return self.cut(arguments[0] if len(arguments) == 1 else arguments)  # type: ignore[arg-type]
+        if kind == "annotate":
+            return self.annotate(str(arguments[0]))
         return self.glue(*arguments) if kind == "glue" else self.move(*arguments)  # type: ignore[arg-type]
 
     @cached_property
@@ -504,7 +507,23 @@ class EditablePlan(ExplainedPlan):
             is_edited = segmented is not self.segmented and self.options.layout_mode == "negotiate"
             return clock.amount(negotiate(segmented, self.oracle)[0] if is_edited else segmented)
 
-        return Previews(self.segmented, self.oracle, model_of(self.oracle), amount, self.options.segment_set)
+        def annotated(tensor: str) -> SegmentedFusion:
+            return self.annotate(tensor).segmented
+
+        return Previews(
+            self.segmented, self.oracle, model_of(self.oracle), amount, self.options.segment_set, annotated,
+            self._marked_places() if self.method in _QUICK and not self.edits else (),
+        )
+
+    def _marked_places(self) -> tuple[str, ...]:
+        """Return the tensors of the definition that ops read, the largest first."""
+        definition = self.definition
+        sizes = {tensor.name: tensor.nbytes for tensor in self.fusion.tensors.values()}
+        names = [
+            tensor.name for tensor in definition.tensors.values() if tensor.name in sizes
+            and any(user.op.name != "segment_set" for user in definition.users.get(tensor, ()))
+        ]
+        return tuple(sorted(names, key=lambda name: -sizes[name]))
 
     @contextmanager
     def _with_source_lines(self) -> Iterator[None]:

@@ -45,8 +45,8 @@ class Span:
 class TimeLine:
     """Segments and gaps in run order; ``spans`` cover the ``seconds`` of the plan.
 
-    ``gaps`` is the sum of the gaps. It is negative if the medians of measured segments exceed that of the plan; no gap
-    is drawn then.
+    ``gaps`` is the sum of the gaps. ``excess`` is what the medians of measured segments take beyond that of the plan,
+    which happens on a busy machine; there are no gaps then, and the spans cover more than the ``seconds``.
     """
 
     kind: str
@@ -54,6 +54,7 @@ class TimeLine:
     spans: tuple[Span, ...]
     gaps: float
     seconds: float
+    excess: float = 0.0
 
     @property
     def label(self) -> str:
@@ -91,15 +92,16 @@ def _measured_line(plan: PlanLike, rows: Sequence[Any]) -> TimeLine | None:
     work = {row.segment: row.median for row in mine if row.segment is not None and not math.isnan(row.median)}
     if whole is None or math.isnan(whole.median) or not work:
         return None
-    gaps = whole.median - sum(work.values())
+    rest = whole.median - sum(work.values())
+    gaps = max(rest, 0.0)
     # A run is timed as a whole and in each segment: only the sum of the gaps is known.
-    each = max(gaps, 0.0) / len(work)
+    each = gaps / len(work)
     device = THIS_CPU if whole.device.startswith("CPU") else whole.device
     if is_label_of(device_of(plan), whole.device):
         device = device_of(plan).name
     return TimeLine(
         kind="measured", device=device, spans=_in_order(work, dict.fromkeys(work, each)), gaps=gaps,
-        seconds=whole.median,
+        seconds=whole.median, excess=max(-rest, 0.0),
     )
 
 
@@ -114,8 +116,12 @@ def _in_order(work: dict[int, float], gaps: dict[int, float]) -> tuple[Span, ...
 
 
 def time_table(segments: Sequence[SegmentView], lines: Sequence[TimeLine]) -> Table:
-    """Return one row per segment, one for the gaps, and the total, which is their sum, in one unit per column."""
-    names = [*(f"S{s.index} {s.scheduler}" for s in segments), GAPS, "total"]
+    """Return one row per segment, one for the gaps, and the total, which is their sum, in one unit per column.
+
+    Segments that take more than the plan do not add up to it, and the row of the gaps says so.
+    """
+    excess = "".join(f"; {line.label}: {excess_text(line.excess)}" for line in lines if line.excess)
+    names = [*(f"S{s.index} {s.scheduler}" for s in segments), f"{GAPS}{excess}", "total"]
     columns = [column for line in lines for column in _columns([s.index for s in segments], line)]
     headings = tuple(heading for heading, _ in columns)
     return Table(
@@ -133,7 +139,14 @@ def _columns(segments: Sequence[int], line: TimeLine) -> Iterator[tuple[str, lis
     for heading, factor, places in (
         (f"{line.label} [{unit}]", _UNITS[unit], decimals), ("%", 100 / (line.seconds or 1.0), 1),
     ):
-        yield heading, _round_parts([time * factor for time in (*times, line.gaps)], line.seconds * factor, places)
+        parts, total = [time * factor for time in (*times, line.gaps)], line.seconds * factor
+        cells = _round_parts(parts, total + line.excess * factor, places)
+        yield heading, [*cells[:-1], f"{total:.{places}f}"]
+
+
+def excess_text(seconds: float) -> str:
+    """Return that segments took more time than the run of their plan."""
+    return f"segments took {seconds_label(seconds)} more than the run, as the machine was busy"
 
 
 def _round_parts(parts: Sequence[float], total: float, decimals: int) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.report.bars import Bar
 from fuser_lab.report.tables import Table, table_text
+from fuser_lab.report.time_line import excess_text
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _NAMED: Final = 4  # rows named in a sentence
 def timing_table(timings: Timings, *, verbose: bool = False) -> Table:
     """Return the formatted table; the heading of the times names the device, so that CPU times say CPU.
 
-    The segments of a plan and its gaps add up to its total.
+    The segments of a plan and its gaps add up to its total, unless the row of the gaps says that they took longer.
     """
     time, spread = f"{_device(timings)} median", "± IQR"
     warm = any(not math.isnan(row.warm) for row in timings.rows)
@@ -66,7 +67,8 @@ def _with_gaps(timings: Timings) -> list[tuple[TimingRow, bool]]:
 
 
 def _gap_cells(row: TimingRow, count: int) -> tuple[str, ...]:
-    cells = (row.plan, "gaps", "", "", "", "", seconds_label(row.median - row.kernels))
+    busy = excess_text(row.excess) if row.excess else ""
+    cells = (row.plan, "gaps", busy, "", "", "", seconds_label(row.gaps))
     return (*cells, *[""] * (count - len(cells)))
 
 
@@ -81,16 +83,18 @@ def timing_note(timings: Timings, *, doubts: bool = True) -> str:
     note = f"{_device(timings)}, {timers}, {min(samples)} samples or more. Ratio: time / time of {base}."
     if clocks:
         note += f" Clocks: {' to '.join((next(iter(clocks)), *list(clocks)[1:][-1:]))}."
+    over = [row for row in timings.rows if row.excess]
+    busy = f" except in {_names_of(over)}, whose segments took more than the median run" if over else ""
     if any(not math.isnan(row.warm) for row in timings.rows):
         note += (
             " The L2 cache is cold when a plan starts. Each segment is timed while its whole plan runs, with the cache"
-            " as the previous segments left it, so the times of segments and gaps add up to the total. Warm: the L2"
-            " cache holds data of the previous run."
+            f" as the previous segments left it, so the times of segments and gaps add up to the total{busy}. Warm: the"
+            " L2 cache holds data of the previous run."
         )
     if "CPU" in _device(timings):
         note += (
             " Warm: the caches hold data of the previous run. Each segment is timed while its whole plan runs, so the"
-            " times of segments and gaps add up to the total. "
+            f" times of segments and gaps add up to the total{busy}. "
             + ("Outputs were allocated beforehand." if timings.preallocated else "Each run allocates its outputs.")
             + " These are times of this machine's CPU, not of a GPU."
         )

@@ -44,7 +44,10 @@ _MOST_GROUPS = 4  # expressions named individually in an attempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The headline numbers of a plan; ``bytes_ideal`` is the minimum traffic of a single kernel."""
+    """The headline numbers of a plan; ``bytes_ideal`` is the minimum traffic of a single kernel.
+
+    ``ops`` are those of the segments, in each that computes them, ``defined`` those of the definition without passes.
+    """
 
     title: str
     plan: str
@@ -55,6 +58,7 @@ class Header:
     bytes_moved: int
     bytes_ideal: int
     bytes_crossing: int
+    defined: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,4 +285,5 @@ def _header(plan: PlanLike, drawing: Drawing, title: str | None) -> Header:
         bytes_moved=sum(s.bytes_in + s.bytes_out for s in drawing.segments),
         bytes_ideal=ideal,
         bytes_crossing=sum(passed.values()),
+        defined=len(getattr(plan, "definition", plan.fusion).exprs),
     )

@@ -63,7 +63,7 @@ class Fastest:
 
     @property
     def bound(self) -> TimeBound:
-        """The predicted time of the chosen plan beside a bound for all plans, with the assumptions of the bound."""
+        """The time of the chosen plan by bytes and arithmetic beside a bound for all plans, with its assumptions."""
         return self.plan.time_bound()
 
     def table(self) -> Table:

@@ -193,7 +193,8 @@ class Certificate:
         if not self.is_optimal:
             share = 100 * self.gap
             digits = next((n for n in range(1, MOST_DIGITS) if share * 10**n >= 1), MOST_DIGITS)
-            return f"within {ceil(share * 10**digits) / 10**digits:.{digits}f} % of the bound"
+            more = f"{ceil(share * 10**digits) / 10**digits:.{digits}f} %"
+            return f"at most {more} more costly than the cheapest possible plan"
         if min(proof.without_search for proof in self.proofs) >= self.cost:
             return "certified optimal under this model"
         return "proved by search"

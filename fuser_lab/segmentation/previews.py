@@ -9,26 +9,32 @@ from time import monotonic
 from fuser_lab.cost.amounts import bytes_label, change_label, seconds_label
 from fuser_lab.cost.traffic import CostModel, traffic
 from fuser_lab.cost.verdict import Verdict
-from fuser_lab.errors import IllegalEdit
+from fuser_lab.errors import FuserLabError, IllegalEdit
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.segmentation import edits
 from fuser_lab.segmentation.edits import Regrouping
 from fuser_lab.segmentation.events import Attempt, DecisionLog, Kind, group_text
-from fuser_lab.segmentation.graph import SegmentedFusion
+from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup
 from fuser_lab.segmentation.options import SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
 
+LEAST_SAVED = 0.01  # part of the predicted time that an edit has to save: less is within the model's error
+_MOST_KERNELS = 3  # segments that a sentence lists with their times
 _MOST_READERS = 8  # maximum number of readers of one tensor whose pairs are all examined
 _Edit = tuple[str, tuple[str | int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """The size of a plan: segments, the bytes that they read and write, and the predicted seconds."""
+    """The size of a plan: segments, the bytes that they read and write, and the predicted seconds.
+
+    ``parts`` has the predicted seconds of each segment.
+    """
 
     segments: int
     moved: int
     seconds: float
+    parts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,8 @@ class EditPreview:
     Attributes
     ----------
     edit
-        Name and arguments, such as ``("cut", ("T7",))``, ``("glue", (0, 1))`` and ``("move", ("T7", 1))``.
+        Name and arguments, such as ``("cut", ("T7",))``, ``("glue", (0, 1))``, ``("move", ("T7", 1))`` and
+        ``("annotate", ("T7",))``, which inserts a ``segment_set``.
     before, after
         Segments, bytes and seconds of the plan and of the edited one; ``after`` is None if the edit is refused.
     device
@@ -47,6 +54,8 @@ class EditPreview:
         Why the edit is legal or refused, as a sentence.
     because
         Why the edit changes other segments, one sentence per reason; empty if it does not.
+    times
+        The segments that the edit replaces and those that replace them, with schedulers, bytes and predicted times.
     verdicts
         The schedulers' verdicts on the group that the edit would create; empty for a cut.
     log
@@ -59,6 +68,7 @@ class EditPreview:
     device: str
     rule: str
     because: tuple[str, ...] = ()
+    times: str = ""
     verdicts: tuple[Verdict, ...] = ()
     log: tuple[Attempt, ...] = ()
 
@@ -86,6 +96,8 @@ class EditPreview:
                 return f"glue S{arguments[0]} and S{arguments[1]}"
             case "move":
                 return f"move {arguments[0]} to S{arguments[1]}"
+            case "annotate":
+                return f"segment_set at {arguments[0]}"
         return f"{kind} {' → '.join(map(str, arguments))}"
 
     @property
@@ -127,17 +139,23 @@ class Previews:
         Returns the amounts of a partition, with its predicted time.
     meaning
         The meaning of ``segment_set``.
+    annotated
+        Returns the partition with a ``segment_set`` of a tensor, which segments again.
+    places
+        Names of the tensors that may get a ``segment_set``, in the order in which they are examined.
     """
 
     def __init__(
         self, segmented: SegmentedFusion, oracle: SchedulerOracle, model: CostModel,
         amount: Callable[[SegmentedFusion], Amount], meaning: SegmentSetMeaning = SegmentSetMeaning.HINT,
+        annotated: Callable[[str], SegmentedFusion] | None = None, places: Sequence[str] = (),
     ) -> None:
         self._segmented = segmented
         self._oracle = oracle
         self._model = model
         self._amount = amount
         self._meaning = meaning
+        self._annotated, self._places = annotated, places
         self._moved = [group.moved for group in segmented.groups]
         self._known: dict[_Edit, EditPreview] = {}
 
@@ -172,37 +190,50 @@ class Previews:
 
         return self._preview(("move", (tensor, segment)), groups)
 
-    def best(self, most: int, seconds: float) -> tuple[EditPreview, ...]:
-        """Return the legal glues and moves with which the plan is predicted to be faster, the fastest first.
+    def annotate(self, tensor: str) -> EditPreview:
+        """Return the preview of a ``segment_set`` of a tensor, which segments the definition again."""
+        edit: _Edit = ("annotate", (tensor,))
+        if edit not in self._known:
+            self._known[edit] = self._annotate(edit, tensor)
+        return self._known[edit]
 
-        Cuts are left out: the stored tensor is written and read, and a launch is added. Edits are first filtered by
-        bytes, so schedulers are asked only about those that could pay off; after ``seconds`` the rest is skipped.
+    def best(self, seconds: float) -> tuple[EditPreview, ...]:
+        """Return the legal edits with which the plan is predicted to be faster, the fastest first.
+
+        They are glues, moves, cuts and ``segment_set``, those that were previewed before included. Each kind is
+        examined for a third of ``seconds``; glues and moves are first filtered by bytes, so schedulers are asked only
+        about those that could pay off. A cut adds bytes and a launch, but its kernels may be faster than one for both
+        sides. With 0 seconds, only the most promising glue or move is examined.
         """
-        end = monotonic() + seconds
-        previews = []
-        for _, (kind, arguments) in sorted(self._promising(), key=lambda entry: entry[0]):
-            preview = getattr(self, kind)(*arguments)
-            if preview.legal and preview.seconds < 0:
-                previews.append(preview)
-            if monotonic() > end:
-                break
-        return tuple(sorted(previews, key=lambda preview: (preview.seconds, preview.edit))[:most])
+        rewired = (edit for _, edit in sorted(self._promising(), key=lambda entry: entry[0]))
+        for edits_of_kind, least in ((rewired, 1), (self._cuts(), 0), (self._marks(), 0)):
+            end = monotonic() + seconds / 3
+            for count, (kind, arguments) in enumerate(edits_of_kind):
+                if count >= least and monotonic() >= end:
+                    break
+                getattr(self, kind)(*arguments)
+        return self.gains()
 
-    def gains(self, seconds: float) -> tuple[EditPreview, ...]:
-        """Return the legal edits that save time among the previews made so far, and the cuts examined in ``seconds``.
+    def gains(self) -> tuple[EditPreview, ...]:
+        """Return the legal edits that save time among the previews made so far, the fastest first."""
+        least = LEAST_SAVED * self.before.seconds
+        known = [preview for preview in [*self._known.values()] if preview.legal]
+        faster = [preview for preview in known if preview.seconds < 0 and -preview.seconds >= least]
+        return tuple(sorted(faster, key=lambda preview: (preview.seconds, preview.name)))
 
-        A cut adds bytes and a launch, but its two kernels may be scheduled better than one for both sides.
-        """
-        end = monotonic() + seconds
+    def _cuts(self) -> Iterator[_Edit]:
+        """Yield cuts after each tensor that its segment reads itself."""
+        users = self._segmented.fusion.users
         for group in self._segmented.groups:
             inside = {expr.name for expr in group.exprs}
             for expr in group.exprs:
-                if monotonic() >= end:
-                    break
-                users = self._segmented.fusion.users
                 if any(user.name in inside for tensor in expr.tensor_outputs for user in users.get(tensor, ())):
-                    self.cut(expr.name)
-        return tuple(preview for preview in [*self._known.values()] if preview.legal and preview.seconds < 0)
+                    yield "cut", (expr.name,)
+
+    def _marks(self) -> Iterator[_Edit]:
+        """Yield ``segment_set`` at each place of the definition."""
+        for tensor in self._places:
+            yield "annotate", (tensor,)
 
     def _promising(self) -> Iterator[tuple[float, _Edit]]:
         """Yield glues and moves that save time if they are legal, each with the bytes that it saves, as a negative."""
@@ -268,7 +299,8 @@ class Previews:
         log = DecisionLog()
         try:
             regrouping = groups(log)
-            after = self._amount(edits.rebuilt(self._segmented, regrouping, self._oracle, log))
+            edited = edits.rebuilt(self._segmented, regrouping, self._oracle, log)
+            after = self._amount(edited)
         except IllegalEdit as error:
             verdicts = getattr(error, "verdicts", ())
             return EditPreview(
@@ -278,8 +310,58 @@ class Previews:
         answer = regrouping.answer
         return EditPreview(
             edit=edit, before=self.before, after=after, device=self._model.device, rule=_rule(edit, regrouping),
-            because=tuple(explanations(log)), verdicts=() if answer is None else answer.verdicts, log=tuple(log),
+            because=tuple(explanations(log)), times=self._times_text(edited, after),
+            verdicts=() if answer is None else answer.verdicts, log=tuple(log),
         )
+
+    def _annotate(self, edit: _Edit, tensor: str) -> EditPreview:
+        before, device = self.before, self._model.device
+        if self._annotated is None:
+            return EditPreview(edit=edit, before=before, after=None, device=device, rule="No definition is known.")
+        try:
+            edited = self._annotated(tensor)
+            after = self._amount(edited)
+        except FuserLabError as error:
+            return EditPreview(edit=edit, before=before, after=None, device=device, rule=_sentence(str(error)))
+        rule = f"With a segment_set of {tensor}, the segmenter makes this plan; its readers are cut from {tensor}."
+        times = self._times_text(edited, after)
+        return EditPreview(edit=edit, before=before, after=after, device=device, rule=rule, times=times)
+
+    def _times_text(self, edited: SegmentedFusion, after: Amount) -> str:
+        """Return which segments an edit replaces by which, with their times; empty for an edit that saves none."""
+        if after.seconds >= self.before.seconds or not (self.before.parts and after.parts):
+            return ""
+        old, new = self._segmented.groups, edited.groups
+        here, there = ({(group.scheduler, group.names) for group in groups} for groups in (old, new))
+        gone = [n for n, group in enumerate(old) if (group.scheduler, group.names) not in there]
+        added = [n for n, group in enumerate(new) if (group.scheduler, group.names) not in here]
+        if not gone or not added:
+            return ""
+        text = f"{_kernels_text(old, self.before.parts, gone)} → {_kernels_text(new, after.parts, added)}"
+        more = after.moved > self.before.moved
+        return f"{'Faster kernels move more bytes' if more else 'The kernels'}: {text}."
+
+
+def _kernels_text(groups: Sequence[SegmentedGroup], seconds: Sequence[float], numbers: Sequence[int]) -> str:
+    """Return segments with schedulers, bytes and times, or their number and sums if there are many."""
+    launched = [n for n in numbers if seconds[n] > 0]
+    if len(numbers) > _MOST_KERNELS:
+        total = sum(seconds[n] for n in numbers)
+        return f"{len(numbers)} segments ({_rate_text(sum(groups[n].moved for n in launched), total)})"
+    return " and ".join(
+        f"S{n} ({_scheduler(groups[n])}, {_rate_text(groups[n].moved if seconds[n] > 0 else 0, seconds[n])})"
+        for n in numbers
+    )
+
+
+def _rate_text(moved: int, seconds: float) -> str:
+    if not seconds:
+        return "a view, 0 s"
+    return f"{bytes_label(moved)} in {seconds_label(seconds)} at {moved / seconds / 1e9:,.0f} GB/s"
+
+
+def _scheduler(group: SegmentedGroup) -> str:
+    return "no scheduler" if group.scheduler is None else group.scheduler.value
 
 
 def explanations(log: Iterable[Attempt]) -> Iterator[str]:
@@ -344,4 +426,4 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-__all__ = ["Amount", "EditPreview", "Previews", "explanations"]
+__all__ = ["LEAST_SAVED", "Amount", "EditPreview", "Previews", "explanations"]

@@ -32,7 +32,8 @@ def test_transformer_layers_of_200_expressions_are_near_the_bound_without_a_sear
     assert len(plan.fusion.tensor_exprs) > 200
     start = time.process_time()
     certificate = plan.certificate(states=0)
-    assert certificate.status == "within 1.5 % of the bound"  # joining the heads copies, and the bound lets ops view
+    # Joining the heads copies, and the bound lets ops view.
+    assert certificate.status == "at most 1.5 % more costly than the cheapest possible plan"
     assert time.process_time() - start < allowed(10)
 
 

@@ -67,4 +67,4 @@ def test_an_edit_that_is_predicted_to_be_slower_is_not_recommended():
 
     previews = Previews(plan.segmented, plan.oracle, CostModel(), slower_if_merged)
     assert previews.glue(0, 1).legal
-    assert previews.best(10, 60.0) == ()
+    assert previews.best(60.0) == ()

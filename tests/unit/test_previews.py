@@ -93,6 +93,47 @@ def test_the_best_edits_save_time_and_come_in_order():
     assert rope("unfused").best_edits(3, seconds=0.0)[1:] == ()
 
 
+@pytest.fixture(scope="module")
+def slow_reduction():
+    """Return a plan of one kernel that is slower than two, and its edits that save time."""
+    plan = fl.segment(*fl.corpus("electra/backward/3")[0].load())
+    return plan, plan.best_edits(20)
+
+
+def test_cuts_and_hints_that_save_time_are_among_the_best_edits(slow_reduction):
+    plan, best = slow_reduction
+    assert {preview.edit[0] for preview in best} == {"cut", "annotate"}
+    assert [preview.seconds for preview in best] == sorted(preview.seconds for preview in best)
+    for preview in best:
+        edited = plan.with_edit(preview)
+        assert edited.predicted_time().seconds == preview.after.seconds < plan.predicted_time().seconds
+        assert moved(edited) - moved(plan) == preview.moved > 0
+    advice = plan.advice(seconds=0)
+    assert advice.edit is best[0]
+    assert f"{advice.text[:advice.text.index('. ')]}." == (
+        f"Cutting at {best[0].edit[1][0]} saves {seconds_label(-best[0].seconds)} of "
+        f"{seconds_label(plan.predicted_time().seconds)} (predicted, H200)."
+    )
+
+
+def test_an_edit_that_saves_time_says_which_kernels_are_faster(slow_reduction):
+    plan, (cut, *_) = slow_reduction
+    edited = plan.with_edit(cut)
+    assert cut.times.startswith("Faster kernels move more bytes: S0 (reduction, ")
+    (before,), after = plan.segment_times, edited.segment_times
+    for time in (before, *after):
+        assert f" in {seconds_label(time.seconds)} at " in cut.times
+    for segment in edited.segments:
+        assert f"S{segment.index} ({segment.scheduler.value}, " in cut.times.partition("→")[2]
+    assert cut.times in plan.advice(seconds=0).text
+    assert all(preview.times == "" for preview in map(chain().preview_cut, ("T1", "T2")) if preview.seconds > 0)
+
+
+def test_hints_are_not_proposed_where_they_would_drop_edits(slow_reduction):
+    plan, (cut, *_) = slow_reduction
+    assert all(preview.edit[0] != "annotate" for preview in plan.with_edit(cut).best_edits(20, seconds=2.0))
+
+
 def test_moves_that_save_bytes_are_among_the_best_edits():
     with FusionDefinition() as fd:
         x = fd.define_tensor([1000, 1000], contiguity=True, dtype=DataType.Float)

@@ -4,9 +4,12 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from fuser_lab_widgets.amounts import model_text
 
 import fuser_lab as fl
+from fuser_lab.cost.traffic import CostModel
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.lab import calibration
 from fuser_lab.lab.calibration import machine_model
 from fuser_lab.report.units import seconds_label
 
@@ -65,6 +68,27 @@ def test_the_cost_model_of_this_machine_is_measured_once_for_each_size() -> None
     assert 0 < small.launch < 1e-2
     assert 1e7 < small.bandwidth < 1e13
     assert machine_model("cpu", 65_536) is small
+
+
+def test_a_calibration_that_a_kernel_contradicts_is_repeated_or_replaced(
+    plan: fl.Plan, times: fl.Timings, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rate = max(1e9 * row.bandwidth for row in times.rows if row.segment is not None)
+    busy, quiet = (CostModel(device="this CPU", bandwidth=share * rate, launch=1e-6) for share in (0.04, 0.9))
+    for again, bandwidth in ((quiet, quiet.bandwidth), (busy, pytest.approx(rate))):
+        monkeypatch.setattr(calibration, "_calibrated", dict.fromkeys(range(64), busy))
+        monkeypatch.setattr(calibration, "_host", lambda _power, again=again: again)
+        model = calibration.model_that_ran(times, plan)
+        assert model is not None
+        assert model.bandwidth == bandwidth
+        assert ("the rate of a measured kernel" in model_text(model)) is (again is busy)
+        assert calibration.model_that_ran(times, plan) is model  # and nothing is measured again
+
+
+def test_a_calibration_is_the_best_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = iter([5.0, 1.0, 5.0, 5.0, 5.0, 5.0, 5.0])
+    monkeypatch.setattr(calibration.HostClock, "measured", lambda _clock, _call: lambda: next(runs))
+    assert calibration._seconds(64) == 1.0
 
 
 def test_the_roofline_of_what_ran_on_the_cpu_has_no_roof_of_a_gpu(plan: fl.Plan, times: fl.Timings) -> None:

@@ -38,7 +38,7 @@ def target_name(plan: Any) -> str:
 
 def model_text(model: CostModel) -> str:
     """Return what a device's time by bytes assumes."""
-    rate = f"{model.bandwidth / 1e9:.0f} GB/s"
+    rate = f"{model.bandwidth / 1e9:.0f} GB/s{f' ({model.note})' if model.note else ''}"
     return f"{model.device}: bytes at {rate}, and {seconds_label(model.launch)} for each launch"
 
 

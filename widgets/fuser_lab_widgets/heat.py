@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.report.roofline_plot import device_of, is_label_of, least_seconds, loads, measured_seconds
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
+from fuser_lab_widgets.amounts import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,7 @@ def heat(plan: EditablePlan, view: ViewModel, rows: Iterable[Any]) -> dict[str, 
 
     Times are measured if there is one for each segment, otherwise predicted; the distance from the roof is the time of
     a segment, predicted or measured on the target, divided by the minimum time that the target's data sheet allows.
+    Labels, which boxes show, name the device of times that are not those of the target.
     """
     taken = list(rows)
     moved = {s.index: s.bytes_in + s.bytes_out for s in view.segments}
@@ -32,7 +34,11 @@ def heat(plan: EditablePlan, view: ViewModel, rows: Iterable[Any]) -> dict[str, 
     on_target = all(is_label_of(device, row.device) for row in taken)
     by = f"predicted for {device.name}"
     if set(measured) == set(times):
-        scales["time"] = _scale(measured, seconds_label, f"measured on {', '.join(sorted({r.device for r in taken}))}")
+        devices = sorted({r.device for r in taken})
+        scales["time"] = _scale(measured, seconds_label, f"measured on {', '.join(devices)}")
+        if not on_target:
+            where = ", ".join(dict.fromkeys(map(place, devices)))
+            scales["time"]["labels"] = {n: f"{label}, {where}" for n, label in scales["time"]["labels"].items()}
         if on_target:
             times, by = measured, f"measured on {device.name}"
     else:

@@ -33,6 +33,7 @@ _MOST_WAITING: Final = 10_000  # events: more than a user can cause until the fi
 _MESSAGE: Final = instance(Mapping, accepted="an object with a type")
 _COUNT: Final = whole(0)
 _EDIT: Final = list_of(TEXT | _COUNT, "a list of an edit and its arguments", least=2, most=3)
+_LISTED: Final = ("cut", "glue", "move", "annotate")  # edits that the list of the best ones may have
 _SWITCHES: Final = mapping(one_of(*SWITCHES), FLAG | one_of("hint", "cut", "ignore"), "an object of switches")
 
 
@@ -56,7 +57,7 @@ EXPLORER: Final[Mapping[str, Form]] = {
     "cut": _AT, "glue": _AT, "recompute": _AT, "preview": _AT, "mark": _AT, "unannotate": _AT,
     "move": Form(has={"id": TEXT, "segment": _COUNT}),
     "narrow": Form(has={"id": TEXT, "dtype": one_of(*answers.NARROW)}),
-    "edit": Form(has={"edit": _EDIT.but(lambda edit: edit[0] in {"cut", "glue", "move"}, "a cut, a glue or a move")}),
+    "edit": Form(has={"edit": _EDIT.but(lambda edit: edit[0] in _LISTED, "a cut, a glue, a move or a segment_set")}),
     "annotate": Form(has={"id": TEXT}, may={"all": FLAG}),
     "lift": Form(has={"rule": TEXT}),
     "switches": Form(has={"switches": _SWITCHES}),

@@ -12,7 +12,7 @@ from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.pass_picture import rewrite_element
 from fuser_lab.report.passes import CHANGED, view_steps
 from fuser_lab.report.tables import Table, layout_table, op_table
-from fuser_lab.report.time_line import time_line_svg, time_lines, time_table
+from fuser_lab.report.time_line import excess_text, time_line_svg, time_lines, time_table
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_layouts
 from fuser_lab_widgets.amounts import place
@@ -84,15 +84,16 @@ def time_line(plan: EditablePlan, view: ViewModel, timed: Iterable[Any], *, fixe
         return to_html(_note(f"This plan has no predicted times. {how}"))
     about = (
         "A gap is the time before a kernel starts: its launch, or the pause after the previous kernel. The times of "
-        "segments and gaps add up to the total."
+        "segments and gaps add up to the total"
     )
     measured = next((line for line in lines if line.kind == "measured"), None)
+    excess = 0.0 if measured is None else measured.excess
+    about += f", except where {excess_text(excess)}." if excess else "."
     if measured is None:
         about += f" This plan has not been measured. {how}"
     else:
-        about += " Only the sum of the gaps is measured; the picture divides it into equal parts."
-        if measured.gaps < 0:
-            about += " The sum is negative: the medians of the segments add up to more than the median of whole runs."
+        if not excess:
+            about += " Only the sum of the gaps is measured; the picture divides it into equal parts."
         if len({line.device for line in lines}) > 1:
             about += " The lines have different scales, because the devices differ."
     ids = [f"segment:{segment.index}" for segment in view.segments]

@@ -55,7 +55,7 @@ def of_edge(plan: Any, view: ViewModel, edge: EdgeView) -> EditPreview | None:
 
 def because(plan: Any, kind: str, arguments: Sequence[Any]) -> tuple[str, ...]:
     """Return why an edit changes more than it names; empty for plans and edits without previews."""
-    if not can_preview(plan) or kind in REWRITINGS:
+    if not can_preview(plan) or kind in {*REWRITINGS, "annotate"}:
         return ()
     if kind == "cut":
         preview = plan.preview_cut(arguments[0] if len(arguments) == 1 else tuple(arguments))
@@ -69,9 +69,9 @@ def best(plan: Any) -> tuple[EditPreview, ...]:
     return tuple(plan.best_edits(MOST, seconds=SECONDS))
 
 
-def advice(plan: Any, number: int, *, large: bool) -> dict[str, Any]:
-    """Return the sentence about the largest gain, and the event of its edit; for a large plan, of known previews."""
-    advice = plan.advice(seconds=0.0 if large else SECONDS)
+def advice(plan: Any, number: int) -> dict[str, Any]:
+    """Return the sentence about the first of the best edits that are known, and the event of the edit."""
+    advice = plan.advice(seconds=0.0)
     if advice.edit is None:
         return {"plan": number, "text": advice.text}
     kind, arguments = advice.edit.edit
@@ -125,13 +125,13 @@ def best_html(best: tuple[EditPreview, ...] | None, number: int) -> str:
     if best is None:
         return to_html(element("p", "Searching for edits that save time …", css="fx-empty"))
     if not best:
-        text = (
-            "No single glue or move is predicted to make this plan faster. Cuts are not listed, because each adds "
-            "bytes and a launch."
-        )
+        text = "No single cut, glue, move or segment_set that was examined is predicted to make this plan faster."
         return to_html(element("p", text, css="fx-note"))
-    columns = ("", "edit", "segments", "moved", "predicted", "rule")
-    about = f"Legal edits that save time, best first. Times are predicted for the {best[0].device}."
+    columns = ("", "edit", "segments", "moved", "predicted", "why")
+    about = (
+        "Legal edits that save time, best first; the sentence in the head is the first of them. Times are predicted "
+        f"for the {best[0].device}."
+    )
     rows = [_row(preview, number) for preview in best]
     heads = (element("th", column, scope="col") for column in columns)
     body = element("table", element("thead", element("tr", *heads)), element("tbody", *rows), css="fx-table")
@@ -142,5 +142,6 @@ def _row(preview: EditPreview, number: int) -> Any:
     send = json_text({"type": "edit", "edit": [preview.edit[0], *preview.edit[1]], "plan": number})
     label = f"Apply: {preview.name}"
     button = element("button", "Apply", css="fx-button", type="button", data_send=send, aria_label=label)
-    cells = (preview.name, *preview.changes, preview.rule)
+    why = " ".join(filter(None, (preview.times, preview.rule)))
+    cells = (preview.name, *preview.changes, why)
     return element("tr", element("td", button), *(element("td", cell) for cell in cells))

@@ -241,7 +241,10 @@ def facts(view: ViewModel) -> list[list[str]]:
     header = view.header
     return [
         [str(header.segments), "segment" if header.segments == 1 else "segments", "one kernel each"],
-        [str(header.ops), "op" if header.ops == 1 else "ops", "a recomputed op counts once per segment"],
+        [
+            str(header.ops), "op" if header.ops == 1 else "ops",
+            f"a recomputed op counts once per segment; the definition, before its passes, has {header.defined}",
+        ],
         [bytes_label(header.bytes_moved), "moved", "bytes that all segments read and write"],
         [bytes_label(header.bytes_ideal), "ideal", "bytes that a single kernel would move: fusion inputs and outputs"],
         [bytes_label(header.bytes_crossing), "crossing", "bytes that pass between segments; a view passes none"],

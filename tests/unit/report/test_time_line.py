@@ -67,7 +67,7 @@ def test_times_of_other_plans_and_unfinished_measurements_make_no_line(plan):
     assert len(time_lines(plan, measured(plan, [1e-3, 3e-3], 5e-3)[:2])) == 1
 
 
-@pytest.mark.parametrize("whole", [5e-3, 3.9e-3, 4.0003e-3])
+@pytest.mark.parametrize("whole", [5e-3, 3.953e-3, 4.0003e-3])
 def test_the_rows_of_the_table_add_up_to_the_total_as_they_are_printed(plan, whole):
     lines = time_lines(plan, measured(plan, [1.23456e-3, 2.71828e-3], whole, device="NVIDIA H200"))
     table = time_table(view_plan(plan, decisions=False).segments, lines)
@@ -99,7 +99,12 @@ def test_lines_of_one_device_share_a_scale_and_others_do_not(plan):
 
 def test_medians_of_segments_that_exceed_that_of_the_plan_stay_in_the_picture(plan):
     lines = time_lines(plan, measured(plan, [1e-3, 3e-3], 3e-3))
-    assert lines[1].gaps == pytest.approx(-1e-3)
+    assert lines[1].gaps == 0
+    assert lines[1].excess == pytest.approx(1e-3)
+    table = time_table(view_plan(plan, decisions=False).segments, lines)
+    text = "segments took 1.00 ms more than the run, as the machine was busy"
+    assert table.rows[2][0] == f"gaps; measured ({THIS_CPU}): {text}"
+    assert [float(row[3]) for row in table.rows] == [1, 3, 0, 3]
     root = ET.fromstring(time_line_svg(lines))
     for box in root.iter("{http://www.w3.org/2000/svg}rect"):
         if "fl-h" in box.get("class", ""):

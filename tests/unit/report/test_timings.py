@@ -1,9 +1,10 @@
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from fuser_lab.cost.measured_times import Timings
+from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.report.timing_table import timed_plans, timing_note, timing_table, timings_frame, timings_text
 
 
@@ -20,6 +21,7 @@ def row(plan, segment, median, ratio=math.nan, **more):
         "warm": math.nan,
         "kernels": math.nan,
         "gaps": math.nan,
+        "excess": 0.0,
         "clocks": "",
         "note": "",
         "samples": 20,
@@ -59,13 +61,31 @@ def test_the_table_has_a_total_row_for_each_plan_and_says_cpu(timings):
 def test_the_rows_of_a_plan_add_up_to_its_total_because_its_gaps_are_a_row():
     rows = [
         row("a", 0, 2e-4, plan_hash="a"), row("a", 1, 3e-4, plan_hash="a"),
-        row("a", None, 6e-4, 1.0, kernels=5e-4, plan_hash="a"), row("eager", None, 4e-4, 0.7, plan_hash=""),
+        row("a", None, 6e-4, 1.0, kernels=5e-4, gaps=1e-4, plan_hash="a"), row("eager", None, 4e-4, 0.7, plan_hash=""),
     ]
     table = timing_table(Timings(rows=rows))
     assert [r[1] for r in table.rows] == ["S0", "S1", "gaps", "total", "total"]
     assert [r[6] for r in table.rows] == ["200 µs", "300 µs", "100 µs", "600 µs", "400 µs"]
     assert table.strong == {3, 4}
     assert timed_plans(Timings(rows=rows)) == ["a", "a", "a", "a", ""]
+
+
+def test_gaps_are_never_negative_and_the_exception_is_stated():
+    rows = [
+        TimingRow(
+            plan="a", segment=segment, scheduler="", ops=1, bytes_in=1, bytes_out=1, bytes_crossing=0, median=median,
+            low=median, high=median, samples=20, device="CPU (2 threads)", kernels=kernels, timer="wall clock",
+        )
+        for segment, median, kernels in ((0, 8e-4, math.nan), (1, 3e-4, math.nan), (None, 6e-4, 1.1e-3))
+    ]
+    timings = Timings(rows=tuple(rows))
+    table = timing_table(timings)
+    gaps = dict(zip(table.columns, table.rows[2], strict=True))
+    assert [cell for name, cell in gaps.items() if name.endswith(" median")] == ["0.00 µs"]
+    assert gaps["scheduler"] == "segments took 500 µs more than the run, as the machine was busy"
+    assert "add up to the total except in a, whose segments took more than the median run." in timing_note(timings)
+    quiet = Timings(rows=(*rows[:2], replace(rows[2], kernels=5e-4)))
+    assert "segments and gaps add up to the total. " in timing_note(quiet)
 
 
 def test_what_was_not_measured_is_not_zero_and_ties_are_called_ties(timings):

@@ -3,9 +3,19 @@ import math
 import sys
 from dataclasses import replace
 
+from fuser_lab_widgets.scenes import facts
+
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
 from fuser_lab.report.view_model import SCHEMA_VERSION, view_plan
+
+
+def test_the_header_counts_ops_of_segments_and_of_the_definition():
+    plan = fl.segment(*fl.example("reshape_decides"))
+    header = view_plan(plan).header
+    assert header.ops == sum(len(segment.exprs) for segment in plan.segments) > header.defined
+    assert header.defined == len(plan.definition.exprs)
+    assert f"has {header.defined}" in next(about for _, word, about in facts(view_plan(plan)) if word == "ops")
 
 
 def test_json_has_the_version_and_round_trips(stubs):

@@ -89,7 +89,7 @@ def buttons(page):
 def test_the_best_edits_are_listed_and_made_by_a_click_on_the_plan_that_they_are_for(rope, monkeypatch):
     monkeypatch.setattr(previews, "SECONDS", 300.0)  # a busy machine lists fewer within the time limit
     rope.send("panel", name="edits")
-    assert "No single glue or move is predicted to make this plan faster." in rope.explorer.panels["edits"]["html"]
+    assert "No single cut, glue, move or segment_set that was examined is " in rope.explorer.panels["edits"]["html"]
     rope.send("strategy", strategy="unfused")
     assert "edits" not in rope.explorer.panels
     rope.send("panel", name="edits")
@@ -103,6 +103,23 @@ def test_the_best_edits_are_listed_and_made_by_a_click_on_the_plan_that_they_are
     assert rope.explorer.plan == getattr(old, kind)(*arguments)
     assert "nothing was done" in rope.send(best[1].pop("type"), **best[1])
     assert len(rope.explorer.plan.segments) == 56
+
+
+def test_the_advice_is_the_first_row_of_the_best_edits_also_if_that_is_a_hint(monkeypatch):
+    monkeypatch.setattr(previews, "SECONDS", 300.0)
+    explorer = Explorer(fl.segment(*fl.example("reshape_decides", "full")))
+    explorer.wait(300)
+    page = Page(explorer)
+    page.send("panel", name="edits")
+    first = buttons(page)[0]
+    assert first["edit"] == explorer.advice["action"]["edit"] == ["annotate", "T0"]
+    html = explorer.panels["edits"]["html"]
+    assert explorer.plan.best_edits(1, seconds=0)[0].times in html
+    before = explorer.plan
+    told = page.send(first.pop("type"), **first)
+    assert told.startswith("Inserted segment_set at T0: ")
+    assert explorer.plan == before.annotate("T0")
+    explorer.close()
 
 
 def test_a_boundary_is_coloured_by_the_share_of_time_that_gluing_saves():

@@ -27,6 +27,9 @@ def test_the_tab_says_what_is_missing_and_how_it_is_measured(stubs):
     assert both.count('<g class="fl-point"') == 2 * count
     assert "Run" not in both
     assert re.findall(r'data-id="(segment:\d+)" tabindex', both) == [f"segment:{n}" for n in range(count)]
-    assert "The sum is negative" in panels.time_line(plan, view, rows_of(plan, [1e-3] * count, 1e-3))
+    busy = panels.time_line(plan, view, rows_of(plan, [1e-3] * count, 1e-3))
+    assert f"except where segments took {count - 1}.00 ms more than the run" in busy
+    assert "except where" not in both
+    assert "−" not in re.sub("<[^>]*>", "", busy)
     stub = stubs.sum_broadcast_add()
     assert "no predicted times" in panels.time_line(stub, view_plan(stub), ())

@@ -84,6 +84,11 @@ class Edits:
     def _edit(self, event: Message) -> None:
         """Make one of the edits in the list of the best ones."""
         kind, *arguments = event["edit"]
+        if kind == "annotate":
+            (tensor,) = arguments
+            page, done = self._page, f"Inserted segment_set at {tensor}"
+            self._resegment(page.selected, lambda: page.session.annotate_at(tensor), done)
+            return
         self._make(self._page.selected, kind, *arguments)
 
     def _make(self, selected: str, kind: str, *arguments: Any) -> None:

@@ -48,7 +48,7 @@ class Foresight:
                     self._send(number, batch)
             asked = self._panels.is_shown("edits") or not is_large(view)
             best = previews.best(plan) if asked and not is_over() else None
-            return None if is_over() else (best, previews.advice(plan, number, large=is_large(view)))
+            return None if is_over() else (best, previews.advice(plan, number))
 
         def tell(proposal: tuple[Any, ...] | None, _problem: str) -> None:
             with page.sending():
