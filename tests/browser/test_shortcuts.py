@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browser.sizes import two_norms
+from browser.sizes import layers, two_norms
 from browser.stage import Stage
 from browser.waiting import eventually, expect, until
 from fuser_lab_widgets import Explorer
@@ -75,12 +75,63 @@ def test_an_explorer_that_is_gone_listens_to_no_key(browser):
       window.removeEventListener = (...a) => { window.listeners -= 1; remove.call(window, ...a); };
     }""")
     stage.show(Explorer(two_norms(), []))
-    assert stage.page.evaluate("() => window.listeners") == 1  # settled
+    assert stage.page.evaluate("() => window.listeners") == 2  # settled
     stage.page.evaluate("() => window.gone()")
     assert stage.page.evaluate("() => window.listeners") == 0  # settled
     assert stage.page.evaluate("() => window.model.listeners.length") == 0  # settled
     stage.close()
     stage.explorer.close()
+
+
+def test_arrows_enter_the_graph_and_follow_edges_at_any_scale_and_change_no_menu(browser):
+    stage = Stage(browser, size=(1280, 720))
+    stage.show(Explorer(layers(3), [], strategies=["unfused", "top_down"]))
+    keys, at = stage.page.keyboard, "() => document.activeElement.dataset.id"
+    menu = stage.root.locator("select[data-key=strategies]")
+    menu.focus()
+    for key in ("ArrowDown", "Escape", "t", "t"):  # 't' opens and closes the tables
+        keys.press(key)
+        assert menu.input_value() == "bottom_up"  # settled
+    stage.root.evaluate("(root) => root.focus()")
+    keys.press("0")
+    assert "fx-tiny" in stage.root.locator(".fx-canvas").get_attribute("class")  # settled
+    keys.press("ArrowDown")
+    assert stage.page.evaluate(at).startswith("in:")  # settled
+    passed = []
+    for _ in range(4):
+        keys.press("ArrowDown")
+        passed.append(stage.page.evaluate(at))
+    assert len(set(passed)) == len(passed)
+    keys.press("j")
+    stage.rest()
+    assert "fx-tiny" not in stage.root.locator(".fx-canvas").get_attribute("class")  # settled: the ops have names
+    stage.close()
+    stage.explorer.close()
+
+
+def test_escape_closes_the_sentence_before_it_drops_the_selection(browser):
+    stage = Stage(browser, size=(700, 720))
+    stage.show(Explorer(two_norms(), []))
+    stage.root.locator(".fl-edge.fl-boundary .fl-hit").last.dispatch_event("click")  # which cannot be glued
+    stage.rest()
+    stage.root.get_by_role("button", name="Read on").click()
+    stage.page.keyboard.press("Escape")
+    expect(stage.status.get_by_role("button", name="Read on")).to_be_visible()
+    expect(stage.root.locator(".fl-edge.fx-selected")).to_have_count(1)
+    stage.page.keyboard.press("Escape")
+    expect(stage.root.locator(".fl-edge.fx-selected")).to_have_count(0)
+    stage.close()
+    stage.explorer.close()
+
+
+def test_a_click_with_shift_selects_no_cells_of_the_notebook(open_explorer):
+    desk = open_explorer("Explorer(plan, [], timer=timer)")
+    chosen = "() => window.jupyterapp.shell.currentWidget.content.selectedCells.length"
+    assert desk.page.evaluate(chosen) == 1  # settled
+    desk.page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 0; }")
+    desk.explorer.locator(".fl-node").first.click(modifiers=["Shift"])
+    expect(desk.explorer.locator(".fl-node.fx-selected")).to_have_count(1)
+    assert desk.page.evaluate(chosen) == 1  # settled: the page got the click
 
 
 def test_the_notebook_is_saved_while_the_explorer_has_the_focus(open_explorer, lab):

@@ -16,6 +16,7 @@ const MARGIN = 0.35; // of the canvas: how much of a large graph around the visi
 const OPS_FROM = 0.55; // minimum scale at which ops are drawn: their names can be read, if only shortened
 const LABELS_FROM = 0.7; // minimum scale at which edges have labels
 const READABLE = 0.85; // scale used to show an item that is too small to be drawn
+const AROUND = 160; // of the picture: room for the boxes of ops around their centres
 const MOST_KEPT = 300; // maximum number of marked items that are drawn at any scale and position
 const ACTS = ["act", "mark", "select"]; // what a click on an edge sends, by the number of a mode
 
@@ -245,10 +246,21 @@ export class Graph {
     else this.viewport.reveal(at);
   }
 
-  /** Move the picture so that an op that computes one of these tensors is visible. */
+  /** Move the picture so that an op that computes one of these tensors is visible, and at a scale at which it has a name. */
   revealOne(names) {
+    const { viewport } = this;
     const ops = this.nodes.filter((node) => node.kind === "op" && node.names.some((name) => names.includes(name)));
-    if (ops.length && !ops.some((op) => this.viewport.shows(op))) this.reveal(ops[0].id);
+    if (!ops.length || !viewport.box) return;
+    if (viewport.scale >= OPS_FROM) {
+      if (!ops.some((op) => viewport.shows(op))) this.reveal(ops[0].id);
+      return;
+    }
+    const [xs, ys] = ["x", "y"].map((axis) => ops.map((op) => op[axis]));
+    const [left, right, top, bottom] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+    const { w, h } = viewport.room;
+    const scale = Math.min(w / (right - left + AROUND), h / (bottom - top + AROUND), READABLE);
+    if (scale >= OPS_FROM) viewport.approach({ x: (left + right) / 2, y: (top + bottom) / 2 }, scale);
+    else viewport.approach(ops[0], READABLE);
   }
 
   /** Focus an item of the picture, even if it is not visible. */
@@ -351,15 +363,30 @@ export class Graph {
     enter(this.canvas.querySelector("[tabindex='0']"));
   }
 
-  /** Follow edges (down, up) or move to the previous or next item. */
+  /** Whether an item is drawn at this scale, or would be if its part of the picture were visible. */
+  isDrawn(id) {
+    const item = this.item(id);
+    if (item) return getComputedStyle(item).display !== "none"; // checkVisibility is true of all SVG elements in some browsers
+    return this.viewport.scale >= OPS_FROM || !["inside", undefined].includes(this.edge(id)?.kind);
+  }
+
+  /** Follow edges (down, up) to the next item that is drawn, or move to the previous or next one. */
   walk(id, down, side) {
     const edge = this.edge(id);
     let next = null;
     if (down) {
-      if (edge) next = down > 0 ? edge.target : edge.source;
-      else next = this.edges.find((e) => (down > 0 ? e.source : e.target) === id)?.id;
+      const [from, to] = down > 0 ? ["source", "target"] : ["target", "source"];
+      const after = (at) => (this.edge(at) ? [this.edge(at)[to]] : this.edges.filter((e) => e[from] === at).map((e) => e.id));
+      const way = new Set(after(id));
+      for (const at of way) {
+        if (this.isDrawn(at)) {
+          next = at;
+          break;
+        }
+        for (const further of after(at)) way.add(further);
+      }
     } else {
-      const beside = edge ? this.edges : this.nodes;
+      const beside = (edge ? this.edges : this.nodes).filter((one) => one.id === id || this.isDrawn(one.id));
       const at = beside.findIndex((one) => one.id === id);
       next = beside[(at + side + beside.length) % beside.length]?.id;
     }

@@ -35,6 +35,7 @@ export class Inspector {
     this.isCode = false;
     if (!answer.id) {
       this.element.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why."),
+        !this.channel.editable ? "" : h("p.fx-empty", {}, "A click on an edge does what the menu More or the key e chooses:"),
         !this.channel.editable ? "" : h("ul.fx-empty", {}, ...MODES.map(([label, title]) => h("li", {}, h("b", {}, label), `. ${title}.`))),
         !this.channel.editable ? "" : h("p.fx-empty", {}, "A green band along an edge means that gluing there saves time; a wider band saves more. A grey edge between segments cannot be glued."), previews.lastEdit());
       return;

@@ -4,8 +4,8 @@ import { button, enter, h } from "./dom.js";
 import { isPlain, leave } from "./shortcuts.js";
 
 const KEYS = [
-  ["Tab", "move the focus into the graph"],
-  ["↓ ↑", "follow edges down, up"],
+  ["Tab", "go to the next button; the graph follows those above it"],
+  ["↓ ↑", "enter the graph, follow edges down, up"],
   ["← →", "go to the previous or next op or edge"],
   ["Enter", "cut or glue at an edge, select an op"],
   ["Shift+Enter", "select an edge without editing"],
@@ -22,11 +22,12 @@ const KEYS = [
   ["r y", "time the plan and the baseline, copy the plan as code"],
   ["1 … 6", "open a tab, or its next view"],
   ["+ − 0", "zoom in, out, fit"],
-  ["Esc", "end stepping, clear the selection, then return to the notebook"],
+  ["Esc", "close what is open, end stepping, clear the selection, then return to the notebook"],
   ["?", "show or hide these keys"],
 ];
 const MOVES = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-const TYPED = "input:not([type=range], [type=checkbox]), select, textarea, pre"; // elements that handle keys themselves
+const TYPED = "input:not([type=range], [type=checkbox]), textarea, pre"; // elements that handle keys themselves
+const CHANGES = /^(Arrow.*|Page.*|Home|End|Enter)$/; // keys that change a closed menu of a page, or open it
 
 /** The list of the keys, over the canvas. */
 export class Help {
@@ -87,12 +88,13 @@ export class Keyboard {
     const { channel, graph, selected, status } = this.explorer;
     const edge = graph.edge(selected);
     if (edge) channel.send(type, { id: edge.id });
-    else status.tell("Select an edge first: Tab into the graph, then ↓.");
+    else status.tell("Select an edge first: click it, or press ↓ until it has the focus.");
   }
 
   escape() {
-    const { help, menu, decisions, selected, root } = this.explorer;
-    if (menu.shown) menu.toggle(false);
+    const { help, menu, decisions, selected, root, status } = this.explorer;
+    if (status.isOpen) status.open(false);
+    else if (menu.shown) menu.toggle(false);
     else if (help.shown) help.toggle();
     else if (decisions.step != null) decisions.stepTo(null);
     else if (selected) this.explorer.select(null);
@@ -103,19 +105,32 @@ export class Keyboard {
     if (!isPlain(event)) return;
     event.stopPropagation(); // the notebook has actions for most keys
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.localName === "select" && this.onSelect(event)) return;
     const field = event.target.closest(TYPED);
     const isFree = !field || (event.key === "Escape" && !field.matches("input, textarea"));
     if (isFree && this.handle(event)) event.preventDefault();
   }
 
+  /** Choose in a menu of the page only after it was opened, because a choice may begin a search; return whether the menu
+   *  handles the key. */
+  onSelect(event) {
+    const { target, key } = event;
+    if (CSS.supports("selector(:open)") && target.matches(":open")) return true;
+    if (!CHANGES.test(key)) return key === " ";
+    event.preventDefault();
+    target.showPicker?.();
+    return true;
+  }
+
   /** Handle a key, and return whether it has an action. */
   handle({ key, target, shiftKey }) {
-    const { channel, graph, tabs } = this.explorer;
+    const { channel, graph, tabs, root } = this.explorer;
     const { id } = target.dataset;
     const inGraph = graph.canvas.contains(target);
     const move = MOVES[key];
     const act = this.keys[key] || (channel.editable && this.edits[key]);
-    if (inGraph && move) graph.walk(id, ...move);
+    if (target === root && move) graph.enter();
+    else if (inGraph && move) graph.walk(id, ...move);
     else if (inGraph && (key === "Enter" || key === " ")) graph.act(id, shiftKey);
     else if (key === "Enter" && id) this.explorer.select(id);
     else if (act) act();

@@ -72,7 +72,8 @@ export class Previews {
     this.hint.textContent = text;
     const frame = this.hint.parentNode.getBoundingClientRect();
     this.hint.style.left = `${Math.min(clientX - frame.left + 14, frame.width - this.hint.offsetWidth - 6)}px`;
-    this.hint.style.top = `${clientY - frame.top + 16}px`;
+    const [below, height] = [clientY - frame.top + 16, this.hint.offsetHeight];
+    this.hint.style.top = `${below + height <= frame.height ? below : Math.max(below - height - 28, 0)}px`;
   }
 
   // ---- previews from Python

@@ -25,10 +25,13 @@ export class Shortcuts {
   constructor(root) {
     this.root = root;
     this.onKey = (event) => root.contains(event.target) && root.toggleAttribute(SUPPRESSED, isPlain(event));
+    this.onMouse = (event) => event.shiftKey && root.contains(event.target) && event.stopImmediatePropagation(); // a notebook would select more cells
     addEventListener("keydown", this.onKey, true); // before any listener of the page around the view
+    addEventListener("mousedown", this.onMouse, true);
   }
 
   dispose() {
     removeEventListener("keydown", this.onKey, true);
+    removeEventListener("mousedown", this.onMouse, true);
   }
 }

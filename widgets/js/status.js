@@ -6,7 +6,7 @@ import { flag, h, soon, split } from "./dom.js";
 export class Status {
   constructor() {
     this.words = h("span.fx-said");
-    this.more = h("button.fx-button.fx-more", { onclick: () => this.open(this.more.getAttribute("aria-expanded") !== "true") });
+    this.more = h("button.fx-button.fx-more", { onclick: () => this.open(!this.isOpen) });
     this.element = h("div.fx-status", { role: "status", "aria-live": "polite" }, this.words);
     this.open(false);
     this.sizes = new ResizeObserver(() => this.offer());
@@ -27,9 +27,13 @@ export class Status {
 
   /** Offer the rest of a sentence that is longer than what is visible. */
   offer() {
-    if (this.element.classList.contains("fx-open")) return;
+    if (this.isOpen) return;
     if (this.words.scrollHeight <= this.words.clientHeight + 1) this.more.remove();
     else if (!this.more.isConnected) this.words.after(this.more);
+  }
+
+  get isOpen() {
+    return this.element.classList.contains("fx-open");
   }
 
   /** Show all of the sentence, or its first two lines. */

@@ -2,7 +2,7 @@
 // drawn by a module of this table. A view keeps its content while it `waits` for Python to replace it, and all views have
 // one height, so that the canvas keeps its size.
 
-import { flag, h, redraw, show, split } from "./dom.js";
+import { enter, flag, h, redraw, show, split } from "./dom.js";
 import { DecisionsTab } from "./tabs/decisions.js";
 import { SegmentsTab } from "./tabs/segments.js";
 import { SourceTab } from "./tabs/source.js";
@@ -59,7 +59,9 @@ export class Tabs {
     const names = this.tabs[number - 1];
     if (!names) return;
     const at = names.indexOf(this.current);
+    const isIn = this.bar.contains(document.activeElement);
     this.open(this.explorer.panels.tables.shown && at >= 0 ? names[(at + 1) % names.length] : this.latest[number - 1]);
+    if (isIn) enter(this.buttons[number - 1]);
   }
 
   choose(name) {

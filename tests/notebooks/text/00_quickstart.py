@@ -39,10 +39,11 @@ plan = fl.segment(fd, inputs)
 fl.explore(plan, inputs, view="decisions")
 
 # %% [markdown]
-# The explorer shows the first decision of nvFuser's segmenter: it tries the whole fusion as one kernel, the ops with the
-# dashed red outline, and no scheduler accepts it. The reason is beside the decision. Press `j` for the next decision, `k` for the one
-# before it, or `p` to play all of them: ops that now share a group get one colour. `Esc` ends the player and shows the plan:
-# each box is a segment, which becomes one kernel, and the arrow between the boxes is a tensor that passes through memory.
+# The explorer shows the first decision of nvFuser's segmenter: it tries the whole fusion as one kernel, the ops with the dashed
+# red outline, and no scheduler accepts it. The reason is beside the decision. Click an empty place of the picture, then press `j`
+# for the next decision, `k` for the one before it, or `p` to play all of them: ops that now share a group get one colour. Keys
+# reach the explorer only while it has the focus; outside it they are JupyterLab's. `Esc` ends the player and shows the plan: each
+# box is a segment, which becomes one kernel, and the arrow between the boxes is a tensor that passes through memory.
 #
 # ## Why two?
 #

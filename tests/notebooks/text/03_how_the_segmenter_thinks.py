@@ -197,9 +197,9 @@ print(len(unforwarded.segments), "segments,", f"{sum(s.bytes for s in unforwarde
 #
 # ## 5. Step by step
 #
-# The explorer can replay the attempts. It opens at the first attempt, with the list of all attempts below the picture (tab *Why*).
-# Click an empty place of the picture first, so that the explorer receives the keys. Press `j` for the next attempt, `k` for the one before it, or `p` to play all attempts, and watch the groups grow. `Esc` ends the
-# replay.
+# The explorer can replay the attempts. It opens at the first attempt, with the list of all attempts below the picture (tab
+# *Why*). Click an empty place of the picture, then press `j` for the next attempt, `k` for the one before it, or `p` to play all
+# attempts, and watch the groups grow. `Esc` ends the replay.
 
 # %%
 explorer = fl.explore(plan, view="decisions")

@@ -124,8 +124,9 @@ third
 # %% [markdown]
 # ## 4. The player
 #
-# The explorer replays the attempts on the picture. Each step colours the ops of one attempt and shows the answer with its reason. Press
-# `j` for the next attempt, `k` for the one before it, and `p` to play all attempts. `Esc` ends the replay.
+# The explorer replays the attempts on the picture. Each step colours the ops of one attempt and shows the answer with its reason. Click
+# an empty place of the picture, then press `j` for the next attempt, `k` for the one before it, and `p` to play all attempts. `Esc`
+# ends the replay.
 
 # %%
 fl.explore(plan, view="decisions")

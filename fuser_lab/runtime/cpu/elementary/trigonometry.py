@@ -86,7 +86,7 @@ def _waves(x: Number) -> _Waves:
 
 
 def _single_wave(x: Number, ahead: int) -> Number:
-    """Return the sine of a float32 plus ``ahead`` right angles, from the sine of its remainder by half circles alone."""
+    """Return the sine of a float32 plus ``ahead`` right angles, from the sine of its remainder by half circles."""
     halves, word = (x * (1 / math.pi) - 0.5 * ahead).nearest_whole()
     # Of half circles, or of quarters: an odd number of them for the cosine.
     count, per_count = (halves * 2.0 + 1.0, 1) if ahead else (halves, 2)
