@@ -217,8 +217,8 @@ class Previews:
     def gains(self) -> tuple[EditPreview, ...]:
         """Return the legal edits that save time among the previews made so far, the fastest first."""
         least = LEAST_SAVED * self.before.seconds
-        known = [preview for preview in [*self._known.values()] if preview.legal]
-        faster = [preview for preview in known if preview.seconds < 0 and -preview.seconds >= least]
+        legal = [preview for preview in [*self._known.values()] if preview.legal]
+        faster = [preview for preview in legal if preview.seconds < 0 and -preview.seconds >= least]
         return tuple(sorted(faster, key=lambda preview: (preview.seconds, preview.name)))
 
     def _cuts(self) -> Iterator[_Edit]:

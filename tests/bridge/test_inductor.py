@@ -242,7 +242,8 @@ def test_a_function_with_a_graph_break_is_cut(torch):
     captured = fl.from_inductor(broken, torch.ones(8, 16))
     assert len(captured.plans) == 2
     plan = next(plan for plan in captured.plans if any(map(plan.can_cut, plan.record.writers)))
-    edited = plan.cut(next(filter(plan.can_cut, plan.record.writers)))
+    for _ in range(10):  # Dynamo compiles a function at most 8 times by default
+        edited = plan.cut(next(filter(plan.can_cut, plan.record.writers)))
     assert len(edited.segments) == len(plan.segments) + 1
 
 

@@ -1,5 +1,6 @@
 """`fuser_lab.from_inductor`: what torch.compile makes of a function, with the reason of each cut."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -155,12 +156,16 @@ class Source:
 
     @contextmanager
     def _configure(self, fusions: Any) -> Iterator[None]:
-        """Turn caches off, which would skip the scheduler, and install the choices handler of an edit, if any."""
-        inductor, functorch = self.names["inductor_config"], self.names["functorch_config"]
+        """Turn caches off, which would skip the scheduler, and install the choices handler of an edit, if any.
+
+        Each edit compiles the function again, so Dynamo's limit on compilations is off.
+        """
+        dynamo, inductor, functorch = (self.names[f"{name}_config"] for name in ("dynamo", "inductor", "functorch"))
         patches: dict[str, Any] = {"fx_graph_cache": False}
         if fusions is not None:
             patches |= {"inductor_choices_class": type(fusions), "_post_fusion_custom_pass": fusions}
         with (
+            dynamo.patch(recompile_limit=sys.maxsize, accumulated_recompile_limit=sys.maxsize),
             inductor.patch(**patches), functorch.patch(enable_autograd_cache=False),
             nullcontext() if fusions is None else self.names["set_choices"](fusions),
         ):

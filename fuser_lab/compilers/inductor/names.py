@@ -42,6 +42,7 @@ _NAMES = {
     "backend": ("torch", "_TorchCompileInductorWrapper"),
     "dynamo_graph": ("torch", "_TorchCompileInductorWrapper.__call__"),
     "inductor_config": ("torch._inductor", "config"),
+    "dynamo_config": ("torch._dynamo", "config"),
     "functorch_config": ("torch._functorch", "config"),
 }  # module, and name in it
 NAMES = dict.fromkeys(((2, 11), (2, 13), (2, 14), (2, 15)), _NAMES)

@@ -74,9 +74,9 @@ def test_segment_set_is_inserted_at_an_edge_and_the_definition_has_it(open_page,
     page.send("select", id=selected)
     labels = [action["label"] for action in page.explorer.answer["actions"]]
     assert labels == ["Cut at T1", "Insert segment_set: T1 → T2", "Insert segment_set: T1, all readers"]
-    said = page.send("annotate", id=selected)
-    assert said.startswith("Inserted segment_set at T1 → T2: ")
-    assert "; 1 → 2 segments" in said
+    told = page.send("annotate", id=selected)
+    assert told.startswith("Inserted segment_set at T1 → T2: sin T2 and add T4 moved from S0 to S1, because ")
+    assert "; 1 → 2 segments, " in told
     plan = fl.segment(diamond).annotate("T1", "T2")
     assert page.explorer.plan.hash == plan.hash
     assert [str(one) for one in page.explorer.plan.annotations] == ["T1 -> T2"]

@@ -126,12 +126,12 @@ def test_a_search_ends_in_time_unless_the_options_say_when(monkeypatch):
     with ending_when(lambda: True):
         ended = fl.segment(fd, specs, strategy="optimal").certificate()
     assert ended.bound <= ended.known <= ended.cost
-    assert ended.status.startswith("within ")
+    assert ended.status.startswith("at most ")
     monkeypatch.setattr("fuser_lab_widgets.parts.search.SECONDS", 0.0)
     page = Page(fl.explore(fd, specs))
     assert ", 0 s at most" in page.send("certificate")
     page.explorer.wait(300)
-    assert page.explorer.certificate["status"].startswith("within ")
+    assert page.explorer.certificate["status"].startswith("at most ")
     page.explorer.close()
     page = Page(fl.explore(fd, specs, options=fl.SegmenterOptions(search_seconds=0.5)))
     assert "at most" not in page.send("certificate")
