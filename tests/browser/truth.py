@@ -73,10 +73,15 @@ def _check_head(check: Check, explorer: Explorer, shown: dict[str, Any], plan: A
     title = view.header.title
     check("title", shown["title"], [title, f"Fusion explorer: {title}", title])
     segments, *others = scenes.facts(view)
-    facts = [segments, *explorer._runs.amounts.facts(view.header), ["", "", ""], *others]
+    times = explorer._runs.amounts.facts(view.header)
+    predicted = [time for time in times if time[1].startswith("predicted")]
     timed = explorer._runs.totals.get(plan.hash)
-    measured = "– measured" if timed is None else f"{seconds_label(timed.median)} measured ({place(timed.device)})"
-    check("facts", shown["facts"], [f"{value} {name}".strip() or measured for value, name, _ in facts])
+    if timed is None:
+        first = [*predicted, ["–", "measured"]]
+    else:
+        first = [[seconds_label(timed.median), f"measured ({place(timed.device)})"], *predicted]
+    facts = [segments, *first, *others, *(time for time in times if time not in predicted)]
+    check("facts", shown["facts"], [f"{value} {name}" for value, name, *_ in facts])
     (_, _, strategies, _), *switches = controls(session, explorer._search.topic, explorer._steps.mention())
     check("strategy", shown["strategy"], [[words, on, free] for _, words, on, free, *_ in strategies])
     check("switches", sorted(shown["switches"]), sorted(  # some are in a menu

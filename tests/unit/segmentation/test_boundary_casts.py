@@ -57,8 +57,8 @@ def test_bytes_of_the_boundary_halve(strategy, out):
     assert not casts(plain)
     assert casts(plan)
     moved = {a.subjects[0][0] for a in casts(plan)}
-    sizes = {tv.name: tv.nbytes for tv in plain.segmented.crossing}
-    assert plan.bytes_crossing == sum(size // (1 + (name in moved)) for name, size in sizes.items())
+    sizes = plain.crossing_bytes.items()
+    assert plan.bytes_crossing == sum(size // (1 + (name in moved)) for name, size in sizes)
     assert all(crossing(plan)[f"{name}_lower"] is out for name in moved)
     (found,) = plan.run([x])
     exact = np.exp(x.astype(np.float64))
