@@ -76,7 +76,7 @@ REDUCED = {
 }
 # Integers that kernels compute with as int32.
 SMALL_INTEGERS = {DataType.Short: "int16", DataType.Char: "int8", DataType.Byte: "uint8"}
-BITS = ("bits_of_double", "bits_of_float", "double_of_bits", "float_of_bits")
+BITS = ("bits_of_double", "bits_of_float", "double_of_bits", "float_of_bits")  # a float and the integer with its bits
 TRUNCATIONS = ("float_to_int32", "float_to_int64", "float_to_uint64")
 CONVERSIONS = (  # of the floats in REDUCED
     "bf16_bits",

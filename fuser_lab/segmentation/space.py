@@ -395,8 +395,8 @@ class Conflicts:
         for hull, i, j in sorted(pairs, key=lambda pair: pair[0].bit_count()):
             inner = next((k for k in bits(hull) if self.of[k] & hull), None)
             if inner is not None:
-                other = next(bits(self.of[inner] & hull))
-                self._note(i, j, self._why[min(inner, other), max(inner, other)])
+                opponent = next(bits(self.of[inner] & hull))
+                self._note(i, j, self._why[min(inner, opponent), max(inner, opponent)])
                 continue
             if ended():
                 break
@@ -424,8 +424,8 @@ class Conflicts:
         if {i, j} != {conflict.a, conflict.b}:
             inner = " and ".join(self.space.units[k].name for k in (conflict.a, conflict.b))
             said += f"{inner} would be part of it and "
-        others = () if conflict.by_hint else combinations(bits(clique), 2)
-        some = any(self._why[pair].by_hint for pair in others)
+        pairs = () if conflict.by_hint else combinations(bits(clique), 2)
+        some = any(self._why[pair].by_hint for pair in pairs)
         return f"{said}{conflict.why}{f' (others of them only{self.space.while_kept})' if some else ''}"
 
     def clique(self, among: int, start: int = 0) -> int:

@@ -155,15 +155,15 @@ class Edits:
 
     def _resegment(
         self, selected: str, make: Callable[[], State], done: str,
-        other: Callable[[], EditablePlan | None] = lambda: None,
+        reference: Callable[[], EditablePlan | None] = lambda: None,
     ) -> None:
-        """Segment again and show the plan, compared with another one or that before; a slow strategy works aside."""
+        """Segment again and show the plan beside the reference or the plan before; a slow strategy works aside."""
         page, session = self._page, self._page.session
         before, begun = page.view.header, session.state
 
         def go(state: State) -> None:
             session.go(state)
-            page.compare(other() or begun.plan)
+            page.compare(reference() or begun.plan)
             page.show()
             page.later("edit", lambda: page.say(f"{done}: {self._change(before, asks_why=True)}{_left_behind(begun)}."))
 
