@@ -279,14 +279,15 @@ def _small_parts(space: Space, cluster: int) -> LoopSchedule:
     part = replace(space, reduced=(-(-space.depth // cluster),))
     steps = -(-part.groups(space.vector) // PART_THREADS)
     registers = steps // 2
-    kib = steps * PART_THREADS * space.vector * space.input_bytes >> 10
+    keeps, nbytes = _shared_bytes(space)
+    kib = steps * PART_THREADS * space.vector * nbytes >> 10
     reason = (
         f"{cluster} blocks of a cluster share each row, and each keeps {kib} KiB of it on chip: {registers} of "
         f"{steps} steps in registers, the others in shared memory"
     )
     return LoopSchedule(
         style=Style.ROWS, threads=(PART_THREADS, 1), vector=space.vector, unroll=max(4 // space.streams, 1),
-        persistent=True, registers=registers, shared=steps - registers, values=False, resident=PART_RESIDENT,
+        persistent=True, registers=registers, shared=steps - registers, values=keeps, resident=PART_RESIDENT,
         cluster=cluster, evict=eviction(space), reasons=(reason,),
     )
 
@@ -372,9 +373,18 @@ def _in_registers(space: Space, groups: int) -> LoopSchedule:
     )
 
 
+def _shared_bytes(space: Space) -> tuple[bool, int]:
+    """Return whether values are kept beside inputs, and the bytes per element that are kept in shared memory.
+
+    Values that take no more room than the inputs that they replace are not computed again by each pass.
+    """
+    keeps = 0 < space.computed_bytes <= space.input_bytes
+    return keeps, max(space.computed_bytes if keeps else space.input_bytes, 1)
+
+
 def _in_shared(space: Space, groups: int) -> LoopSchedule:
     """Return the loops of rows too long for registers: as much of them as fits is kept in shared memory."""
-    width, size = space.vector, max(space.input_bytes, 1)
+    width, (keeps, size) = space.vector, _shared_bytes(space)
     # Three blocks share a multiprocessor if their rows fit; longer rows leave room for two, then for one.
     lanes, resident, registers = MOST_THREADS, 3, 0
     steps = -(-groups // lanes)
@@ -415,7 +425,7 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
         reasons.append("maximum and sum of exponentials are computed in one pass")
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
-        shared=shared, values=False, resident=resident, online=online, blocks=blocks, evict=eviction(space),
+        shared=shared, values=keeps, resident=resident, online=online, blocks=blocks, evict=eviction(space),
         reasons=tuple(reasons),
     )
 

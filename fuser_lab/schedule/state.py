@@ -60,7 +60,8 @@ class Space:
 
     GPU, with reductions: ``streams`` is the number of these inputs. ``input_bytes`` is the bytes per element of a row
     that stay on chip between passes if inputs are kept, ``value_bytes`` the same if values that are expensive to
-    recompute are kept as well, ``constant_bytes`` the bytes that only later passes read, ``varying_bytes`` those of
+    recompute are kept as well, ``computed_bytes`` the same in shared memory, where a value takes the place of one that
+    is no longer read, or 0 if no value is kept there, ``constant_bytes`` the bytes that only later passes read, ``varying_bytes`` those of
     them that differ along the fastest axis, ``sum_bytes`` the running values of one result, ``met_bytes`` the same if
     passes use the same memory for those of a dtype, ``widest_sum`` the widest of them. ``online`` says whether the
     first two passes compute only a maximum and the sum of exponentials relative to it, ``moments`` whether they compute
@@ -101,6 +102,7 @@ class Space:
     online: bool = False
     moments: bool = False
     value_bytes: int = 0
+    computed_bytes: int = 0
     sum_bytes: int = 0
     met_bytes: int = 0
     widest_sum: int = 0
