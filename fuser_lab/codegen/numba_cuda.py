@@ -416,9 +416,14 @@ class CudaEmitter(Emitter):
             self._sent_to(name, (shared, TYPE_NAMES[sent_dtype]), place, name, f"{self._lane} % {WARP}", origin)
         self._wait_for(name, origin)
         ending = "" if sent_dtype is dtype else " != 0"
-        if total < WARP and total & (total - 1) == 0:
-            self._line(f"{name} = {shared}[{self._lane} % {total}]{ending}", origin)
-            self._shuffle(statement, total, FULL_MASK)
+        if total & (total - 1) == 0:
+            lanes, place = min(total, WARP), f"{self._lane} % {min(total, WARP)}"
+            self._line(f"{name} = {shared}[{place}]{ending}", origin)
+            if total > WARP:
+                self._line(f"for step in range(1, {total // WARP}):", origin)
+                with self._indent():
+                    self._combine(statement, f"{name}_other", f"{shared}[step * {WARP} + {place}]{ending}")
+            self._shuffle(statement, lanes, FULL_MASK)
             return
         self._line(f"{name} = {self.constant(dtype, statement.identity)}", origin)
         self._line(f"for warp in range({self._lane} % {WARP}, {total}, {WARP}):", origin)
