@@ -18,7 +18,7 @@ from fuser_lab.codegen.emitter import (
     storage_name,
     used_names,
 )
-from fuser_lab.codegen.index_math import Range, linear, range_of, substitute
+from fuser_lab.codegen.index_math import Range, linear, range_of, remainder_form, substitute
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Arrive,
@@ -319,6 +319,9 @@ class CudaEmitter(Emitter):
         elif statement.words.name in self._narrow.wide:
             name = f"store_{_PAIRED[statement.buffer.dtype]}"
         memory = f"{statement.buffer.name}, {self.term(statement.position)}"
+        if isinstance(statement, VectorLoad) and statement.shifted:
+            # Steps of whole accesses do not change it, so it is computed once for all of them.
+            memory += f", {self.term(remainder_form(statement.position, statement.width))}"
         words = f"{statement.words.name}, {self.term(statement.slot)}"
         self._line(f"{name}({memory}, {words}, {statement.count}, {statement.width})", statement.origin)
 
