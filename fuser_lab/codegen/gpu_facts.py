@@ -108,7 +108,7 @@ class GpuFacts(NestFacts):
         values, inputs = (bytes_kept(saved, self.fusion) for saved in choices)
         first = set(inputs_needed(self, 0, ()))
         later = {tv for number in range(1, self.passes) for tv in inputs_needed(self, number, choices[1])} - first
-        computed = rows_kept(self, values=True, since=self.first_kept)
+        computed = rows_kept(self, values=True, without=self.passes_joined)
         fast = {axis.name for axis in nest.reduced[-1:]}
         varying = [tv for tv in later if any(fast & variables(term) for term in nest.index[tv])]
         # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
@@ -124,14 +124,14 @@ class GpuFacts(NestFacts):
             sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in nest.reductions),
             met_bytes=self._bytes_of_passes(),
             widest_sum=max(expr.out.dtype.compute.itemsize for expr in nest.reductions),
-            online=self.first_kept > 0,
+            online=bool(self.passes_joined),
             moments=is_fixed and moments(self.fusion, nest, self.levels, space.depth) is not None,
         )
 
     @property
-    def first_kept(self) -> int:
-        """The first pass of which shared memory keeps computed values; two that are computed together keep none."""
-        return 0 if online_pair(self.fusion, self.nest, self.levels) is None else 2
+    def passes_joined(self) -> tuple[int, ...]:
+        """The passes that may be part of the one before, with a maximum that is not that of the row."""
+        return () if online_pair(self.fusion, self.nest, self.levels) is None else (1,)
 
     def _bytes_of_passes(self) -> int:
         """Return the bytes of the running values of one result, if passes use the same memory for those of a dtype."""

@@ -425,8 +425,12 @@ def _steps_ahead(row: Row, section: RowSection, loaded: Collection[TensorView]) 
     """Return the number of steps per round, in which tensors are loaded together."""
     if not loaded:
         return section.count if section.place is Role.WORDS else 1
-    words = sum(tv.dtype.itemsize for tv in loaded) * row.plan.width // WORD_BYTES
-    most = min(max(row.plan.nest.schedule.unroll, 1), section.count, max(ELEMENTS // max(words, 1), 1))
+    schedule = row.plan.nest.schedule
+    most = min(max(schedule.unroll, 1), section.count)
+    if schedule.values and section.place is Role.SHARED:
+        # Values that are kept, and what they are computed from, need registers as well.
+        words = sum(tv.dtype.itemsize for tv in loaded) * row.plan.width // WORD_BYTES
+        most = min(most, max(ELEMENTS // 2 // max(words, 1), 1))
     return next(n for n in range(most, 0, -1) if section.count % n == 0)
 
 

@@ -102,8 +102,8 @@ def _saved_values(nest: NestPlan, facts: GpuFacts, widths: Mapping[TensorView, i
     schedule = nest.schedule
     # Blocks that add rows to columns load the inputs that all rows share once, before the first row.
     early = schedule.constants and not facts.column_sums
-    since = facts.first_kept if schedule.shared else 0
-    saved = rows_kept(facts, values=schedule.values, early=early, since=since)
+    without = facts.passes_joined if schedule.shared else ()
+    saved = rows_kept(facts, values=schedule.values, early=early, without=without)
     if saved or not facts.column_sums or facts.passes > 1:
         return saved
     # Such rows are also kept in a single pass: all of their inputs are in flight at once.

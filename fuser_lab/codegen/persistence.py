@@ -33,8 +33,8 @@ class Saved:
     written: int
 
 
-def choose_saved(facts: NestFacts, since: int = 0) -> tuple[Saved, ...]:
-    """Return the values to keep among those of a pass and the following ones.
+def choose_saved(facts: NestFacts, without: Collection[int] = ()) -> tuple[Saved, ...]:
+    """Return the values to keep, none of which is written by the passes ``without``.
 
     A value is a candidate if a pass that computes something new from it follows an earlier pass that needed it as well.
     Only values that are expensive to recompute are kept.
@@ -43,8 +43,8 @@ def choose_saved(facts: NestFacts, since: int = 0) -> tuple[Saved, ...]:
     saved: dict[TensorView, Saved] = {}
     expensive: dict[TensorView, bool] = {}
     reduced = {axis.name for axis in facts.nest.reduced}
-    for number in range(since + 1, facts.passes):
-        earlier = set().union(*needs[since:number])
+    for number in range(1, facts.passes):
+        earlier = set().union(*(need for i, need in enumerate(needs[:number]) if i not in without))
         roots = set(_roots(facts, number))
         for tensor in sorted(needs[number] & earlier, key=lambda tv: tv.name):
             new = any(
@@ -57,19 +57,21 @@ def choose_saved(facts: NestFacts, since: int = 0) -> tuple[Saved, ...]:
             if not names & reduced:
                 continue
             if _is_expensive(facts, tensor, expensive):
-                first = next(i for i, need in enumerate(needs) if i >= since and tensor in need)
+                first = next(i for i, need in enumerate(needs) if i not in without and tensor in need)
                 saved[tensor] = Saved(tensor=tensor, written=first)
     return tuple(saved.values())
 
 
-def rows_kept(facts: NestFacts, *, values: bool, early: bool = False, since: int = 0) -> tuple[Saved, ...]:
+def rows_kept(
+    facts: NestFacts, *, values: bool, early: bool = False, without: Collection[int] = (),
+) -> tuple[Saved, ...]:
     """Return what a GPU keeps of a row: the inputs that several passes need, in their storage type.
 
-    With ``values``, values of the passes ``since`` one that are expensive to recompute are also kept; with ``early``,
-    also inputs that only later passes need, which are then loaded in advance. Other inputs that all rows share are not
-    kept, because caches hold them.
+    With ``values``, values that are expensive to recompute are also kept, by other passes than those ``without``; with
+    ``early``, also inputs that only later passes need, which are then loaded in advance. Other inputs that all rows
+    share are not kept, because caches hold them.
     """
-    expensive = choose_saved(facts, since) if values else ()
+    expensive = choose_saved(facts, without) if values else ()
     pass_numbers: dict[TensorView, list[int]] = {}
     for number in range(facts.passes):
         for tensor in inputs_needed(facts, number, expensive):

@@ -390,8 +390,9 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
     steps = -(-groups // lanes)
     device = space.device
     if steps * lanes * width * size > shared_room(device, 3):
-        # The rest of the row stays in registers, four steps of 16 bytes per thread.
-        resident, registers = 2, max(64 // (width * size), 1)
+        # The rest of the row stays in registers, four steps of 16 bytes per thread, beside what later passes load.
+        later = space.varying_bytes if keeps else 0
+        resident, registers = 2, max(64 // (width * (size + later)), 1)
         if (steps - registers) * lanes * width * size > shared_room(device, 2):
             lanes, resident = ALL_THREADS, 1
             steps = -(-groups // lanes)
