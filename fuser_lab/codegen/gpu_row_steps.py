@@ -263,8 +263,10 @@ def allocated_sections(plan: RowPlan, code: PhaseCode) -> tuple[RowSection, ...]
 
 def _shared_position(row: Row, tensor: TensorView, step: Term) -> Term:
     """Return the position of a thread's group of a step in shared memory; no other thread reads it."""
-    plan = row.plan
-    return (step * plan.nest.schedule.threads[0] + row.lane) * plan.width + plan.first[tensor]
+    plan, values = row.plan, row.code.values
+    position = (step * plan.nest.schedule.threads[0] + row.lane) * plan.width + plan.first[tensor]
+    # Single elements are read by a name of 32 bits, of which the compiler knows that it is not negative.
+    return values.let("place", values.simplify(position)) if plan.width == 1 else position
 
 
 def _shared_width(buffer: Buffer, count: int) -> int:
@@ -495,11 +497,10 @@ def _write_steps(step: _SectionPass, part: _Steps, folds: Sequence[Fold], stored
         each_of_group(row.groups, group, write, plain=part.plain, stores=bool(stored))
         values.given = given_before
         for tensor, buffer in step.new.items() if in_shared else ():
-            position = values.simplify(_shared_position(row, tensor, part.start + u))
-            if tensor in grouped:
-                _store_group(row, buffer, position, grouped[tensor], ZERO)
-            elif tensor in step.words:
-                _store_group(row, buffer, position, step.words[tensor], values.simplify(u * width))
+            if tensor in grouped or tensor in step.words:
+                position = values.simplify(_shared_position(row, tensor, part.start + u))
+                words, slot = (grouped[tensor], ZERO) if tensor in grouped else (step.words[tensor], u * width)
+                _store_group(row, buffer, position, words, values.simplify(slot))
 
 
 def _store_group(row: Row, buffer: Buffer, position: Term, words: Buffer, slot: Term) -> None:

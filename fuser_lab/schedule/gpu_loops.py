@@ -48,6 +48,7 @@ COMMON_STEPS = (1, 2, 4, 8, 16, 24, 32)
 LATER_BYTES = ACCESS_BYTES  # bytes per access of inputs of later passes, from the third pass on; twice as many before
 LATER_ELEMENTS = crossover("gpu.rows.later_elements")
 CONSTANT_WORDS = THREAD_WORDS // 2  # registers per thread up to which inputs of later passes are loaded with the row
+SOFTMAX_PASSES = 3  # maximum, sum, results
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
 CLUSTER_RESIDENT = crossover("gpu.clusters.resident")
 PART_BYTES = crossover("gpu.clusters.part_bytes")
@@ -257,7 +258,9 @@ def _fits_registers(space: Space, groups: int) -> bool:
 def _long_rows(space: Space) -> LoopSchedule:
     """Return the loops of rows too long for the registers of one block; several blocks fit on a multiprocessor."""
     parts = _power_of_two(-(-space.depth * max(space.input_bytes, 1) // PART_BYTES))
-    if space.online and not space.shifted and SMALL_PARTS <= parts <= space.device.largest_cluster:
+    # The blocks of a cluster meet after each pass: the more passes, the larger are the parts that are worth it.
+    meets_rarely = space.online and space.passes <= SOFTMAX_PASSES
+    if meets_rarely and not space.shifted and SMALL_PARTS <= parts <= space.device.largest_cluster:
         return _small_parts(space, parts)
     cluster = 1
     while cluster < space.device.max_cluster:
