@@ -109,6 +109,7 @@ class GpuFacts(NestFacts):
         first = set(inputs_needed(self, 0, ()))
         later = {tv for number in range(1, self.passes) for tv in inputs_needed(self, number, choices[1])} - first
         computed = rows_kept(self, values=True, without=self.passes_joined)
+        is_computed = any(s.tensor in self.fusion.producers for s in computed)
         fast = {axis.name for axis in nest.reduced[-1:]}
         varying = [tv for tv in later if any(fast & variables(term) for term in nest.index[tv])]
         # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
@@ -116,9 +117,7 @@ class GpuFacts(NestFacts):
         return replace(
             space, streams=max(len(first), 1), read_bytes=sum(tv.dtype.itemsize for tv in first), input_bytes=inputs,
             value_bytes=values,
-            computed_bytes=(
-                sum(memory_of_kept(self, computed)[1]) if any(s.tensor in self.fusion.producers for s in computed) else 0
-            ),
+            computed_bytes=sum(memory_of_kept(self, computed)[1]) if is_computed else 0,
             constant_bytes=sum(tv.dtype.itemsize for tv in later),
             varying_bytes=sum(tv.dtype.itemsize for tv in varying),
             sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in nest.reductions),

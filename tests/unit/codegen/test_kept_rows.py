@@ -1,4 +1,4 @@
-"""Long rows of several passes: values that later passes need stay in shared memory, positions of extremes in 32 bits."""
+"""Long rows of several passes: values that later passes need are kept, and positions of extremes have 32 bits."""
 
 from collections import Counter
 from typing import Any
