@@ -14,12 +14,12 @@ def integer_limits(fusion: Fusion, value: Val) -> tuple[int, int] | None:
         start, step = (operand.value if isinstance(operand, Scalar) else None for operand in expr.inputs)
         if not isinstance(start, int) or not isinstance(step, int):
             return None
-        last = start + step * max(expr.out.numel - 1, 0)
-        return min(start, last), max(start, last)
+        last, (lowest, highest) = start + step * max(expr.out.numel - 1, 0), value.dtype.limits
+        low, high = min(start, last), max(start, last)
+        return (low, high) if lowest <= low and high <= highest else None  # others wrap around
     moves = expr.kind.is_view and expr.kind is not OpKind.RESIZE
     chosen = expr.inputs[1:] if expr.op.name == "where" else expr.inputs[:1] if moves else ()
-    limits = [integer_limits(fusion, operand) for operand in chosen]
-    known = [pair for pair in limits if pair is not None]
-    if not known or len(known) < len(limits):
+    limits = [pair for operand in chosen if (pair := integer_limits(fusion, operand)) is not None]
+    if not chosen or len(limits) < len(chosen):
         return None
-    return min(low for low, _ in known), max(high for _, high in known)
+    return min(low for low, _ in limits), max(high for _, high in limits)
