@@ -14,6 +14,7 @@ from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
 from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.lowerings.matmul import MATMULS
+from fuser_lab.bridge.padded_products import pad_products
 from fuser_lab.bridge.partition import Left, Partition, Wishes, partition_graph, prepare
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merge_calls
@@ -223,6 +224,8 @@ def _box(graph: Any) -> Callable[[list[Any]], Any]:
 
 def capture_graph(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
+    if not capture.options.wishes.records_matmuls:
+        pad_products(gm)
     _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting)
     return _with_regions(gm, kind, regions, left, capture.options.wishes.max_region_ops)
 

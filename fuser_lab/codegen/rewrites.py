@@ -166,28 +166,27 @@ def _without_equal(statement: Statement) -> Block:
     inner = map_blocks(statement, without_equal_branches)
     if not isinstance(inner, If):
         return (inner,)
-    last, value = _only_value(inner.then)
-    other, other_value = _only_value(inner.otherwise)
-    if last is None or other is None or last.name != other.name or value != other_value:
+    last, other = _in_one(inner.then), _in_one(inner.otherwise)
+    if last is None or other is None or (last.name, last.value) != (other.name, other.value):
         return (inner,)
-    return (replace(last, value=value, note=inner.note),)
+    return (replace(last, note=inner.note),)
 
 
-def _only_value(block: Block) -> tuple[Let | None, Term | None]:
-    """Return the last statement of a block and its value in terms of the names before the block.
+def _in_one(block: Block) -> Let | None:
+    """Return the last assignment of a block, with its value in terms of the names before the block.
 
-    Nothing is returned for a block with other statements than assignments, or with a value that is used twice.
+    None is returned for a block with other statements than assignments, or with a value that is used twice.
     """
     values: dict[str, Term] = {}
     uses = Counter(t.name for s in block for t in every_term(s) if isinstance(t, Var))
     for statement in block:
         if not isinstance(statement, Let) or statement.update or uses[statement.name] > 1:
-            return None, None
+            return None
         values[statement.name] = replace_terms(
             statement.value, lambda term: values.get(term.name) if isinstance(term, Var) else None,
         )
     last = block[-1] if block else None
-    return (last, values[last.name]) if isinstance(last, Let) else (None, None)
+    return replace(last, value=values[last.name]) if isinstance(last, Let) else None
 
 
 MOST_VALUES = crossover("branches.values")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fuser_lab.codegen import cpu_functions, long_loops
-from fuser_lab.codegen.kernel_ir import Let, Load, Store
+from fuser_lab.codegen.kernel_ir import If, Let, Load, Store
 from fuser_lab.codegen.kernel_passes import KERNEL_PASSES
 from fuser_lab.ir.term import Var, apply
 from fuser_lab.ir.transform import ParallelType
@@ -27,7 +27,40 @@ for c in range(64):
     t2 = t1 + t0
     T1[c] = t2 * float32(0.5)
 """
+SIDES = (loop(
+    c, 16, ParallelType.block_x,
+    If(
+        condition=apply("lt", c, 4), then=(Let(name="t0", value=Load(F, T0, c)), Let(name="t2", value=Var(F, "t0"))),
+        otherwise=(Let(name="t2", value=Load(F, T0, c)),),
+    ),
+    If(
+        condition=apply("lt", c, 8), then=(Let(name="t3", value=Load(F, T0, c)),),
+        otherwise=(Let(name="t3", value=apply("neg", Load(F, T0, c))),),
+    ),
+    Store(buffer=T1, position=c, value=apply("mul", Var(F, "t2"), Var(F, "t3"))),
+),)
 TEXTS = {
+    "equal_branches": ("cuda", SIDES, """
+c = index32(cuda.threadIdx.x)
+if c < 4:
+    t0 = T0[c]
+    t2 = t0
+else:
+    t2 = T0[c]
+if c < 8:
+    t3 = T0[c]
+else:
+    t3 = -T0[c]
+T1[c] = t2 * t3
+""", """
+c = index32(cuda.threadIdx.x)
+t2 = T0[c]
+if c < 8:
+    t3 = T0[c]
+else:
+    t3 = -T0[c]
+T1[c] = t2 * t3
+"""),
     "vector_accesses": ("cuda", COPIES, """
 c = index32(cuda.threadIdx.x)
 for v in range(4):
