@@ -611,7 +611,7 @@ def _order(rec: Recorder, op: str, x: Operand) -> Val:
 def _clamp(rec: Recorder, x: Operand, min: Operand = None, max: Operand = None, /) -> Val:
     value = _order(rec, "clamp", x)
     dtype = value.dtype
-    lowest, highest = dtype.limits if dtype.is_integral else (-np.inf, np.inf) if dtype.is_float else (False, True)
+    lowest, highest = dtype.bounds
     bounds = [
         Scalar(name="", dtype=dtype, value=end) if bound is None else _bound(rec, "clamp", name, bound, dtype)
         for bound, name, end in ((min, "min", lowest), (max, "max", highest))

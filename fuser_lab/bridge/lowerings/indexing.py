@@ -113,7 +113,7 @@ def _extremes(to: Emitter, x: Any, index: Any, source: Any, axis: int, *, includ
     following = ops.cat([slice_of(to, index, axis, 1, count), no_place], axis) if count > 1 else no_place
     place = ops.where(ops.ne(index, following), index, size)
     longer = [size + 1 if at == axis else n for at, n in enumerate(to.shape(x))]
-    least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
+    least = x.dtype.bounds[0]
     written = slice_of(to, ops.scatter(to.full(longer, least, x.dtype), place, source, axis), axis, 0, size)
     if include_self:
         return ops.maximum(x, written)

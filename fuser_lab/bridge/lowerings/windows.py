@@ -153,7 +153,7 @@ def _max_pool(
 ) -> list[Any]:
     ops, shape, count = to.ops, to.call.result.shape, 3 if "3d" in to.call.target else 2
     pool = _pool(to.shape(x)[-count:], shape[-count:], kernel, stride, padding, dilation)
-    least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
+    least = x.dtype.bounds[0]
     most = _combine(to, x, pool, least, ops.max, ops.maximum)
     # Only this is left of what follows if nothing reads the indices.
     elements, places, there = _windows(to, x, pool)
