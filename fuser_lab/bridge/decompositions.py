@@ -76,7 +76,7 @@ def _with_usual_strides(op: Any, decomposed: Callable[..., Any]) -> Callable[...
         return all(type(n) is int for n in (*value.shape, *value.stride())) and not value.is_contiguous()
 
     @functools.wraps(decomposed)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         results = decomposed(*args, **kwargs)
         if results is NotImplemented or not any(map(is_laid_out, leaves((args, kwargs, results)))):
             return results
@@ -90,7 +90,7 @@ def _with_usual_strides(op: Any, decomposed: Callable[..., Any]) -> Callable[...
             return results
         return torch.utils._pytree.tree_unflatten(map(_as_laid, made, expected), spec)  # noqa: SLF001
 
-    return called
+    return call
 
 
 def _as_laid(result: Any, like: Any) -> Any:
