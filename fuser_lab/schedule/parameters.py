@@ -1,12 +1,20 @@
-"""The choice of a nest's loops, proposed, kept or set by hand, and the parameters that a nest has."""
+"""The choice of a nest's loops: what the heuristics or a scheduler propose, what is kept or set by hand.
+
+A nest has parameters by its form, and their values can be set by hand.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from fuser_lab.errors import ScheduleError
-from fuser_lab.schedule.loops import choose_loops, describe
+from fuser_lab.schedule.cpu_loops import cpu_loops
+from fuser_lab.schedule.gpu_element_loops import element_loops
+from fuser_lab.schedule.gpu_loops import backward_loops, column_loops, kept_column_loops, row_loops
+from fuser_lab.schedule.gpu_scan_loops import scan_loops
+from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
 from fuser_lab.schedule.parameter_values import MEANINGS, Value, Values, settings_text, with_values
-from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
+from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style, why
 from fuser_lab.targets import Form, target_of
 
 _NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
@@ -21,8 +29,6 @@ _NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
     (Form.CORES, Style.ROWS): ("grain", "split", "partial", "parallel", "specialized"),
     (Form.CORES, Style.COLUMNS): ("tile", "split", "partial", "parallel", "specialized"),
 }
-
-
 # For rows that also accumulate column sums, on a GPU and on a CPU.
 BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")
 TILE_SUM_NAMES = ("threads", "tile", "split", "resident", "specialized")
@@ -34,6 +40,61 @@ SCAN_NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
     (Form.CORES, Style.COLUMNS): ("tile", "parallel", "specialized"),
 }
 BANDS_NAMES = ("grain", "parallel", "specialized")
+
+
+def choose_loops(space: Space, target: str) -> LoopSchedule | Refused:
+    """Return the loops of a nest on the named target, correct for any extents.
+
+    Only rows that add to column sums may be refused, because these sums do not fit on chip.
+    """
+    return _gpu(space) if target_of(target).has_blocks else cpu_loops(space)
+
+
+def _gpu(space: Space) -> LoopSchedule | Refused:
+    loops = backward_loops(space) if space.column_sums else _gpu_loops(space)
+    return loops if isinstance(loops, Refused) else replace(loops, reasons=(*loops.reasons, *why(loops.evict)))
+
+
+def _gpu_loops(space: Space) -> LoopSchedule:
+    if space.scans:
+        return scan_loops(space)
+    if not space.reduces:
+        return element_loops(space)
+    tiles = tile_sum_loops(space) if space.transposed != (0, 0) else None
+    if tiles is not None:
+        return tiles
+    loops = None if space.inner_reduced or space.passes == 1 else kept_column_loops(space)
+    if loops is not None:
+        return loops
+    if not space.inner_reduced and space.is_one_pass:
+        return column_loops(space)
+    # Lanes that share a column do not read adjacent elements: the lowering traverses columns once per result instead.
+    return row_loops(space if space.inner_reduced else replace(space, vector=1))
+
+
+def describe(schedule: LoopSchedule, space: Space) -> str:
+    """Return a one-line description of a nest's loops."""
+    text = f"{prod(space.kept)} results"
+    if space.scans:
+        text = f"{prod(space.kept)} scans of {space.depth} elements each, {schedule.style.value}"
+    elif space.reduced:
+        text += f" of {space.depth} elements each, {schedule.style.value}"
+    if schedule.split > 1:
+        text += f", each in {schedule.split} parts"
+    if schedule.style is Style.COLUMNS and schedule.tile > 1:
+        text += f", {schedule.tile} columns at a time"
+    if schedule.style is Style.TILES:
+        where = "the cache" if schedule.threads == (1, 1) else "shared memory"
+        text += f", tiles of {schedule.tile} x {schedule.tile} transposed in {where}"
+    if schedule.cluster > 1:
+        text += f", each shared by {schedule.cluster} blocks"
+    if schedule.vector > 1:
+        text += f", {schedule.vector * schedule.unroll} elements per thread in accesses of {schedule.vector}"
+    if schedule.threads != (1, 1):
+        text += f", blocks of {schedule.threads[0]} x {schedule.threads[1]} threads"
+    elif schedule.parallel:
+        text += ", distributed over cores"
+    return "; ".join((text, *schedule.reasons))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

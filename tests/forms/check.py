@@ -42,10 +42,9 @@ from fuser_lab.runtime.gpu.ptx import compile_phases, kernel_key, listing
 from fuser_lab.schedule.base import Heuristics, Scheduler, heuristics_of
 from fuser_lab.schedule.by_hand import apply_schedule
 from fuser_lab.schedule.facts import CandidateFacts
-from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.open import LIFTABLE
 from fuser_lab.schedule.own import schedulers_text, with_rule
-from fuser_lab.schedule.parameters import Chooser
+from fuser_lab.schedule.parameters import Chooser, describe
 from fuser_lab.schedule.registry import SCHEDULERS
 from fuser_lab.schedule.state import LoopSchedule, Space
 from fuser_lab.schedule.suggestions import suggestions
