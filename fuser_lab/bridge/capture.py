@@ -255,26 +255,26 @@ def _regions_of(
     options = capture.options
     homes = homes_of(gm.graph.nodes, options.annotate)
 
-    def made(index: int, number: int) -> TorchRegion:
+    def region_of(index: int, number: int) -> TorchRegion:
         return TorchRegion(
             index, partition.regions[number], cutting, checked=options.check, idle=capture.idle, homes=homes,
             shared=shared[number] if shared else None,
         )
 
-    return recordable(partition, made)
+    return recordable(partition, region_of)
 
 
-def recordable(partition: Partition, made: Callable[[int, int], R]) -> tuple[list[R], list[Left]]:
+def recordable(partition: Partition, region_of: Callable[[int, int], R]) -> tuple[list[R], list[Left]]:
     """Return the parts of a graph as regions, and the nodes left to the library, among them what cannot be recorded.
 
-    ``made`` returns a region from its index and the number of its part.
+    ``region_of`` returns a region from its index and the number of its part.
     """
     regions: list[R] = []
     left = list(partition.left)
     for number, nodes in enumerate(partition.regions):
         if not nodes:
             continue
-        region = made(len(regions), number)
+        region = region_of(len(regions), number)
         try:
             _ = region.recorded
         except Exception as error:  # noqa: BLE001 - the library can run what no definition expresses

@@ -103,16 +103,16 @@ class Recorded:
         """The plan, made at first use."""
         cutting, shared = self.signature.cutting, self.signature.shared
 
-        def made() -> Plan:
+        def cut() -> Plan:
             return segment(
                 self.definition, self.specs, strategy=cutting.strategy, target=cutting.target, options=cutting.options,
             )
 
         with self._lock:
             if cutting.strategy not in SEARCHED or tuned_state() >= 0:
-                return replace(made(), shared=shared)
+                return replace(cut(), shared=shared)
             asked = (cutting.strategy, device_of(cutting.target), cutting.options, self.signature.text)
-            return replace(searched_plan(repr(asked), made), shared=shared)
+            return replace(searched_plan(repr(asked), cut), shared=shared)
 
     @functools.cached_property
     def evaluated(self) -> frozenset[int]:

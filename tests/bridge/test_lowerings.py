@@ -68,6 +68,21 @@ def test_a_lowering_computes_what_torch_does(target, sample):
         )
 
 
+# Ops that are decomposed although they have a lowering, which other graphs use: into the op of the same lowering, or
+# into a product and a sum.
+DECOMPOSED_FIRST = frozenset({
+    *("dot", "vdot", "empty_like", "expand_copy", "floor_divide", "new_full", "new_ones", "new_zeros", "ones"),
+})
+
+
+def test_a_lowering_is_used_instead_of_a_decomposition():
+    needs("torch")
+    from fuser_lab.bridge.decompositions import table
+
+    both = {str(op) for op in table()} & set(ATEN)
+    assert both == {f"aten.{name}.default" for name in DECOMPOSED_FIRST}, "remove the name in bridge/decompositions.py"
+
+
 def test_most_lowerings_have_samples():
     alike = [target for target, entry in ATEN.items() if not entry.samples]
     assert len(alike) < 40, "a lowering shared by several ops needs samples of one of them"

@@ -20,7 +20,7 @@ ADDITIONS: dict[str, tuple[dict[str, str], dict[str, dict[str, str]]]] = {
         {},
         {
             "fuser_lab/ops/pointwise.py": {
-                "LERP = register(": """pointwise(
+                'pointwise("add", _binary("add"), np.add, "lhs + rhs.", arity=2)': """pointwise(
     "toy_op",
     lambda x: x / (1 + t.apply("abs", x)),
     lambda x: x / (1 + np.abs(x)),

@@ -54,13 +54,13 @@ def _small(call: Call) -> str | None:
 def _along(to: Emitter, x: Any, place: int, count: int) -> Any:
     """Return a tensor of axes n and k with axes ``(n of each, k of each)``, of size 1 elsewhere."""
     n, k = to.shape(x)
-    return to.reshaped(x, [n if at == place else k if at == place + count else 1 for at in range(2 * count)])
+    return to.reshape(x, [n if at == place else k if at == place + count else 1 for at in range(2 * count)])
 
 
 def _pairs(to: Emitter, n: int, k: int, scale: int, step: int, start: int) -> Any:
     """Return ``i * scale + j * step + start`` for i below n and j below k."""
     rows = to.ops.broadcast(to.places(n, start, scale), [False, True])
-    return to.expanded(to.ops.add(rows, to.ops.broadcast(to.places(k, 0, step), [True, False])), (n, k))
+    return to.expand(to.ops.add(rows, to.ops.broadcast(to.places(k, 0, step), [True, False])), (n, k))
 
 
 def _window_elements(
@@ -81,12 +81,12 @@ def _window_elements(
     grid = to.shape(flat)
     pair = [prod(grid[:count]), prod(grid[count:])]
     lead = to.shape(x)[: x.ndim - count]
-    at = to.reshaped(flat, [prod(pair)])
-    elements = ops.index_select(to.reshaped(x, [*lead, prod(sizes)]), at, len(lead))
+    at = to.reshape(flat, [prod(pair)])
+    elements = ops.index_select(to.reshape(x, [*lead, prod(sizes)]), at, len(lead))
     shown = [True] * len(lead) + [False, False]
     return (
-        to.reshaped(elements, [*lead, *pair]), ops.broadcast(to.reshaped(flat, pair), shown),
-        ops.broadcast(to.reshaped(there, pair), shown),
+        to.reshape(elements, [*lead, *pair]), ops.broadcast(to.reshape(flat, pair), shown),
+        ops.broadcast(to.reshape(there, pair), shown),
     )
 
 
@@ -111,7 +111,7 @@ def _combine(
     plain = zip(pool.sizes, pool.results, pool.kernel, pool.stride, pool.padding, pool.dilation, strict=True)
     if all(n == r * k and k == step and not pad and (d == 1 or k == 1) for n, r, k, step, pad, d in plain):
         parts = [size for pair in zip(pool.results, pool.kernel, strict=True) for size in pair]
-        return reduce(to.reshaped(x, [*to.shape(x)[:lead], *parts]), [lead + 1 + 2 * n for n in range(len(pool.sizes))])
+        return reduce(to.reshape(x, [*to.shape(x)[:lead], *parts]), [lead + 1 + 2 * n for n in range(len(pool.sizes))])
     for place in reversed(range(len(pool.sizes))):
         x = _along_axis(to, x, lead + place, pool, place, fill, join)
     return x
@@ -131,7 +131,7 @@ def _along_axis(
     pads = [0, 0] * (x.ndim - axis - 1) + [before, rows * step - before - size]
     x = to.ops.pad(x, pads, fill) if any(pads) else x
     shape = to.shape(x)
-    cut = to.reshaped(x, [*shape[:axis], rows, step, *shape[axis + 1 :]]) if step > 1 else x
+    cut = to.reshape(x, [*shape[:axis], rows, step, *shape[axis + 1 :]]) if step > 1 else x
     combined = None
     for offset in offsets:
         part = slice_of(to, cut, axis, offset // step, offset // step + results)
@@ -153,7 +153,7 @@ def _max_pool(
 ) -> list[Any]:
     ops, shape, count = to.ops, to.call.result.shape, 3 if "3d" in to.call.target else 2
     pool = _pool(to.shape(x)[-count:], shape[-count:], kernel, stride, padding, dilation)
-    least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
+    least = x.dtype.bounds[0]
     most = _combine(to, x, pool, least, ops.max, ops.maximum)
     # Only this is left of what follows if nothing reads the indices.
     elements, places, there = _windows(to, x, pool)
@@ -168,7 +168,7 @@ def _max_pool(
     first = ops.min(key, [axis])
     if x.dtype.is_float:
         first = ops.where(ops.lt(first, 0), ops.sub(-1, first), first)
-    return [to.reshaped(most, shape), to.reshaped(first, shape)]
+    return [to.reshape(most, shape), to.reshape(first, shape)]
 
 
 def _divisors(to: Emitter, pool: _Pool, divisor: int | None, *, with_padding: bool) -> Any:
@@ -187,7 +187,7 @@ def _divisors(to: Emitter, pool: _Pool, divisor: int | None, *, with_padding: bo
         end = ops.minimum(ops.add(begin, k), size + padding)
         if not with_padding:
             begin, end = ops.maximum(begin, 0), ops.minimum(end, size)
-        here = to.reshaped(ops.sub(end, begin), [n if at == place else 1 for at in range(count)])
+        here = to.reshape(ops.sub(end, begin), [n if at == place else 1 for at in range(count)])
         product = here if product is None else ops.mul(product, here)
     assert product is not None
     return to.cast(ops.cast(product, DataType.Float), to.dtype.compute)
@@ -207,7 +207,7 @@ def _avg_pool(
     ops, shape, count = to.ops, to.call.result.shape, 3 if "3d" in to.call.target else 2
     pool = _pool(to.shape(x)[-count:], shape[-count:], kernel, stride, padding)
     total = _combine(to, to.cast(x, to.dtype.compute), pool, 0.0, ops.sum, ops.add)
-    return to.reshaped(ops.truediv(total, _divisors(to, pool, divisor, with_padding=with_padding)), shape)
+    return to.reshape(ops.truediv(total, _divisors(to, pool, divisor, with_padding=with_padding)), shape)
 
 
 @lowering(
@@ -236,7 +236,7 @@ def _avg_pool_backward(
         positions.append(window)
         valid.append(ops.logical_and(inside, ops.eq(ops.mul(window, step), begin)))
     elements, _places, there = _window_elements(to, each, pool.results, positions, valid)
-    return to.reshaped(ops.sum(ops.where(there, elements, 0.0), [elements.ndim - 1]), shape)
+    return to.reshape(ops.sum(ops.where(there, elements, 0.0), [elements.ndim - 1]), shape)
 
 
 # Adaptive means, whose windows are parts of equal size
@@ -265,7 +265,7 @@ def _adaptive_mean(to: Emitter, x: Any, _: Any) -> Any:
     shape, count = to.call.result.shape, _pooled_axes(to.call.target)
     pairs = [(n, size // n) for n, size in zip(shape[-count:], to.shape(x)[-count:], strict=True)]
     lead = shape[:-count]
-    parts = to.reshaped(to.cast(x, to.dtype.compute), [*lead, *(size for pair in pairs for size in pair)])
+    parts = to.reshape(to.cast(x, to.dtype.compute), [*lead, *(size for pair in pairs for size in pair)])
     axes = [len(lead) + 2 * place + 1 for place in range(count)]
     return to.ops.truediv(to.ops.sum(parts, axes), float(prod(k for _, k in pairs)))
 
@@ -281,6 +281,6 @@ def _adaptive_mean_backward(to: Emitter, gradient: Any, x: Any) -> Any:
     window_counts = to.shape(gradient)[-count:]
     pairs = [(n, size // n) for n, size in zip(window_counts, shape[-count:], strict=True)]
     each = to.ops.truediv(to.cast(gradient, to.dtype.compute), float(prod(k for _, k in pairs)))
-    columns = to.reshaped(each, [*shape[:-count], *(size for n in window_counts for size in (n, 1))])
-    wide = to.expanded(columns, [*shape[:-count], *(size for pair in pairs for size in pair)])
-    return to.reshaped(wide, shape)
+    columns = to.reshape(each, [*shape[:-count], *(size for n in window_counts for size in (n, 1))])
+    wide = to.expand(columns, [*shape[:-count], *(size for pair in pairs for size in pair)])
+    return to.reshape(wide, shape)
