@@ -303,6 +303,13 @@ def _key(atom: Term) -> str:
     return atom.name if isinstance(atom, Var) else repr(atom)
 
 
+def remainder_form(term: Term, divisor: int) -> Term:
+    """Return a short term that differs from an index term by a multiple of a divisor."""
+    form = linear(term, {})
+    parts = tuple((atom, c % divisor) for atom, c in form.parts if c % divisor)
+    return to_term(Linear(form.constant % divisor, parts))
+
+
 def to_term(form: Linear) -> Term:
     """Return a linear form as a term: positive parts first, the constant last."""
     result: Term | None = None

@@ -72,6 +72,7 @@ _LONG = {
 _ROUND = 12  # instructions per number of the random generator, which makes four at a time
 _SHIFTED = 8  # instructions per word of a shifted access, which combines two accesses
 _SHUFFLES = 5  # per reduction over a warp
+_CLUSTER = 65  # more instructions to send a warp's result to the blocks of a cluster, await theirs and combine all
 _GOLDEN = (5**0.5 - 1) / 2  # fraction, whose multiples modulo 1 are spread evenly
 _STEPS = (_GOLDEN, 0.7548776662466927, 0.5698402909980532)  # for nested loops; no ratio is near a simple fraction
 _UNROLLED = 64  # iterations up to which a compiler unrolls a loop
@@ -271,7 +272,8 @@ class _Walk(Samples):
             case VectorStore(count=count, width=width):
                 self._count("moves", self._executions() * (count // width))
             case Reduce(scope=scope):
-                self._count("simple", 2 * _SHUFFLES * self._executions())
+                met = _CLUSTER if scope is Scope.CLUSTER else 0
+                self._count("simple", (2 * _SHUFFLES + met) * self._executions())
                 if scope in _MEETING:
                     self._count("meetings", self._executions())
             case Scan(parts=parts, each=each, scope=scope):

@@ -106,7 +106,7 @@ def _compile(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool)
         ptx, entry = compile_for(resident=resident)
         while resident and spills(machine_code(ptx, cc)[1]):
             # Fewer blocks at a time are slower, and spilled registers are slower still.
-            resident //= 2
+            resident = (resident + 1) // 2 if resident > 1 else 0
             ptx, entry = compile_for(resident=resident)
         compiled.append(CompiledPhase(phase=phase, ptx=ptx, entry=entry))
     return tuple(compiled)
