@@ -57,27 +57,6 @@ LOOKED_UP = (loop(
     Store(buffer=T1, position=c, value=Var(F, "t1")),
 ),)
 TEXTS = {
-    "equal_branches": ("cuda", SIDES, """
-c = index32(cuda.threadIdx.x)
-if c < 4:
-    t0 = T0[c]
-    t2 = t0
-else:
-    t2 = T0[c]
-if c < 8:
-    t3 = T0[c]
-else:
-    t3 = -T0[c]
-T1[c] = t2 * t3
-""", """
-c = index32(cuda.threadIdx.x)
-t2 = T0[c]
-if c < 8:
-    t3 = T0[c]
-else:
-    t3 = -T0[c]
-T1[c] = t2 * t3
-"""),
     "cheaper_values": ("cuda", LOGISTIC, """
 c = index32(cuda.threadIdx.x)
 t0 = T0[c]
@@ -103,6 +82,27 @@ for v in range(4):
     t0 = T0_v[v]
     T1_v[v] = t0 * float32(2.0)
 store_vector(T1, c * 4, T1_v, 0, 4, 4)
+"""),
+    "equal_branches": ("cuda", SIDES, """
+c = index32(cuda.threadIdx.x)
+if c < 4:
+    t0 = T0[c]
+    t2 = t0
+else:
+    t2 = T0[c]
+if c < 8:
+    t3 = T0[c]
+else:
+    t3 = -T0[c]
+T1[c] = t2 * t3
+""", """
+c = index32(cuda.threadIdx.x)
+t2 = T0[c]
+if c < 8:
+    t3 = T0[c]
+else:
+    t3 = -T0[c]
+T1[c] = t2 * t3
 """),
     "unconditional_loads": ("cuda", LOOKED_UP, """
 c = index32(cuda.threadIdx.x)
