@@ -20,7 +20,6 @@ from fuser_lab.bridge.step_timing import MeasuredStep
 from fuser_lab.bridge.traced import Origin, call_of, target_of
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.errors import FuserLabError
-from fuser_lab.plan.planning import device_of
 from fuser_lab.report.html import fragment
 from fuser_lab.report.markup import element
 from fuser_lab.report.memory_line import AliveBytes, memory_line_svg, peak_of
@@ -329,7 +328,7 @@ def _is_measured_device(device: str, processor: str) -> bool:
 def _device_for(graphs: Sequence["CapturedGraph"]) -> Device:
     """Return the device that the plans of captured graphs are for."""
     first = next((region for graph in graphs for region in graph.regions), None)
-    return DEFAULT if first is None else device_of(first.signature.cutting.target)
+    return DEFAULT if first is None else first.signature.device
 
 
 def step_costs(
