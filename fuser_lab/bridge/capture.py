@@ -13,6 +13,7 @@ from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
 from fuser_lab.bridge.input_names import input_names, write_input_names
+from fuser_lab.bridge.lists import RegionList
 from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.partition import Left, Partition, Wishes, partition_graph, prepare
 from fuser_lab.bridge.region import Region
@@ -68,6 +69,11 @@ class CapturedGraph:
     run: Callable[..., Any] = field(repr=False)
     most: int = Wishes().max_region_ops
     runs: int = 1
+
+    @property
+    def lists(self) -> tuple[RegionList, ...]:
+        """The regions that one launch on a GPU computes together, once the graph has run there twice."""
+        return self.run.lists if isinstance(self.run, FlatGraph) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.ir import TensorView, Val
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Seen, detach
+from fuser_lab.runtime.gpu.driver import Launch, Launches
 from fuser_lab.runtime.guards import GUARDS, LARGEST_WORD, guard_of, span_of
 
 _KEPT = 2  # stored runs per plan, the most recent ones
@@ -229,6 +230,12 @@ class ReadyRun:
     def is_plain(self) -> bool:
         """Whether the run is only kernels on tensors, and all results are computed."""
         return self._pack is not None
+
+    @property
+    def launch(self) -> Launch | None:
+        """The launch of a plain run that is one launch; None for others."""
+        (start, *_) = self._launches if self.is_plain else (None,)
+        return start.launches[0] if isinstance(start, Launches) and len(start.launches) == 1 else None
 
     @property
     def words(self) -> tuple[tuple[int, Any], ...]:
