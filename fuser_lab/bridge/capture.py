@@ -173,7 +173,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> C
     backend = common.aot_autograd(
         fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
         decompositions=table(capture.options.wishes.left),
-        partition_fn=_partition,
+        partition_fn=_partition, keep_inference_input_mutations=True,
     )
     with collecting_rarely():
         made: Callable[..., Any] = backend(gm, example_inputs)

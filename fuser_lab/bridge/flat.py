@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuser_lab.bridge.graph_walk import Around, unit_results
-from fuser_lab.bridge.lists import ListedRegions, RegionList, in_lists
+from fuser_lab.bridge.in_place import InPlace
+from fuser_lab.bridge.lists import ListedRegions, RegionList, in_lists, kernels_of
 from fuser_lab.bridge.lowerings.views import VIEWS
 from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
@@ -252,7 +253,10 @@ class _Writer:
         self._seen = self._views()
         self._returned = {node for unit in units if not isinstance(unit, Region) and unit.op == "output"
                           for node in unit.all_input_nodes}
-        self._ordered = in_lists(units, self._runs, self._read_bases)
+        kernels = kernels_of(self._runs)
+        self._ordered = in_lists(units, kernels, self._read_bases)
+        bases = {node: base for node, (base, _) in self._form.items()}
+        self._in_place = InPlace(self._ordered, kernels, bases, self._writable())
 
     @property
     def lists(self) -> tuple[RegionList, ...]:
@@ -263,6 +267,13 @@ class _Writer:
         """Return what a unit reads; views by their base."""
         read = unit.input_nodes if isinstance(unit, Region) else unit.all_input_nodes
         return {self._form[node][0] if node in self._form else node for node in read}
+
+    def _writable(self) -> set[Node]:
+        """Return the arguments that kernels may write to: dense, and aligned as results are."""
+        return {
+            node for node, tensor in self._given.items()
+            if node in self._form and _is_dense(self._form[node][1]) and not tensor.data_ptr() & (ALIGNED - 1)
+        }
 
     def function(self, module: Any) -> Callable[[list[Any]], Any]:
         """Return the function of a list of arguments, which it empties."""
@@ -291,6 +302,7 @@ class _Writer:
             self._rest(node, alignment) for region, run in self._runs.items()
             for node, alignment in zip(region.input_nodes, run.alignments, strict=False)
         )
+        needed |= dict.fromkeys((argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values())
         conditions = [
             f"{self._bases[base].name}.data_ptr() & {mask} != {rest}"
             for base, mask, rest in needed if base in self._given and (mask, rest) != (ALIGNED - 1, 0)
@@ -397,7 +409,7 @@ class _Writer:
     # Calls
 
     def _call(self, node: Node) -> None:
-        if self._is_view(node):
+        if self._is_view(node) or node in self._in_place.copies:
             return
         target = target_of(node)
         if node.target is dropout_mask and is_on_host(node.meta["val"].device.type):
@@ -515,8 +527,12 @@ class _Writer:
         return memory, f"{memory}.data_ptr(){shift}"
 
     def _made_by_region(self, node: Node) -> None:
-        """Emit new memory for a result, in the first form that reads all of it."""
+        """Emit new memory for a result, in the first form that reads all of it, or take that of an argument."""
         traced = self._form[node][1]
+        if node in self._in_place.arguments:
+            shape, strides, _ = traced
+            self._bases[node] = _Base(self._bases[self._in_place.arguments[node]].name, shape, strides)
+            return
         # A returned tensor must not be a view of another one.
         read = () if node in self._returned else self._seen.get(node, ())
         chosen = next((form for form in read if _is_same_memory(form, traced)), traced)

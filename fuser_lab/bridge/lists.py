@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, writes
+from fuser_lab.codegen.kernel_list import MOST_ARGUMENTS, argument_bytes, may_be_listed
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.errors import FuserLabError, RegionWarning, warn
-from fuser_lab.runtime.gpu.ready import DirectRun, ReadyRun
+from fuser_lab.runtime.gpu.ready import DirectKernel, DirectRun, ReadyRun
 
 if TYPE_CHECKING:
-    from fuser_lab.codegen.pipeline import GeneratedKernel
     from fuser_lab.runtime.gpu.list_run import ListRun
 
 _SHAPES = re.compile(r"\[[^\]]*\]")  # in the text of an op
@@ -50,7 +51,7 @@ class ListedRegions:
 
 
 def in_lists(
-    units: Sequence[Unit], runs: Mapping[Region, DirectRun], bases: Callable[[Unit], Collection[Node]],
+    units: Sequence[Unit], kernels: Mapping[Region, DirectKernel], bases: Callable[[Unit], Collection[Node]],
 ) -> list[Unit]:
     """Return the units of a graph in an order of execution, with `ListedRegions` in place of the regions of a list.
 
@@ -60,18 +61,17 @@ def in_lists(
     ----------
     units
         Nodes and regions, in an order of execution.
-    runs
-        The runs of regions that are only launches.
+    kernels
+        The kernels of the regions that are one launch.
     bases
         Returns the tensors that a unit reads, views of them by their base.
     """
-    kernels = _kernels(runs)
     ordered: list[Unit] = []
     waiting: dict[object, list[Region]] = {}
     key_of: dict[Node, object] = {}  # of what waiting regions compute
 
     def run_waiting(key: object) -> None:
-        ordered.extend(_lists(waiting.pop(key, []), runs, kernels))
+        ordered.extend(_lists(waiting.pop(key, []), kernels))
 
     for unit in units:
         is_region = isinstance(unit, Region)
@@ -80,10 +80,10 @@ def in_lists(
             before = list(waiting)
         for key in before:
             run_waiting(key)
-        if not is_region or unit not in kernels:
+        if not is_region or unit not in kernels or not may_be_listed(kernels[unit].generated):
             ordered.append(unit)
             continue
-        key = _program(kernels[unit])
+        key = _program(kernels[unit].generated)
         waiting.setdefault(key, []).append(unit)
         key_of.update(dict.fromkeys((*unit.output_nodes, *unit.view_nodes), key))
     for key in list(waiting):
@@ -91,16 +91,13 @@ def in_lists(
     return ordered
 
 
-def _kernels(runs: Mapping[Region, DirectRun]) -> dict[Region, "GeneratedKernel"]:
-    """Return the kernels of the regions that may be in a list: those that are one launch on a GPU."""
-    if not any(isinstance(run, ReadyRun) for run in runs.values()):
-        return {}
-    from fuser_lab.runtime.gpu.list_run import listed_kernel
-
-    return {region: kernel for region, run in runs.items() if (kernel := listed_kernel(run)) is not None}
+def kernels_of(runs: Mapping[Region, DirectRun]) -> dict[Region, DirectKernel]:
+    """Return the kernels of the regions that are one launch on a GPU."""
+    kernels = {region: run.kernel for region, run in runs.items() if isinstance(run, ReadyRun)}
+    return {region: kernel for region, kernel in kernels.items() if kernel is not None}
 
 
-def _program(generated: "GeneratedKernel") -> object:
+def _program(generated: GeneratedKernel) -> object:
     """Return a key that is equal for kernels that compute the same ops of the same dtypes with blocks of one shape.
 
     Shapes and axes of ops may differ, because a list may have a function for each of them.
@@ -111,27 +108,24 @@ def _program(generated: "GeneratedKernel") -> object:
     return ops, buffers, phase.launch.threads, generated.compiler
 
 
-def _lists(
-    regions: Sequence[Region], runs: Mapping[Region, DirectRun], kernels: Mapping[Region, "GeneratedKernel"],
-) -> Iterator[Unit]:
+def _lists(regions: Sequence[Region], kernels: Mapping[Region, DirectKernel]) -> Iterator[Unit]:
     """Yield regions of one program as lists of nearly equal lengths whose arguments a launch can take."""
-    from fuser_lab.codegen.kernel_list import MOST_ARGUMENTS, argument_bytes
     from fuser_lab.runtime.gpu.list_run import list_run
 
-    needed = sum(argument_bytes(kernels[region].kernel_ir.phases[0]) for region in regions)
+    needed = sum(argument_bytes(kernels[region].generated.kernel_ir.phases[0]) for region in regions)
     parts = -(-needed // MOST_ARGUMENTS)
     for part in range(parts):
         start, stop = (len(regions) * number // parts for number in (part, part + 1))
         listed = regions[start:stop]
-        first = listed[0] if listed else None
-        if len(listed) < 2 or not isinstance(first, TorchRegion):
+        if len(listed) < 2 or not isinstance(listed[0], TorchRegion):
             yield from listed
             continue
+        memory = listed[0].prepared.memory
         try:
-            yield ListedRegions(
-                regions=tuple(listed), run=list_run([runs[region] for region in listed], first.prepared.memory.calls),
-            )
+            run = list_run([kernels[region] for region in listed], memory.queue(), memory.calls)
         except FuserLabError as error:
             numbers = ", ".join(str(region.index) for region in listed)
             warn(f"regions {numbers} are launched one by one, because their list does not run: {error}", RegionWarning)
             yield from listed
+        else:
+            yield ListedRegions(regions=tuple(listed), run=run)

@@ -15,8 +15,9 @@ from fuser_lab.codegen.numba_cuda import CudaEmitter, pointed_name
 from fuser_lab.codegen.pipeline import GeneratedKernel, without_comments
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.state import Style
 
-MOST_ARGUMENTS = 4096  # bytes of a kernel's parameters that every GPU takes (CUDA C++ Programming Guide, 4.5.2)
+MOST_ARGUMENTS = 4096  # bytes of a kernel's parameters that every GPU takes (CUDA C++ Programming Guide)
 _POINTER = 8  # bytes
 _BLOCK = "entry_block"  # the number of a block among those of its entry
 
@@ -45,11 +46,12 @@ def form_of(generated: GeneratedKernel) -> tuple[object, ...]:
 
 
 def may_be_listed(generated: GeneratedKernel) -> bool:
-    """Whether a kernel is one launch of blocks that are independent of each other, with tensors as arguments."""
+    """Whether a kernel is one launch that computes its elements separately, with only tensors as arguments."""
     phases = generated.kernel_ir.phases
     if len(phases) != 1 or generated.kernel_ir.workspace or phases[0].scalars:
         return False
-    return phases[0].launch.cluster == 1 and not phases[0].launch.shared
+    schedule = phases[0].schedule
+    return schedule is not None and schedule.style is Style.ELEMENTS
 
 
 def argument_bytes(phase: Phase) -> int:

@@ -12,7 +12,6 @@ from stand_in_gpu import Launched, stand_in_gpu
 from fuser_lab.codegen.kernel_list import MOST_ARGUMENTS, ListPhase, argument_bytes, list_kernel
 from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.errors import CompilationError, RegionWarning
-from fuser_lab.runtime.gpu.list_run import listed_kernel
 
 torch = needs("torch")
 
@@ -209,4 +208,110 @@ def test_runs_with_intermediates_in_memory_are_in_no_list() -> None:
     torch.testing.assert_close(results, sums(values), rtol=1e-4, atol=1e-3)
     assert lists() == ()
     runs = [region.prepared.taken_run() for region in bridge.last().regions]
-    assert [listed_kernel(run) for run in runs if run is not None] == [None] * sum(run is not None for run in runs)
+    assert [run.kernel for run in runs if run is not None] == [None] * sum(run is not None for run in runs)
+
+
+# Writes over arguments
+
+
+def copies_of(call: Callable[[], Any]) -> int:
+    """Return the number of copies that torch makes in a call."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        call()
+    return sum(event.name == "aten::copy_" for event in profile.events())
+
+
+def adam_in_place(parameters: list[Any], gradients: list[Any], means: list[Any], squares: list[Any]) -> None:
+    for p, g, m, v in zip(parameters, gradients, means, squares, strict=True):
+        m.mul_(0.9).add_(g * 0.1)
+        v.mul_(0.999).add_(g * g * 0.001)
+        p.sub_(m / (v.sqrt() + 1e-8) * 1e-3)
+
+
+def swapped(x: Any, y: Any) -> None:
+    twice = x * 2
+    x.copy_(y * 3)
+    y.copy_(twice)
+
+
+def returned(x: Any) -> Any:
+    x.mul_(2)
+    return x, x.view(-1), x * 3
+
+
+def read_by_others(x: Any, y: Any, z: Any) -> Any:
+    before = x @ z * 2
+    x.mul_(0.5)
+    y.add_(x)
+    return before, x @ z + y, z * 0.5
+
+
+def read_later(x: Any, y: Any) -> Any:
+    late = torch.sigmoid(x * 0.5 @ y) @ x
+    x.mul_(0.5)
+    return late, x @ y
+
+
+def written(update: Callable[..., Any]) -> Callable[..., None]:
+    """Return a function that updates its arguments and returns nothing."""
+
+    def function(*arguments: Any) -> None:
+        update(*arguments)
+
+    return function
+
+
+# Functions, the sizes of their arguments, and the copies of a call.
+IN_PLACE: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
+    "one": (written(lambda x: x.mul_(0.5).add_(1)), [(6, 8)], 0),
+    "of another argument": (written(lambda x, y: x.copy_(y * 2)), [(6, 8), (6, 8)], 0),
+    "of neighbours": (written(lambda x: x.add_(x.flip(0))), [(6, 8)], 1),
+    "of a transposed view": (written(lambda x: x.copy_(x * x.t())), [(8, 8)], 1),
+    "of all elements": (written(lambda x: x.sub_(x.sum())), [(6, 8)], 1),
+    "of one element": (written(lambda x: x.copy_(x * x[0, 0])), [(6, 8)], 1),
+    "of two arguments": (swapped, [(6, 8), (6, 8)], 2),
+    "of a result": (returned, [(6, 8)], 1),
+    "read by others": (read_by_others, [(8, 8)] * 3, 0),
+    "read later": (read_later, [(8, 8)] * 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_a_result_is_computed_in_the_memory_of_the_argument_that_it_overwrites(name: str) -> None:
+    function, sizes, copies = IN_PLACE[name]
+    arguments = tensors(sizes)
+    expected = [x.clone() for x in arguments]
+    torch._dynamo.reset()
+    with stand_in_gpu(), torch.no_grad():
+        compiled = torch.compile(function, backend="fuser_lab", fullgraph=True)
+        for _ in range(3):
+            results = compiled(*arguments)
+            torch.testing.assert_close(results, function(*expected))
+            torch.testing.assert_close(arguments, expected)
+        assert copies_of(lambda: compiled(*arguments)) == copies
+
+
+def test_a_step_of_adam_in_place_is_one_launch_without_new_memory() -> None:
+    sizes = [(48, 16), (48,), (16, 48), (7,)] * 3
+    values = [[x.square() for x in tensors(sizes)] for _ in range(4)]
+    expected = [[x.clone() for x in group] for group in values]
+    for _ in range(3):
+        adam_in_place(*expected)
+    _, launched, before = warm(adam_in_place, *values)
+    (phase,) = launched.phases[before:]
+    assert isinstance(phase, ListPhase)
+    torch.testing.assert_close(values, expected)
+    addresses = [x.data_ptr() for group in values for x in group]
+    (graph,) = bridge.last().graphs
+    assert "empty_strided" not in str(graph.run._frames)
+    assert addresses == [x.data_ptr() for group in values for x in group]
+
+
+def test_an_argument_whose_address_is_not_aligned_takes_another_way() -> None:
+    torch._dynamo.reset()
+    with stand_in_gpu(), torch.no_grad():
+        compiled = torch.compile(written(lambda x, y: x.copy_(y * 2)), backend="fuser_lab", fullgraph=True)
+        for start in (0, 0, 0, 1, 2, 0):
+            x, y = torch.zeros(40)[start:start + 32], torch.randn(32)
+            compiled(x, y)
+            assert torch.equal(x, y * 2)
