@@ -6,15 +6,17 @@ or writes to a tensor; then one launch runs all of them (`fuser_lab.codegen.kern
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, writes
-from fuser_lab.codegen.kernel_list import MOST_ARGUMENTS, argument_bytes, may_be_listed
+from fuser_lab.codegen.kernel_list import may_be_listed, most_entries
 from fuser_lab.codegen.pipeline import GeneratedKernel
+from fuser_lab.codegen.values import call_text
+from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import FuserLabError, RegionWarning, warn
 from fuser_lab.runtime.gpu.ready import DirectKernel, DirectRun, ReadyRun
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from fuser_lab.runtime.gpu.list_run import ListRun
 
 _SHAPES = re.compile(r"\[[^\]]*\]")  # in the text of an op
+# Schedulers whose kernels compute their elements separately; a tensor of one element has the second one.
+_SEPARATE = frozenset({SchedulerType.POINTWISE, SchedulerType.NO_OP})
 
 Unit = Any  # a node, a region, or a list of regions
 
@@ -50,10 +54,10 @@ class ListedRegions:
         return RegionList(regions=tuple(region.index for region in self.regions), reason=why)
 
 
-def in_lists(
-    units: Sequence[Unit], kernels: Mapping[Region, DirectKernel], bases: Callable[[Unit], Collection[Node]],
-) -> list[Unit]:
-    """Return the units of a graph in an order of execution, with `ListedRegions` in place of the regions of a list.
+def gathered(
+    units: Sequence[Unit], program_of: Callable[[Region], object | None], bases: Callable[[Unit], Collection[Node]],
+) -> Iterator[Unit]:
+    """Yield the units of a graph in an order of execution, with tuples of independent regions of one program.
 
     A region moves only to a later place, before anything that reads its results or writes.
 
@@ -61,34 +65,54 @@ def in_lists(
     ----------
     units
         Nodes and regions, in an order of execution.
-    kernels
-        The kernels of the regions that are one launch.
+    program_of
+        Returns a key that is equal for regions that may be in one list; None for a region that is in no list.
     bases
         Returns the tensors that a unit reads, views of them by their base.
     """
-    ordered: list[Unit] = []
     waiting: dict[object, list[Region]] = {}
-    key_of: dict[Node, object] = {}  # of what waiting regions compute
-
-    def run_waiting(key: object) -> None:
-        ordered.extend(_lists(waiting.pop(key, []), kernels))
-
+    program_by: dict[Node, object] = {}  # the program of a waiting region, by what it computes
     for unit in units:
         is_region = isinstance(unit, Region)
-        before = [key_of[base] for base in bases(unit) if base in key_of]
+        before = dict.fromkeys(program_by[base] for base in bases(unit) if base in program_by)
         if not is_region and (unit.op == "output" or writes(unit)):
-            before = list(waiting)
-        for key in before:
-            run_waiting(key)
-        if not is_region or unit not in kernels or not may_be_listed(kernels[unit].generated):
-            ordered.append(unit)
+            before = dict.fromkeys(waiting)
+        for program in before:
+            regions = tuple(waiting.pop(program))
+            for node in (node for region in regions for node in (*region.output_nodes, *region.view_nodes)):
+                program_by.pop(node)
+            yield regions
+        program = program_of(unit) if is_region else None
+        if program is None:
+            yield unit
             continue
-        key = _program(kernels[unit].generated)
-        waiting.setdefault(key, []).append(unit)
-        key_of.update(dict.fromkeys((*unit.output_nodes, *unit.view_nodes), key))
-    for key in list(waiting):
-        run_waiting(key)
+        waiting.setdefault(program, []).append(unit)
+        program_by.update(dict.fromkeys((*unit.output_nodes, *unit.view_nodes), program))
+    yield from map(tuple, waiting.values())
+
+
+def in_lists(
+    units: Sequence[Unit], kernels: Mapping[Region, DirectKernel], bases: Callable[[Unit], Collection[Node]],
+) -> list[Unit]:
+    """Return the units of `gathered`, with `ListedRegions` in place of the regions that one launch runs.
+
+    ``kernels`` are those of the regions that are one launch.
+    """
+    programs = {region: _program(kernel.generated) for region, kernel in kernels.items()}
+    ordered: list[Unit] = []
+    for unit in gathered(units, programs.get, bases):
+        ordered += _lists(unit, kernels) if isinstance(unit, tuple) else (unit,)
     return ordered
+
+
+def planned_lists(
+    units: Sequence[Unit], bases: Callable[[Unit], Collection[Node]],
+) -> Iterator[tuple[Region, ...]]:
+    """Yield the regions of a graph that one launch on a GPU runs, as their plans say."""
+    for unit in gathered(units, _planned_program, bases):
+        if isinstance(unit, tuple):
+            tensors = len(unit[0].input_nodes) + len(unit[0].output_nodes)
+            yield from _parts(unit, most_entries(tensors))
 
 
 def kernels_of(runs: Mapping[Region, DirectRun]) -> dict[Region, DirectKernel]:
@@ -97,27 +121,51 @@ def kernels_of(runs: Mapping[Region, DirectRun]) -> dict[Region, DirectKernel]:
     return {region: kernel for region, kernel in kernels.items() if kernel is not None}
 
 
-def _program(generated: GeneratedKernel) -> object:
+def _program(generated: GeneratedKernel) -> object | None:
     """Return a key that is equal for kernels that compute the same ops of the same dtypes with blocks of one shape.
 
-    Shapes and axes of ops may differ, because a list may have a function for each of them.
+    Shapes and axes of ops may differ, because a list may have a function for each of them. None for a kernel that may
+    not be in a list.
     """
+    if not may_be_listed(generated):
+        return None
     (phase,) = generated.kernel_ir.phases
-    ops = tuple(_SHAPES.sub("", text) for _, text in generated.kernel_ir.ops)
     buffers = tuple((buffer.name, buffer.dtype, buffer.role) for buffer in phase.buffers)
-    return ops, buffers, phase.launch.threads, generated.compiler
+    return _ops(text for _, text in generated.kernel_ir.ops), buffers, phase.launch.threads, generated.compiler
+
+
+def _planned_program(region: Region) -> object | None:
+    """Return the same for the plan of a region."""
+    try:
+        segments = region.plan.segments
+    except FuserLabError:  # it is raised again, and reported, where the region runs
+        return None
+    if len(segments) != 1 or segments[0].scheduler not in _SEPARATE:
+        return None
+    fusion = segments[0].fusion
+    return _ops(map(call_text, fusion.exprs)), tuple((tv.name, tv.dtype) for tv in (*fusion.inputs, *fusion.outputs))
+
+
+def _ops(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the text of ops without shapes and axes."""
+    return tuple(_SHAPES.sub("", text) for text in texts)
+
+
+def _parts(regions: Sequence[Region], most: int) -> Iterator[tuple[Region, ...]]:
+    """Yield regions in as few parts as possible, of nearly equal lengths."""
+    parts = -(-len(regions) // most)
+    for part in range(parts):
+        start, stop = (len(regions) * number // parts for number in (part, part + 1))
+        yield tuple(regions[start:stop])
 
 
 def _lists(regions: Sequence[Region], kernels: Mapping[Region, DirectKernel]) -> Iterator[Unit]:
-    """Yield regions of one program as lists of nearly equal lengths whose arguments a launch can take."""
+    """Yield regions of one program as lists whose arguments a launch can take."""
     from fuser_lab.runtime.gpu.list_run import list_run
 
-    needed = sum(argument_bytes(kernels[region].generated.kernel_ir.phases[0]) for region in regions)
-    parts = -(-needed // MOST_ARGUMENTS)
-    for part in range(parts):
-        start, stop = (len(regions) * number // parts for number in (part, part + 1))
-        listed = regions[start:stop]
-        if len(listed) < 2 or not isinstance(listed[0], TorchRegion):
+    phases = (kernels[region].generated.kernel_ir.phases[0] for region in regions)
+    for listed in _parts(regions, min(most_entries(len(phase.buffers), len(phase.sizes)) for phase in phases)):
+        if len(listed) == 1 or not isinstance(listed[0], TorchRegion):
             yield from listed
             continue
         memory = listed[0].prepared.memory
@@ -128,4 +176,4 @@ def _lists(regions: Sequence[Region], kernels: Mapping[Region, DirectKernel]) ->
             warn(f"regions {numbers} are launched one by one, because their list does not run: {error}", RegionWarning)
             yield from listed
         else:
-            yield ListedRegions(regions=tuple(listed), run=run)
+            yield ListedRegions(regions=listed, run=run)

@@ -18,7 +18,7 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Style
 
 MOST_ARGUMENTS = 4096  # bytes of a kernel's parameters that every GPU takes (CUDA C++ Programming Guide)
-_POINTER = 8  # bytes
+_WORD = 8  # bytes of a pointer, and of a size at most
 _BLOCK = "entry_block"  # the number of a block among those of its entry
 
 
@@ -54,9 +54,9 @@ def may_be_listed(generated: GeneratedKernel) -> bool:
     return schedule is not None and schedule.style is Style.ELEMENTS
 
 
-def argument_bytes(phase: Phase) -> int:
-    """Return the bytes that the parameters of an entry take, with its first block."""
-    return _POINTER * len(phase.buffers) + sum(size.dtype.itemsize for size in (*phase.sizes, _first(0, 0)))
+def most_entries(buffers: int, sizes: int = 1) -> int:
+    """Return the number of entries whose parameters a launch can take, with their first blocks."""
+    return max(1, MOST_ARGUMENTS // (_WORD * (buffers + sizes) + DataType.Int32.itemsize))
 
 
 def list_kernel(kernels: Sequence[GeneratedKernel]) -> tuple[GeneratedKernel, tuple[int, ...]]:
