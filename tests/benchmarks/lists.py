@@ -78,7 +78,8 @@ def _launches(call: Callable[[], Any]) -> int:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         call()
         torch.cuda.synchronize()
-    return sum("Memcpy" not in event.name and "Memset" not in event.name for event in profile.events())
+    kernels = [event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    return sum(not name.startswith(("Memcpy", "Memset")) for name in kernels)
 
 
 def measure(name: str, program: Program, shapes: list[tuple[int, ...]], groups: int, seconds: float) -> list[str]:
