@@ -54,7 +54,7 @@ class ListedRegions:
         return RegionList(regions=tuple(region.index for region in self.regions), reason=why)
 
 
-def gathered(
+def gather(
     units: Sequence[Unit], program_of: Callable[[Region], object | None], bases: Callable[[Unit], Collection[Node]],
 ) -> Iterator[Unit]:
     """Yield the units of a graph in an order of execution, with tuples of independent regions of one program.
@@ -94,13 +94,13 @@ def gathered(
 def in_lists(
     units: Sequence[Unit], kernels: Mapping[Region, DirectKernel], bases: Callable[[Unit], Collection[Node]],
 ) -> list[Unit]:
-    """Return the units of `gathered`, with `ListedRegions` in place of the regions that one launch runs.
+    """Return the units of `gather`, with `ListedRegions` in place of the regions that one launch runs.
 
     ``kernels`` are those of the regions that are one launch.
     """
     programs = {region: _program(kernel.generated) for region, kernel in kernels.items()}
     ordered: list[Unit] = []
-    for unit in gathered(units, programs.get, bases):
+    for unit in gather(units, programs.get, bases):
         ordered += _lists(unit, kernels) if isinstance(unit, tuple) else (unit,)
     return ordered
 
@@ -109,7 +109,7 @@ def planned_lists(
     units: Sequence[Unit], bases: Callable[[Unit], Collection[Node]],
 ) -> Iterator[tuple[Region, ...]]:
     """Yield the regions of a graph that one launch on a GPU runs, as their plans say."""
-    for unit in gathered(units, _planned_program, bases):
+    for unit in gather(units, _planned_program, bases):
         if isinstance(unit, tuple):
             tensors = len(unit[0].input_nodes) + len(unit[0].output_nodes)
             yield from _parts(unit, most_entries(tensors))
