@@ -5,7 +5,7 @@ import warnings
 from typing import Any
 
 import pytest
-from bridge.test_lists import SIZES, adamw, averages
+from bridge.test_lists import IN_PLACE, SIZES, adam_in_place, adamw, averages, copies_of
 from needs import needs
 
 from fuser_lab.errors import RegionWarning
@@ -57,3 +57,33 @@ def test_a_list_runs_on_the_current_stream_and_in_a_captured_graph() -> None:
             x.mul_(2)
         graph.replay()
         torch.testing.assert_close(results, averages(old, new))
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_a_result_in_the_memory_of_an_argument_has_the_value_of_eager_mode(name: str) -> None:
+    function, sizes, copies = IN_PLACE[name]
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    arguments = [torch.rand(size, device="cuda") for size in sizes]
+    expected = [x.clone() for x in arguments]
+    compiled = torch.compile(function, backend="fuser_lab", fullgraph=True)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(compiled(*arguments), function(*expected))
+            torch.testing.assert_close(arguments, expected)
+        assert copies_of(lambda: compiled(*arguments)) == copies
+
+
+def test_steps_of_adam_in_place_have_the_values_of_eager_mode() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    groups = [tensors() for _ in range(4)]
+    expected = [[x.clone() for x in group] for group in groups]
+    compiled = torch.compile(adam_in_place, backend="fuser_lab", fullgraph=True)
+    with torch.no_grad():
+        for _ in range(5):
+            compiled(*groups)
+            adam_in_place(*expected)
+    torch.testing.assert_close(groups, expected)
+    (graph,) = bridge.last().graphs
+    assert sum(len(listed.regions) for listed in graph.lists) == len(MANY)
