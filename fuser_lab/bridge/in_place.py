@@ -10,7 +10,7 @@ from typing import Any
 
 from fuser_lab.bridge.lists import ListedRegions
 from fuser_lab.bridge.region import Region
-from fuser_lab.bridge.traced import Node, target_of
+from fuser_lab.bridge.traced import Node, is_write_back
 from fuser_lab.codegen.kernel_ir import Load, Phase, Store, VectorLoad, VectorStore, every_term, walk
 from fuser_lab.runtime.gpu.ready import DirectKernel
 from fuser_lab.schedule.state import Style
@@ -83,7 +83,7 @@ class InPlace:
         returned = {base for base, by in readers.items() for _, unit in by if not isinstance(unit, Region)
                     and unit.op == "output"}
         for unit in units:
-            if isinstance(unit, Region | ListedRegions) or target_of(unit) != "aten.copy_.default" or unit.users:
+            if isinstance(unit, Region | ListedRegions) or not is_write_back(unit) or unit.users:
                 continue
             argument, result = unit.args[:2]
             region = makers.get(result)
