@@ -430,8 +430,9 @@ def _why(plan: EditablePlan, a: str, b: str) -> Answer:
         why = plan.why(a, b)
     except FuserLabError as error:
         return {"sentence": str(error)}
+    refused = getattr(why, "refusal", "")
     return {
-        "sentence": str(why.text),
+        "sentence": f"{why.text} {refused[:1].upper()}{refused[1:]}." if refused else str(why.text),
         "verdicts": _verdicts(view_verdicts(getattr(why, "verdicts", None))),
         "attempts": list(getattr(why, "attempts", ())),
     }
