@@ -105,7 +105,7 @@ def shares_of(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] 
             packet = left.op.removeprefix("aten.").removeprefix("lax.").partition(".")[0]
             if is_free(left.reason):
                 free += 1
-            elif left.reason.startswith("it draws") or packet.startswith(_OWN_KERNELS):
+            elif left.reason.startswith(("it draws", "it only copies")) or packet.startswith(_OWN_KERNELS):
                 separate += 1
             elif left.op != "getitem":
                 others += 1

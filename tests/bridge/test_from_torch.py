@@ -99,6 +99,24 @@ def test_what_is_left_is_counted_with_its_reason_and_line(model):
         _ = model.definition
 
 
+def test_copies_between_products_are_rows_that_cost_what_they_move():
+    def scores(x):
+        q, k = x.view(4, 32, 2, 8, 16).permute(2, 0, 3, 1, 4)
+        return torch.softmax(q @ k.transpose(-1, -2), -1)
+
+    found = fl.from_torch(scores, torch.randn(4, 32, 256))
+    (copies,) = [row for row in found.left_to_torch if row.op == "aten.clone.default"]
+    assert (copies.count, copies.is_free) == (2, False)
+    rows = fl.explain(found).rows
+    assert sum(row.count for row in rows if row.what == "aten.clone") == 2
+    assert {row.bytes / row.count for row in rows if row.what == "aten.clone"} == {2 * 4 * 4 * 8 * 32 * 16}
+
+
+def test_no_row_is_predicted_below_its_bound():
+    (row,) = fl.explain(lambda a, b: a * b + a, torch.randn(1024, 256), torch.randn(1024, 256)).rows
+    assert 0 < row.bound <= row.predicted
+
+
 def test_a_module_of_torchs_alone_has_no_line_of_the_bridges_own():
     found = fl.from_torch(torch.nn.Linear(8, 8), torch.randn(4, 8))
     assert not any("called(*args" in row.origin for row in found.left_to_torch)
