@@ -41,7 +41,8 @@ class LeftOver:
 
     def __str__(self) -> str:
         """Return one line."""
-        where = f"; {self.origin}" if self.origin else ""
+        first = "the first: " if self.count > 1 else ""
+        where = f"; {first}{self.origin}" if self.origin else ""
         takes = f"; what it takes: {self.takes}" if self.takes else ""
         return f"{self.count} × {self.op}: {self.reason}{where}{takes}"
 

@@ -93,7 +93,7 @@ def test_what_is_left_is_counted_with_its_reason_and_line(model):
     (matmuls,) = [row for row in model.left_to_torch if "addmm" in row.op]
     assert (matmuls.count, matmuls.reason) == (2, "matrix products are torch's")
     assert "linear" in matmuls.origin.lower() or "self.up" in matmuls.origin
-    assert "2 × aten.addmm.default" in repr(model)
+    assert f"2 × aten.addmm.default: {matmuls.reason}; the first: {matmuls.origin}" in repr(model)
     assert "aten.addmm.default" in model._repr_html_()
     with pytest.raises(InputError, match="not one fusion: torch runs 2 × aten.addmm.default"):
         _ = model.definition

@@ -100,12 +100,13 @@ def test_plans_whose_spreads_overlap_tie_and_the_doubts_stand_above_the_table(iq
         for plan, median in ((one, 1e-3), (two, 1.1e-3))
     ]
     amounts = Amounts(
-        measured=dict(zip((one.hash, two.hash), rows, strict=True)), note="Warm.", doubts=["The machine was busy."],
+        measured=dict(zip((one.hash, two.hash), rows, strict=True)), note="Warm.",
+        doubts=["The machine was busy.", "Few samples."],
     )
     html = panels.comparison([("unfused", "the unfused plan", view_plan(two))], "", None, view_plan(one), amounts)
     assert f">{label}<" in html
     assert ">1.00<" in html
-    assert html.index("The machine was busy.") < html.index("<table") < html.index("Warm.")
+    assert html.index("The machine was busy. Few samples.") < html.index("<table") < html.index("Warm.")
 
 
 def test_a_plan_with_several_names_is_one_row():
