@@ -138,8 +138,9 @@ class RegionRow:
     def label(self) -> str:
         """One line: the region's number, the number of equal regions, its size and its modules."""
         times = f"{self.count} × " if self.count > 1 else ""
-        modules = ", ".join(self.region.modules[:3]) + (" …" if len(self.region.modules) > 3 else "")
-        return f"region {self.region.index}: {times}{plural(len(self.region), 'op')} {modules}".rstrip()
+        places = ", ".join(self.region.places[:3]) + (" …" if len(self.region.places) > 3 else "")
+        where = f" of {places}" if places else ""
+        return f"region {self.region.index}: {times}{plural(len(self.region), 'op')}{where}"
 
 
 def region_rows(regions: Sequence["Region"]) -> tuple[RegionRow, ...]:
@@ -203,7 +204,7 @@ def model_html(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
     for graph in graphs:
         rows = "".join(
             f"<tr><td>{row.region.index}</td><td>{row.count}</td><td>{len(row.region)}</td>"
-            f"<td>{escape(', '.join(row.region.modules))}</td>"
+            f"<td>{escape(', '.join(row.region.places))}</td>"
             f"<td>{escape(row.region.failed or _first_lines(row.region))}</td></tr>"
             for row in region_rows(graph.regions)
         )

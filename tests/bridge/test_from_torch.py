@@ -78,7 +78,7 @@ def test_equal_layers_share_one_definition(model):
     first, second = model.regions
     assert (first.modules, second.modules) == (("layers.0",), ("layers.1",))
     assert first.definition is second.definition
-    assert "2 × 2 ops layers.0" in repr(model)
+    assert "2 × 2 ops of layers.0" in repr(model)
 
 
 def test_every_op_knows_its_module_and_line(model):
@@ -97,6 +97,21 @@ def test_what_is_left_is_counted_with_its_reason_and_line(model):
     assert "aten.addmm.default" in model._repr_html_()
     with pytest.raises(InputError, match="not one fusion: torch runs 2 × aten.addmm.default"):
         _ = model.definition
+
+
+def test_a_region_outside_of_all_modules_is_of_the_model():
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.activation = torch.nn.SiLU()
+
+        def forward(self, x):
+            return self.activation(x * 2.0) + x
+
+    found = fl.from_torch(Scaled(), torch.randn(4, 8))
+    assert found.regions[0].modules == ("activation",)
+    assert "ops of the model, activation" in repr(found)
+    assert "the model" not in repr(fl.from_torch(torch.nn.SiLU(), torch.randn(4, 8)))
 
 
 def test_copies_between_products_are_rows_that_cost_what_they_move():

@@ -183,8 +183,8 @@ class ModelExplorer(MapExplorer):
         shown_region = graphs[graph].regions[region]
         plan, kind = shown_region.plan, graphs[graph].kind
         if self.explorer is None or self.explorer.plan.sources != plan.sources or self.explorer.plan != plan:
-            modules = ", ".join(shown_region.modules[:2]) + (", …" if len(shown_region.modules) > 2 else "")
-            title = f"{kind} region {region}" + (f" of {modules}" if modules else "")
+            places = ", ".join(shown_region.places[:2]) + (", …" if len(shown_region.places) > 2 else "")
+            title = f"{kind} region {region}" + (f" of {places}" if places else "")
             self.show_explorer(Explorer(plan, list(plan.inputs), strategies=self._strategies, title=title))
         if tensor in plan.fusion.tensors and self.explorer is not None:
             self.explorer.selection = tensor
