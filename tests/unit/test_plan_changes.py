@@ -90,6 +90,17 @@ def test_the_inspector_names_the_refusal_beside_the_segments_of_a_tensor_that_cr
     explorer.close()
 
 
+def test_the_inspector_says_of_a_segment_of_views_that_it_launches_nothing(plan):
+    cut = plan.cut("T1")
+    explorer = Explorer(cut, [np.zeros((4096, 4096), np.float32)])
+    said = {}
+    for index in range(len(cut.segments)):
+        _send(explorer, "select", id=f"segment:{index}")
+        said[index] = "launches nothing" in explorer.answer["sentence"]
+    assert {index for index, is_said in said.items() if is_said} == cut.idle != frozenset()
+    explorer.close()
+
+
 def _send(explorer, kind, **data):
     explorer.events = [{"n": explorer.acked + 1, "type": kind, **data}]
 
