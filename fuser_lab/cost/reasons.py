@@ -218,7 +218,7 @@ TEXTS: dict[ReasonCode, str] = {
     ),
     ReasonCode.PATTERN_MISMATCH: (
         "{first} reduces {first_numel} elements for each of {first_rows} results and {second} reduces {second_numel} "
-        "for each of {second_rows}; all reductions of a kernel reduce the same axes"
+        "for each of {second_rows}; all reductions of a kernel reduce the same axes{contrast}"
     ),
     ReasonCode.PERSISTENT_BUFFER: (
         "{user} needs {tensor} again after the reduction {reduction}, and this scheduler keeps no tensor on chip "
