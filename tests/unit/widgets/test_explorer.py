@@ -209,12 +209,28 @@ def test_the_plan_can_be_edited_while_it_is_timed(page, timer):
     assert not page.explorer.times["running"]
 
 
-def test_cancel_keeps_the_rows_measured_so_far(page, timer):
+def test_cancel_before_the_first_measurement_says_that_there_is_none(page, timer):
     timer.gate.clear()
     page.send("run")
     page.send("cancel")
     timer.gate.set()
     page.explorer.wait(300)
+    assert page.explorer.status["text"] == "Cancelled; no segment was measured yet."
+    assert page.explorer.times["table"] is None
+    assert page.explorer.timings is None
+
+
+def test_cancel_keeps_the_rows_measured_so_far(page, timer):
+    timer.gate.clear()
+    timer.free = 1
+    page.send("run")
+    deadline = time.monotonic() + 300
+    while page.explorer.times["done"] < 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    page.send("cancel")
+    timer.gate.set()
+    page.explorer.wait(300)
+    assert len(page.explorer.times["table"]["rows"]) == 1
     assert page.explorer.status["text"] == "Cancelled; the rows measured so far are kept."
     assert not page.explorer.times["running"]
 
