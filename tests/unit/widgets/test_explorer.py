@@ -82,6 +82,16 @@ def test_events_that_were_handled_are_not_handled_again(page):
     assert segments(page) == 2
 
 
+def test_a_refusal_stays_in_the_status_line_until_something_else_is_selected(page):
+    edge = page.edge("T2")
+    said = page.send("act", id=edge)
+    assert page.send("select", id=edge) == said
+    assert page.send("select", id="") == ""
+    assert page.explorer.status["kind"] == "info"
+    assert page.send("act", id=page.edge("T3")).startswith("Cut at T3")
+    assert page.send("select", id="").startswith("Cut at T3")
+
+
 def test_an_illegal_edit_says_why_and_changes_nothing(page):
     before = page.explorer.scene
     said = page.send("act", id=page.edge("T2"))
