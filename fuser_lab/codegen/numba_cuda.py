@@ -239,12 +239,16 @@ class CudaEmitter(Emitter):
         self._ranges[loop.var] = (start[0], max(stop[1] - 1, start[0]))
         if loop.parallel in _HARDWARE:
             self._words.add(loop.var)
-            self._line(f"{loop.var} = index32(cuda.{_LOOPS[loop.parallel]})", loop.origin)
+            self._line(f"{loop.var} = index32({self.hardware(loop.parallel)})", loop.origin)
             self._block(loop.body)
             return
         self._around += 1
         self.serial_loop(loop)
         self._around -= 1
+
+    def hardware(self, parallel: ParallelType) -> str:
+        """Return the index of a block or of a thread."""
+        return f"cuda.{_LOOPS[parallel]}"
 
     def _statement(self, statement: Statement) -> None:
         if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
