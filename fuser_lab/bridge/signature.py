@@ -123,16 +123,16 @@ class Recorded:
         cutting, shared = self.signature.cutting, self.signature.shared
         device = self.signature.device
 
-        def made() -> Plan:
+        def cut() -> Plan:
             return segment(
                 self.definition, self.specs, strategy=cutting.strategy, target=device, options=cutting.options,
             )
 
         with self._lock:
             if cutting.strategy not in SEARCHED or tuned_state() >= 0:
-                return replace(made(), shared=shared)
+                return replace(cut(), shared=shared)
             asked = (cutting.strategy, device, cutting.options, self.signature.text)
-            return replace(searched_plan(repr(asked), made), shared=shared)
+            return replace(searched_plan(repr(asked), cut), shared=shared)
 
     @functools.cached_property
     def evaluated(self) -> frozenset[int]:

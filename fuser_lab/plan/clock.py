@@ -24,7 +24,6 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.plan.requests import group_request
 from fuser_lab.plan.segment_edit import SegmentsPlan
-from fuser_lab.runtime.plan.aliased_buffers import input_views
 from fuser_lab.runtime.plan.parts import parts_of
 from fuser_lab.runtime.plan.storage import Lifetime, plan_storage
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
@@ -53,7 +52,7 @@ def found_layouts(segmented: SegmentedFusion, given: Given) -> tuple[Mapping[str
     fusion = segmented.fusion
     parts = parts_of(fusion, [(group.candidate.narrowed, group.scheduler) for group in segmented.groups])
     layouts = {tv.name: layout_of(tv, strides) for tv, strides in zip(fusion.tensor_inputs, given, strict=True)}
-    views = input_views(parts.segments, layouts, parts.unstored)
+    views = parts.views(layouts)
     runs = parts.live - {view.segment for view in views}
     layouts.update((view.name, view.layout) for view in views)
     return layouts, frozenset(range(len(segmented.groups))) - runs
