@@ -112,6 +112,26 @@ def test_a_refusal_says_why_and_needs_no_torch(call, says):
     assert not can_lower(call)
 
 
+IMAGE = TracedTensor((1, 1, 20, 20), (400, 400, 20, 1), "float32", "cpu")
+MEANS = TracedTensor((1, 1, 14, 7), (98, 98, 7, 1), "float32", "cpu")
+PADDED = TracedTensor((1, 1, 22, 22), (484, 484, 22, 1), "float32", "cpu")
+
+
+@pytest.mark.parametrize(("call", "gradient", "most_adds"), [
+    (Call("aten.avg_pool2d_backward.default", (MEANS, IMAGE, (7, 7), (1, 2), (0, 0), False, True, None), (), (IMAGE,)),
+     MEANS, 9),
+    (Call("aten.reflection_pad2d_backward.default", (PADDED, IMAGE, (1, 1, 1, 1)), (), (IMAGE,)), PADDED, 4),
+])
+def test_a_gradient_of_windows_adds_slices_along_each_axis(call, gradient, most_adds):
+    with fl.FusionDefinition() as fd:
+        x, like = (fd.define_tensor(list(shape), contiguity=True) for shape in (gradient.shape, IMAGE.shape))
+        (y,) = record(fd, call, [x, like, *call.args[2:]], {})
+        fd.add_output(y)
+    names = [expr.op.name for expr in fd.fusion.exprs]
+    assert not {"index_select", "gather", "sum"} & set(names)
+    assert names.count("add") <= most_adds
+
+
 @pytest.mark.parametrize(("device", "dtype", "divisor", "op"), [
     ("cpu", "float32", 448.0, "truediv"), ("cuda:0", "float32", 448.0, "mul"), ("cuda:0", "bfloat16", 3, "mul"),
     ("cuda:0", "float64", 3.0, "mul"), ("cuda:0", "float32", 0.0, "mul"),

@@ -89,7 +89,7 @@ def noted(body):
         },
         {
             "fuser_lab/codegen/kernel_passes.py": {
-                "from fuser_lab.codegen.rewrites import rewrite, unconditional": (
+                "from fuser_lab.codegen.rewrites import rewrite, unconditional, without_equal_branches": (
                     "from fuser_lab.codegen.toy_notes import noted\n"
                 ),
                 '    KernelPass(name="divided_loops", run=divide_long_loops, forms=_CORES),': (

@@ -27,6 +27,18 @@ for c in range(64):
     t2 = t1 + t0
     T1[c] = t2 * float32(0.5)
 """
+SIDES = (loop(
+    c, 16, ParallelType.block_x,
+    If(
+        condition=apply("lt", c, 4), then=(Let(name="t0", value=Load(F, T0, c)), Let(name="t2", value=Var(F, "t0"))),
+        otherwise=(Let(name="t2", value=Load(F, T0, c)),),
+    ),
+    If(
+        condition=apply("lt", c, 8), then=(Let(name="t3", value=Load(F, T0, c)),),
+        otherwise=(Let(name="t3", value=apply("neg", Load(F, T0, c))),),
+    ),
+    Store(buffer=T1, position=c, value=apply("mul", Var(F, "t2"), Var(F, "t3"))),
+),)
 LOGISTIC = (loop(
     c, 64, ParallelType.block_x,
     Let(name="t0", value=Load(F, T0, c)),
@@ -70,6 +82,27 @@ for v in range(4):
     t0 = T0_v[v]
     T1_v[v] = t0 * float32(2.0)
 store_vector(T1, c * 4, T1_v, 0, 4, 4)
+"""),
+    "equal_branches": ("cuda", SIDES, """
+c = index32(cuda.threadIdx.x)
+if c < 4:
+    t0 = T0[c]
+    t2 = t0
+else:
+    t2 = T0[c]
+if c < 8:
+    t3 = T0[c]
+else:
+    t3 = -T0[c]
+T1[c] = t2 * t3
+""", """
+c = index32(cuda.threadIdx.x)
+t2 = T0[c]
+if c < 8:
+    t3 = T0[c]
+else:
+    t3 = -T0[c]
+T1[c] = t2 * t3
 """),
     "unconditional_loads": ("cuda", LOOKED_UP, """
 c = index32(cuda.threadIdx.x)
