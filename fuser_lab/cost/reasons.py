@@ -136,7 +136,7 @@ class ReasonCode(enum.Enum):
     PATTERN_MISMATCH = _reason(
         "pattern_mismatch",
         "{first} reduces {first_numel} elements for each of {first_rows} results and {second} reduces "
-        "{second_numel} for each of {second_rows}; all reductions of a kernel reduce the same axes",
+        "{second_numel} for each of {second_rows}; all reductions of a kernel reduce the same axes{contrast}",
     )
     PERSISTENT_BUFFER = _reason(
         "persistent_buffer",

@@ -8,11 +8,12 @@ from fuser_lab.analysis.symbolic_axes import SymbolicAxes
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, instance, list_of, optional, short_text, takes
 from fuser_lab.cost.device import DEFAULT, DEVICES, THIS_CPU, TYPICAL_CPU, Device
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.definition.binding import Described, bind, default_inputs, example_line
+from fuser_lab.definition.binding import Binding, Described, bind, default_inputs, example_line
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.tensor_names import named_error
 from fuser_lab.passes import PASSES, Pass, text_digest
 from fuser_lab.plan.clock import ScheduledClock, given_strides
 from fuser_lab.plan.kept_results import kept_for
@@ -158,12 +159,11 @@ def segment(
         same inputs and outputs.
     """
     definition = definition_of(fd)
-    described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flatten(inputs))
-    if not described and definition.inputs:
-        expected = f"{plural(len(definition.inputs), 'input')} ({', '.join(value.name for value in definition.inputs)})"
-        msg = f"the fusion takes {expected}, given 0; {example_line(definition)}."
-        raise InputError(msg)
-    bound = bind(definition, described)
+    names = fd.names if isinstance(fd, FusionBuilder) else ()
+    try:
+        bound = _bound(definition, inputs)
+    except InputError as error:
+        raise named_error(error, names) from None
     chosen = options or SegmenterOptions()
     device = device_of(target)
     if chosen.least_capability is not None and device.cc < chosen.least_capability:
@@ -205,8 +205,18 @@ def segment(
         passes=ran,
         method=strategy,
         sources=fd.sources if isinstance(fd, FusionBuilder) else (),
-        names=fd.names if isinstance(fd, FusionBuilder) else (),
+        names=names,
     )
+
+
+def _bound(definition: Fusion, inputs: Sequence[Any] | None) -> Binding:
+    """Return a definition for inputs, or for those that its sizes describe."""
+    described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flatten(inputs))
+    if not described and definition.inputs:
+        expected = f"{plural(len(definition.inputs), 'input')} ({', '.join(value.name for value in definition.inputs)})"
+        msg = f"the fusion takes {expected}, given 0; {example_line(definition)}."
+        raise InputError(msg)
+    return bind(definition, described)
 
 
 def _default_schedulers(strategy: Strategy) -> Iterable[Scheduler]:

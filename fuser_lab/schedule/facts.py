@@ -515,11 +515,7 @@ class CandidateFacts:
         first = self.patterns[0]
         for other in self.patterns[1:]:
             if other.axes != first.axes:
-                why = reason(
-                    ReasonCode.PATTERN_MISMATCH, first=first.name, second=other.name, first_numel=first.numel,
-                    first_rows=first.rows, second_numel=other.numel, second_rows=other.rows,
-                )
-                return why, (first.name, other.name)
+                return mismatch(first, other), (first.name, other.name)
         return None
 
     @cached_property
@@ -589,6 +585,14 @@ class CandidateFacts:
     def neighbourhoods(self) -> Neighbourhoods:
         """Classes joined through views."""
         return Neighbourhoods(self.exact)
+
+
+def mismatch(first: ReductionPattern, second: ReductionPattern) -> Reason:
+    """Return the reason that these two reductions, of different axes, are no part of one kernel."""
+    return reason(
+        ReasonCode.PATTERN_MISMATCH, first=first.name, second=second.name, first_numel=first.numel,
+        first_rows=first.rows, second_numel=second.numel, second_rows=second.rows, contrast=first.contrast(second),
+    )
 
 
 def _is_gather(link: Link) -> bool:

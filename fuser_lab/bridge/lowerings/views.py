@@ -16,6 +16,11 @@ ALIASES = frozenset({
     "aten.detach.default", "aten.slice.Tensor", "aten.select.int", "aten.view.dtype",
 })  # fmt: skip
 VIEWS = ALIASES | {"aten._unsafe_view.default"}  # all that move nothing; the schema of the last does not say so
+# Ops that write what they read to other memory.
+COPIES = frozenset({
+    "aten.clone.default", "aten.copy.default", "aten._reshape_copy.default", "aten.expand_copy.default",
+    "aten.lift_fresh_copy.default", "aten.split_with_sizes_copy.default",
+})  # fmt: skip
 BROADCASTS = frozenset({"aten.expand.default", "aten.unsqueeze.default"})
 
 
