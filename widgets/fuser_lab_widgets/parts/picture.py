@@ -93,7 +93,7 @@ class Picture:
     def colour(self, amounts: Amounts, rows: Sequence[Any], *, running: bool) -> None:
         """Send times and colourings, unless they are those of this plan and, once a run has ended, these rows.
 
-        Those of the first picture, which take longer than the picture itself, follow once it is painted.
+        Predicted times of the first picture, which take longer than the picture itself, follow once it is painted.
         """
         page = self._page
         plan, timed = page.plan, self._heated[1] if running else rows
@@ -110,7 +110,7 @@ class Picture:
                 if colours is not None and page.number == number:
                     page.widget.heat = colours
 
-        if page.widget.heat:
+        if page.widget.heat or not hasattr(plan, "segment_times"):
             tell(find(), "")
         else:
             self.background.start(find, tell)
