@@ -64,6 +64,17 @@ def test_hints_are_named_where_they_keep_segments_apart():
     assert "segment_set" in hinted[0].text
 
 
+def test_a_hint_is_the_reason_also_where_no_scheduler_would_accept_both():
+    plan = fl.segment(*fl.example("sum_broadcast_add")).annotate("T2")
+    why = plan.why("T2_hint", "T3")
+    refusals = [attempt for attempt in plan.decisions if not attempt.accepted]
+    assert {attempt.code for attempt in refusals} == {"segment_set_inside"}
+    tried = "{T2, T2_hint} + {T3, T4} in the final merge"
+    assert f"a hint keeps them apart (tried as {tried}, attempt {refusals[-1].seq})" in why.text
+    assert why.text.endswith("Without the hint, no scheduler would accept both segments as one either.")
+    assert why.refusal.startswith("reduction: T4 expands T3")
+
+
 def softmax(rows, columns):
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([rows, columns], contiguity=True)
@@ -86,6 +97,15 @@ def test_the_log_has_phases_groups_verdicts_with_numbers_and_times():
     assert {a.phase for a in log.filter(phase="level round")} >= {"level round 1"}
     assert all("T1" in a.names for a in log.filter(op="T1"))
     assert all(any(v.scheduler == "reduction" for v in a.verdicts) for a in log.filter(scheduler="reduction"))
+
+
+def test_an_attempt_prints_as_its_line_of_the_log():
+    log = fl.segment(softmax(512, 65536), target="A100").decisions
+    lines = str(log).splitlines()
+    assert all(str(attempt) in lines for attempt in log)
+    assert all(repr(attempt) == f"<Attempt {str(attempt).lstrip()}>" for attempt in log)
+    assert str(log[0]).startswith("   0 - whole fusion: merge 7 groups of {T1, T2, T3, ..., T6, T7}  ")
+    assert str(log[-1]).count("{") <= 4
 
 
 def test_one_fusion_for_two_targets_is_two_plans():
