@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from fuser_lab.analysis.domain_map import ExactMap, Link
 from fuser_lab.ir import OpKind, TensorView
@@ -15,7 +15,8 @@ from fuser_lab.ir import OpKind, TensorView
 class ReductionPattern:
     """The axes that one reduction keeps and reduces, as classes, without broadcast axes.
 
-    ``axes`` are the classes of the operand with a flag for reduced ones, in order.
+    ``axes`` are the classes of the operand with a flag for reduced ones, in order. ``inner`` says whether the fastest
+    axis is reduced, ``numel`` how many elements each result is reduced from, and ``rows`` how many results there are.
     """
 
     name: str
@@ -39,6 +40,22 @@ class ReductionPattern:
         """Whether kept axes lie between reduced ones, so that rows are not contiguous (nvFuser: 3-D)."""
         flags = [reduced for _, reduced in self.axes]
         return sum(a is not b for a, b in pairwise(flags)) > 1
+
+    @property
+    def places(self) -> str:
+        """The positions of the reduced axes among all axes that are not broadcast axes, as text."""
+        return f"{[i for i, (_, reduced) in enumerate(self.axes) if reduced]} of {len(self.axes)} axes"
+
+    def contrast(self, other: Self) -> str:
+        """Return how the axes of two reductions differ, to follow a demand for the same axes; empty if sizes say it."""
+        if (self.numel, self.rows) != (other.numel, other.rows):
+            return ""
+        if (self.kept, self.reduced) == (other.kept, other.reduced):
+            return " in the same order"
+        if self.kept | self.reduced == other.kept | other.reduced:
+            return f", but {self.name} reduces {self.places} and {other.name} reduces {other.places}"
+        gap = f"no op of the candidate relates all axes of {self.name} to those of {other.name}"
+        return f", which equal sizes do not prove: {gap}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

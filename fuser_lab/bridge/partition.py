@@ -19,6 +19,7 @@ from fuser_lab.bridge.traced import (
     call_of,
     draws,
     has_symbol,
+    is_write_back,
     origin_of,
     target_of,
     traced_tensor,
@@ -207,6 +208,7 @@ def partition_graph(
         Left(node, target_of(node), reason or why_outside(node, wishes), origin_of(node))
         for node, reason in reasons.items()
         if node not in inside and not (target_of(node) == "getitem" and node.args[0] not in inside)
+        and not is_write_back(node)
     )
     return Partition(tuple(worthwhile), left)
 

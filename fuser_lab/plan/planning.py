@@ -6,7 +6,7 @@ from typing import Any
 
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, instance, list_of, optional, short_text, takes
-from fuser_lab.cost.device import DEFAULT, DEVICES, THIS_CPU, Device
+from fuser_lab.cost.device import DEFAULT, DEVICES, THIS_CPU, TYPICAL_CPU, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Binding, Described, bind, default_inputs, example_line
 from fuser_lab.definition.builder import FusionBuilder
@@ -21,7 +21,7 @@ from fuser_lab.plan.plan import Plan
 from fuser_lab.plan.shown_log import ShownLog
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.arrays import describe, kind_of
-from fuser_lab.runtime.cpu.this_cpu import this_cpu
+from fuser_lab.runtime.cpu.this_cpu import this_cpu, typical_cpu
 from fuser_lab.runtime.gpu.this_gpu import THIS_MACHINE, this_gpu
 from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
@@ -131,8 +131,8 @@ def segment(
         of fusion and oracle that returns groups of expressions or of the names of their results.
     target
         Device to plan for: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``), ``"this machine"`` for the local
-        GPU, ``"this CPU"`` for the local processor once its rates are known (`python -m fuser_lab fit --this-cpu`), or
-        a Device; an H200 by default.
+        GPU, ``"this CPU"`` for the local processor once its rates are known (`python -m fuser_lab fit --this-cpu`),
+        ``"typical CPU"`` for a CPU with its caches whose rates are not known, or a Device; an H200 by default.
     options
         Options of the segmenter; nvFuser's by default.
     schedulers
@@ -277,12 +277,14 @@ def device_of(target: str | Device | None) -> Device:
         return this_gpu()
     if target == THIS_CPU:
         return this_cpu()
+    if target == TYPICAL_CPU:
+        return typical_cpu()
     for device in DEVICES:
         if device.name == target:
             return device
     names = ", ".join(d.name for d in DEVICES)
     msg = (
-        f"unknown target {short_text(target)}; choose from {names}, {THIS_MACHINE!r} and {THIS_CPU!r}, or give a "
-        "Device."
+        f"unknown target {short_text(target)}; choose from {names}, {THIS_MACHINE!r}, {THIS_CPU!r} and "
+        f"{TYPICAL_CPU!r}, or give a Device."
     )
     raise InputError(msg)

@@ -24,7 +24,7 @@ from fuser_lab.report.graph_views import (
 from fuser_lab.report.parts import crossing, node_called, rough, select
 from fuser_lab.report.passes import PassView, view_passes
 from fuser_lab.report.units import tensor_bytes
-from fuser_lab.segmentation.events import group_text
+from fuser_lab.segmentation.events import groups_text
 from fuser_lab.segmentation.layouts import order_text
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1  # of the format of view models
-_MOST_GROUPS = 4  # expressions named individually in an attempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
@@ -249,7 +248,7 @@ def view_decisions(log: Iterable[Attempt]) -> tuple[DecisionView, ...]:
             seq=attempt.seq,
             phase=attempt.phase,
             kind=attempt.kind.value,
-            of=_groups_text(attempt.subjects),
+            of=groups_text(attempt.subjects),
             names=tuple(sorted(attempt.names)),
             groups=attempt.subjects,
             accepted=attempt.accepted,
@@ -259,12 +258,6 @@ def view_decisions(log: Iterable[Attempt]) -> tuple[DecisionView, ...]:
         )
         for attempt in log
     )
-
-
-def _groups_text(groups: Sequence[tuple[str, ...]]) -> str:
-    if len(groups) <= _MOST_GROUPS:
-        return " + ".join(map(group_text, groups))
-    return f"{len(groups)} groups of {group_text(tuple(name for group in groups for name in group))}"
 
 
 def _header(plan: PlanLike, drawing: Drawing, title: str | None) -> Header:

@@ -534,11 +534,7 @@ class CandidateFacts:
         first = self.patterns[0]
         for other in self.patterns[1:]:
             if other.axes != first.axes:
-                why = reason(
-                    ReasonCode.PATTERN_MISMATCH, first=first.name, second=other.name, first_numel=first.numel,
-                    first_rows=first.rows, second_numel=other.numel, second_rows=other.rows,
-                )
-                return why, (first.name, other.name)
+                return mismatch(first, other), (first.name, other.name)
         return None
 
     @cached_property
@@ -680,6 +676,14 @@ class CandidateFacts:
             grew = len(rest) < len(pending)
             pending = rest
         return first.name, pending[0].name
+
+
+def mismatch(first: ReductionPattern, second: ReductionPattern) -> Reason:
+    """Return the reason that these two reductions, of different axes, are no part of one kernel."""
+    return reason(
+        ReasonCode.PATTERN_MISMATCH, first=first.name, second=second.name, first_numel=first.numel,
+        first_rows=first.rows, second_numel=second.numel, second_rows=second.rows, contrast=first.contrast(second),
+    )
 
 
 def _is_gather(link: Link) -> bool:

@@ -15,7 +15,7 @@ from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import Expr, OpKind
 from fuser_lab.schedule.base import Heuristics, common_gate, no, refusal_verdict
-from fuser_lab.schedule.facts import CandidateFacts, Refusal
+from fuser_lab.schedule.facts import CandidateFacts, Refusal, mismatch
 from fuser_lab.schedule.persistent import (
     align,
     is_projected,
@@ -178,29 +178,15 @@ def _not_complementary(inner: Sequence[ReductionPattern], outer: Sequence[Reduct
     first = inner[0]
     for other in inner[1:]:
         if other.axes != first.axes:
-            return _mismatch(ReasonCode.PATTERN_MISMATCH, first, other)
+            return mismatch(first, other), (first.name, other.name)
     for other in outer:
         if other.axes != tuple((c, not reduced) for c, reduced in first.axes):
-            return _mismatch(ReasonCode.NOT_COMPLEMENTARY, first, other)
+            why = reason(
+                ReasonCode.NOT_COMPLEMENTARY, inner=first.name, inner_axes=first.places, outer=other.name,
+                outer_axes=other.places,
+            )
+            return why, (first.name, other.name)
     return None
-
-
-def _mismatch(code: ReasonCode, first: ReductionPattern, other: ReductionPattern) -> Refusal:
-    if code is ReasonCode.PATTERN_MISMATCH:
-        why = reason(
-            code, first=first.name, second=other.name, first_numel=first.numel, first_rows=first.rows,
-            second_numel=other.numel, second_rows=other.rows,
-        )
-        return why, (first.name, other.name)
-    why = reason(
-        code, inner=first.name, inner_axes=_reduced_axes(first), outer=other.name, outer_axes=_reduced_axes(other),
-    )
-    return why, (first.name, other.name)
-
-
-def _reduced_axes(pattern: ReductionPattern) -> str:
-    """Return the positions of the reduced axes among all axes that are not broadcast axes, as text."""
-    return f"{[i for i, (_, reduced) in enumerate(pattern.axes) if reduced]} of {len(pattern.axes)} axes"
 
 
 @follows("scheduler/normalization_utils", "hasSharedInput", 566, 589, ReasonCode.NO_SHARED_INPUT)

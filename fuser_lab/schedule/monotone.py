@@ -15,7 +15,7 @@ expression and do not depend on the rest of a candidate.
 from fuser_lab.analysis.reductions import ReductionPattern
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, reason
-from fuser_lab.schedule.facts import CandidateFacts
+from fuser_lab.schedule.facts import CandidateFacts, mismatch
 
 Places = tuple[tuple[int, bool], ...]
 
@@ -39,11 +39,7 @@ def _other_places(facts: CandidateFacts, patterns: list[ReductionPattern]) -> Re
     """Return two reductions of one kind that no scheduler accepts together, or None."""
     for other in patterns[1:]:
         if _places(facts, other) != _places(facts, patterns[0]):
-            first = patterns[0]
-            return reason(
-                ReasonCode.PATTERN_MISMATCH, first=first.name, second=other.name, first_numel=first.numel,
-                first_rows=first.rows, second_numel=other.numel, second_rows=other.rows,
-            )
+            return mismatch(patterns[0], other)
     return None
 
 
@@ -56,14 +52,10 @@ def _both_kinds(
     rows, columns = inner[0], outer[0]
     if _places(facts, columns) != tuple((extent, not reduced) for extent, reduced in _places(facts, rows)):
         return reason(
-            ReasonCode.NOT_COMPLEMENTARY, inner=rows.name, inner_axes=_reduced_text(rows), outer=columns.name,
-            outer_axes=_reduced_text(columns),
+            ReasonCode.NOT_COMPLEMENTARY, inner=rows.name, inner_axes=rows.places, outer=columns.name,
+            outer_axes=columns.places,
         )
     return _tied_reductions(facts, {p.name for p in inner}, {p.name for p in outer}) or _widened_result(facts)
-
-
-def _reduced_text(pattern: ReductionPattern) -> str:
-    return f"{[i for i, (_, reduced) in enumerate(pattern.axes) if reduced]} of {len(pattern.axes)} axes"
 
 
 def _tied_reductions(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | None:

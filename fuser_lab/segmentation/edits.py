@@ -100,8 +100,11 @@ def cut_groups(
     home = next((i for i in segmented.home[made.name] if made in own_exprs(segmented, i)), None)
     if home is None:
         homes = segmented.home[made.name]
-        by = f"segment {homes[0]}, which reads it" if len(homes) == 1 else "each segment that reads it"
-        msg = f"{tensor} is recomputed by {by}; it does not cross a boundary and cannot be cut."
+        by = f"segment {homes[0]}, which reads it," if len(homes) == 1 else "each segment that reads it"
+        msg = (
+            f"{tensor} is forwarded: {by} computes it itself, so it is not in memory, and a cut there separates "
+            f"nothing; a segment_set at {tensor} stores it."
+        )
         raise IllegalEdit(msg)
     inside = own_exprs(segmented, home)
     result = _tensor(made, tensor)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 2  # of the format of decision logs
 LONGEST_SHOWN = 60  # characters of a line in a sentence
+_MOST_GROUPS = 4  # groups of an attempt that are listed one by one
 Names = tuple[str, ...]
 Params = tuple[tuple[str, int | float | str], ...]
 
@@ -109,7 +110,7 @@ class LaterRecords(Sequence[VerdictRecord]):
         return repr(self._records)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Attempt:
     """One attempt: its phase, kind and groups, its outcome, the schedulers' verdicts, and the seconds spent on them."""
 
@@ -132,6 +133,15 @@ class Attempt:
     def names(self) -> frozenset[str]:
         """Names of all expressions that it concerns."""
         return frozenset(name for group in self.subjects for name in group)
+
+    def __str__(self) -> str:
+        """Return the attempt in one line: its number, its outcome, what it tried and the reason."""
+        sign, groups = "+" if self.accepted else "-", groups_text(self.subjects)
+        return f"{self.seq:>4} {sign} {self.phase}: {self.kind.value} {groups}  {self.text}".rstrip()
+
+    def __repr__(self) -> str:
+        """Return the same line in brackets, without the verdicts of each scheduler."""
+        return f"<Attempt {str(self).lstrip()}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,20 +347,22 @@ class DecisionLog:
 
     def __str__(self) -> str:
         """Return one line per attempt."""
-        lines = [
-            f"{a.seq:>4} {'+' if a.accepted else '-'} {a.phase}: {a.kind.value} "
-            f"{' + '.join(map(group_text, a.subjects))}  {a.text}".rstrip()
-            for a in self
-        ]
         passes = [f"   pass {a.name}: {a.before} -> {a.after}, {1000 * a.seconds:.1f} ms" for a in self.passes]
         layouts = [f"   layout {c.tensor}: {c.chosen} by {c.by}, {c.cost} bytes across rows" for c in self.layouts]
-        return "\n".join([repr(self), *passes, *lines, *layouts])
+        return "\n".join([repr(self), *passes, *map(str, self), *layouts])
 
 
 def group_text(names: Names) -> str:
     """Return a group as text, ``{T2, T3}``, shortened in the middle when long."""
     shown = names if len(names) <= 6 else (*names[:3], "...", *names[-2:])
     return "{" + ", ".join(shown) + "}"
+
+
+def groups_text(groups: Sequence[Names]) -> str:
+    """Return groups as text, ``{T2} + {T3}``; more than `_MOST_GROUPS` as their count and their names as one group."""
+    if len(groups) <= _MOST_GROUPS:
+        return " + ".join(map(group_text, groups))
+    return f"{len(groups)} groups of {group_text(tuple(name for group in groups for name in group))}"
 
 
 def _checked_name(argument: str, value: object, names: Sequence[str]) -> str:

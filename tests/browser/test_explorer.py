@@ -157,7 +157,7 @@ def test_a_run_can_be_cancelled_and_the_kernel_answers_meanwhile(open_explorer):
     assert desk.click_edge("T3", "inside", mouse=False) > 0
     desk.has_segments(3)
     desk.explorer.get_by_role("button", name="Cancel").click()
-    desk.explorer.get_by_text("Cancelled; the rows measured so far are kept.").wait_for()
+    desk.explorer.get_by_text("Cancelled; no segment was measured yet.").wait_for()
     desk.explorer.get_by_role("button", name="Run").wait_for()
 
 

@@ -200,8 +200,13 @@ def test_what_one_segment_recomputes_for_itself():
         fd.add_output(fd.ops.neg(fd.define_tensor([3])))
     plan = fl.segment(fd)
     assert plan.segmented.recomputed == {"T1"}
-    with pytest.raises(IllegalEdit, match="^T1 is recomputed by segment 0, which reads it; it does not cross"):
+    refusal = "^T1 is forwarded: segment 0, which reads it, computes it itself.* stores it"
+    with pytest.raises(IllegalEdit, match=refusal):
         plan.cut("T1")
+    stored = plan.annotate("T1")
+    (writer,) = [s for s in stored.segments if "T1_hint" in {tensor.name for tensor in s.outputs}]
+    (reader,) = [s for s in stored.segments if "T1_hint" in {tensor.name for tensor in s.inputs}]
+    assert writer.index != reader.index
 
 
 def test_rich_forms_are_static():

@@ -5,14 +5,14 @@ import string
 import pytest
 from unit.schedule.asking import ask, codes, fusion_of, tensor
 
-from fuser_lab.cost.reasons import TEXTS, ReasonCode
+from fuser_lab.cost.reasons import OURS, ReasonCode
 from fuser_lab.cost.verdict import SchedulerType as Type
 from fuser_lab.dtypes import DataType
 from fuser_lab.passes import MarkAliases
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation.oracle import Candidate
-from tests.pages.agreement import OURS, name_of
 from tests.pages.agreement import RULES as FOLLOWED
+from tests.pages.agreement import name_of
 from tests.pages.sides import SIDES, is_in_log, verdict_of
 
 RULES = {}
@@ -265,10 +265,33 @@ def test_rule(name):
 
 
 def test_every_sentence_names_its_parameters_and_no_code_lacks_one():
-    assert set(TEXTS) == set(ReasonCode)
-    for text in TEXTS.values():
-        fields = [field for _, field, _, _ in string.Formatter().parse(text) if field is not None]
+    for code in ReasonCode:
+        assert code.text
+        assert ReasonCode(code.value) is code
+        fields = [field for _, field, _, _ in string.Formatter().parse(code.text) if field is not None]
         assert all(field.isidentifier() for field in fields)
+
+
+def test_sums_of_equal_sizes_are_refused_for_what_tells_their_axes_apart():
+    def sums(*others):
+        def body(fd):
+            x, y = tensor(fd, 8, 8), tensor(fd, 8, 8)
+            first = fd.ops.sum(x, dims=[1])
+            fd.add_output(first)
+            column = fd.ops.broadcast(first, [False, True])
+            operands = {"x": x, "y": fd.ops.mul(y, column), "turned": fd.ops.permute(x, dims=[1, 0])}
+            for name, *axes in others:
+                fd.add_output(fd.ops.sum(operands[name], dims=axes))
+
+        texts = [v.text for v in ask(fusion_of(body)).verdicts if v.code == "pattern_mismatch"]
+        return {text.partition("all reductions of a kernel reduce the same axes")[2] for text in texts}
+
+    assert sums(("x", 0)) == {", but T2 reduces [1] of 2 axes and T6 reduces [0] of 2 axes"}
+    assert sums(("y", 1)) == {
+        ", which equal sizes do not prove: no op of the candidate relates all axes of T2 to those of T6",
+    }
+    assert sums(("turned", 0)) == {" in the same order"}
+    assert sums(("x", 0, 1)) == {""}
 
 
 def chosen(body, names=None):

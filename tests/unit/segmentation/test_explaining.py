@@ -99,6 +99,15 @@ def test_the_log_has_phases_groups_verdicts_with_numbers_and_times():
     assert all(any(v.scheduler == "reduction" for v in a.verdicts) for a in log.filter(scheduler="reduction"))
 
 
+def test_an_attempt_prints_as_its_line_of_the_log():
+    log = fl.segment(softmax(512, 65536), target="A100").decisions
+    lines = str(log).splitlines()
+    assert all(str(attempt) in lines for attempt in log)
+    assert all(repr(attempt) == f"<Attempt {str(attempt).lstrip()}>" for attempt in log)
+    assert str(log[0]).startswith("   0 - whole fusion: merge 7 groups of {T1, T2, T3, ..., T6, T7}  ")
+    assert str(log[-1]).count("{") <= 4
+
+
 def test_one_fusion_for_two_targets_is_two_plans():
     fd = softmax(512, 65536)
     old, new = (fl.segment(fd, target=name, name=name) for name in ("A100", "H200"))

@@ -82,6 +82,16 @@ def test_events_that_were_handled_are_not_handled_again(page):
     assert segments(page) == 2
 
 
+def test_a_refusal_stays_in_the_status_line_until_something_else_is_selected(page):
+    edge = page.edge("T2")
+    said = page.send("act", id=edge)
+    assert page.send("select", id=edge) == said
+    assert page.send("select", id="") == ""
+    assert page.explorer.status["kind"] == "info"
+    assert page.send("act", id=page.edge("T3")).startswith("Cut at T3")
+    assert page.send("select", id="").startswith("Cut at T3")
+
+
 def test_an_illegal_edit_says_why_and_changes_nothing(page):
     before = page.explorer.scene
     said = page.send("act", id=page.edge("T2"))
@@ -209,12 +219,28 @@ def test_the_plan_can_be_edited_while_it_is_timed(page, timer):
     assert not page.explorer.times["running"]
 
 
-def test_cancel_keeps_the_rows_measured_so_far(page, timer):
+def test_cancel_before_the_first_measurement_says_that_there_is_none(page, timer):
     timer.gate.clear()
     page.send("run")
     page.send("cancel")
     timer.gate.set()
     page.explorer.wait(300)
+    assert page.explorer.status["text"] == "Cancelled; no segment was measured yet."
+    assert page.explorer.times["table"] is None
+    assert page.explorer.timings is None
+
+
+def test_cancel_keeps_the_rows_measured_so_far(page, timer):
+    timer.gate.clear()
+    timer.free = 1
+    page.send("run")
+    deadline = time.monotonic() + 300
+    while page.explorer.times["done"] < 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    page.send("cancel")
+    timer.gate.set()
+    page.explorer.wait(300)
+    assert len(page.explorer.times["table"]["rows"]) == 1
     assert page.explorer.status["text"] == "Cancelled; the rows measured so far are kept."
     assert not page.explorer.times["running"]
 

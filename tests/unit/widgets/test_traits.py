@@ -152,7 +152,7 @@ def test_a_run_is_started_observed_and_cancelled(timer, stubs):
     explorer.running = False
     timer.gate.set()
     explorer.wait(300)
-    assert explorer.status["text"] == "Cancelled; the rows measured so far are kept."
+    assert explorer.status["text"] == "Cancelled; no segment was measured yet."
     explorer.close()
 
 

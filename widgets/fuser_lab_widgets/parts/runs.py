@@ -90,8 +90,9 @@ class Runs:
 
     def _on_progress(self, progress: Progress) -> None:
         with self._page.sending():
-            self.timings = progress.timings or self.timings
-            self.rows = () if progress.timings is None else tuple(progress.timings.rows)
+            measured = progress.timings if progress.timings is not None and progress.timings.rows else None
+            self.timings = measured or self.timings
+            self.rows = () if measured is None else tuple(measured.rows)
             totals = [row for row in self.rows if row.segment is None]
             self.totals |= dict(zip(self._hashes, totals, strict=False))
             self._peers = tuple(totals[len(self._hashes) :])
@@ -104,15 +105,16 @@ class Runs:
                 "running": progress.running,
                 "done": progress.done,
                 "total": progress.total,
-                "table": None if progress.timings is None else timing_table(progress.timings).to_dict(),
-                "note": "" if progress.timings is None else timing_note(progress.timings),
-                "plans": [] if progress.timings is None else timed_plans(progress.timings),
+                "table": None if measured is None else timing_table(measured).to_dict(),
+                "note": "" if measured is None else timing_note(measured),
+                "plans": [] if measured is None else timed_plans(measured),
                 "measured": self.amounts.medians,
             }
             if progress.problem:
                 self._page.say(progress.problem, "error")
             elif progress.cancelled:
-                self._page.say("Cancelled; the rows measured so far are kept.")
+                rows = "the rows measured so far are kept" if self.rows else "no segment was measured yet"
+                self._page.say(f"Cancelled; {rows}.")
             elif not progress.running:
                 self._page.say(f"Done: {outcome(totals[: len(self._hashes)])}")
         self._page.publish()

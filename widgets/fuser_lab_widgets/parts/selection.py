@@ -20,6 +20,7 @@ class Selection:
         self._page = page
         self.folds: set[str] | None = None
         self._answered: ViewModel | None = None  # the subject of the answer on show
+        self._refused: str | None = None  # the selection whose edit was refused last
         self.handlers: Handlers = {"select": self.select}
 
     @property
@@ -28,7 +29,11 @@ class Selection:
         return selections.name(self._page.view, self._page.selected)
 
     def select(self, event: Message) -> None:
-        """Answer for the selection of an event."""
+        """Answer for the selection of an event; the refusal of an edit leaves the status line with what it is about."""
+        if self._refused not in {None, event["id"]}:
+            self._refused = None
+            if self._page.widget.status.get("kind") == "error":
+                self._page.say("")
         self.answer(event["id"])
 
     def take(self, name: str) -> None:
@@ -46,6 +51,7 @@ class Selection:
 
     def refuse(self, plan: EditablePlan, view: ViewModel, selected: str, error: FuserLabError) -> None:
         """Answer that an edit at the selection is refused."""
+        self._refused = selected
         self._send(view, answers.refusal(plan, view, selected, error))
 
     def _send(self, view: ViewModel, said: dict[str, Any]) -> None:
