@@ -6,6 +6,7 @@ float, complex) is higher. Reduced-precision results are widened to Float.
 """
 
 import enum
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -85,9 +86,23 @@ class DataType(enum.Enum):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Smallest and largest value of an integer type."""
+        """Smallest and largest value of an integer type.
+
+        Raises
+        ------
+        TypeError
+            If the type is not one of integers.
+        """
+        if not self.is_integral:
+            msg = f"limits: {self!r} is not an integer type."
+            raise TypeError(msg)
         bits = 8 * self.itemsize
         return (0, 2**bits - 1) if self in _UNSIGNED else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Values of a real type that no other value is below or above: infinities for floats."""
+        return self.limits if self.is_integral else (-math.inf, math.inf) if self.is_float else (False, True)
 
     @property
     def real(self) -> "DataType":

@@ -20,6 +20,7 @@ from fuser_lab.bridge import signature
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.codegen.kernel_eval import Lanes, Trace
 from fuser_lab.codegen.kernel_ir import Buffer, Phase
+from fuser_lab.codegen.kernel_list import ListPhase
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.runtime.arrays import empty_strided, storage_dtype
 from fuser_lab.runtime.gpu import device, driver
@@ -48,7 +49,7 @@ class StandIn(device.DeviceMemory):
                     handle=self._launched.handle(phase) if self._launched else 0, context=0, device=-1,
                     reserve=lambda _: None,
                 ),
-                phase=phase,
+                phase=phase, generated=generated,
                 parameters=(
                     *((b.name, (device._pointer,)) for b in phase.buffers),
                     *((v.name, device._PARAMETERS[v.dtype]) for v in phase.scalars),
@@ -103,14 +104,30 @@ class Launched:
             for place, scalar in enumerate(phase.scalars, len(phase.buffers)):
                 kind = type(device._PARAMETERS[scalar.dtype][0](0))
                 memory[scalar.name] = _word(arguments[place], kind)
-            trace = Trace({b.name: np.zeros(b.size, np.int64) for b in phase.buffers})
-            with np.errstate(all="ignore"):
-                Lanes(phase, memory, trace).run()
+            for part, given_memory in _parts(phase, memory, arguments):
+                trace = Trace({b.name: np.zeros(b.size, np.int64) for b in part.buffers})
+                with np.errstate(all="ignore"):
+                    Lanes(part, given_memory, trace).run()
         except Exception as error:  # noqa: BLE001 - a callback cannot raise
             self.errors.append(error)
             return 1
         self.phases.append(phase)
         return 0
+
+
+def _parts(phase: Phase, memory: dict[str, Any], arguments: Any) -> Iterator[tuple[Phase, dict[str, Any]]]:
+    """Yield the entries of a list with their memory, or the phase itself with all of it."""
+    if not isinstance(phase, ListPhase):
+        yield phase, memory
+        return
+    start = len(phase.buffers)
+    for place, size in enumerate(phase.sizes, start):
+        passed = _word(arguments[place], type(device._PARAMETERS[size.dtype][0](0)))
+        if passed != size.value:
+            msg = f"{phase.name} takes {size.value} as {size.name}, and got {passed}."
+            raise ValueError(msg)
+    for number, entry in enumerate(phase.entries):
+        yield entry, {buffer.name: memory[phase.listed(buffer.name, number)] for buffer in entry.buffers}
 
 
 def _word(place: int, kind: Any) -> Any:

@@ -15,7 +15,8 @@ from fuser_lab.ir import OpKind, TensorView
 class ReductionPattern:
     """The axes that one reduction keeps and reduces, as classes, without broadcast axes.
 
-    ``axes`` are the classes of the operand with a flag for reduced ones, in order.
+    ``axes`` are the classes of the operand with a flag for reduced ones, in order. ``inner`` says whether the fastest
+    axis is reduced, ``numel`` how many elements each result is reduced from, and ``rows`` how many results there are.
     """
 
     name: str

@@ -15,6 +15,7 @@ from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.errors import (
     ArgumentTypeError,
     EmptyDefinitionError,
+    InputError,
     StateError,
 )
 from fuser_lab.execution.executors import FusionExecutorCache, KernelExecutor
@@ -23,6 +24,7 @@ from fuser_lab.execution.validation import check_outputs, expected_outputs
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.printer import math_text
+from fuser_lab.ir.tensor_names import Names, named_error
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import described_input, flatten
 from fuser_lab.report import html, save
@@ -44,6 +46,7 @@ class Executable:
 
     fec: FusionExecutorCache | None = None
     ke: KernelExecutor | None = None
+    names: Names = ()  # what the user's code calls tensors
     _repro_inputs: tuple[tuple[Described, ...], Library] | None = None
 
     @property
@@ -93,7 +96,10 @@ class Executable:
         flat = flatten(inputs)
         if save_repro_inputs:
             self._keep_inputs(flat)
-        return self._run(flat, device=device, _enable_options=_enable_options, _disable_options=_disable_options)
+        try:
+            return self._run(flat, device=device, _enable_options=_enable_options, _disable_options=_disable_options)
+        except InputError as error:
+            raise named_error(error, self.names) from None
 
     def _keep_inputs(self, flat: Sequence[Any]) -> None:
         """Keep descriptions of inputs for `last_repro_script`."""

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -168,8 +168,10 @@ def subject_of(
 
 
 def _of_model(caller: str, captured: Captured, inputs: list[Any] | None) -> Subject:
-    cuts = [region.signature.cutting for region in captured.regions[:1]]
-    options = {each.name: getattr(cut, each.name) for cut in cuts for each in fields(cut)}
+    options: dict[str, Any] = {}
+    for region in captured.regions[:1]:
+        cut = region.signature.cutting
+        options = {"strategy": cut.strategy, "target": region.signature.device, "options": cut.options}
     return Subject(caller=caller, captured=captured, inputs=inputs, options=options)
 
 

@@ -107,7 +107,8 @@ def backend(
     options
         ``strategy``, ``target`` and ``options`` as for `fuser_lab.segment`, but for the defaults: the strategy is
         ``"fastest"``, with at most a tenth of what it may save in 100,000 runs for a search, and ``"bottom_up"`` for
-        graphs of symbolic sizes, which are planned while the program runs; ``min_region_ops`` and ``max_region_ops``,
+        graphs of symbolic sizes, which are planned while the program runs; the target of a search for tensors on the
+        host is this CPU, by its measured rates or typical ones; ``min_region_ops`` and ``max_region_ops``,
         the minimum and maximum number of ops in a region (1 and 256); ``left_to_torch``, ops that torch runs, such as
         ``["aten.gelu"]``; ``check``, whether each region's result is compared with torch's; ``matmuls``, ``"torch"`` or
         ``"record"``; ``annotate``, the modules and calls at whose boundaries regions get a ``segment_set``, as
@@ -131,6 +132,7 @@ def backend(
         msg = f"{_WHO}: unknown mode {mode!r}; pass options instead, such as {{'strategy': 'saving'}}."
         raise InputError(msg)
     chosen = options_of({**_DEFAULTS, **(options or {})})
+    chosen = replace(chosen, cutting=replace(chosen.cutting, on_inputs=True))
     if "strategy" not in (options or {}):
         chosen = replace(chosen, at_new_sizes=replace(chosen.cutting, strategy="bottom_up"))
     before, root = _LAST.capture, _root()

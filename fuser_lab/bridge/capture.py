@@ -13,7 +13,9 @@ from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
 from fuser_lab.bridge.input_names import input_names, write_input_names
+from fuser_lab.bridge.lists import RegionList
 from fuser_lab.bridge.lowerings.matmul import MATMULS
+from fuser_lab.bridge.padded_products import pad_products
 from fuser_lab.bridge.partition import Left, Partition, Wishes, partition_graph, prepare
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merge_calls
@@ -21,7 +23,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
-from fuser_lab.bridge.traced import Node, Origin, origin_of, target_of
+from fuser_lab.bridge.traced import Node, Origin, is_write_back, origin_of, target_of
 from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.process.forks import new_lock
 
@@ -68,6 +70,11 @@ class CapturedGraph:
     run: Callable[..., Any] = field(repr=False)
     most: int = Wishes().max_region_ops
     runs: int = 1
+
+    @property
+    def lists(self) -> tuple[RegionList, ...]:
+        """The regions that one launch on a GPU computes together, once the graph has run there twice."""
+        return self.run.lists if isinstance(self.run, FlatGraph) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +174,7 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> C
     backend = common.aot_autograd(
         fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
         decompositions=table(capture.options.wishes.left),
-        partition_fn=_partition,
+        partition_fn=_partition, keep_inference_input_mutations=True,
     )
     with collecting_rarely():
         made: Callable[..., Any] = backend(gm, example_inputs)
@@ -223,6 +230,8 @@ def _box(graph: Any) -> Callable[[list[Any]], Any]:
 
 def capture_graph(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
+    if not capture.options.wishes.records_matmuls:
+        pad_products(gm)
     _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting)
     return _with_regions(gm, kind, regions, left, capture.options.wishes.max_region_ops)
 
@@ -252,26 +261,26 @@ def _regions_of(
     options = capture.options
     homes = homes_of(gm.graph.nodes, options.annotate)
 
-    def made(index: int, number: int) -> TorchRegion:
+    def region_of(index: int, number: int) -> TorchRegion:
         return TorchRegion(
             index, partition.regions[number], cutting, checked=options.check, idle=capture.idle, homes=homes,
             shared=shared[number] if shared else None,
         )
 
-    return recordable(partition, made)
+    return recordable(partition, region_of)
 
 
-def recordable(partition: Partition, made: Callable[[int, int], R]) -> tuple[list[R], list[Left]]:
+def recordable(partition: Partition, region_of: Callable[[int, int], R]) -> tuple[list[R], list[Left]]:
     """Return the parts of a graph as regions, and the nodes left to the library, among them what cannot be recorded.
 
-    ``made`` returns a region from its index and the number of its part.
+    ``region_of`` returns a region from its index and the number of its part.
     """
     regions: list[R] = []
     left = list(partition.left)
     for number, nodes in enumerate(partition.regions):
         if not nodes:
             continue
-        region = made(len(regions), number)
+        region = region_of(len(regions), number)
         try:
             _ = region.recorded
         except Exception as error:  # noqa: BLE001 - the library can run what no definition expresses
@@ -286,11 +295,16 @@ def _with_regions(
     gm: Any, kind: str, regions: Sequence[TorchRegion], left: Sequence[Left], most: int,
 ) -> CapturedGraph:
     _compile_in_background(regions)
-    count = sum(node.op == "call_function" and target_of(node) != "getitem" for node in gm.graph.nodes)
+    count = sum(map(_is_call, gm.graph.nodes))
     run = assemble(gm, regions)
     return CapturedGraph(
         kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, traced=gm.graph, run=run, most=most,
     )
+
+
+def _is_call(node: Node) -> bool:
+    """Whether a node is an op that the user's code calls; writes of new values over arguments are part of others."""
+    return node.op == "call_function" and target_of(node) != "getitem" and not is_write_back(node)
 
 
 def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
@@ -368,7 +382,7 @@ def order_nodes(nodes: Sequence[Node], of: Mapping[Node, Region]) -> Iterable[No
 
 def _left_whole(gm: Any, kind: str, why: str) -> CapturedGraph:
     """Return a graph that torch runs unchanged."""
-    calls = [node for node in gm.graph.nodes if node.op == "call_function" and target_of(node) != "getitem"]
+    calls = [node for node in gm.graph.nodes if _is_call(node)]
     left = tuple(Left(node, target_of(node), why, origin_of(node)) for node in calls)
     return CapturedGraph(kind=kind, regions=(), left=left, nodes=len(calls), traced=gm.graph, run=gm)
 

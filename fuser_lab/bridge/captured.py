@@ -75,12 +75,12 @@ class Captured(ABC):
         seconds
             Maximum time for the measured steps, and again for those in which each unit is timed.
         """
-        measured = self.measured(inputs or None, seconds) if measure else None
+        measured = self.measure_step(inputs or None, seconds) if measure else None
         self.latest_step = step_costs(self.graphs, self.graph_breaks, measured)
         return self.latest_step
 
     @abstractmethod
-    def measured(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
+    def measure_step(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
         """Return measured seconds of a step and of its regions and ops."""
 
     @property

@@ -66,7 +66,7 @@ def _for_one(torch: Any, name: str, kind: str) -> Callable[..., Any] | None:
 
 
 def _for_each(function: Callable[..., Any]) -> Callable[..., list[Any]]:
-    def decomposed(*args: Any, **kwargs: Any) -> list[Any]:
+    def decompose(*args: Any, **kwargs: Any) -> list[Any]:
         def at(place: int, value: Any) -> Any:
             return value[place] if isinstance(value, list | tuple) else value
 
@@ -76,4 +76,4 @@ def _for_each(function: Callable[..., Any]) -> Callable[..., list[Any]]:
             for place in range(count)
         ]
 
-    return decomposed
+    return decompose

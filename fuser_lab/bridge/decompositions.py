@@ -27,9 +27,9 @@ NAMES = """
     cudnn_batch_norm cudnn_batch_norm_backward deg2rad diag diag_embed diagonal_backward diagonal_copy dist dot
     elu_backward empty_like expand_as expand_copy eye fill floor_divide frexp gelu_backward glu glu_backward
     grid_sampler_2d hann_window hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward
-    hardtanh_backward heaviside hinge_embedding_loss huber_loss huber_loss_backward hypot im2col isin isneginf
-    isposinf l1_loss ldexp leaky_relu_backward lerp linalg_cross linalg_vector_norm linspace log_sigmoid_backward
-    log_sigmoid_forward logaddexp logaddexp2 logit logit_backward logspace logsumexp margin_ranking_loss masked_fill
+    hardtanh_backward heaviside hinge_embedding_loss huber_loss huber_loss_backward hypot im2col isin l1_loss ldexp
+    leaky_relu_backward lerp linalg_cross linalg_vector_norm linspace log_sigmoid_backward log_sigmoid_forward
+    logaddexp logaddexp2 logit logit_backward logspace logsumexp margin_ranking_loss masked_fill
     miopen_batch_norm_backward mish mish_backward mse_loss mse_loss_backward multi_margin_loss
     multilabel_margin_loss_forward mvlgamma nan_to_num nansum narrow narrow_copy native_batch_norm
     native_batch_norm_backward native_dropout_backward native_group_norm native_group_norm_backward
@@ -76,7 +76,7 @@ def _with_usual_strides(op: Any, decomposed: Callable[..., Any]) -> Callable[...
         return all(type(n) is int for n in (*value.shape, *value.stride())) and not value.is_contiguous()
 
     @functools.wraps(decomposed)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         results = decomposed(*args, **kwargs)
         if results is NotImplemented or not any(map(is_laid_out, leaves((args, kwargs, results)))):
             return results
@@ -90,7 +90,7 @@ def _with_usual_strides(op: Any, decomposed: Callable[..., Any]) -> Callable[...
             return results
         return torch.utils._pytree.tree_unflatten(map(_as_laid, made, expected), spec)  # noqa: SLF001
 
-    return called
+    return call
 
 
 def _as_laid(result: Any, like: Any) -> Any:

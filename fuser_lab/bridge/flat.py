@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuser_lab.bridge.graph_walk import Around, unit_results
+from fuser_lab.bridge.in_place import InPlace
+from fuser_lab.bridge.lists import ListedRegions, RegionList, in_lists, kernels_of
 from fuser_lab.bridge.lowerings.views import VIEWS
 from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
@@ -52,6 +54,7 @@ class FlatGraph:
         self._module, self._units = module, tuple(units)
         self.around: Around | None = None  # what is entered around each unit of a run, if it is timed
         self.runs = 0
+        self.lists: tuple[RegionList, ...] = ()  # of the regions that one launch computes
         self._inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self._traced = [traced_tensor(node.meta.get("val")) for node in self._inputs]
         self._tensors = [place for place, traced in enumerate(self._traced) if traced is not None]
@@ -125,10 +128,12 @@ class FlatGraph:
             self._tries += 1
             return
         try:
-            written = _Writer(self._inputs, self._units, runs, arguments).function(self._module)
+            writer = _Writer(self._inputs, self._units, runs, arguments)
+            written = writer.function(self._module)
         except _NotFlatError:
             self._tries = _TRIES
             return
+        self.lists = writer.lists
         self._guards.appendleft(guard)
         self._made += 1
         memories = (region.prepared.memory for region in runs if isinstance(region, TorchRegion))
@@ -163,7 +168,7 @@ class FlatGraph:
     def _forget(self) -> None:
         """Use the FX module until functions are generated again, because a region will run in another way."""
         with self._lock:
-            self._frames, self._made = {}, 0
+            self._frames, self._made, self.lists = {}, 0, ()
 
     def _lie_as_traced(self, args: Sequence[Any]) -> bool:
         torch = torch_for("fuser_lab.bridge")
@@ -248,12 +253,35 @@ class _Writer:
         self._seen = self._views()
         self._returned = {node for unit in units if not isinstance(unit, Region) and unit.op == "output"
                           for node in unit.all_input_nodes}
+        kernels = kernels_of(self._runs)
+        self._ordered = in_lists(units, kernels, self._read_bases)
+        bases = {node: base for node, (base, _) in self._form.items()}
+        self._in_place = InPlace(self._ordered, kernels, bases, self._writable())
+
+    @property
+    def lists(self) -> tuple[RegionList, ...]:
+        """The regions that one launch computes."""
+        return tuple(unit.summary for unit in self._ordered if isinstance(unit, ListedRegions))
+
+    def _read_bases(self, unit: Unit) -> set[Node]:
+        """Return what a unit reads; views by their base."""
+        read = unit.input_nodes if isinstance(unit, Region) else unit.all_input_nodes
+        return {self._form[node][0] if node in self._form else node for node in read}
+
+    def _writable(self) -> set[Node]:
+        """Return the arguments that kernels may write to: dense, and aligned as results are."""
+        return {
+            node for node, tensor in self._given.items()
+            if node in self._form and _is_dense(self._form[node][1]) and not tensor.data_ptr() & (ALIGNED - 1)
+        }
 
     def function(self, module: Any) -> Callable[[list[Any]], Any]:
         """Return the function of a list of arguments, which it empties."""
         parameters = [self._parameter(node) for node in self._inputs]
-        for unit in self._units:
-            if isinstance(unit, Region):
+        for unit in self._ordered:
+            if isinstance(unit, ListedRegions):
+                self._list(unit)
+            elif isinstance(unit, Region):
                 self._region(unit)
             elif unit.op == "get_attr":
                 self._define(unit, self._constant(_attribute(module, unit.target)))
@@ -274,6 +302,7 @@ class _Writer:
             self._rest(node, alignment) for region, run in self._runs.items()
             for node, alignment in zip(region.input_nodes, run.alignments, strict=False)
         )
+        needed |= dict.fromkeys((argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values())
         conditions = [
             f"{self._bases[base].name}.data_ptr() & {mask} != {rest}"
             for base, mask, rest in needed if base in self._given and (mask, rest) != (ALIGNED - 1, 0)
@@ -380,7 +409,7 @@ class _Writer:
     # Calls
 
     def _call(self, node: Node) -> None:
-        if self._is_view(node):
+        if self._is_view(node) or node in self._in_place.copies:
             return
         target = target_of(node)
         if node.target is dropout_mask and is_on_host(node.meta["val"].device.type):
@@ -466,21 +495,44 @@ class _Writer:
         words: dict[int, list[str]] = {}
         for place, word in run.words:
             words.setdefault(place, []).append(self._constant(word))
-        values = [self._form[node] for node in (*region.input_nodes, *region.output_nodes)]
-        for place, (base, (_, _, start)) in enumerate(values):
-            if place not in words:
-                continue
-            memory = self._bases[base].name
-            # A base that is created in another form has its first element at the same address.
-            shift = f" + {start * base.meta['val'].itemsize}" if start else ""
-            written = "".join(f"{word}.value = " for word in words[place])
-            self._emit(f"{written}{memory}.data_ptr(){shift}", {memory})
+        values = [self._address(node) for node in (*region.input_nodes, *region.output_nodes)]
+        for place, (memory, address) in enumerate(values):
+            if place in words:
+                written = "".join(f"{word}.value = " for word in words[place])
+                self._emit(f"{written}{address}", {memory})
         for call in run.calls:
-            self._emit(f"{self._constant(call)}()", {self._bases[base].name for base, _ in values})
+            self._emit(f"{self._constant(call)}()", {memory for memory, _ in values})
+
+    def _list(self, listed: ListedRegions) -> None:
+        """Emit new memory for the results of a list of regions, the addresses of all tensors, and one launch."""
+        for region in listed.regions:
+            self._constant(self._runs[region])  # as in `_direct`
+            for node in region.output_nodes:
+                self._made_by_region(node)
+        tensors = [(*region.input_nodes, *region.output_nodes) for region in listed.regions]
+        values = [self._address(tensors[number][place]) for number, place in listed.run.places]
+        memories = {memory for memory, _ in values}
+        self._emit(f"{self._constant(listed.run.put)}({', '.join(address for _, address in values)})", memories)
+        self._emit(f"{self._constant(listed.run.call)}()", memories)
+        for region in listed.regions:
+            for node in region.view_nodes:
+                self._call(node)
+
+    def _address(self, node: Node) -> tuple[str, str]:
+        """Return the local variable with the memory of a tensor, and the address of its first element as text."""
+        base, (_, _, start) = self._form[node]
+        memory = self._bases[base].name
+        # A base that is created in another form has its first element at the same address.
+        shift = f" + {start * base.meta['val'].itemsize}" if start else ""
+        return memory, f"{memory}.data_ptr(){shift}"
 
     def _made_by_region(self, node: Node) -> None:
-        """Emit new memory for a result, in the first form that reads all of it."""
+        """Emit new memory for a result, in the first form that reads all of it, or take that of an argument."""
         traced = self._form[node][1]
+        if node in self._in_place.arguments:
+            shape, strides, _ = traced
+            self._bases[node] = _Base(self._bases[self._in_place.arguments[node]].name, shape, strides)
+            return
         # A returned tensor must not be a view of another one.
         read = () if node in self._returned else self._seen.get(node, ())
         chosen = next((form for form in read if _is_same_memory(form, traced)), traced)

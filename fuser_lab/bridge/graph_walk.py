@@ -22,7 +22,7 @@ def unit_results(units: Sequence[Unit], root: Any, arguments: Sequence[Any], aro
     values: dict[Node, Any] = {}
     remaining, last = iter(arguments), _last_readers(units)
 
-    def called(node: Node) -> Any:
+    def call(node: Node) -> Any:
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
         return node.target(*args, **kwargs)
 
@@ -32,7 +32,7 @@ def unit_results(units: Sequence[Unit], root: Any, arguments: Sequence[Any], aro
             with around(unit):
                 results = unit(*operands)
             values.update(zip(unit.output_nodes, results, strict=True))
-            values.update((node, called(node)) for node in unit.view_nodes)
+            values.update((node, call(node)) for node in unit.view_nodes)
         elif unit.op == "placeholder":
             values[unit] = next(remaining)
         elif unit.op == "get_attr":
@@ -41,7 +41,7 @@ def unit_results(units: Sequence[Unit], root: Any, arguments: Sequence[Any], aro
             return torch.fx.node.map_arg(unit.args[0], values.__getitem__)
         else:
             with around(unit):
-                values[unit] = called(unit)
+                values[unit] = call(unit)
         for node in last.get(place, ()):
             values.pop(node, None)
     return None

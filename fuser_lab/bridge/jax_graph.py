@@ -69,7 +69,7 @@ def graph_of(closed_jaxpr: Any) -> Graph:
     """Return the graph of a closed jaxpr."""
     made = _Reader()
     env = made.constants(closed_jaxpr.jaxpr, closed_jaxpr.consts)
-    inputs = tuple(made.placed("placeholder", variable) for variable in closed_jaxpr.jaxpr.invars)
+    inputs = tuple(made.place("placeholder", variable) for variable in closed_jaxpr.jaxpr.invars)
     names = closed_jaxpr.jaxpr.debug_info.arg_names or ()
     for node, name in zip(inputs, names, strict=True) if len(names) == len(inputs) else ():
         node.meta["called"] = dotted_path(name or "")
@@ -106,7 +106,7 @@ class _Reader:
         self.nodes: list[Step] = []
         self._of_array: dict[int, Step] = {}  # constants by the identity of an array, which the jaxpr holds
 
-    def placed(self, op: str, variable: Any, value: Any = None) -> Step:
+    def place(self, op: str, variable: Any, value: Any = None) -> Step:
         """Return a new node that reads nothing."""
         node = Step(op=op, target=op, value=value, meta={"val": traced_aval(variable.aval)})
         self.nodes.append(node)
@@ -119,7 +119,7 @@ class _Reader:
         if number is not None:
             return number
         if id(value) not in self._of_array:
-            self._of_array[id(value)] = self.placed("get_attr", atom, array)
+            self._of_array[id(value)] = self.place("get_attr", atom, array)
         return self._of_array[id(value)]
 
     def constants(self, jaxpr: Any, values: Iterable[Any]) -> dict[Any, Any]:
@@ -143,10 +143,10 @@ class _Reader:
                 self.read(inner.jaxpr, inside, origin.module, origin)
                 results = [self.operand(atom, inside) for atom in inner.jaxpr.outvars]
             else:
-                results = self.called(equation, operands, origin)
+                results = self.call(equation, operands, origin)
             env.update(zip(equation.outvars, results, strict=True))
 
-    def called(self, equation: Any, operands: Sequence[Any], origin: Origin) -> list[Any]:
+    def call(self, equation: Any, operands: Sequence[Any], origin: Origin) -> list[Any]:
         """Return the results of an equation: one node, one node per result, or a known number."""
         if operands and all(isinstance(operand, Known) for operand in operands) and not equation.effects:
             number = _constant_of(equation, operands)

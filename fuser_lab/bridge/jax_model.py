@@ -64,7 +64,7 @@ class CapturedFunction(Captured):
         results = self._graph.run(*self._signature.flat(inputs, keywords))
         return jax_for("from_jax").tree_util.tree_unflatten(self._signature.results, results)
 
-    def measured(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
+    def measure_step(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
         """Return measured seconds of a step and of its units."""
         jax = jax_for("explain")
         arguments, keywords = (self._inputs, self._keywords) if inputs is None else (tuple(inputs), {})

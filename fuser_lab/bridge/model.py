@@ -63,7 +63,7 @@ class CapturedModel(Captured):
             raise InputError(msg)
         return self._run(*inputs, **keywords)
 
-    def measured(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
+    def measure_step(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
         """Return measured seconds of a step and of its units; by default with the inputs of the capture."""
         torch = torch_for("explain")
         arguments, keywords = step_arguments(self._source, inputs, "explain")
@@ -240,11 +240,11 @@ def _compile(
             failures.append(error)
             raise
 
-    def entered(*args: Any, **kwargs: Any) -> Any:
+    def enter(*args: Any, **kwargs: Any) -> Any:
         return called(*args, **kwargs)
 
     # Dynamo counts compilations by code: each capture has a code object of its own.
-    entered.__code__ = entered.__code__.replace(co_name=f"captured_{id(capture):x}")
+    enter.__code__ = enter.__code__.replace(co_name=f"captured_{id(capture):x}")
     config = importlib.import_module("torch._dynamo.config")
     settings: dict[str, Any] = {
         "recompile_limit": 1 << 30, "accumulated_recompile_limit": 1 << 30, "run_gc_after_compile": False,
@@ -257,7 +257,7 @@ def _compile(
     patches[ignored] = {*getattr(config, ignored), *_messages()}
     optimizing = importlib.import_module("torch._dynamo").optimize(keep, dynamic=False)
     _configure(optimizing.callback, lambda: config.patch(**patches))
-    traced = optimizing(entered)
+    traced = optimizing(enter)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with torch.set_grad_enabled(backward), _silent("torch._dynamo") if skips_errors else nullcontext():
@@ -296,11 +296,11 @@ def _configure(callback: Any, configured: Callable[[], AbstractContextManager[ob
     """Let Dynamo compile frames in a context, which a run without compilation does not enter."""
     kind = type(callback)
 
-    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         with configured():
             return kind.__call__(self, *args, **kwargs)
 
-    callback.__class__ = type(kind.__name__, (kind,), {"__call__": called})
+    callback.__class__ = type(kind.__name__, (kind,), {"__call__": call})
 
 
 def _messages() -> set[Any]:

@@ -93,7 +93,7 @@ def copies(torch: Any, value: Any) -> Any:
     """Return arguments with copied tensors, with the same strides and shared memory."""
     storages: dict[int, Any] = {}
 
-    def copied(x: Any) -> Any:
+    def copy_of(x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or x.device.type == "meta" or x.layout is not torch.strided:
             return x
         if type(x) is not torch.Tensor:
@@ -105,7 +105,7 @@ def copies(torch: Any, value: Any) -> Any:
         made.set_(copy, x.storage_offset(), x.shape, x.stride())
         return made.requires_grad_(x.requires_grad)
 
-    return torch.utils._pytree.tree_map(copied, value)  # noqa: SLF001 - what torch flattens arguments with
+    return torch.utils._pytree.tree_map(copy_of, value)  # noqa: SLF001 - what torch flattens arguments with
 
 
 def accumulators(outputs: Sequence[Any]) -> list[Any]:

@@ -41,7 +41,8 @@ class LeftOver:
 
     def __str__(self) -> str:
         """Return one line."""
-        where = f"; {self.origin}" if self.origin else ""
+        first = "the first: " if self.count > 1 else ""
+        where = f"; {first}{self.origin}" if self.origin else ""
         takes = f"; what it takes: {self.takes}" if self.takes else ""
         return f"{self.count} × {self.op}: {self.reason}{where}{takes}"
 
@@ -105,7 +106,7 @@ def shares_of(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] 
             packet = left.op.removeprefix("aten.").removeprefix("lax.").partition(".")[0]
             if is_free(left.reason):
                 free += 1
-            elif left.reason.startswith("it draws") or packet.startswith(_OWN_KERNELS):
+            elif left.reason.startswith(("it draws", "it only copies")) or packet.startswith(_OWN_KERNELS):
                 separate += 1
             elif left.op != "getitem":
                 others += 1
@@ -137,8 +138,9 @@ class RegionRow:
     def label(self) -> str:
         """One line: the region's number, the number of equal regions, its size and its modules."""
         times = f"{self.count} × " if self.count > 1 else ""
-        modules = ", ".join(self.region.modules[:3]) + (" …" if len(self.region.modules) > 3 else "")
-        return f"region {self.region.index}: {times}{plural(len(self.region), 'op')} {modules}".rstrip()
+        places = ", ".join(self.region.places[:3]) + (" …" if len(self.region.places) > 3 else "")
+        where = f" of {places}" if places else ""
+        return f"region {self.region.index}: {times}{plural(len(self.region), 'op')}{where}"
 
 
 def region_rows(regions: Sequence["Region"]) -> tuple[RegionRow, ...]:
@@ -202,7 +204,7 @@ def model_html(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
     for graph in graphs:
         rows = "".join(
             f"<tr><td>{row.region.index}</td><td>{row.count}</td><td>{len(row.region)}</td>"
-            f"<td>{escape(', '.join(row.region.modules))}</td>"
+            f"<td>{escape(', '.join(row.region.places))}</td>"
             f"<td>{escape(row.region.failed or _first_lines(row.region))}</td></tr>"
             for row in region_rows(graph.regions)
         )

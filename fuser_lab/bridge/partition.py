@@ -9,7 +9,7 @@ from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.grouping import groups
 from fuser_lab.bridge.lowerings import LOWERINGS, TracedTensor, refusal
 from fuser_lab.bridge.lowerings.matmul import MATMULS
-from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS, VIEWS
+from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS, COPIES, VIEWS
 from fuser_lab.bridge.masks import with_masks
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import (
@@ -19,6 +19,7 @@ from fuser_lab.bridge.traced import (
     call_of,
     draws,
     has_symbol,
+    is_write_back,
     origin_of,
     target_of,
     traced_tensor,
@@ -26,6 +27,7 @@ from fuser_lab.bridge.traced import (
 )
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
+COPY = "it only copies, and torch's own kernel does that"
 NO_KERNEL = "in a region the array library would evaluate it, and torch has a kernel"
 
 _SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int"})
@@ -206,6 +208,7 @@ def partition_graph(
         Left(node, target_of(node), reason or why_outside(node, wishes), origin_of(node))
         for node, reason in reasons.items()
         if node not in inside and not (target_of(node) == "getitem" and node.args[0] not in inside)
+        and not is_write_back(node)
     )
     return Partition(tuple(worthwhile), left)
 
@@ -378,6 +381,8 @@ def why_outside(node: Node, wishes: Wishes) -> str:
     """Return why a node is in no region although it could be."""
     if target_of(node) in VIEWS:
         return FREE_VIEW
+    if target_of(node) in COPIES:
+        return COPY
     if not _computes(node):
         return "a region would hold views and constants only"
     return f"a region would hold fewer than {wishes.min_region_ops} ops"

@@ -165,6 +165,12 @@ class Region(ABC):
         """Paths of its ops' modules, without duplicates."""
         return tuple(dict.fromkeys(origin.module for origin in map(origin_of, self.call_nodes) if origin.module))
 
+    @functools.cached_property
+    def places(self) -> tuple[str, ...]:
+        """The modules as labels name them: ops outside of all of them are in the code of the model itself."""
+        is_outside = any(not origin_of(node).module for node in self.call_nodes)
+        return ("the model", *self.modules) if is_outside and self.modules else self.modules
+
     def __len__(self) -> int:
         """Return the number of ops."""
         return len(self.call_nodes)
@@ -173,7 +179,7 @@ class Region(ABC):
         """Return one line: ops, origin, and why another library runs it, if one does."""
         names = [target_of(node).split(".")[1] for node in self.call_nodes]
         shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-        where = f" of {self.modules[0]}" if len(self.modules) == 1 else ""
+        where = f" of {self.places[0]}" if len(self.places) == 1 else ""
         failure = f"; {self.library} runs it: {self.failed}" if self.failed else ""
         return f"<Region {self.index}{where}: {shown}{failure}>"
 

@@ -56,6 +56,7 @@ _REMEDIES = (
         "scans and gathers have a kernel only beside ops that share it; sorts and scatters have none",
     ),
     _Remedy("^it could not be recorded", "its error says what a definition does not express"),
+    _Remedy("^it only copies", "an operand in the layout that its reader takes needs no copy"),
     _Remedy("no lowering", "a lowering of the op, one function in fuser_lab/bridge/lowerings"),
 )
 

@@ -1,14 +1,14 @@
 """Merging of repeated calls before a graph is cut into forward and backward.
 
 Torch's own pass does the same, but imports most of inductor, which takes longer than all of a small graph's regions.
-Graphs with writes or symbolic sizes are left to torch's pass.
+Graphs with symbolic sizes, or with other writes than those of new values over arguments, are left to torch's pass.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, target_of, traced_tensor, writes
+from fuser_lab.bridge.traced import Node, is_write_back, target_of, traced_tensor, writes
 
 
 class _UnknownError(Exception):
@@ -16,22 +16,30 @@ class _UnknownError(Exception):
 
 
 def merge_calls(graph: Any) -> bool:
-    """Merge equal calls of a graph, and return whether that was done; graphs with writes are unchanged.
+    """Merge equal calls of a graph, and return whether that was done; a graph with other writes is unchanged.
 
     Calls that draw numbers or return uninitialized memory stay, and so do those that share memory with a result,
     because equal results have separate memory, as in eager mode.
     """
     calls = [node for node in graph.nodes if node.op == "call_function"]
-    if any(writes(node) or not _is_known(node) for node in graph.nodes):
+    if any((writes(node) and not is_write_back(node)) or not _is_known(node) for node in graph.nodes):
         return False
+    written = {place for node in calls if is_write_back(node) for place in _storages(node.args[0])}
+    writes_so_far = 0
     returned = {place for node in graph.find_nodes(op="output") for operand in node.all_input_nodes
                 for place in _storages(operand)}
     first: dict[Any, Node] = {}
     for node in calls:
+        if is_write_back(node):
+            writes_so_far += 1
+            continue
         if not _is_pure(node) or not returned.isdisjoint(_storages(node)):
             continue
         try:
-            key = (node.target, _comparison_key(node.args), _comparison_key(dict(node.kwargs)))
+            key = (
+                writes_so_far if any(not written.isdisjoint(_storages(read)) for read in node.all_input_nodes) else 0,
+                node.target, _comparison_key(node.args), _comparison_key(dict(node.kwargs)),
+            )
         except _UnknownError:
             continue
         same = first.setdefault(key, node)

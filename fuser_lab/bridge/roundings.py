@@ -66,7 +66,7 @@ def _results_rounded(torch: Any, graph: Any, inputs: Sequence[Any], run: int) ->
     """Return a graph's results if its inputs, and the floating-point result of each op, are rounded differently."""
     generators: dict[Any, Any] = {}
 
-    def moved(value: Any) -> Any:
+    def move(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
         device = value.device
@@ -82,11 +82,11 @@ def _results_rounded(torch: Any, graph: Any, inputs: Sequence[Any], run: int) ->
     interpreter = torch.fx.Interpreter(graph)
     run_node = interpreter.run_node
 
-    def rounded(node: Any) -> Any:
+    def run_rounded(node: Any) -> Any:
         result = run_node(node)
-        return result if node.op == "output" else torch.utils._pytree.tree_map(moved, result)  # noqa: SLF001
+        return result if node.op == "output" else torch.utils._pytree.tree_map(move, result)  # noqa: SLF001
 
-    interpreter.run_node = rounded
+    interpreter.run_node = run_rounded
     with torch.no_grad():
         outputs: Sequence[Any] = interpreter.run(*inputs)
     return outputs

@@ -7,7 +7,7 @@ model of many equal layers compiles one.
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import device_of, segment
 from fuser_lab.plan.searched import SEARCHED, searched_plan
 from fuser_lab.process.forks import new_lock
+from fuser_lab.runtime.cpu.this_cpu import cpu_of_regions
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
 
@@ -44,16 +45,28 @@ _ALWAYS_IN_KERNELS = frozenset(OpKind) - _NEVER_IN_KERNELS - {OpKind.INDEXING, O
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutting:
-    """How regions are segmented: arguments of `fuser_lab.segment`."""
+    """How regions are segmented: arguments of `fuser_lab.segment`.
+
+    With ``on_inputs``, plans that are searched for tensors on the host are for its CPU, unless there is a target.
+    """
 
     strategy: Strategy = "bottom_up"
     target: "str | Device | None" = None
     options: SegmenterOptions | None = None
+    on_inputs: bool = False
 
     @property
     def precision(self) -> str:
         """Where kernels round values of Half and BFloat16: ``"eager"`` or ``"fused"``."""
         return (self.options or SegmenterOptions()).precision
+
+
+    def device_for(self, tensors: Iterable[TracedTensor]) -> "Device":
+        """Return the device that a plan for some tensors is made for."""
+        is_free = self.on_inputs and self.target is None and self.strategy in SEARCHED
+        if is_free and all(is_on_host(tensor.device) for tensor in tensors):
+            return cpu_of_regions()
+        return device_of(self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +100,12 @@ class Signature:
         """Compute the text for comparison."""
         object.__setattr__(self, "text", repr((self.inputs, self.calls, self.operands, self.outputs)))
 
+    @property
+    def device(self) -> "Device":
+        """The device that the plan is made for."""
+        results = [tensor for call in self.calls for tensor in call.results if tensor is not None]
+        return self.cutting.device_for((*self.inputs, *results))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
@@ -102,17 +121,18 @@ class Recorded:
     def plan(self) -> Plan:
         """The plan, made at first use."""
         cutting, shared = self.signature.cutting, self.signature.shared
+        device = self.signature.device
 
-        def made() -> Plan:
+        def cut() -> Plan:
             return segment(
-                self.definition, self.specs, strategy=cutting.strategy, target=cutting.target, options=cutting.options,
+                self.definition, self.specs, strategy=cutting.strategy, target=device, options=cutting.options,
             )
 
         with self._lock:
             if cutting.strategy not in SEARCHED or tuned_state() >= 0:
-                return replace(made(), shared=shared)
-            asked = (cutting.strategy, device_of(cutting.target), cutting.options, self.signature.text)
-            return replace(searched_plan(repr(asked), made), shared=shared)
+                return replace(cut(), shared=shared)
+            asked = (cutting.strategy, device, cutting.options, self.signature.text)
+            return replace(searched_plan(repr(asked), cut), shared=shared)
 
     @functools.cached_property
     def evaluated(self) -> frozenset[int]:

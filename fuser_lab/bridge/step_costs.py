@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fuser_lab.bridge.capture import GraphBreak
 from fuser_lab.bridge.costs import common_path, deciding_rule
 from fuser_lab.bridge.graph_walk import Unit
+from fuser_lab.bridge.lists import planned_lists
 from fuser_lab.bridge.model_view import graph_titles, is_free
 from fuser_lab.bridge.op_costs import OpCost, op_bytes, op_cost, op_flops, region_cost
 from fuser_lab.bridge.partition import Left
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.remedies import remedy
-from fuser_lab.bridge.step_memory import memory_line, units_of
+from fuser_lab.bridge.step_memory import base_of, memory_line, read_by, units_of
 from fuser_lab.bridge.step_timing import MeasuredStep
 from fuser_lab.bridge.traced import Origin, call_of, target_of
 from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.errors import FuserLabError
-from fuser_lab.plan.planning import device_of
 from fuser_lab.report.html import fragment
 from fuser_lab.report.markup import element
 from fuser_lab.report.memory_line import AliveBytes, memory_line_svg, peak_of
@@ -329,7 +330,7 @@ def _is_measured_device(device: str, processor: str) -> bool:
 def _device_for(graphs: Sequence["CapturedGraph"]) -> Device:
     """Return the device that the plans of captured graphs are for."""
     first = next((region for graph in graphs for region in graph.regions), None)
-    return DEFAULT if first is None else device_of(first.signature.cutting.target)
+    return DEFAULT if first is None else first.signature.device
 
 
 def step_costs(
@@ -342,10 +343,13 @@ def step_costs(
     regions: dict[Any, OpCost] = {}
     units: list[UnitCost] = []
     for number, graph in enumerate(graphs):
+        shares = {} if device.host is not None else _launch_shares(graph)
         for part in (*_parts(graph), *(each for each in breaks if each.graph == number)):
             if isinstance(part, Region):
                 key = part.signature
                 cost = regions.get(key) or regions.setdefault(key, _region_cost(part, device))
+                saved = min(cost.bound, TimeModel.of(device).launch * (1 - shares.get(part, 1.0)))
+                cost = replace(cost, bound=cost.bound - saved, predicted=cost.predicted - saved)
             else:
                 cost = op_cost(part.node, device) if isinstance(part, Left) else _UNKNOWN
             timed = times.get(part.node if isinstance(part, Left) else part, math.nan)
@@ -368,6 +372,12 @@ def step_costs(
         rows=tuple(rows), device=device.name, processor="" if measured is None else measured.processor, step=step,
         memory=memory_line(graphs),
     )
+
+
+def _launch_shares(graph: "CapturedGraph") -> dict[Region, float]:
+    """Return the share of a launch that each region takes if one launch runs several of them."""
+    lists = planned_lists(units_of(graph), lambda unit: {base_of(node) for node in read_by(unit)})
+    return {region: 1 / len(listed) for listed in lists for region in listed}
 
 
 def _or_zero(value: float) -> float:
@@ -399,7 +409,7 @@ def _equal(units: Iterable[UnitCost]) -> Iterable[list[UnitCost]]:
     for unit in units:
         part = unit.part
         if isinstance(part, Region):
-            groups[unit.kind, part.signature].append(unit)
+            groups[unit.kind, part.signature, unit.cost].append(unit)
         else:
             call = call_of(part.node) if isinstance(part, Left) else None
             sizes = None if call is None else repr((call.tensors, call.results))

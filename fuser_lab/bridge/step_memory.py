@@ -43,15 +43,15 @@ def _of(graph: "CapturedGraph", title: str) -> Iterator[AliveBytes]:
     last: dict[Node, int] = {}
     held = 0
     for place, unit in enumerate(units):
-        for operand in _read(unit):
-            last[_base(operand)] = place
+        for operand in read_by(unit):
+            last[base_of(operand)] = place
         if isinstance(unit, Region):
             first.update(dict.fromkeys(unit.output_nodes, place))
         elif unit.op == "placeholder" and graph.kind == "backward" and not unit.name.startswith("primals"):
             first[unit] = 0
         elif unit.op in {"placeholder", "get_attr"}:
             held += _bytes(unit)
-        elif unit.op == "call_function" and _base(unit) is unit:
+        elif unit.op == "call_function" and base_of(unit) is unit:
             first[unit] = place
     change = [0] * (len(units) + 1)
     for node, place in first.items():
@@ -60,17 +60,18 @@ def _of(graph: "CapturedGraph", title: str) -> Iterator[AliveBytes]:
     computed = 0
     for place, unit in enumerate(units):
         computed += change[place]
-        if isinstance(unit, Region) or (unit.op == "call_function" and _base(unit) is unit):
+        if isinstance(unit, Region) or (unit.op == "call_function" and base_of(unit) is unit):
             yield AliveBytes(graph=title, unit=unit_label(unit), held=held, computed=computed)
 
 
-def _read(unit: Unit) -> Sequence[Node]:
+def read_by(unit: Unit) -> Sequence[Node]:
+    """Return the nodes that a unit reads."""
     if not isinstance(unit, Region):
         return tuple(unit.all_input_nodes)
     return (*unit.input_nodes, *(operand for node in unit.view_nodes for operand in node.all_input_nodes))
 
 
-def _base(node: Node) -> Node:
+def base_of(node: Node) -> Node:
     """Return the node whose memory a node shares: the operand of a view, or of one of several results."""
     while _is_part(node) and node.all_input_nodes:
         node = node.all_input_nodes[0]

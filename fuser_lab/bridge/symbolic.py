@@ -65,7 +65,7 @@ class SymbolicGraph:
         for node in self._graph.nodes:
             if node.op not in {"output", "get_attr"} and "val" in node.meta:
                 node.meta[SYMBOLIC] = node.meta["val"]
-                node.meta["val"] = fill.filled(node.meta["val"])
+                node.meta["val"] = fill.fill(node.meta["val"])
         if not self.fits(args, values):
             msg = "the shape of an argument differs from the traced one."
             raise ValueError(msg)
@@ -102,13 +102,13 @@ class SymbolicGraph:
     @staticmethod
     def other_values(values: Values) -> tuple[Values, Values]:
         """Return other values of the symbols: near these, and further away."""
-        def changed(times: int, step: int) -> Values:
+        def scaled_up(times: int, step: int) -> Values:
             return tuple(
                 times * value + step * number if type(value) is int else value
                 for number, value in enumerate(values, 1)
             )
 
-        return changed(3, 1), changed(1, 2)
+        return scaled_up(3, 1), scaled_up(1, 2)
 
     def fits(self, args: Sequence[Any], values: Values) -> bool:
         """Whether arguments have the shapes for these values of the symbols."""
@@ -147,7 +147,7 @@ class SymbolicGraph:
             return numbers[node] if node in numbers else copies[node]
 
         for node in self._graph.nodes:
-            value = fill.filled(node.meta[SYMBOLIC]) if SYMBOLIC in node.meta else node.meta.get("val")
+            value = fill.fill(node.meta[SYMBOLIC]) if SYMBOLIC in node.meta else node.meta.get("val")
             if isinstance(value, bool | int | float):
                 numbers[node] = value
                 if node.op == "call_function":
@@ -205,11 +205,11 @@ class _Fill:
             return bool(number)
         return float(number) if isinstance(value, self._torch.SymFloat) else int(number)
 
-    def filled(self, value: Any) -> Any:
+    def fill(self, value: Any) -> Any:
         """Return a traced value with numbers in place of symbols."""
         torch = self._torch
         if isinstance(value, list | tuple):
-            return type(value)(map(self.filled, value))
+            return type(value)(map(self.fill, value))
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             return self.number(value)
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -233,9 +233,9 @@ def _text(nodes: Sequence[Node]) -> str:
     """Return the symbolic computation of a region, which is the same for equal layers."""
     names: dict[Node, str] = {}
 
-    def named(value: Any) -> str:
+    def text_of(value: Any) -> str:
         if isinstance(value, list | tuple):
-            return f"[{', '.join(map(named, value))}]"
+            return f"[{', '.join(map(text_of, value))}]"
         if not hasattr(value, "all_input_nodes"):
             return repr(value)
         if value not in names:
@@ -244,7 +244,8 @@ def _text(nodes: Sequence[Node]) -> str:
         return names[value]
 
     return "\n".join(
-        f"{named(node)} = {target_of(node)}{named(node.args)} {named(list(node.kwargs.items()))}" for node in nodes
+        f"{text_of(node)} = {target_of(node)}{text_of(node.args)} {text_of(list(node.kwargs.items()))}"
+        for node in nodes
     )
 
 

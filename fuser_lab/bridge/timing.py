@@ -207,11 +207,11 @@ def _observe(regions: Sequence[TorchRegion], note: Callable[[TorchRegion, Sequen
 
 def _compile(torch: Any, function: Callable[..., Any], backend: str) -> Callable[..., Any]:
     """Return a function compiled by torch for a backend, in a separate code object."""
-    def entered(*args: Any, **kwargs: Any) -> Any:
+    def enter(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    entered.__code__ = entered.__code__.replace(co_name=f"timed_{backend}_{id(entered):x}")
-    traced = torch.compile(entered, backend=backend, dynamic=False)
+    enter.__code__ = enter.__code__.replace(co_name=f"timed_{backend}_{id(enter):x}")
+    traced = torch.compile(enter, backend=backend, dynamic=False)
     config = importlib.import_module("torch._dynamo.config")
     state = {"compiled": False}
 

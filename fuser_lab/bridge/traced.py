@@ -220,6 +220,13 @@ def draws(node: Node) -> bool:
     return True
 
 
+def is_write_back(node: Node) -> bool:
+    """Whether a node only writes a new value over an argument of the graph, as torch does at the end of a graph."""
+    if target_of(node) != "aten.copy_.default" or node.args[0].op != "placeholder":
+        return False
+    return all(user.op == "output" for user in node.users)
+
+
 def writes(node: Node) -> bool:
     """Whether a node modifies an argument, or its result depends on more than its arguments."""
     if node.op != "call_function":

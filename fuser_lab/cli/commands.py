@@ -18,7 +18,7 @@ from fuser_lab.arguments import short_text
 from fuser_lab.cli.user_file import INPUTS_HELP, JoinedArguments, UserFunction, advice_for, explain_file, place_of
 from fuser_lab.compilers.nvfuser_dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.contracts.commands import add_commands
-from fuser_lab.cost.device import DEVICES, THIS_CPU
+from fuser_lab.cost.device import DEVICES, THIS_CPU, TYPICAL_CPU
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.files.json_text import json_text
@@ -46,7 +46,7 @@ _COMMAND = "Show how nvFuser cuts a fusion into segments, and why."
 _SCRIPT = "a repro script, or a file that contains one, such as an issue; - for stdin"
 _NAME = "name of the definition's function, class or variable, if the script has several definitions"
 _STRATEGY = f"one of {', '.join(STRATEGIES)}; bottom_up by default"
-_TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE, THIS_CPU)
+_TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE, THIS_CPU, TYPICAL_CPU)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

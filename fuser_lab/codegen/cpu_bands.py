@@ -22,7 +22,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Term, Var
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.loops import CPU_FEW_UNITS, CPU_SUMS_BYTES
+from fuser_lab.schedule.cpu_loops import CPU_FEW_UNITS, CPU_SUMS_BYTES
 
 _PADDING = 4  # padding elements between the rows of a band, so that a column does not map to one set of the cache
 

@@ -15,7 +15,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.loops import CPU_PARALLEL_FROM
+from fuser_lab.schedule.cpu_loops import CPU_PARALLEL_FROM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

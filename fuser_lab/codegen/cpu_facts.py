@@ -6,7 +6,7 @@ from functools import cached_property
 from fuser_lab.codegen.nest_facts import NestFacts, TiledAxes, extent_of, tiles_of
 from fuser_lab.codegen.persistence import inputs_needed, is_scalar
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.schedule.loops import PARTIAL_ADDITIONS
+from fuser_lab.schedule.cpu_loops import PARTIAL_ADDITIONS
 from fuser_lab.schedule.state import Space
 
 LANES = 8  # results that a vector of Float has in AVX2, 32 bytes: fewer would leave lanes idle

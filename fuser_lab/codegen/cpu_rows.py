@@ -59,7 +59,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.loops import PARTIAL_ELEMENTS, PARTIAL_ROWS
+from fuser_lab.schedule.cpu_loops import PARTIAL_ELEMENTS, PARTIAL_ROWS
 
 FEW_RUNS = crossover("cpu.rows.runs")
 SHORT_RUN = crossover("cpu.rows.short_run")

@@ -11,7 +11,7 @@ from fuser_lab.codegen.index_math import ACCESS_BYTES, Ranges, access_of, linear
 from fuser_lab.codegen.kernel_ir import Role, Statement
 from fuser_lab.codegen.nest_facts import LEAST, MOST_TILES, NestFacts, TiledAxes, extent_of, tiles_of
 from fuser_lab.codegen.nests import Axis, axis_indices
-from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, moments, online_pair, rows_kept
+from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, memory_of_kept, moments, online_pair, rows_kept
 from fuser_lab.codegen.values import result_element
 from fuser_lab.codegen.vectorize import SMALL, accesses, best_width
 from fuser_lab.cost.crossovers import crossover
@@ -108,6 +108,8 @@ class GpuFacts(NestFacts):
         values, inputs = (bytes_kept(saved, self.fusion) for saved in choices)
         first = set(inputs_needed(self, 0, ()))
         later = {tv for number in range(1, self.passes) for tv in inputs_needed(self, number, choices[1])} - first
+        computed = rows_kept(self, values=True, without=self.passes_joined)
+        is_computed = any(s.tensor in self.fusion.producers for s in computed)
         fast = {axis.name for axis in nest.reduced[-1:]}
         varying = [tv for tv in later if any(fast & variables(term) for term in nest.index[tv])]
         # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
@@ -115,14 +117,20 @@ class GpuFacts(NestFacts):
         return replace(
             space, streams=max(len(first), 1), read_bytes=sum(tv.dtype.itemsize for tv in first), input_bytes=inputs,
             value_bytes=values,
+            computed_bytes=sum(memory_of_kept(self, computed)[1]) if is_computed else 0,
             constant_bytes=sum(tv.dtype.itemsize for tv in later),
             varying_bytes=sum(tv.dtype.itemsize for tv in varying),
             sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in nest.reductions),
             met_bytes=self._bytes_of_passes(),
             widest_sum=max(expr.out.dtype.compute.itemsize for expr in nest.reductions),
-            online=online_pair(self.fusion, nest, self.levels) is not None,
+            online=bool(self.passes_joined),
             moments=is_fixed and moments(self.fusion, nest, self.levels, space.depth) is not None,
         )
+
+    @property
+    def passes_joined(self) -> tuple[int, ...]:
+        """The passes that may be part of the one before, with a maximum that is not that of the row."""
+        return () if online_pair(self.fusion, self.nest, self.levels) is None else (1,)
 
     def _bytes_of_passes(self) -> int:
         """Return the bytes of the running values of one result, if passes use the same memory for those of a dtype."""

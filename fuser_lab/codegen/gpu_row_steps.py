@@ -1,6 +1,6 @@
 """The steps of a row on a GPU: how its groups are loaded, visited and kept, wherever the row begins in memory."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -20,12 +20,13 @@ from fuser_lab.codegen.index_math import ACCESS_BYTES, simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Buffer, Load, Role, Scope, VectorLoad, VectorStore
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, update, write_point
-from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, scale
+from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, memory_of_kept, read_back, scale
+from fuser_lab.cost.device import WORD_BYTES
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.gpu_loops import common_plain_steps
+from fuser_lab.schedule.gpu_loops import ELEMENTS, common_plain_steps
 
 _SHIFTED_BYTES = (2, 4)  # of elements that are combined from two accesses
 
@@ -224,19 +225,18 @@ def planned_sections(
     shared = min(schedule.shared, steps - held) if saved else 0
     again = steps - held - shared
     counts = {None: again, Role.SHARED: shared, Role.WORDS: held}
-    sections, first, begin = [], 0, dict[TensorView, int]()
+    sections, first = [], 0
     for place, count in counts.items():
         if count:
             sections.append(RowSection(first=first, count=count, place=place))
         first += count
-    end = 0
-    for tensor in (s.tensor for s in saved if shared):
-        # Dynamic buffers begin at the same address; each uses a separate part.
-        item = tensor.dtype.itemsize
-        start = -(-end // ACCESS_BYTES) * ACCESS_BYTES
-        end = start + shared * schedule.threads[0] * schedule.vector * item
-        begin[tensor] = start // item
-    return tuple(sections), begin
+    places, sizes = memory_of_kept(gpu_facts(nest.facts), saved if shared else ())
+    end, starts = 0, list[int]()
+    for item in sizes:
+        # Dynamic buffers begin at the same address; each uses a part.
+        starts.append(-(-end // ACCESS_BYTES) * ACCESS_BYTES)
+        end = starts[-1] + shared * schedule.threads[0] * schedule.vector * item
+    return tuple(sections), {tv: starts[place] // sizes[place] for tv, place in places.items()}
 
 
 def allocated_sections(plan: RowPlan, code: PhaseCode) -> tuple[RowSection, ...]:
@@ -263,8 +263,10 @@ def allocated_sections(plan: RowPlan, code: PhaseCode) -> tuple[RowSection, ...]
 
 def _shared_position(row: Row, tensor: TensorView, step: Term) -> Term:
     """Return the position of a thread's group of a step in shared memory; no other thread reads it."""
-    plan = row.plan
-    return (step * plan.nest.schedule.threads[0] + row.lane) * plan.width + plan.first[tensor]
+    plan, values = row.plan, row.code.values
+    position = (step * plan.nest.schedule.threads[0] + row.lane) * plan.width + plan.first[tensor]
+    # Single elements are read by a name of 32 bits, of which the compiler knows that it is not negative.
+    return values.let("place", values.simplify(position)) if plan.width == 1 else position
 
 
 def _shared_width(buffer: Buffer, count: int) -> int:
@@ -356,6 +358,7 @@ class _SectionPass:
     new: Mapping[TensorView, Buffer]  # values that the pass keeps
     words: Mapping[TensorView, Buffer]  # of what a round loads
     joined: Mapping[TensorView, Buffer]  # words for a group of inputs at other offsets
+    grouped: Mapping[TensorView, Buffer]  # words for a group of values that go to shared memory
     named: Named  # what happens beyond the row with values
     loaded: Named  # what happens there with loads
 
@@ -378,7 +381,7 @@ def write_section(
     plan, saved = row.plan, row.plan.saved if section.place is not None else ()
     needed = inputs_needed(plan.facts, number, saved)
     new = {s.tensor: section.kept[s.tensor] for s in saved if s.written == number}
-    old = {s.tensor: section.kept[s.tensor] for s in saved if s.written < number}
+    old = {tv: section.kept[tv] for tv in read_back(plan.facts, number, saved)}
     fetched = {tv: plan.widths[tv] for tv in needed if tv not in row.ahead and tv in plan.widths}
     fetched |= {tv: plan.widths[tv] for tv in new if tv in plan.widths}
     moved = [tv for tv in needed if tv not in fetched and tv not in row.ahead and _is_shifted(row, tv)]
@@ -390,13 +393,17 @@ def write_section(
         load(row, section, {tv: (fetched.pop(tv), buffer) for tv, buffer in direct.items()})
         new = {tv: buffer for tv, buffer in new.items() if tv not in direct}
         at_hand, shared = {**old, **direct, **row.ahead}, {}
-    size = _steps_ahead(row, section, loads=bool(fetched or shared))
+    size = _steps_ahead(row, section, (*fetched, *shared))
     # What several passes read again is so long that its last step is a small part.
     again = section.place is None and plan.facts.passes > 1
     step = _SectionPass(
         row=row, section=section, fetched=fetched, shared=shared, at_hand=at_hand, new=new,
         words={tv: words_of(values, tv, size * plan.width, "next") for tv in (*fetched, *shared)},
         joined={tv: words_of(values, tv, plan.width, "joined") for tv in moved},
+        grouped={
+            tv: words_of(values, tv, plan.width, "kept")
+            for tv in new if section.place is Role.SHARED and tv not in fetched and plan.width > 1
+        },
         named=guard_index if again or stored or row.groups.begin is not None else clamp_index,
         loaded=guard_index if again else clamp_index,
     )
@@ -416,11 +423,16 @@ def write_section(
     values.given = given_before
 
 
-def _steps_ahead(row: Row, section: RowSection, *, loads: bool) -> int:
-    """Return the number of steps per round."""
-    if not loads:
+def _steps_ahead(row: Row, section: RowSection, loaded: Collection[TensorView]) -> int:
+    """Return the number of steps per round, in which tensors are loaded together."""
+    if not loaded:
         return section.count if section.place is Role.WORDS else 1
-    most = min(max(row.plan.nest.schedule.unroll, 1), section.count)
+    schedule = row.plan.nest.schedule
+    most = min(max(schedule.unroll, 1), section.count)
+    if schedule.values and section.place is Role.SHARED:
+        # Values that are kept, and what they are computed from, need registers as well.
+        words = sum(tv.dtype.itemsize for tv in loaded) * row.plan.width // WORD_BYTES
+        most = min(most, max(ELEMENTS // 2 // max(words, 1), 1))
     return next(n for n in range(most, 0, -1) if section.count % n == 0)
 
 
@@ -457,7 +469,9 @@ def _known_place(step: _SectionPass, part: _Steps, group: Term, u: Term, v: Term
 def _write_steps(step: _SectionPass, part: _Steps, folds: Sequence[Fold], stored: Sequence[TensorView]) -> None:
     """Write what is computed in some steps."""
     row, width, code, values = step.row, step.row.plan.width, step.row.code, step.row.code.values
-    in_shared, joined = step.section.place is Role.SHARED, step.joined if part.plain else {}
+    in_shared, (joined, grouped) = step.section.place is Role.SHARED, (step.joined, step.grouped)
+    if not part.plain:
+        joined, grouped = {}, {}  # some elements of a group may not belong to the row
     with ExitStack() as stack:
         group, u, inside = _visit(step, part, stack, step.named)
         for tensor, words in joined.items():
@@ -473,7 +487,9 @@ def _write_steps(step: _SectionPass, part: _Steps, folds: Sequence[Fold], stored
             slot = values.simplify((part.start + u) * width + v)
             row.point(code, here, folds, stored, {} if in_shared else step.new, slot, inside)
             for tensor, buffer in step.new.items() if in_shared else ():
-                if tensor not in step.words:  # it was not loaded as a group
+                if tensor in grouped:
+                    values.put(grouped[tensor], v, code.element(tensor, here))
+                elif tensor not in step.words:  # it was not loaded as a group
                     position = values.simplify(_shared_position(row, tensor, part.start + u) + v)
                     values.put(buffer, position, code.element(tensor, here))
 
@@ -481,9 +497,10 @@ def _write_steps(step: _SectionPass, part: _Steps, folds: Sequence[Fold], stored
         each_of_group(row.groups, group, write, plain=part.plain, stores=bool(stored))
         values.given = given_before
         for tensor, buffer in step.new.items() if in_shared else ():
-            if tensor in step.words:
+            if tensor in grouped or tensor in step.words:
                 position = values.simplify(_shared_position(row, tensor, part.start + u))
-                _store_group(row, buffer, position, step.words[tensor], values.simplify(u * width))
+                words, slot = (grouped[tensor], ZERO) if tensor in grouped else (step.words[tensor], u * width)
+                _store_group(row, buffer, position, words, values.simplify(slot))
 
 
 def _store_group(row: Row, buffer: Buffer, position: Term, words: Buffer, slot: Term) -> None:

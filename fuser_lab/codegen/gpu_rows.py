@@ -89,8 +89,8 @@ def row_plan(nest: NestPlan) -> RowPlan:
     sections, first = planned_sections(nest, saved, steps)
     scope, pair = scope_of(schedule), online_pair(facts.fusion, facts.nest, facts.levels)
     online = pair if schedule.online and space.online else None
-    # Kept values must not depend on the maximum, which is that of a warp when they would be written.
-    once = pair if scope is Scope.CLUSTER and online is None and not any(s.written for s in saved) else None
+    # What the second pass keeps must not depend on the maximum, which is that of a warp then.
+    once = pair if scope is Scope.CLUSTER and online is None and not any(s.written == 1 for s in saved) else None
     return RowPlan(
         nest=nest, groups=groups, lanes=lanes, steps=steps, scope=scope, general=general, widths=widths, saved=saved,
         sections=sections, first=first, online=online, once=once,
@@ -102,7 +102,8 @@ def _saved_values(nest: NestPlan, facts: GpuFacts, widths: Mapping[TensorView, i
     schedule = nest.schedule
     # Blocks that add rows to columns load the inputs that all rows share once, before the first row.
     early = schedule.constants and not facts.column_sums
-    saved = rows_kept(facts, values=schedule.values, early=early)
+    without = facts.passes_joined if schedule.shared else ()
+    saved = rows_kept(facts, values=schedule.values, early=early, without=without)
     if saved or not facts.column_sums or facts.passes > 1:
         return saved
     # Such rows are also kept in a single pass: all of their inputs are in flight at once.

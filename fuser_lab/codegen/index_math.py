@@ -18,6 +18,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 
 Range = tuple[int, int]
 Ranges = Mapping[str, Range]
+"""Bounds of atoms: of variables by their names, of quotients and remainders inside a branch by their text."""
 
 _BIG = 1 << 62  # beyond every index: a sum of two is still an integer of 64 bits
 UNBOUNDED: Range = (-_BIG, _BIG)
@@ -281,19 +282,32 @@ def range_of(form: Linear, ranges: Ranges) -> Range:
 
 
 def _atom_range(atom: Term, ranges: Ranges) -> Range:
+    least, most = ranges.get(_key(atom), UNBOUNDED)
     match atom:
-        case Var(_, name):
-            return ranges.get(name, (-_BIG, _BIG))
         case Apply(_, "floordiv", (x, Const(_, value))):
             low, high = range_of(linear(x, ranges), ranges)
             d = int(value.real)
-            return low // d, high // d
+            return max(low // d, least), min(high // d, most)
         case Apply(_, "mod", (x, Const(_, value))):
             low, high = range_of(linear(x, ranges), ranges)
             d = int(value.real)
-            return (low % d, high % d) if low // d == high // d else (0, d - 1)
+            low, high = (low % d, high % d) if low // d == high // d else (0, d - 1)
+            return max(low, least), min(high, most)
         case _:
-            return (-_BIG, _BIG)
+            return least, most
+
+
+@lru_cache(_KEPT)
+def _key(atom: Term) -> str:
+    """Return the key of an atom's range: a variable's name, or the text of a quotient or a remainder."""
+    return atom.name if isinstance(atom, Var) else repr(atom)
+
+
+def remainder_form(term: Term, divisor: int) -> Term:
+    """Return a short term that differs from an index term by a multiple of a divisor."""
+    form = linear(term, {})
+    parts = tuple((atom, c % divisor) for atom, c in form.parts if c % divisor)
+    return to_term(Linear(form.constant % divisor, parts))
 
 
 def to_term(form: Linear) -> Term:
@@ -316,7 +330,7 @@ def to_term(form: Linear) -> Term:
 
 
 def narrow(condition: Term, ranges: Ranges, *, holds: bool) -> Ranges:
-    """Return the ranges if a condition holds (or does not), with tighter bounds of single variables."""
+    """Return the ranges if a condition holds (or does not), with tighter bounds of single atoms."""
     match condition:
         case Apply(_, "and", (a, b)) if holds:
             return narrow(b, narrow(a, ranges, holds=True), holds=True)
@@ -343,12 +357,12 @@ def negate(condition: Term) -> Term:
 def _tighten(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
     """Tighten bounds by ``difference fn 0``."""
     match difference.parts:
-        case ((Var(_, name), 1 | -1 as sign),):
+        case ((atom, 1 | -1 as sign),):
             upper = fn in {"lt", "le"}
             distance = (fn in {"lt", "gt"}) * (-1 if upper else 1)
             limit, is_high = sign * (distance - difference.constant), upper is (sign == 1)
-            low, high = ranges.get(name, (-_BIG, _BIG))
-            return {**ranges, name: (low, min(high, limit)) if is_high else (max(low, limit), high)}
+            low, high = _atom_range(atom, ranges)
+            return {**ranges, _key(atom): (low, min(high, limit)) if is_high else (max(low, limit), high)}
         case _:
             return ranges
 

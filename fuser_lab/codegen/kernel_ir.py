@@ -9,7 +9,7 @@ A `Layout` gives the positions of a tensor's elements in its buffer.
 """
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fuser_lab.cost.device import ACCESS_BYTES, STATIC_BUFFER
@@ -374,31 +374,25 @@ def map_blocks(
             return statement
 
 
+TERMS: Mapping[type[Statement], tuple[str, ...]] = {
+    Let: ("value",), Store: ("position", "value"), Send: ("position", "value", "rank"),
+    VectorLoad: ("position", "slot"), VectorStore: ("position", "slot"),
+    Uniforms: ("seed", "offset", "position", "slot"), Transpose: ("start",), If: ("condition",),
+    Loop: ("start", "stop"), Reduce: ("value",), Scan: ("carry",),
+}
+"""The fields of each kind of statement that hold terms; statements of other kinds have none."""
+
+BUFFERS: Mapping[type[Statement], tuple[str, ...]] = {
+    Store: ("buffer",), Send: ("buffer",), Await: ("buffer",), Alloc: ("buffer",), Scan: ("buffer",),
+    VectorLoad: ("buffer", "words"), VectorStore: ("buffer", "words"), Uniforms: ("numbers",),
+    Transpose: ("source", "target"),
+}
+"""The fields of each kind of statement that hold buffers, besides the buffers that its terms read."""
+
+
 def terms_of(statement: Statement) -> tuple[Term, ...]:
     """Return the terms of a statement, without nested statements."""
-    match statement:
-        case Let(value=value):
-            return (value,)
-        case Store(position=position, value=value):
-            return (position, value)
-        case Send(position=position, value=value, rank=rank):
-            return (position, value, rank)
-        case VectorLoad(position=position, slot=slot) | VectorStore(position=position, slot=slot):
-            return (position, slot)
-        case Uniforms(seed=seed, offset=offset, position=position, slot=slot):
-            return (seed, offset, position, slot)
-        case Transpose(start=start):
-            return (start,)
-        case If(condition=condition):
-            return (condition,)
-        case Loop(start=start, stop=stop):
-            return (start, stop)
-        case Reduce(value=value):
-            return (value,)
-        case Scan(carry=carry):
-            return (carry,)
-        case _:
-            return ()
+    return tuple([getattr(statement, name) for name in TERMS.get(type(statement), ())])
 
 
 def every_term(statement: Statement) -> Iterator[Term]:

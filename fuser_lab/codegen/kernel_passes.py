@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fuser_lab.codegen.cpu_functions import with_named_constants
 from fuser_lab.codegen.kernel_ir import Statement
 from fuser_lab.codegen.long_loops import divide_long_loops
-from fuser_lab.codegen.rewrites import rewrite, unconditional
+from fuser_lab.codegen.rewrites import rewrite, unconditional, without_equal_branches
 from fuser_lab.codegen.vectorize import with_vectors
 from fuser_lab.targets import Form, target_of
 
@@ -30,6 +30,7 @@ _BLOCKS, _CORES = frozenset({Form.BLOCKS}), frozenset({Form.CORES})
 KERNEL_PASSES = (
     KernelPass(name="cheaper_values", run=rewrite, forms=_BLOCKS),
     KernelPass(name="vector_accesses", run=with_vectors, forms=_BLOCKS),
+    KernelPass(name="equal_branches", run=without_equal_branches, forms=_BLOCKS),
     KernelPass(name="unconditional_loads", run=unconditional, forms=_BLOCKS | _CORES),
     KernelPass(name="divided_loops", run=divide_long_loops, forms=_CORES),
     KernelPass(name="named_constants", run=with_named_constants, forms=_CORES),

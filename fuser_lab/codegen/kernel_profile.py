@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser_lab.codegen.index_math import is_index
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
@@ -61,15 +62,17 @@ _SOFTWARE = 40  # instructions of a conversion to or from eight bits
 _DOUBLE = 8  # factor for divisions and functions of float64
 _ROUNDING = 3  # instructions of a conversion to 16 bits and back; conversions are issued at half the rate
 _WIDE = 2  # instructions of 64-bit integer arithmetic
+_CONVERSION = 4  # issue slots of a conversion between float and a 64-bit integer: 16 lanes of a cycle's 64 convert
 # Functions that take many instructions, as multiples of one instruction of the special function unit.
 _LONG = {
     "acos": 6, "acosh": 8, "asin": 6, "asinh": 8, "atan": 5, "atan2": 8, "atanh": 6, "cos": 6, "erf": 6, "erfc": 8,
-    "erfcinv": 12, "erfinv": 8, "expm1": 4, "lgamma": 20, "log1p": 5, "philox_uniform": 20, "pow": 24, "sin": 6,
-    "sinh": 5, "tan": 8,
+    "erfcinv": 12, "erfinv": 8, "expm1": 4, "lgamma": 20, "log": 6, "log10": 6, "log1p": 5, "log2": 6,
+    "philox_uniform": 20, "pow": 24, "sin": 6, "sinh": 5, "tan": 8,
 }
 _ROUND = 12  # instructions per number of the random generator, which makes four at a time
 _SHIFTED = 8  # instructions per word of a shifted access, which combines two accesses
 _SHUFFLES = 5  # per reduction over a warp
+_CLUSTER = 65  # more instructions to send a warp's result to the blocks of a cluster, await theirs and combine all
 _GOLDEN = (5**0.5 - 1) / 2  # fraction, whose multiples modulo 1 are spread evenly
 _STEPS = (_GOLDEN, 0.7548776662466927, 0.5698402909980532)  # for nested loops; no ratio is near a simple fraction
 _UNROLLED = 64  # iterations up to which a compiler unrolls a loop
@@ -269,7 +272,8 @@ class _Walk(Samples):
             case VectorStore(count=count, width=width):
                 self._count("moves", self._executions() * (count // width))
             case Reduce(scope=scope):
-                self._count("simple", 2 * _SHUFFLES * self._executions())
+                met = _CLUSTER if scope is Scope.CLUSTER else 0
+                self._count("simple", (2 * _SHUFFLES + met) * self._executions())
                 if scope in _MEETING:
                     self._count("meetings", self._executions())
             case Scan(parts=parts, each=each, scope=scope):
@@ -305,8 +309,8 @@ class _Walk(Samples):
             self._turns = together if isinstance(loop.stop, Const) and together <= _UNROLLED else _PARTLY
         if loop.parallel is ParallelType.vectorize and self._neighbours == 1 and turns.size == 1:
             self._neighbours = most
-            times, self._times = self._times, self._times * most
-            self._round(loop, first + np.arange(most).reshape(1, 1, -1), times)
+            self._times *= most
+            self._round(loop, first + np.arange(most).reshape(1, 1, -1), self._times)
         elif turns.size == 1 and self._walks * most <= _WALKS:
             self._walks *= max(most, 1)
             for turn in range(most):
@@ -356,7 +360,9 @@ class _Walk(Samples):
 
     def _count_operation(self, term: Apply, inside: float) -> None:
         name, cost = _cost(term)
-        self._count(name, cost * min(inside, self._times) * self._active())
+        # Positions of adjacent elements differ by constants, which are part of the accesses.
+        times = self._times / self._neighbours if is_index(term) else self._times
+        self._count(name, cost * min(inside, times) * self._active())
 
     def _chose(self, term: Apply, condition: Value, chosen: Value) -> None:
         self._count("simple", min(condition.inside, self._times))
@@ -425,7 +431,7 @@ def _cost(term: Apply) -> tuple[str, float]:
             return "simple", 0
         if term.dtype.is_float and term.dtype.itemsize <= 2:
             return "simple", _SOFTWARE if term.dtype.itemsize == 1 else _ROUNDING
-        return "simple", 1
+        return "simple", _CONVERSION if DataType.Int in {term.dtype, source_dtype} else 1
     if term.fn == "bitcast" and not term.dtype.is_narrow and not term.args[0].dtype.is_narrow:
         return "simple", 0
     of_class = function_class(term.fn)

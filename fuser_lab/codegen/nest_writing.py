@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
+from fuser_lab.analysis.integer_limits import integer_limits
 from fuser_lab.codegen.kernel_ir import (
     Buffer,
     Launch,
@@ -20,6 +21,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nests import Axis, Nest, axis_indices
 from fuser_lab.codegen.values import Values, call_text
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index, select
 from fuser_lab.ir.transform import ParallelType
@@ -160,10 +162,24 @@ def folds_of(exprs: Sequence[Expr]) -> list[Fold]:
 
 def open_folds(values: Values, exprs: Sequence[Expr]) -> list[Fold]:
     """Return reductions whose running values are new variables."""
+    folds = [narrowed(fold, values.fusion) for fold in folds_of(exprs)]
     return [
         replace(fold, total=values.let(fold.name, fold.identity, origin=fold.expr.name, note=call_text(fold.expr)))
-        for fold in folds_of(exprs)
+        for fold in folds
     ]
+
+
+def narrowed(fold: Fold, fusion: Fusion) -> Fold:
+    """Return a maximum or minimum with a running value of 32 bits if its elements fit, as positions of an axis do."""
+    operand, narrow = fold.expr.tensor_inputs[0], DataType.Int32
+    limits = integer_limits(fusion, operand) if fold.fn in {"max", "min"} and operand.numel else None
+    if fold.identity.dtype is not DataType.Int or limits is None:
+        return fold
+    low, high = narrow.limits
+    if limits[0] < low or limits[1] > high:
+        return fold
+    identity = Const(narrow, low if fold.fn == "max" else high)
+    return replace(fold, identity=identity, total=identity)
 
 
 def update(values: Values, fold: Fold, value: Term, inside: Term | None = None, *, replacing: bool = False) -> None:

@@ -18,7 +18,7 @@ from fuser_lab.codegen.emitter import (
     storage_name,
     used_names,
 )
-from fuser_lab.codegen.index_math import Range, linear, range_of, substitute
+from fuser_lab.codegen.index_math import Range, linear, range_of, remainder_form, substitute
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Arrive,
@@ -239,12 +239,16 @@ class CudaEmitter(Emitter):
         self._ranges[loop.var] = (start[0], max(stop[1] - 1, start[0]))
         if loop.parallel in _HARDWARE:
             self._words.add(loop.var)
-            self._line(f"{loop.var} = index32(cuda.{_LOOPS[loop.parallel]})", loop.origin)
+            self._line(f"{loop.var} = index32({self.hardware(loop.parallel)})", loop.origin)
             self._block(loop.body)
             return
         self._around += 1
         self.serial_loop(loop)
         self._around -= 1
+
+    def hardware(self, parallel: ParallelType) -> str:
+        """Return the index of a block or of a thread."""
+        return f"cuda.{_LOOPS[parallel]}"
 
     def _statement(self, statement: Statement) -> None:
         if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
@@ -319,6 +323,9 @@ class CudaEmitter(Emitter):
         elif statement.words.name in self._narrow.wide:
             name = f"store_{_PAIRED[statement.buffer.dtype]}"
         memory = f"{statement.buffer.name}, {self.term(statement.position)}"
+        if isinstance(statement, VectorLoad) and statement.shifted:
+            # Steps of whole accesses do not change it, so it is computed once for all of them.
+            memory += f", {self.term(remainder_form(statement.position, statement.width))}"
         words = f"{statement.words.name}, {self.term(statement.slot)}"
         self._line(f"{name}({memory}, {words}, {statement.count}, {statement.width})", statement.origin)
 
@@ -416,9 +423,14 @@ class CudaEmitter(Emitter):
             self._sent_to(name, (shared, TYPE_NAMES[sent_dtype]), place, name, f"{self._lane} % {WARP}", origin)
         self._wait_for(name, origin)
         ending = "" if sent_dtype is dtype else " != 0"
-        if total < WARP and total & (total - 1) == 0:
-            self._line(f"{name} = {shared}[{self._lane} % {total}]{ending}", origin)
-            self._shuffle(statement, total, FULL_MASK)
+        if total & (total - 1) == 0:
+            lanes, place = min(total, WARP), f"{self._lane} % {min(total, WARP)}"
+            self._line(f"{name} = {shared}[{place}]{ending}", origin)
+            if total > WARP:
+                self._line(f"for step in range(1, {total // WARP}):", origin)
+                with self._indent():
+                    self._combine(statement, f"{name}_other", f"{shared}[step * {WARP} + {place}]{ending}")
+            self._shuffle(statement, lanes, FULL_MASK)
             return
         self._line(f"{name} = {self.constant(dtype, statement.identity)}", origin)
         self._line(f"for warp in range({self._lane} % {WARP}, {total}, {WARP}):", origin)

@@ -33,8 +33,8 @@ class Saved:
     written: int
 
 
-def choose_saved(facts: NestFacts) -> tuple[Saved, ...]:
-    """Return the values to keep.
+def choose_saved(facts: NestFacts, without: Collection[int] = ()) -> tuple[Saved, ...]:
+    """Return the values to keep, none of which is written by the passes ``without``.
 
     A value is a candidate if a pass that computes something new from it follows an earlier pass that needed it as well.
     Only values that are expensive to recompute are kept.
@@ -44,7 +44,7 @@ def choose_saved(facts: NestFacts) -> tuple[Saved, ...]:
     expensive: dict[TensorView, bool] = {}
     reduced = {axis.name for axis in facts.nest.reduced}
     for number in range(1, facts.passes):
-        earlier = set().union(*needs[:number])
+        earlier = set().union(*(need for i, need in enumerate(needs[:number]) if i not in without))
         roots = set(_roots(facts, number))
         for tensor in sorted(needs[number] & earlier, key=lambda tv: tv.name):
             new = any(
@@ -57,19 +57,21 @@ def choose_saved(facts: NestFacts) -> tuple[Saved, ...]:
             if not names & reduced:
                 continue
             if _is_expensive(facts, tensor, expensive):
-                first = next(i for i, need in enumerate(needs) if tensor in need)
+                first = next(i for i, need in enumerate(needs) if i not in without and tensor in need)
                 saved[tensor] = Saved(tensor=tensor, written=first)
     return tuple(saved.values())
 
 
-def rows_kept(facts: NestFacts, *, values: bool, early: bool = False) -> tuple[Saved, ...]:
+def rows_kept(
+    facts: NestFacts, *, values: bool, early: bool = False, without: Collection[int] = (),
+) -> tuple[Saved, ...]:
     """Return what a GPU keeps of a row: the inputs that several passes need, in their storage type.
 
-    With ``values``, values that are expensive to recompute are also kept; with ``early``, also inputs that only later
-    passes need, which are then loaded in advance. Other inputs that all rows share are not kept, because caches hold
-    them.
+    With ``values``, values that are expensive to recompute are also kept, by other passes than those ``without``; with
+    ``early``, also inputs that only later passes need, which are then loaded in advance. Other inputs that all rows
+    share are not kept, because caches hold them.
     """
-    expensive = choose_saved(facts) if values else ()
+    expensive = choose_saved(facts, without) if values else ()
     pass_numbers: dict[TensorView, list[int]] = {}
     for number in range(facts.passes):
         for tensor in inputs_needed(facts, number, expensive):
@@ -85,16 +87,45 @@ def rows_kept(facts: NestFacts, *, values: bool, early: bool = False) -> tuple[S
 
 def inputs_needed(facts: NestFacts, number: int, saved: Sequence[Saved]) -> tuple[TensorView, ...]:
     """Return the inputs of which a pass reads an element at each point, given the values that earlier passes kept."""
-    earlier = tuple(s for s in saved if s.written < number)
-    written = [s.tensor for s in saved if s.written == number and s.tensor in facts.fusion.producers]
-    needed = _needs(facts, number, earlier, written)
+    needed = _needed(facts, number, saved)
     reduced = {axis.name for axis in facts.nest.reduced}
-    saved_tensors = {s.tensor for s in earlier}
+    saved_tensors = {s.tensor for s in saved if s.written < number}
     return tuple(
         tv for tv in sorted(needed, key=lambda tv: tv.name)
         if tv not in facts.fusion.producers and tv not in saved_tensors
         and reduced & set().union(*(variables(i) for i in facts.nest.index[tv]))
     )
+
+
+def read_back(facts: NestFacts, number: int, saved: Sequence[Saved]) -> tuple[TensorView, ...]:
+    """Return the tensors, kept by earlier passes, of which a pass reads an element at each point."""
+    needed = _needed(facts, number, saved)
+    return tuple(s.tensor for s in saved if s.written < number and s.tensor in needed)
+
+
+def memory_of_kept(facts: NestFacts, saved: Sequence[Saved]) -> tuple[dict[TensorView, int], list[int]]:
+    """Return the part of memory of each kept tensor, and the bytes per element of each part.
+
+    The last pass that reads a tensor, or a later one, writes another of this size in its place.
+    """
+    last = {tv: number for number in range(facts.passes) for tv in read_back(facts, number, saved)}
+    places, sizes, until = dict[TensorView, int](), list[int](), list[int]()
+    for kept in sorted(saved, key=lambda s: s.written):
+        item = kept.tensor.dtype.itemsize
+        free = (n for n, size in enumerate(sizes) if size == item and until[n] <= kept.written)
+        place = next(free, len(sizes))
+        if place == len(sizes):
+            sizes.append(item)
+            until.append(0)
+        places[kept.tensor], until[place] = place, last.get(kept.tensor, kept.written)
+    return places, sizes
+
+
+def _needed(facts: NestFacts, number: int, saved: Sequence[Saved]) -> frozenset[TensorView]:
+    """Return the tensors of which a pass needs an element at each point, given what is kept."""
+    earlier = tuple(s for s in saved if s.written < number)
+    written = [s.tensor for s in saved if s.written == number and s.tensor in facts.fusion.producers]
+    return _needs(facts, number, earlier, written)
 
 
 def shared_along(facts: NestFacts, axes: Sequence[Axis]) -> tuple[TensorView, ...]:

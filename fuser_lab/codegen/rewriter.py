@@ -1,40 +1,31 @@
 """Statements of Kernel IR with other terms and buffers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Let, Load, Loop, Statement, Store, Transpose, map_blocks
+from fuser_lab.codegen.kernel_ir import BUFFERS, TERMS, Buffer, Load, Statement, map_blocks
 from fuser_lab.ir.term import Apply, Term
 
 Block = tuple[Statement, ...]
 
 
 def map_terms(statement: Statement, rewrite: Callable[[Term], Term]) -> Statement:
-    """Return a statement of a kernel without blocks of threads whose terms are rewritten, without nested ones."""
-    match statement:
-        case Let(value=value):
-            return replace(statement, value=rewrite(value))
-        case Store(position=position, value=value):
-            return replace(statement, position=rewrite(position), value=rewrite(value))
-        case If(condition=condition):
-            return replace(statement, condition=rewrite(condition))
-        case Loop(start=start, stop=stop):
-            return replace(statement, start=rewrite(start), stop=rewrite(stop))
-        case Transpose(start=start):
-            return replace(statement, start=rewrite(start))
-        case _:
-            return statement
+    """Return a statement whose terms are rewritten, without those of nested statements.
+
+    The carry of a `Scan`, which it assigns, has to remain a variable.
+    """
+    return _with_fields(statement, {name: rewrite(getattr(statement, name)) for name in TERMS.get(type(statement), ())})
 
 
 def map_buffers(statement: Statement, rewrite: Callable[[Buffer], Buffer]) -> Statement:
-    """Return a statement of a kernel without blocks of threads with other buffers, without those in its terms."""
-    match statement:
-        case Store(buffer=buffer) | Alloc(buffer=buffer):
-            return replace(statement, buffer=rewrite(buffer))
-        case Transpose(source=source, target=target):
-            return replace(statement, source=rewrite(source), target=rewrite(target))
-        case _:
-            return statement
+    """Return a statement with other buffers, without those that its terms read."""
+    names = BUFFERS.get(type(statement), ())
+    return _with_fields(statement, {name: rewrite(getattr(statement, name)) for name in names})
+
+
+def _with_fields(statement: Statement, values: Mapping[str, Term | Buffer]) -> Statement:
+    """Return a statement with other values of some fields; the same object if there are none."""
+    return replace(statement, **values) if values else statement  # type: ignore[arg-type] # fields by name
 
 
 def replace_terms(
@@ -59,7 +50,7 @@ def rewrite_statements(
     statements: Block, replaced: Callable[[Term], Term | None],
     memory: Callable[[Buffer], Buffer] = lambda buffer: buffer,
 ) -> Block:
-    """Return the statements of a kernel without blocks of threads with other terms and buffers.
+    """Return statements with other terms and buffers, nested ones included.
 
     Terms are seen in the same order for all kernels with the same statements.
     """

@@ -20,6 +20,16 @@ Almost all positions are in range. A branch on a position has to wait for it, as
 serializes them; without branches, they are in flight at once. If a position is out of range, the first element of the
 tensor is loaded and discarded.
 
+`without_equal_branches` removes branches whose two sides have the same value, as when each side reads the words that a
+branch before it has loaded from one of several tensors.
+
+    if g < 2:                       t24 = T0_v[v]
+        t0 = T0_v[v]
+        t24 = t0               ->
+    else:
+        t1 = T0_v[v]
+        t24 = t1
+
 `narrow_values` finds values of reduced floats that are only stored: a rounding or a conversion can be omitted.
 
     t6 = round_e4m3(t5)            t6 = t5                          (the store rounds)
@@ -56,6 +66,7 @@ from fuser_lab.codegen.kernel_ir import (
     map_blocks,
     walk,
 )
+from fuser_lab.codegen.rewriter import replace_terms
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var, index
@@ -144,6 +155,38 @@ def _without(body: Block, names: set[str]) -> Block:
         map_blocks(statement, partial(_without, names=names)) for statement in body
         if not isinstance(statement, Let) or statement.name not in names
     )
+
+
+def without_equal_branches(body: Block) -> Block:
+    """Return statements without branches of which both sides assign the same value to the same name."""
+    return tuple(new for statement in body for new in _without_equal(statement))
+
+
+def _without_equal(statement: Statement) -> Block:
+    inner = map_blocks(statement, without_equal_branches)
+    if not isinstance(inner, If):
+        return (inner,)
+    last, other = _in_one(inner.then), _in_one(inner.otherwise)
+    if last is None or other is None or (last.name, last.value) != (other.name, other.value):
+        return (inner,)
+    return (replace(last, note=inner.note),)
+
+
+def _in_one(block: Block) -> Let | None:
+    """Return the last assignment of a block, with its value in terms of the names before the block.
+
+    None is returned for a block with other statements than assignments, or with a value that is used twice.
+    """
+    values: dict[str, Term] = {}
+    uses = Counter(t.name for s in block for t in every_term(s) if isinstance(t, Var))
+    for statement in block:
+        if not isinstance(statement, Let) or statement.update or uses[statement.name] > 1:
+            return None
+        values[statement.name] = replace_terms(
+            statement.value, lambda term: values.get(term.name) if isinstance(term, Var) else None,
+        )
+    last = block[-1] if block else None
+    return replace(last, value=values[last.name]) if isinstance(last, Let) else None
 
 
 MOST_VALUES = crossover("branches.values")

@@ -78,7 +78,7 @@ class Values:
     """Emits statements into nested scopes; one instance per phase."""
 
     def __init__(self, fusion: Fusion, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout]) -> None:
-        self._fusion = fusion
+        self.fusion = fusion
         self._buffers = buffers
         self._layouts = layouts
         self.given: dict[Key, _Known] = {}  # values known from outside: accumulators, buffered rows
@@ -227,7 +227,7 @@ class Values:
         """Return the names of the tensors that are computed from elements of a tensor, and its own."""
         if tensor.name not in self._readers:
             names = {tensor.name}
-            for expr in self._fusion.exprs:
+            for expr in self.fusion.exprs:
                 if expr.kind not in _WHOLE and any(value.name in names for value in expr.inputs):
                     names.update(value.name for value in expr.outputs)
             self._readers[tensor.name] = frozenset(names)
@@ -245,7 +245,7 @@ class Values:
         for scope in self.scope.outward():
             if key in scope.values:
                 return scope.values[key]
-        expr = self._fusion.producers.get(tensor)
+        expr = self.fusion.producers.get(tensor)
         given_term = self._outside_term(key)
         if given_term is not None:
             result = self._variable_of(tensor, at, given_term, expr, "")
@@ -267,7 +267,7 @@ class Values:
         """Return a scalar as a constant, a parameter or a computed variable."""
         if value.value is not None:
             return Const(_not_index(value.dtype), value.value)
-        expr = self._fusion.producers.get(value)
+        expr = self.fusion.producers.get(value)
         if expr is None:
             return Var(_not_index(value.dtype), value.name)
         key = (value.name, ())
@@ -348,7 +348,7 @@ class Values:
                 continue
             entered.add((current.name, index))
             for operand in reversed(current.tensor_inputs):
-                producer = self._fusion.producers.get(operand)
+                producer = self.fusion.producers.get(operand)
                 place = self._place(operand, index)
                 if producer is not None and OPS[producer.op.name].scalar and not self._is_known((operand.name, place)):
                     waiting.append((producer, place))
@@ -393,7 +393,7 @@ class Values:
         """Return a term in which data-dependent positions are index variables, so that conditions can guard them."""
         match term:
             case Apply(DataType.Index, "cast", (Read() | ReadScalar() as source,)):
-                position = counted_position(source, self._fusion.producers) if isinstance(source, Read) else None
+                position = counted_position(source, self.fusion.producers) if isinstance(source, Read) else None
                 return self._position(source, expr) if position is None else simplify(position, self.scope.ranges)
             case Apply(dtype, fn, args):
                 return simplify(Apply(dtype, fn, tuple(self._with_positions(a, expr) for a in args)), self.scope.ranges)
@@ -466,7 +466,7 @@ class Values:
         """Emit the store of an element of an output."""
         value = self.value(tensor, index)
         position = layout.position(self.simplified(index))
-        expr = self._fusion.producers.get(tensor)
+        expr = self.fusion.producers.get(tensor)
         origin = None if expr is None else expr.name
         self.put(self._buffers[tensor.name], position, value, origin)
 

@@ -131,7 +131,7 @@ def compared_plans(plans: Sequence[CompiledPlan | Plan | str], *, measure: bool)
     if any(plan.graph is None for plan in read):
         return _by_record(plans, measure=measure)
     by_plan = [_fusions(first, plan) for plan in plans]
-    times = first.measured(plans) if measure else (None,) * len(plans)
+    times = first.measure(plans) if measure else (None,) * len(plans)
     regions = tuple(map(plan_comparison, zip(*by_plan, strict=True)))
     figures = [
         PlanFigures(
@@ -157,7 +157,7 @@ def _by_record(plans: Sequence[CompiledPlan | Plan | str], *, measure: bool) -> 
         )
         raise UnsupportedError(msg)
     compiled = [plan for plan in plans if isinstance(plan, CompiledPlan)]
-    times = compiled[0].measured(compiled) if measure else (None,) * len(compiled)
+    times = compiled[0].measure(compiled) if measure else (None,) * len(compiled)
     first = _homes(compiled[0])
     figures = []
     for plan, seconds in zip(compiled, times, strict=True):

@@ -4,12 +4,13 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from fuser_lab.arguments import TEXT, having, instance, listing, short_text, takes, whole
+from fuser_lab.arguments import TEXT, listing, short_text, takes, whole
+from fuser_lab.compilers.kernels import WHERE, CompiledKernel, CompiledWhy, Where, select_kernels
 from fuser_lab.compilers.picture import kernel_map
 from fuser_lab.compilers.reasons import OURS, Unsaid
-from fuser_lab.compilers.record import KernelRecord, LineOp, PlanRecord, RegionCost, bare
+from fuser_lab.compilers.record import KernelRecord, PlanRecord, RegionCost
 from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.errors import IllegalEdit, InputError, UnsupportedError
 from fuser_lab.plan.accepted import PLACE
@@ -28,135 +29,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledKernel(KernelRecord):
-    """One kernel of a compiled plan: what the compiler fused into it, and the function that contains its code.
-
-    ``names`` are the compiler's names of its operations, ``writes`` and ``reads`` names of buffers, ``nodes`` names of
-    the captured graph's nodes. ``opaque`` says that the kernel is taken from elsewhere, as a matrix product. On a CPU
-    several kernels may be in one ``function``; ``launch`` is the number of its call. ``bytes`` are what it reads and
-    writes, as the compiler counts them; 0 if a size is not known.
-    """
-
-    index: int
-    plan: "CompiledPlan" = field(repr=False, compare=False)
-
-    @property
-    def ops(self) -> "tuple[RegionOp, ...]":
-        """The ops of our own fusion of the graph that the kernel computes."""
-        computed = set(self.nodes)
-        return tuple(op for name, op in self.plan.ops.items() if name in computed)
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The lines of the user's code that it computes, such as ``model.py:12``."""
-        return tuple(dict.fromkeys(place for name in self.nodes if (place := self.plan.record.calls[name].place)))
-
-    def source(self) -> str:
-        """Return the source of the function that contains the kernel.
-
-        Raises
-        ------
-        InputError
-            If the kernel is taken from elsewhere, so that the compiler wrote no source for it.
-        """
-        text = self.plan.record.sources.get(self.function)
-        if text is None:
-            msg = f"source: the compiler wrote no source for kernel {self.index}, which calls {self.function}."
-            raise InputError(msg)
-        return text
-
-    def source_lines(self) -> "tuple[SourceLine, ...]":
-        """Return the lines of `source`, each with the op that it computes.
-
-        Raises
-        ------
-        InputError
-            If the kernel is taken from elsewhere, so that the compiler wrote no source for it.
-        """
-        by_line = {op.line: op for op in self.plan.record.lines.get(self.function, ())}
-        return tuple(
-            self._source_line(text, by_line.get(number)) for number, text in enumerate(self.source().splitlines())
-        )
-
-    def _source_line(self, text: str, op: LineOp | None) -> "SourceLine":
-        call = self.plan.record.calls.get(op.node) if op is not None else None
-        return SourceLine(
-            text=text, node=op.node if op is not None else "", op=bare(call.target) if call is not None else "",
-            place=call.place if call is not None else "", inside=op is not None and op.operation in self.names,
-        )
-
-    def __str__(self) -> str:
-        """Return one line: what it computes, and from which lines."""
-        calls = (self.plan.record.calls[name] for name in self.nodes)
-        ops = ", ".join(dict.fromkeys(bare(call.target) for call in calls)) or "nothing"
-        where = f"  ({', '.join(self.lines)})" if self.lines else ""
-        kind = f"  from elsewhere: {self.function}" if self.opaque else f"  loops {self.loops}"
-        return f"{self.index:>3}  {'+'.join(self.writes)}: {ops}{kind}{where}"
-
-
-_WHERE = TEXT | whole(0) | instance(CompiledKernel, accepted="a kernel") | having("target", "tensors", accepted="an op")
-Where: TypeAlias = "str | int | CompiledKernel | RegionOp"  # what selects kernels
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceLine:
-    """A line of a source: its text, and the op that it computes, with the node of the graph and the user's line.
-
-    ``op``, ``node`` and ``place`` are empty for a line that computes none, such as the head of a loop. ``inside`` says
-    whether the line is of the kernel that was asked, because several kernels may be in one function.
-    """
-
-    text: str
-    op: str
-    node: str
-    place: str
-    inside: bool
-
-    def __str__(self) -> str:
-        """Return the op, the user's line and the text, in columns."""
-        return f"{self.op:>12} {self.place:>16} {'|' if self.inside else ' '} {self.text}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledWhy:
-    """Why two kernels of a compiled plan are separate or one.
-
-    ``by`` is who states the reason: the compiler's name, or ``"fuser_lab"`` where the compiler gives none. ``attempts``
-    are all attempts to fuse parts of both.
-    """
-
-    kernels: tuple[int, int]
-    code: str
-    text: str
-    by: str
-    attempts: tuple[Attempt, ...] = field(default=(), repr=False)
-
-    @property
-    def together(self) -> bool:
-        """Whether both are one kernel."""
-        return self.kernels[0] == self.kernels[1]
-
-    def __str__(self) -> str:
-        """Return one sentence, with who states the reason."""
-        if self.together:
-            return f"kernel {self.kernels[0]} computes both"
-        return f"kernels {self.kernels[0]} and {self.kernels[1]} are separate: {self.text} [{self.by}]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Editing:
     """What a compiler can change of its plan.
 
     ``apply`` compiles again, so that each kernel is within one of some parts, and there are as many kernels as a number
     says; a part has groups of operations that are fused first. ``code`` returns the lines with which a user does that;
-    ``run`` is the function under the plan, and ``measured`` returns the seconds of a call under each of some plans or
+    ``run`` is the function under the plan, and ``measure`` returns the seconds of a call under each of some plans or
     strategies, in turns.
     """
 
     apply: "Callable[[CompiledPlan, Sequence[Sequence[Sequence[str]]], int], CompiledPlan]"
     code: "Callable[[CompiledPlan], str]"
     run: Any
-    measured: "Callable[[Sequence[CompiledPlan | Plan | str]], tuple[float, ...]]"
+    measure: "Callable[[Sequence[CompiledPlan | Plan | str]], tuple[float, ...]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +155,7 @@ class CompiledPlan:
 
     # Why
 
-    @takes(a=_WHERE, b=_WHERE)
+    @takes(a=WHERE, b=WHERE)
     def why(self, a: "Where", b: "Where") -> CompiledWhy:
         """Return why two kernels are separate or one.
 
@@ -360,41 +245,7 @@ class CompiledPlan:
 
     def _kernels(self, where: "Where", *, who: str) -> list[int]:
         """Return the numbers of the kernels that a value selects."""
-        if not self.segments:
-            msg = f"{who}: the plan has no kernels."
-            raise InputError(msg)
-        if isinstance(where, int):
-            if where < len(self.segments):
-                return [where]
-            msg = f"{who}: kernel must be from 0 to {len(self.segments) - 1}, given {short_text(where)}."
-            raise InputError(msg)
-        for selects in self._selections(where):
-            numbers = [kernel.index for kernel in self.segments if selects(kernel)]
-            if numbers:
-                return numbers
-        buffers = [buffer for kernel in self.segments for buffer in kernel.writes]
-        lines = dict.fromkeys(line for kernel in self.segments for line in kernel.lines)
-        last = len(self.segments) - 1
-        msg = (
-            f"{who}: no kernel has {short_text(where)}; choose from kernels 0 to {last}, "
-            f"{listing((*buffers, *lines))}."
-        )
-        raise InputError(msg)
-
-    def _selections(self, where: "CompiledKernel | RegionOp | str") -> "tuple[Callable[[CompiledKernel], bool], ...]":
-        """Return tests of kernels, of which the first that holds for some selects them."""
-        if isinstance(where, CompiledKernel):  # also one of the plan before an edit
-            return (lambda kernel: not set(where.names).isdisjoint(kernel.names),)
-        if not isinstance(where, str):
-            nodes = {node for node, op in self.ops.items() if op == where}
-            return (lambda kernel: not nodes.isdisjoint(kernel.nodes),)
-        calls = self.record.calls.items()
-        named = {node for node, call in calls if _is_op(call.target, where) or _is_op(call.original, where)}
-        return (
-            lambda kernel: where in kernel.writes or where in kernel.names or where in kernel.nodes,
-            lambda kernel: any(f":{line}".endswith(f":{where}") or where.endswith(f"/{line}") for line in kernel.lines),
-            lambda kernel: not named.isdisjoint(kernel.nodes),
-        )
+        return select_kernels(where, self.segments, self, who=who)
 
     # Our own fusion
 
@@ -451,7 +302,7 @@ class CompiledPlan:
             name=strategy, tuned=False,
         )
 
-    def compared(self, region: int = 0) -> "PlanComparison":
+    def comparison(self, region: int = 0) -> "PlanComparison":
         """Return a region cut as the compiler does, beside nvFuser's cut and the best one that our search finds.
 
         Raises
@@ -466,7 +317,7 @@ class CompiledPlan:
         ours = [self.resegmented(strategy, region) for strategy in ("bottom_up", "optimal")]
         return plan_comparison((self.fusions[region], *ours))
 
-    def measured(self, plans: "Sequence[CompiledPlan | Plan | str]") -> tuple[float, ...]:
+    def measure(self, plans: "Sequence[CompiledPlan | Plan | str]") -> tuple[float, ...]:
         """Return the seconds of one call of the function under each plan, measured in turns, in one run.
 
         A strategy stands for our own backend of the compiler's library.
@@ -477,9 +328,9 @@ class CompiledPlan:
             If a plan cannot be called: it is of a file, or of one region.
         """
         if self.editing is None:
-            msg = f"measured: a plan of {self.compiler} that was read from a file or a dump cannot be called."
+            msg = f"measure: a plan of {self.compiler} that was read from a file or a dump cannot be called."
             raise UnsupportedError(msg)
-        return self.editing.measured(plans)
+        return self.editing.measure(plans)
 
     def _fusion(self, region: "Region") -> "Plan":
         from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
@@ -555,7 +406,7 @@ class CompiledPlan:
         name = self._operation(buffer)
         return any(bool(self._readers_in(name, names)) for names in self.groups if name in names)
 
-    @takes(a=_WHERE, b=_WHERE)
+    @takes(a=WHERE, b=WHERE)
     def glue(self, a: "Where", b: "Where") -> "CompiledPlan":
         """Return the plan compiled again with two kernels fused that the compiler declined to fuse.
 
@@ -661,12 +512,6 @@ def _is_between(attempt: Attempt, first: set[str], second: set[str]) -> bool:
     """Whether an attempt is about exactly two kernels, in either order."""
     a, b = (set(group) for group in attempt.subjects)
     return (a == first and b == second) or (a == second and b == first)
-
-
-def _is_op(target: str, name: str) -> bool:
-    """Whether the name of an op, such as ``exp`` or ``aten.exp``, is that of a target such as ``aten.exp.default``."""
-    short = bare(target)
-    return name in {target, ".".join(target.split(".")[:2]), short, short.lstrip("_")}
 
 
 def _groups(fusion: "Fusion", of: Mapping[str, Sequence[int]]) -> list[list[str]]:

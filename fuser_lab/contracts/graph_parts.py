@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from fuser_lab.bridge.capture import GraphBreak
 from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.traced import Node, origin_of, target_of
-from fuser_lab.compilers.plan import CompiledPlan, CompiledWhy
+from fuser_lab.compilers.kernels import CompiledWhy
+from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.contracts.partition import (
     Decision,
     FusedOps,

@@ -9,7 +9,8 @@ from typing import Any
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import Node, target_of, traced_tensor
 from fuser_lab.compilers.inductor import from_inductor
-from fuser_lab.compilers.plan import CompiledPlan, CompiledWhy
+from fuser_lab.compilers.kernels import CompiledWhy
+from fuser_lab.compilers.plan import CompiledPlan
 from fuser_lab.contracts.call import Compiled
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.errors import FuserLabError

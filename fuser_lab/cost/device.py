@@ -132,12 +132,13 @@ B200 = _gpu("B200", (10, 0), 148, (228, 227), 126, (7670, 75, 2250))
 DEVICES: tuple[Device, ...] = (A100, H100, H200, B200)
 DEFAULT = H200
 THIS_CPU = "this CPU"
+TYPICAL_CPU = "typical CPU"
 
 
-def host_device(rates: HostRates) -> Device:
-    """Return a device that predicts times for this machine's CPU; schedulers decide as for the default GPU."""
+def host_device(rates: HostRates, name: str = THIS_CPU) -> Device:
+    """Return a device that predicts times for a CPU, by default this one; schedulers decide as for the default GPU."""
     vectors = rates.caches.threads / (4 * rates.simple)
     return replace(
-        DEFAULT, name=THIS_CPU, bandwidth=rates.bandwidth / 1e9, fp32=2 * vectors / 1e12, bf16=rates.product / 1e12,
+        DEFAULT, name=name, bandwidth=rates.bandwidth / 1e9, fp32=2 * vectors / 1e12, bf16=rates.product / 1e12,
         host=rates,
     )

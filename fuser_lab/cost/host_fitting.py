@@ -29,6 +29,7 @@ TYPICAL: Final = {
     "scanned": 4e-10, "start": 1e-9, "wait": 8e-9, "near": 9e-12, "far": 1e-11, "loaded": 5e-11,
     "stored": 6e-11, "together": 3e-11, "jump": 2e-9, "memory_jump": 1e-8, "sharpness": 5.0,
 }
+_PRODUCT: Final = 1e11  # operations of matrix products per second of a core: 2 x 8 products and sums at 3 GHz (AVX2)
 _MOST: Final = 30.0  # factor by which a fitted rate may differ from a typical one
 _OUTLIER: Final = 0.2  # residuals beyond it count linearly
 _WEIGHT: Final = 0.3  # of the residual of a rate that differs from a typical one
@@ -131,10 +132,7 @@ def fitted_host(samples: Sequence[HostSample], caches: HostCaches, product: floa
     if count < FEWEST or len(forms) < 2:
         msg = f"fit: at least {FEWEST} measured kernels of several forms are needed, given {count}."
         raise InputError(msg)
-    first = HostRates(
-        caches=caches, second=0.0, last=0.0, product=product, low=1.0, high=1.0, source=f"{count} measurements",
-        **TYPICAL,
-    )
+    first = replace(typical_rates(caches), product=product, source=f"{count} measurements")
     fits = []
     for second, last in pairs(_PARTS_OF_SECOND, _PARTS_OF_LAST):
         start = replace(first, second=second * caches.second, last=last * caches.last)
@@ -154,6 +152,14 @@ def fitted_host(samples: Sequence[HostSample], caches: HostCaches, product: floa
         rates=replace(best, low=min(float(low), 1.0), high=max(float(high), 1.0)), count=count,
         within=within(left_out, rows.times),
         typical=float(np.exp(np.median(np.abs(np.log(factors))))),
+    )
+
+
+def typical_rates(caches: HostCaches) -> HostRates:
+    """Return the rates of a CPU that was not measured, of which only the caches and their threads are known."""
+    return HostRates(
+        caches=caches, second=_PARTS_OF_SECOND[0] * caches.second, last=float(caches.last),
+        product=_PRODUCT * caches.threads, low=1.0, high=1.0, source="typical rates of a CPU", **TYPICAL,
     )
 
 

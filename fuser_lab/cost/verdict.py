@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fuser_lab.cost.reasons import OTHER_KIND, REFERRALS, TEXTS, ReasonCode
+from fuser_lab.cost.reasons import OTHER_KIND, REFERRALS, ReasonCode
 from fuser_lab.cost.scheduler_type import SchedulerType
 
 __all__ = ["Answer", "Param", "Reason", "SchedulerType", "Verdict", "accept", "reason", "refuse"]
@@ -21,9 +21,9 @@ class Reason:
     def text(self) -> str:
         """The reason as a sentence; integers of 10,000 and more have commas."""
         if not self.params:
-            return TEXTS[self.code]
+            return self.code.text
         shown = {key: f"{v:,}" if isinstance(v, int) and v >= 10_000 else v for key, v in self.params}
-        return TEXTS[self.code].format(**shown)
+        return self.code.text.format(**shown)
 
     def __str__(self) -> str:
         """Return the sentence."""

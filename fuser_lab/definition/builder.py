@@ -15,13 +15,14 @@ from fuser_lab.arguments import is_whole, short_text
 from fuser_lab.definition.axis_numbers import AxisNumbers
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.known import KnownDefinitions
-from fuser_lab.definition.op_calls import Ops, check_arguments
+from fuser_lab.definition.op_calls import Ops
 from fuser_lab.definition.record import EMIT
 from fuser_lab.definition.recording import Recording
 from fuser_lab.definition.scheduling import HandSchedule
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.state import Called
 from fuser_lab.definition.strides import describe_strides
+from fuser_lab.definition.tensor_inputs import MOST_AXES, check_axes, input_layout
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import (
     ArgumentTypeError,
@@ -29,18 +30,14 @@ from fuser_lab.errors import (
     DefinitionError,
     EmptyDefinitionError,
     StateError,
-    VerificationError,
 )
 from fuser_lab.ir import (
     AttrValue,
     Expr,
     Extent,
     Fusion,
-    IterDomain,
-    IterType,
     Number,
     Scalar,
-    TensorDomain,
     TensorView,
     Val,
     allocation_of,
@@ -48,44 +45,12 @@ from fuser_lab.ir import (
 )
 from fuser_lab.ir.transform import Transform
 from fuser_lab.ops import OpDef
-from fuser_lab.ops.arguments import as_list, check_range, element_type, flag, flags, wholes
+from fuser_lab.ops.arguments import as_list, check_range, element_type, flag, wholes
 from fuser_lab.ops.promotion import convert_number
 from fuser_lab.ops.registry import Result
 
 _PACKAGE = __name__.partition(".")[0]
-MOST_AXES = 64  # of an array, in NumPy and in torch
 _VECTOR_SIZE = arguments.whole(0, 1 << 16)
-
-
-def _axes(entries: object, argument: str) -> list[int]:
-    """Return one int per axis of an input, or raise DefinitionError if no array can have so many."""
-    _check_axes("define_tensor", argument, len(as_list(entries, "define_tensor", argument)))
-    return wholes(entries, "define_tensor", argument)
-
-
-def _check_axes(op: str, argument: str, count: int, each: int = 1) -> None:
-    if count > each * MOST_AXES:
-        msg = f"{op}: {argument} has {count} entries; arrays have {MOST_AXES} axes at most."
-        raise DefinitionError(msg)
-
-
-def _parameters(form: str) -> inspect.Signature:
-    """Return the signature of ``name, name=default, ...``."""
-    names = [part.partition("=") for part in form.split(", ")]
-    defaults = {"False": False, "()": (), "DataType.Float": DataType.Float}
-    return inspect.Signature(
-        [
-            inspect.Parameter(
-                name, inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=defaults[default] if default else inspect.Parameter.empty,
-            )
-            for name, _, default in names
-        ],
-    )
-
-
-_SHAPED = _parameters("shape, contiguity=False, dtype=DataType.Float, is_cpu=False, stride_order=()")
-_STRIDED = _parameters("sizes, strides, dtype=DataType.Float, static_sizes=False, is_cpu=False")
 
 
 class FusionBuilder(Recording):
@@ -310,19 +275,10 @@ class FusionBuilder(Recording):
         return tensor
 
     def _tensor_input(self, *args: Any, **kwargs: Any) -> Tensor:
-        strided = not kwargs.keys().isdisjoint(("sizes", "strides", "static_sizes")) or (
-            len(args) > 1 and _are_strides(args[1])
-        )
-        form = _STRIDED if strided else _SHAPED
-        bound = check_arguments("define_tensor", form, args, kwargs)
-        bound.apply_defaults()
-        values = dict(bound.arguments)
-        if strided:
-            static = flag(values.pop("static_sizes"), "define_tensor", "static_sizes")
-            sizes = _axes(values.pop("sizes"), "sizes")
-            values["contiguity"], values["stride_order"] = describe_strides(sizes, values.pop("strides"))
-            values["shape"] = [n if static or n in {0, 1} else -1 for n in sizes]
-        return self._define_tensor(**values)
+        layout = input_layout(args, kwargs, self.axes)
+        tensor = TensorView(name=self._tensor_name(), dtype=layout.dtype, domain=layout.domain, is_cpu=layout.is_cpu)
+        self._add_input(tensor)
+        return Tensor(tensor, self)
 
     def define_from_spec(
         self, described: TensorSpec, *, static_sizes: bool = False, is_cpu: bool = False,
@@ -357,60 +313,6 @@ class FusionBuilder(Recording):
             is_cpu=is_cpu,
             stride_order=ranks,
         )
-
-    def _define_tensor(
-        self, shape: object, contiguity: object, dtype: DataType, is_cpu: object, stride_order: object,
-    ) -> Tensor:
-        shape = _axes(shape, "shape")
-        stride_order = wholes(stride_order, "define_tensor", "stride_order")
-        is_cpu = flag(is_cpu, "define_tensor", "is_cpu")
-        element_type(dtype, "define_tensor")
-        if is_cpu and shape:
-            msg = f"define_tensor: is_cpu is for 0-d tensors; shape has {len(shape)} axes."
-            raise DefinitionError(msg)
-        if stride_order and sorted(stride_order) != list(range(len(shape))):
-            msg = f"define_tensor: stride_order={list(stride_order)} is not a permutation of 0..{len(shape) - 1}."
-            raise DefinitionError(msg)
-        # Row-major order gives the same definition whether it is explicit or not.
-        in_order = not stride_order or list(stride_order) == list(reversed(range(len(shape))))
-        allocation = None if in_order else allocation_of(stride_order)
-        order = allocation or tuple(range(len(shape)))
-        contiguous = self._contiguity(shape, contiguity, order)
-        # None on an axis of a size other than 1 means that the axis is expanded, with stride 0.
-        expanded = {n for n, mark in zip(order, contiguous, strict=True) if mark is None and shape[n] != 1}
-        logical = tuple(self._input_axis(i, size, expanded=i in expanded) for i, size in enumerate(shape))
-        try:
-            domain = TensorDomain(logical=logical, allocation=allocation, contiguity=contiguous)
-        except VerificationError as error:
-            msg = f"define_tensor: {error}"
-            raise DefinitionError(msg) from None
-        tensor = TensorView(name=self._tensor_name(), dtype=dtype, domain=domain, is_cpu=is_cpu)
-        self._add_input(tensor)
-        return Tensor(tensor, self)
-
-    @staticmethod
-    def _contiguity(
-        shape: Sequence[int], contiguity: object, order: tuple[int, ...],
-    ) -> tuple[bool | None, ...]:
-        if isinstance(contiguity, bool):
-            return tuple(None if shape[axis] == 1 else contiguity for axis in order)
-        entries = flags(contiguity, "define_tensor", "contiguity", none=True)
-        if len(entries) != len(shape):
-            msg = f"define_tensor: contiguity has {len(entries)} entries for a shape with {len(shape)}."
-            raise DefinitionError(msg)
-        return tuple(entries)
-
-    def _input_axis(self, position: int, size: int, *, expanded: bool) -> IterDomain:
-        if size < -1:
-            msg = (
-                f"define_tensor: the value {size} at index {position} was neither symbolic(-1), zero_element(0), "
-                "broadcast(1), or static(>1)."
-            )
-            raise DefinitionError(msg)
-        if size == 1:
-            return self.axes.fresh(1, IterType.BROADCAST)
-        extent = self.axes.symbol() if size == -1 else size
-        return self.axes.fresh(1, IterType.BROADCAST, extent) if expanded else self.axes.fresh(extent)
 
     def define_scalar(self, value: Number | DataType | None = None, dtype: DataType | None = None) -> Handle:
         """Add a scalar input, or return a constant when ``value`` is a number.
@@ -635,7 +537,7 @@ class FusionBuilder(Recording):
         """Return a shape argument: ints and integer scalars."""
         extents: list[Extent] = []
         entries = as_list(sizes, op, argument, "ints and integer scalars")
-        _check_axes(op, argument, len(entries), each=2)  # a pad has two widths for each axis
+        check_axes(op, argument, len(entries), each=2)  # a pad has two widths for each axis
         for position, size in enumerate(entries):
             value = self.value(size, op, f"{argument}[{position}]")
             if not isinstance(value, Scalar) or not value.dtype.is_integral:
@@ -653,11 +555,6 @@ class FusionBuilder(Recording):
         if isinstance(result, list | tuple):
             return type(result)(self.wrap(r) for r in result)
         return result
-
-
-def _are_strides(value: object) -> bool:
-    """Whether the second argument of define_tensor is a list of strides rather than of contiguity flags."""
-    return isinstance(value, list | tuple) and any(map(is_whole, value))
 
 
 def _variables(builder: object) -> tuple[tuple[str, str], ...]:

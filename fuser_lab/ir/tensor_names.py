@@ -11,7 +11,7 @@ from fuser_lab.arguments import listing
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from fuser_lab.errors import FuserLabError
+    from fuser_lab.errors import FuserLabError, InputError
     from fuser_lab.ir.fusion import Fusion
 
 Names = tuple[tuple[str, str], ...]  # the user's names of tensors, each with the fusion's name
@@ -94,6 +94,11 @@ def named_text(text: str, called: Mapping[str, str]) -> str:
     if not called:
         return text
     return _TENSOR.sub(lambda match: full_name(match[0], entry_for(match[0], called)), text)
+
+
+def named_error(error: InputError, names: Names) -> InputError:
+    """Return an error about inputs whose sentence has the user's names of tensors."""
+    return type(error)(named_text(str(error), names_by_tensor(names)))
 
 
 def full_name(tensor: str, name: str) -> str:

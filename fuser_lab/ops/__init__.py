@@ -6,7 +6,9 @@ import sys
 try:
     from fuser_lab.ops import (
         attention,
+        bitcast,
         broadcast,
+        complex_numbers,
         composite,
         composites,
         embedding,
@@ -24,6 +26,7 @@ try:
         scatter,
         sort,
         statistics,
+        ternary,
         view,
     )
     from fuser_lab.ops.registry import COMPOSITES, OPS, Composite, Element, OpDef, Recorder, Result
@@ -41,7 +44,9 @@ __all__ = [
     "Recorder",
     "Result",
     "attention",
+    "bitcast",
     "broadcast",
+    "complex_numbers",
     "composite",
     "composites",
     "embedding",
@@ -59,5 +64,6 @@ __all__ = [
     "scatter",
     "sort",
     "statistics",
+    "ternary",
     "view",
 ]

@@ -6,48 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.arguments import short_text
 from fuser_lab.dtypes import DataType, Kind
-from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
-from fuser_lab.ir import OpKind, Scalar, Val
+from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Const, Term
-from fuser_lab.ops.arguments import element_type
 from fuser_lab.ops.extremes import larger, smaller
-from fuser_lab.ops.pointwise_calls import unary_misuses
 from fuser_lab.ops.promotion import (
-    CAST,
     Promotion,
     ResultType,
-    common_dtype,
-    convert,
-    infer_pointwise,
-    match_ranks,
     pointwise,
-    pointwise_domain,
-    promote_operands,
 )
 from fuser_lab.ops.registry import (
-    Arg,
     Array,
-    Attrs,
-    AxisFactory,
-    Misuse,
-    OpDef,
-    Operand,
-    Recorder,
-    Result,
-    Sample,
-    register,
 )
-from fuser_lab.ops.view import SET
 
 
 def _math(fn: str) -> Callable[[Term], Term]:
     return lambda x: t.apply(fn, x)
 
 
-def _part(fn: str) -> Callable[[Term], Term]:
+def part_of(fn: str) -> Callable[[Term], Term]:
+    """Return the element of an op that makes a real number of a complex one."""
     return lambda x: t.apply(fn, x, dtype=x.dtype.real)
 
 
@@ -142,7 +121,7 @@ def _logistic(x: Array) -> Array:
 def _logistic_term(x: Term) -> Term:
     if not x.dtype.is_complex:
         return 1 / (1 + t.apply("exp", -x))
-    left = _part("real")(x) < 0
+    left = part_of("real")(x) < 0
     power = t.apply("exp", t.select(left, x, -x))
     return t.select(left, power, 1) / (1 + power)
 
@@ -157,12 +136,12 @@ pointwise(
 )
 
 
-def _as_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+def as_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that computes with Bool as in C++: as the integers 0 and 1."""
     return lambda *xs: function(*(np.asarray(x).astype(np.int64) if np.asarray(x).dtype.kind == "b" else x for x in xs))
 
 
-pointwise("neg", lambda x: -x, _as_numbers(np.negative), "Negation.")
+pointwise("neg", lambda x: -x, as_numbers(np.negative), "Negation.")
 pointwise(
     "abs", lambda x: t.apply("abs", x, dtype=x.dtype.real), np.abs, "Magnitude; real for complex input.", KEEP,
     ResultType.REAL,
@@ -204,7 +183,7 @@ for _name, _reference, _doc in _ROUNDINGS:
 pointwise(
     "frac",
     lambda x: x - _rounding("trunc")(x),
-    _as_numbers(lambda x: x - _unless_whole(np.trunc)(x)),
+    as_numbers(lambda x: x - _unless_whole(np.trunc)(x)),
     "Fractional part, with the sign of x.",
     KEEP,
     takes_complex=False,
@@ -224,7 +203,7 @@ for _name, _sign, _value in (("isneginf", "negative", -np.inf), ("isposinf", "po
     )
 pointwise(
     "isreal",
-    lambda x: t.apply("eq", _part("imag")(x), 0.0) if x.dtype.is_complex else Const(DataType.Bool, value=True),
+    lambda x: t.apply("eq", part_of("imag")(x), 0.0) if x.dtype.is_complex else Const(DataType.Bool, value=True),
     np.isreal,
     "Whether the imaginary part of x is zero.",
     KEEP,
@@ -238,71 +217,8 @@ pointwise(
     "logical_not", _math("not"), np.logical_not, "Whether x is zero.", Promotion.LOGICAL, BOOL,
 )
 pointwise("bitwise_not", _math("not"), np.invert, "Bitwise complement.", Promotion.BITWISE)
-
-_INTEGERS = {1: DataType.Char, 2: DataType.Short, 4: DataType.Int32, 8: DataType.Int}  # by size
-
-
-def _bitcast(rec: Recorder, arg: Operand, dtype: DataType) -> Val:
-    tensor, target = rec.tensor(arg, "bitcast", "arg"), element_type(dtype, "bitcast")
-    kinds = {tensor.dtype.kind, target.kind}
-    if tensor.dtype.itemsize != target.itemsize or not kinds <= {Kind.INTEGER, Kind.FLOAT}:
-        msg = f"bitcast: {tensor.dtype!r} to {target!r} is not between floats and integers of the same size."
-        raise DefinitionError(msg)
-    if tensor.dtype is target:
-        return rec.emit(SET, [tensor])[0]
-    integer = _INTEGERS[target.itemsize]
-    bits = rec.emit(BITCAST, [tensor], dtype=integer)[0] if tensor.dtype.is_float else tensor
-    if target.is_float:
-        return rec.emit(BITCAST, [convert(rec, bits, integer, "bitcast", "arg")], dtype=target)[0]
-    return convert(rec, bits, target, "bitcast", "arg")
-
-
-def _infer_bitcast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
-    return (Result(element_type(attrs["dtype"], "bitcast"), pointwise_domain("bitcast", inputs, axes)),)
-
-
-_BITCASTS = (  # float, integer
-    (DataType.Float, DataType.Int32), (DataType.Double, DataType.Int), (DataType.Half, DataType.Short),
-    (DataType.BFloat16, DataType.Short), (DataType.Float8_e4m3fn, DataType.Byte), (DataType.Float8_e5m2, DataType.Char),
-    (DataType.Float8_e8m0fnu, DataType.Byte),
-)
-BITCAST = register(
-    OpDef(
-        name="bitcast",
-        kind=OpKind.POINTWISE,
-        frontend=_bitcast,
-        infer=_infer_bitcast,
-        reference=lambda x, *, dtype: np.asarray(x).view(dtype.numpy),
-        scalar=lambda x, *, dtype: t.apply("bitcast", x, dtype=dtype),
-        reads_bits=True,
-        doc="The numbers of dtype with the bits of arg: floats and integers of one size; in nvFuser, bitCastOp of C++.",
-        samples=(
-            *(Sample(f"fd.ops.bitcast(a, {whole!r})", (Arg((3, 4), real, 0.5),)) for real, whole in _BITCASTS),
-            *(
-                Sample(f"fd.ops.bitcast(a, dtype={real!r})", (Arg((3, 4), whole, 40, 120),))
-                for real, whole in _BITCASTS
-            ),
-            Sample("fd.ops.bitcast(a, DataType.BFloat16)", (Arg((5,), DataType.Half, 0.5),)),
-            Sample("fd.ops.bitcast(a, DataType.Byte)", (Arg((2, 3), DataType.Char),)),
-            Sample("fd.ops.bitcast(a, DataType.Float)", (Arg((0, 3)),)),
-            Sample(
-                "fd.ops.bitcast(fd.ops.bitwise_and(fd.ops.bitcast(a, DataType.Int32), -65536), DataType.Float)",
-                (Arg((2, 1, 3)),),
-            ),
-        ),
-        misuses=(
-            Misuse("fd.ops.bitcast(x, DataType.Short)", "bitcast: DataType.Float to DataType.Short is not between"),
-            Misuse("fd.ops.bitcast(m, DataType.Byte)", "bitcast: DataType.Bool to DataType.Byte is not between"),
-            Misuse("fd.ops.bitcast(z, DataType.Int)", "bitcast: DataType.ComplexFloat to DataType.Int is not between"),
-            Misuse("fd.ops.bitcast(d, DataType.Int)", "bitcast: arg must be a tensor", ArgumentTypeError),
-            Misuse("fd.ops.bitcast(x, 'int')", "bitcast: dtype must be a DataType, given 'int'", ArgumentTypeError),
-            Misuse("fd.ops.bitcast(x)", "bitcast(arg, dtype): missing a required argument", ArgumentTypeError),
-        ),
-    ),
-)
-
 pointwise("add", _binary("add"), np.add, "lhs + rhs.", arity=2)
-pointwise("sub", _binary("sub"), _as_numbers(np.subtract), "lhs - rhs.", arity=2)
+pointwise("sub", _binary("sub"), as_numbers(np.subtract), "lhs - rhs.", arity=2)
 pointwise("mul", _binary("mul"), np.multiply, "lhs * rhs.", arity=2)
 
 
@@ -346,7 +262,7 @@ def _power(a: Array, b: Array) -> Array:
 
 _DIVISORS = ((-8.0, 8.0), (0.5, 4.0))  # ranges of a dividend and a divisor in samples: no divisor is near 0
 pointwise(
-    "div", _binary("div"), _as_numbers(_c_quotient), "lhs / rhs; integers truncate toward zero, x / 0 is 0.", arity=2,
+    "div", _binary("div"), as_numbers(_c_quotient), "lhs / rhs; integers truncate toward zero, x / 0 is 0.", arity=2,
     domain=_DIVISORS,
 )
 pointwise("truediv", _binary("div"), np.true_divide, "lhs / rhs in floating point.", FLOAT, arity=2, domain=_DIVISORS)
@@ -357,10 +273,10 @@ _REMAINDERS: tuple[tuple[str, Callable[..., Any], str], ...] = (
 )
 for _name, _reference, _doc in _REMAINDERS:
     pointwise(
-        _name, _binary(_name), _as_numbers(_reference), _doc, arity=2, takes_complex=False, domain=_DIVISORS,
+        _name, _binary(_name), as_numbers(_reference), _doc, arity=2, takes_complex=False, domain=_DIVISORS,
     )
 pointwise(
-    "pow", _binary("pow"), _as_numbers(_power), "lhs to the power rhs; a negative power of an integer truncates.",
+    "pow", _binary("pow"), as_numbers(_power), "lhs to the power rhs; a negative power of an integer truncates.",
     arity=2, domain=((0.2, 3.0), (0.0, 3.0)),
 )
 pointwise(
@@ -419,335 +335,3 @@ for _name, _bits, _truth in _BITWISE:
         pointwise(
             f"logical_{_name}", _binary(_name), _truth, f"Logical {_name}.", Promotion.LOGICAL, BOOL, arity=2,
         )
-
-
-
-
-def _real(rec: Recorder, x: Operand, /) -> Val:
-    value = rec.value(x, "real", "x")
-    if value.dtype.is_complex:
-        return rec.emit(REAL, [value])[0]
-    return rec.emit(CAST, [value], dtype=value.dtype)[0] if isinstance(value, Scalar) else rec.emit(SET, [value])[0]
-
-
-def _imag(rec: Recorder, x: Operand, /) -> Val:
-    value = rec.value(x, "imag", "x")
-    if not value.dtype.is_complex:
-        msg = f"imag: complex input is required, given {value.dtype!r}."
-        raise DefinitionError(msg)
-    return rec.emit(IMAG, [value])[0]
-
-
-def _complex(rec: Recorder, real: Operand, imag: Operand) -> Val:
-    parts = []
-    for part, name in ((real, "real"), (imag, "imag")):
-        if isinstance(part, bool | int | float | complex):
-            msg = f"complex: {name} must be a tensor or a scalar of the definition, given {short_text(part)}."
-            raise ArgumentTypeError(msg)
-        parts.append(rec.value(part, "complex", name))
-    a, b = parts
-    if isinstance(a, Scalar) != isinstance(b, Scalar):
-        msg = f"complex: real and imag must both be tensors or both scalars, given {a} and {b}."
-        raise DefinitionError(msg)
-    if a.dtype is not b.dtype or a.dtype not in {DataType.Float, DataType.Double}:
-        msg = f"complex: real and imag must both be Float or both Double, given {a.dtype!r}, {b.dtype!r}."
-        raise DefinitionError(msg)
-    return rec.emit(COMPLEX, match_ranks(rec, parts))[0]
-
-
-def _complex_of(real: Array, imag: Array) -> Array:
-    """Return complex numbers, not by arithmetic, which would propagate infinities and NaN."""
-    real, imag = np.broadcast_arrays(real, imag)
-    joined = np.empty(real.shape, np.result_type(real, np.complex64))
-    joined.real, joined.imag = real, imag
-    return joined
-
-
-def _infer_complex(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Result, ...]:
-    (part,) = infer_pointwise("complex", ResultType.SAME)(inputs, attrs, axes)
-    return (Result(_COMPLEX_OF[part.dtype], part.domain),)
-
-
-_COMPLEX_OF = {DataType.Float: DataType.ComplexFloat, DataType.Double: DataType.ComplexDouble}
-_NUMBERS = "fd.define_scalar(1.5, DataType.Double), fd.define_scalar(-0.5, DataType.Double)"
-_COMPLEX_KINDS = (
-    (DataType.ComplexFloat, (3, 4)), (DataType.ComplexDouble, (5,)), (DataType.ComplexFloat, ()),
-    (DataType.ComplexFloat, (0, 3)), (DataType.ComplexFloat, (1, 4)),
-)
-
-REAL = register(
-    OpDef(
-        name="real",
-        kind=OpKind.POINTWISE,
-        frontend=_real,
-        infer=infer_pointwise("real", ResultType.REAL),
-        reference=np.real,
-        scalar=_part("real"),
-        doc="Real part; a copy of real input.",
-        samples=(
-            *(Sample("fd.ops.real(a)", (Arg(shape, dtype),)) for dtype, shape in _COMPLEX_KINDS),
-            Sample("fd.ops.real(a)", (Arg((3, 4), DataType.Half),)),
-            Sample("fd.ops.add(a, fd.ops.real(2.5))"),
-            Sample("fd.ops.add(a, fd.ops.real(2.5 + 1j))"),
-        ),
-        misuses=unary_misuses("real", frozenset(Kind)),
-        positional_only=True,
-    ),
-)
-IMAG = register(
-    OpDef(
-        name="imag",
-        kind=OpKind.POINTWISE,
-        frontend=_imag,
-        infer=infer_pointwise("imag", ResultType.REAL),
-        reference=np.imag,
-        scalar=_part("imag"),
-        doc="Imaginary part of complex input.",
-        samples=(
-            *(Sample("fd.ops.imag(a)", (Arg(shape, dtype),)) for dtype, shape in _COMPLEX_KINDS),
-            Sample("fd.ops.add(a, fd.ops.imag(2.5 + 1j))"),
-        ),
-        misuses=(
-            *unary_misuses("imag", frozenset(Kind)),
-            *(Misuse(f"fd.ops.imag({letter})", "imag: complex input is required, given") for letter in "xnmh"),
-        ),
-        positional_only=True,
-    ),
-)
-COMPLEX = register(
-    OpDef(
-        name="complex",
-        kind=OpKind.POINTWISE,
-        frontend=_complex,
-        infer=_infer_complex,
-        reference=_complex_of,
-        scalar=lambda a, b: t.apply("complex", a, b, dtype=_COMPLEX_OF[a.dtype]),
-        doc="The complex number of two real parts.",
-        samples=(
-            Sample("fd.ops.complex(a, b)", (Arg((3, 4)), Arg((3, 4)))),
-            Sample("fd.ops.complex(a, b)", (Arg((3, 1)), Arg((4,)))),
-            Sample("fd.ops.complex(real=a, imag=b)", (Arg((5,), DataType.Double), Arg((5,), DataType.Double))),
-            Sample("fd.ops.complex(a, b)", (Arg(()), Arg(()))),
-            Sample("fd.ops.complex(a, b)", (Arg((0, 3)), Arg((0, 3)))),
-            Sample(f"fd.ops.mul(a, fd.ops.complex({_NUMBERS}))", (Arg((3, 4)),)),
-        ),
-        misuses=(
-            Misuse("fd.ops.complex(1.0, 2.0)", "complex: real must be a tensor or a scalar", ArgumentTypeError),
-            Misuse("fd.ops.complex(x, 2.0)", "complex: imag must be a tensor or a scalar", ArgumentTypeError),
-            Misuse("fd.ops.complex(x)", "complex(real, imag): missing a required argument", ArgumentTypeError),
-            Misuse("fd.ops.complex(x, d)", "complex: real and imag must both be tensors or both scalars"),
-            Misuse("fd.ops.complex(x, h)", "complex: real and imag must both be Float or both Double, given"),
-            Misuse("fd.ops.complex(z, z)", "complex: real and imag must both be Float or both Double, given"),
-            Misuse("fd.ops.complex(n, n)", "complex: real and imag must both be Float or both Double, given"),
-            Misuse("fd.ops.complex(x, y)", "complex: operands have sizes 4 and 5 on axis 1"),
-        ),
-    ),
-)
-
-
-def _where(rec: Recorder, condition: Operand, x: Operand, y: Operand, /) -> Val:
-    chooser = rec.value(condition, "where", "condition")
-    if chooser.dtype is not DataType.Bool:
-        msg = f"where: condition should be of DataType.Bool, given {chooser.dtype!r}."
-        raise DefinitionError(msg)
-    a, b = rec.value(x, "where", "x"), rec.value(y, "where", "y")
-    dtype = common_dtype("where", (a, b), Promotion.DEFAULT, widen=False)
-    operands = match_ranks(rec, (chooser, convert(rec, a, dtype, "where", "x"), convert(rec, b, dtype, "where", "y")))
-    return rec.emit(WHERE, operands)[0]
-
-
-_F, _H, _N, _B = DataType.Float, DataType.Half, DataType.Int, DataType.Bool
-WHERE = register(
-    OpDef(
-        name="where",
-        kind=OpKind.POINTWISE,
-        frontend=_where,
-        infer=infer_pointwise("where", ResultType.SAME),
-        reference=np.where,
-        scalar=t.select,
-        doc="x where condition is true, else y.",
-        samples=(
-            Sample("fd.ops.where(a, b, c)", (Arg((3, 4), _B), Arg((3, 4)), Arg((3, 4)))),
-            Sample("fd.ops.where(a, b, c)", (Arg((3, 1), _B), Arg((4,)), Arg(()))),
-            Sample("fd.ops.where(a, b, c)", (Arg((3, 4), _B), Arg((3, 4), _H), Arg((3, 4), _H))),
-            Sample("fd.ops.where(a, b, c)", (Arg((5,), _B), Arg((5,), _H), Arg((5,), DataType.BFloat16))),
-            Sample("fd.ops.where(a, b, 0.1)", (Arg((3, 4), _B), Arg((3, 4), _H))),
-            Sample("fd.ops.where(a, 1, b)", (Arg((3, 4), _B), Arg((3, 4), _N))),
-            Sample("fd.ops.where(a, 1.5, 2)", (Arg((3, 4), _B),)),
-            Sample("fd.ops.where(a, b, c)", (Arg((0, 4), _B), Arg((4,), _N), Arg((1, 4)))),
-            Sample("fd.ops.where(a, b, c)", (Arg((), _B), Arg((), _B), Arg((), _B))),
-            Sample("fd.ops.where(a, b, 1j)", (Arg((3, 4), _B), Arg((3, 4), DataType.ComplexFloat))),
-            Sample("fd.ops.where(True, a, b)", (Arg((3, 4)), Arg((3, 4)))),
-            Sample("fd.ops.add(a, fd.ops.where(False, 1.0, 2.0))"),
-        ),
-        misuses=(
-            Misuse("fd.ops.where(x, x, x)", "where: condition should be of DataType.Bool, given DataType.Float"),
-            Misuse("fd.ops.where(n, x, x)", "where: condition should be of DataType.Bool, given DataType.Int"),
-            Misuse("fd.ops.where(m, x)", "where(condition, x, y, /): missing a required argument", ArgumentTypeError),
-            Misuse("fd.ops.where(m, None, x)", "where: x is None", ArgumentTypeError),
-            Misuse("fd.ops.where(m, x, y)", "where: operands have sizes 4 and 5 on axis 1"),
-        ),
-        positional_only=True,
-    ),
-)
-
-
-def _bound(rec: Recorder, op: str, argument: str, bound: Operand, dtype: DataType) -> Val:
-    value = rec.value(bound, op, argument)
-    if not isinstance(value, Scalar):
-        msg = f"{op}: {argument} must be a scalar, given the tensor {value.name}."
-        raise DefinitionError(msg)
-    return convert(rec, value, dtype, op, argument)
-
-
-def _order(rec: Recorder, op: str, x: Operand) -> Val:
-    value = rec.value(x, op, "x")
-    if value.dtype.is_complex:
-        msg = f"{op}: complex input is not supported, given {value.dtype!r}."
-        raise DefinitionError(msg)
-    return value
-
-
-def _clamp(rec: Recorder, x: Operand, min: Operand = None, max: Operand = None, /) -> Val:
-    value = _order(rec, "clamp", x)
-    dtype = value.dtype
-    lowest, highest = dtype.limits if dtype.is_integral else (-np.inf, np.inf) if dtype.is_float else (False, True)
-    bounds = [
-        Scalar(name="", dtype=dtype, value=end) if bound is None else _bound(rec, "clamp", name, bound, dtype)
-        for bound, name, end in ((min, "min", lowest), (max, "max", highest))
-    ]
-    return rec.emit(CLAMP, [value, *bounds])[0]
-
-
-def _clamp_term(x: Term, low: Term, high: Term) -> Term:
-    above = t.select(x < low, low, x)
-    return t.select(above > high, high, above)
-
-
-def _reference_clamp(x: Array, low: Array, high: Array) -> Array:
-    above = np.asarray(np.where(x < low, low, x))
-    return np.asarray(np.where(above > high, high, above))
-
-
-CLAMP = register(
-    OpDef(
-        name="clamp",
-        kind=OpKind.POINTWISE,
-        frontend=_clamp,
-        infer=infer_pointwise("clamp", ResultType.SAME),
-        reference=_reference_clamp,
-        scalar=_clamp_term,
-        doc="x limited to [min, max], in x's dtype; None means no limit on that side.",
-        samples=(
-            *(
-                Sample(f"fd.ops.clamp(a, {bounds})", (Arg(shape, dtype),))
-                for dtype, shape, bounds in (
-                    (_F, (3, 4), "-0.5, 1.25"), (_F, (), "None, 0.5"), (_F, (0, 3), "0.5, None"),
-                    (_F, (1, 4), "None, None"), (_H, (3, 4), "-0.3, 0.7"), (DataType.BFloat16, (5,), "-1, 1"),
-                    (_N, (3, 4), "-1, 1"), (_N, (5,), "None, 1"), (DataType.Int32, (5,), "0, None"),
-                    (DataType.Double, (2, 1, 3), "fd.define_scalar(-1.5), 2"),
-                )
-            ),
-            Sample("fd.ops.add(a, fd.ops.clamp(5.0, -1.0, 1.5))"),
-        ),
-        misuses=(
-            Misuse("fd.ops.clamp()", "clamp(x, min=None, max=None, /): missing a required argument", ArgumentTypeError),
-            Misuse("fd.ops.clamp(x, min=0)", "clamp(x, min=None, max=None, /): ", ArgumentTypeError),
-            Misuse("fd.ops.clamp(x, x, x)", "clamp: min must be a scalar, given the tensor"),
-            Misuse("fd.ops.clamp(x, 0, 'a')", "clamp: max must be a tensor, scalar or number", ArgumentTypeError),
-            Misuse("fd.ops.clamp(z, 0, 1)", "clamp: complex input is not supported"),
-            Misuse("fd.ops.clamp(n, float('nan'), 1)", "clamp: min is nan, which has no value of dtype"),
-        ),
-        positional_only=True,
-    ),
-)
-
-
-def _threshold(rec: Recorder, x: Operand, threshold: Operand, value: Operand, /) -> Val:
-    tensor = _order(rec, "threshold", x)
-    named = (("threshold", threshold), ("value", value))
-    bounds = [_bound(rec, "threshold", name, number, tensor.dtype) for name, number in named]
-    return rec.emit(THRESHOLD, [tensor, *bounds])[0]
-
-
-THRESHOLD = register(
-    OpDef(
-        name="threshold",
-        kind=OpKind.POINTWISE,
-        frontend=_threshold,
-        infer=infer_pointwise("threshold", ResultType.SAME),
-        reference=lambda x, threshold, value: np.where(x <= threshold, value, x),
-        scalar=lambda x, threshold, value: t.select(x <= threshold, value, x),
-        doc="value where x <= threshold, else x; in x's dtype.",
-        samples=(
-            *(
-                Sample(f"fd.ops.threshold(a, {numbers})", (Arg(shape, dtype),))
-                for dtype, shape, numbers in (
-                    (_F, (3, 4), "0.5, -2.0"), (_F, (), "0.5, 7"), (_F, (0, 3), "0.5, 1.0"), (_H, (1, 4), "0.3, 0.1"),
-                    (DataType.BFloat16, (5,), "0, 1"), (_N, (3, 4), "1, 20"), (DataType.Int32, (5,), "0, 3"),
-                )
-            ),
-            Sample("fd.ops.threshold(a, fd.define_scalar(0.5), 1.0)"),
-        ),
-        misuses=(
-            Misuse("fd.ops.threshold(x, 0.5)", "threshold(x, threshold, value, /): missing", ArgumentTypeError),
-            Misuse("fd.ops.threshold(x, x, 0.5)", "threshold: threshold must be a scalar, given the tensor"),
-            Misuse("fd.ops.threshold(x, 0.5, x)", "threshold: value must be a scalar, given the tensor"),
-            Misuse("fd.ops.threshold(x, None, 0.5)", "threshold: threshold is None", ArgumentTypeError),
-            Misuse("fd.ops.threshold(z, 0, 1)", "threshold: complex input is not supported"),
-        ),
-        positional_only=True,
-    ),
-)
-
-
-def _lerp(rec: Recorder, start: Operand, end: Operand, weight: Operand, /) -> Val:
-    operands = {"start": start, "end": end, "weight": weight}
-    return rec.emit(LERP, promote_operands(rec, "lerp", operands, Promotion.DEFAULT))[0]
-
-
-def _between(start: Term, end: Term, weight: Term) -> Term:
-    distance = end - start
-    near = start + weight * distance
-    if not (weight.dtype.is_float or weight.dtype.is_complex):
-        return near
-    # From the nearer end, so that both ends are exact.
-    size = t.apply("abs", weight, dtype=weight.dtype.real)
-    return t.select(size < 0.5, near, end - distance * (1 - weight))
-
-
-def _reference_lerp(start: Array, end: Array, weight: Array) -> Array:
-    distance = end - start
-    near = start + weight * distance
-    if near.dtype.kind not in "fc":
-        return np.asarray(near)
-    return np.asarray(np.where(np.abs(weight) < 0.5, near, end - distance * (1 - weight)))
-
-
-LERP = register(
-    OpDef(
-        name="lerp",
-        kind=OpKind.POINTWISE,
-        frontend=_lerp,
-        infer=infer_pointwise("lerp", ResultType.SAME),
-        reference=_as_numbers(_reference_lerp),
-        scalar=_between,
-        doc="start + weight * (end - start).",
-        samples=(
-            Sample("fd.ops.lerp(a, b, c)", (Arg((3, 4)), Arg((3, 4)), Arg((3, 4)))),
-            Sample("fd.ops.lerp(a, b, c)", (Arg((3, 1)), Arg((4,)), Arg(()))),
-            Sample("fd.ops.lerp(a, b, 0.3)", (Arg((3, 4), _H), Arg((3, 4), _H))),
-            Sample("fd.ops.lerp(a, 1.0, b)", (Arg((0, 4)), Arg((0, 4)))),
-            Sample("fd.ops.lerp(0, a, 0.75)", (Arg((3, 4), _N),)),
-            Sample("fd.ops.lerp(a, b, c)", (Arg((3, 4), _N), Arg((3, 4), _N), Arg((3, 4), _N))),
-            Sample("fd.ops.lerp(a, b, 0.75)", (Arg((3, 4), DataType.ComplexFloat), Arg((3, 4), DataType.ComplexFloat))),
-            Sample("fd.ops.add(a, fd.ops.lerp(1.0, 3.0, 0.25))"),
-        ),
-        misuses=(
-            Misuse("fd.ops.lerp(x, x)", "lerp(start, end, weight, /): missing a required argument", ArgumentTypeError),
-            Misuse("fd.ops.lerp(x, x, None)", "lerp: weight is None", ArgumentTypeError),
-            Misuse("fd.ops.lerp(x, y, 0.5)", "lerp: operands have sizes 4 and 5 on axis 1"),
-        ),
-        positional_only=True,
-    ),
-)

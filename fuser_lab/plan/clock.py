@@ -24,13 +24,15 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.plan.requests import group_request
 from fuser_lab.plan.segment_edit import SegmentsPlan
-from fuser_lab.runtime.plan.aliased_buffers import input_views
 from fuser_lab.runtime.plan.parts import parts_of
 from fuser_lab.runtime.plan.storage import Lifetime, plan_storage
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
 from fuser_lab.segmentation.previews import Amount
 from fuser_lab.targets import on_this_cpu, with_blocks
 
+# Seconds that the array library takes for an expression on the host, beyond its bytes and arithmetic: the calls in
+# Python and the copies of a segment's results, measured on an AMD EPYC.
+EVALUATED_ON_HOST = 12e-6
 MOST_LOWERED = 2000  # expressions of a fusion up to which its kernels are lowered for a plan's time: about 3 s
 Features = KernelFeatures | HostFeatures
 Given = tuple[tuple[int, ...], ...]  # strides in elements of each tensor among the inputs, to which no pass adds one
@@ -50,7 +52,7 @@ def found_layouts(segmented: SegmentedFusion, given: Given) -> tuple[Mapping[str
     fusion = segmented.fusion
     parts = parts_of(fusion, [(group.candidate.narrowed, group.scheduler) for group in segmented.groups])
     layouts = {tv.name: layout_of(tv, strides) for tv, strides in zip(fusion.tensor_inputs, given, strict=True)}
-    views = input_views(parts.segments, layouts, parts.unstored)
+    views = parts.views(layouts)
     runs = parts.live - {view.segment for view in views}
     layouts.update((view.name, view.layout) for view in views)
     return layouts, frozenset(range(len(segmented.groups))) - runs
@@ -307,7 +309,8 @@ class ScheduledClock:
     def _library_time(self, group: SegmentedGroup) -> Prediction:
         """Return the time of a segment that the array library computes, from its bytes and arithmetic.
 
-        On a CPU, the library uses one core unless it multiplies matrices, and finds indexed elements one by one.
+        On a CPU, the library uses one core unless it multiplies matrices, finds indexed elements one by one, and each
+        expression is a call of its own.
         """
         by_bytes, rates = self._by_bytes(group), self._device.host
         if rates is None or product_flops(group.exprs):
@@ -315,6 +318,7 @@ class ScheduledClock:
         indexed = (expr for expr in group.exprs if expr.kind in {OpKind.INDEXING, OpKind.SCATTER})
         elements = sum(prod(tensor.shape) for expr in indexed for tensor in expr.tensor_outputs)
         seconds = max(by_bytes.seconds, rates.loaded * group.moved) + rates.jump * elements
+        seconds += EVALUATED_ON_HOST * len(group.exprs)
         return replace(by_bytes, seconds=seconds, low=rates.low * seconds, high=rates.high * seconds)
 
     def _by_bytes(self, group: SegmentedGroup) -> Prediction:

@@ -21,7 +21,8 @@ from fuser_lab.plan.explained import ExplainedPlan
 from fuser_lab.plan.segment import expr_names
 from fuser_lab.plan.segment_edit import SegmentEdit
 from fuser_lab.process.forks import new_lock
-from fuser_lab.schedule.parameters import LoopChange, Values, check_values
+from fuser_lab.schedule.parameter_values import Values, check_values
+from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.templates import needed_values
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, Strategy, edits, rewritings
 from fuser_lab.segmentation.layouts import negotiate

@@ -6,13 +6,14 @@ from typing import Any
 
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, instance, list_of, optional, short_text, takes
-from fuser_lab.cost.device import DEFAULT, DEVICES, THIS_CPU, Device
+from fuser_lab.cost.device import DEFAULT, DEVICES, THIS_CPU, TYPICAL_CPU, Device
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.definition.binding import Described, bind, default_inputs, example_line
+from fuser_lab.definition.binding import Binding, Described, bind, default_inputs, example_line
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.tensor_names import named_error
 from fuser_lab.passes import PASSES, Pass, text_digest
 from fuser_lab.plan.clock import ScheduledClock, given_strides
 from fuser_lab.plan.kept_results import kept_for
@@ -20,7 +21,7 @@ from fuser_lab.plan.plan import Plan
 from fuser_lab.plan.shown_log import ShownLog
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.arrays import describe, kind_of
-from fuser_lab.runtime.cpu.this_cpu import this_cpu
+from fuser_lab.runtime.cpu.this_cpu import this_cpu, typical_cpu
 from fuser_lab.runtime.gpu.this_gpu import THIS_MACHINE, this_gpu
 from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
@@ -130,8 +131,8 @@ def segment(
         of fusion and oracle that returns groups of expressions or of the names of their results.
     target
         Device to plan for: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``), ``"this machine"`` for the local
-        GPU, ``"this CPU"`` for the local processor once its rates are known (`python -m fuser_lab fit --this-cpu`), or
-        a Device; an H200 by default.
+        GPU, ``"this CPU"`` for the local processor once its rates are known (`python -m fuser_lab fit --this-cpu`),
+        ``"typical CPU"`` for a CPU with its caches whose rates are not known, or a Device; an H200 by default.
     options
         Options of the segmenter; nvFuser's by default.
     schedulers
@@ -158,12 +159,11 @@ def segment(
         same inputs and outputs.
     """
     definition = definition_of(fd)
-    described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flatten(inputs))
-    if not described and definition.inputs:
-        expected = f"{plural(len(definition.inputs), 'input')} ({', '.join(value.name for value in definition.inputs)})"
-        msg = f"the fusion takes {expected}, given 0; {example_line(definition)}."
-        raise InputError(msg)
-    bound = bind(definition, described)
+    names = fd.names if isinstance(fd, FusionBuilder) else ()
+    try:
+        bound = _bound(definition, inputs)
+    except InputError as error:
+        raise named_error(error, names) from None
     chosen = options or SegmenterOptions()
     device = device_of(target)
     if chosen.least_capability is not None and device.cc < chosen.least_capability:
@@ -205,8 +205,18 @@ def segment(
         passes=ran,
         method=strategy,
         sources=fd.sources if isinstance(fd, FusionBuilder) else (),
-        names=fd.names if isinstance(fd, FusionBuilder) else (),
+        names=names,
     )
+
+
+def _bound(definition: Fusion, inputs: Sequence[Any] | None) -> Binding:
+    """Return a definition for inputs, or for those that its sizes describe."""
+    described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flatten(inputs))
+    if not described and definition.inputs:
+        expected = f"{plural(len(definition.inputs), 'input')} ({', '.join(value.name for value in definition.inputs)})"
+        msg = f"the fusion takes {expected}, given 0; {example_line(definition)}."
+        raise InputError(msg)
+    return bind(definition, described)
 
 
 def _default_schedulers(strategy: Strategy) -> Iterable[Scheduler]:
@@ -267,12 +277,14 @@ def device_of(target: str | Device | None) -> Device:
         return this_gpu()
     if target == THIS_CPU:
         return this_cpu()
+    if target == TYPICAL_CPU:
+        return typical_cpu()
     for device in DEVICES:
         if device.name == target:
             return device
     names = ", ".join(d.name for d in DEVICES)
     msg = (
-        f"unknown target {short_text(target)}; choose from {names}, {THIS_MACHINE!r} and {THIS_CPU!r}, or give a "
-        "Device."
+        f"unknown target {short_text(target)}; choose from {names}, {THIS_MACHINE!r}, {THIS_CPU!r} and "
+        f"{TYPICAL_CPU!r}, or give a Device."
     )
     raise InputError(msg)

@@ -16,7 +16,9 @@ from fuser_lab.report import html
 from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import seconds_label
-from fuser_lab.schedule.parameters import LoopChange, NestChoice, Values, suggestions
+from fuser_lab.schedule.parameter_values import Values
+from fuser_lab.schedule.parameters import LoopChange, NestChoice
+from fuser_lab.schedule.suggestions import suggestions
 from fuser_lab.targets import target_of
 
 

@@ -98,6 +98,7 @@ class Net:
         self.is_torn = graph.pitch is not None and order.is_torn(self.rows, links)
         if not self.is_torn:
             self._at = {n: at for row in self.rows for at, n in enumerate(row)}
+            self._leave_labels()
             self._on_left = self._sides(links)
             self._spread_tips()
             self._x = spread.spread(self.rows, self._width, self._links(), graph.gap, self._parts)
@@ -168,9 +169,10 @@ class Net:
         links, beside = order.Links(len(self.rank)), self._beside
         items = self._graph.items
         linked: set[tuple[int, int, float]] = set()
-        for wire, enters, path in zip(self._graph.wires, self._tips, self._paths, strict=True):
-            target, offset = wire.target, wire.leaves
-            weight = _CROSSING if items[wire.source].first or items[target].last else 1.0
+        for wire, leaves, enters, path in zip(self._graph.wires, self._exits, self._tips, self._paths, strict=True):
+            target, offset = wire.target, leaves
+            is_crossing = self._is_crossing(wire) or items[wire.source].first or items[target].last
+            weight = _CROSSING if is_crossing else 1.0
             for upper, lower in pairwise(path):
                 tip = enters if lower == target else 0.0
                 if (upper, lower, tip) not in linked and upper not in beside and lower not in beside:
@@ -181,6 +183,14 @@ class Net:
             for upper, lower in pairwise((n, *parts)):
                 links.add(upper, lower, 0.0, 0.0, order.RIGID)
         return links
+
+    def _leave_labels(self) -> None:
+        """Set where wires leave the labels beside them: towards the middle of their rank."""
+        for n, wire in enumerate(self._graph.wires):
+            item = self._graph.items[wire.source]
+            if item.aside:
+                is_left = self._at[wire.source] < len(self.rows[self.rank[wire.source]]) // 2
+                self._exits[n] = (1 if is_left else -1) * (item.width - _BEND_WIDTH) / 2
 
     def _sides(self, links: order.Links) -> dict[int, bool]:
         """Return for each annex beside the frame whether it is on the left, where its wire crosses less."""
@@ -252,8 +262,8 @@ class Net:
         rows = [row for row in self.rows[1:-1] if row]
         left = min([xs[row[0]] - widths[row[0]] / 2 for row in rows], default=0.0)
         right = max([xs[row[-1]] + widths[row[-1]] / 2 for row in rows], default=left)
-        spare = max(frame.header[0] - (right - left), 0.0) / 2
-        left, right = left - frame.padding - spare, right + frame.padding + spare
+        left, right = left - frame.padding, right + frame.padding
+        left = min(left, self._beside_header(frame) - frame.header[0] - 2 * frame.padding)
         near: dict[int, float] = {}
         for wire, path in zip(self._graph.wires, self._paths, strict=True):
             near |= {n: xs[m] for n, m in ((wire.source, path[1]), (wire.target, path[-2])) if n in self._beside}
@@ -271,42 +281,87 @@ class Net:
             self._tips[n] = inner.get(wire.target, self._tips[n])
         return left, right
 
+    def _beside_header(self, frame: Frame) -> float:
+        """Return the left side of the items, and of the wires into the frame, that are beside its header."""
+        items, wires, xs = self._graph.items, self._graph.wires, self._x
+        lefts = [xs[wire.source] + self._exits[n] for n, wire in enumerate(wires) if items[wire.source].first]
+        y = frame.rim
+        for row in self.rows[1:-1]:
+            if row and y < frame.header[1] + frame.rim:
+                lefts.append(xs[row[0]] - self._width[row[0]] / 2)
+            y += max([items[n].height for n in row if n < len(items)], default=0.0) + self._graph.rank_gap
+        return min(lefts, default=0.0)
+
+    def _slants(self) -> list[list[int]]:
+        """Return the wires that run aside below each rank."""
+        slants: list[list[int]] = [[] for _ in range(self._ranked.count)]
+        for n, (wire, path) in enumerate(zip(self._graph.wires, self._paths, strict=True)):
+            x = self._x[path[0]] + self._exits[n]
+            for above, below in pairwise(path):
+                ahead = self._x[below] + (self._tips[n] if below == wire.target else 0.0)
+                if abs(ahead - x) >= _STEP:
+                    slants[self.rank[above]].append(n)
+                x = ahead
+        return slants
+
+    def _gaps(self, slants: Sequence[Sequence[int]]) -> list[tuple[float, float]]:
+        """Return the space below each rank in which wires run aside, and the space for labels below that."""
+        graph, rank = self._graph, self.rank
+        gaps = [(graph.rank_gap, 0.0)] * self._ranked.count
+        if graph.near is None:
+            return gaps
+        near, said = graph.near
+        paths = (path for wire, path in zip(graph.wires, self._paths, strict=True) if self._is_crossing(wire))
+        for at in {rank[n] for path in paths for n in path[:-1]}:
+            is_near = all(graph.items[graph.wires[n].source].corner is not None for n in slants[at])
+            gaps[at] = (near, 0.0) if is_near else (graph.rank_gap, said)
+        return gaps
+
+    def _is_crossing(self, wire: Wire) -> bool:
+        """Whether a wire leads from one frame to another: frames have no corners."""
+        items = self._graph.items
+        return items[wire.source].corner is None and items[wire.target].corner is None
+
     def place(self) -> Placed:
         """Return positions from (0, 0) on."""
-        graph, rank, items = self._graph, self.rank, self._graph.items
-        sides = None if graph.frame is None else self._sides_of(graph.frame)
+        graph, rank, items, frame = self._graph, self.rank, self._graph.items, self._graph.frame
+        sides = None if frame is None else self._sides_of(frame)
         self._attach()
         ends: list[list[int]] = [[] for _ in range(self._ranked.count)]  # the items that end in each rank
         for n in range(len(items)):
             ends[rank[self._last(n)]].append(n)
-        heights = [0.0] * self._ranked.count
+        slants = self._slants()
+        gaps, heights = self._gaps(slants), [0.0] * self._ranked.count
         tops, y = list[float](), 0.0
         top = bottom = 0.0
         for at, ending in enumerate(ends):
             needed = [items[n].height + (tops[rank[n]] - y if rank[n] < at else 0.0) for n in ending]
             height = heights[at] = max([0.0, *needed])
-            if graph.frame is not None and at == 1:
-                top = heights[0] + graph.frame.gap if heights[0] else 0.0
-                y = top + graph.frame.header[1] + graph.frame.top
-            if graph.frame is not None and at == len(heights) - 1:
-                bottom = y - graph.rank_gap + graph.frame.bottom
-                y = bottom + (graph.frame.gap if height else 0.0)
+            if frame is not None and at == 1:
+                top = heights[0] + frame.gap if heights[0] else 0.0
+                y = top + (graph.rank_gap if slants[0] and not heights[0] else frame.rim)
+            if frame is not None and at == len(heights) - 1:
+                is_aside = any(items[graph.wires[n].target].last for n in slants[at - 1])
+                bottom = y - graph.rank_gap + (graph.rank_gap if is_aside and not height else frame.rim)
+                spare = max(top + frame.header[1] + 2 * frame.rim - bottom, 0.0)
+                tops[1:] = [y + spare / 2 for y in tops[1:]]
+                bottom += spare
+                y = bottom + (frame.gap if height else 0.0)
             tops.append(y)
-            y += height + graph.rank_gap
+            y += height + sum(gaps[at])
         xs = self._x
         lefts = [xs[n] - width / 2 for n, width in enumerate(self._width)]
         left = min([*lefts, *(sides or ())[:1]])
         right = max([*(xs[n] + width / 2 for n, width in enumerate(self._width)), *(sides or ())[1:]])
         across = [round(x - left, 3) for x in xs]
         fed = {wire.target for wire in graph.wires}
-        centres = []
-        for n, item in enumerate(items):
-            is_low = n not in fed  # it is just above its readers
-            down = heights[rank[n]] - item.height if is_low and not self._parts[n] else 0.0
-            centres.append((across[n], tops[rank[n]] + down + item.height / 2))
         feet = [t + height for t, height in zip(tops, heights, strict=True)]
+        centres = []
+        for n, item in enumerate(items):  # what is not fed is just above its readers
+            y = tops[rank[n]] + item.height / 2 if n in fed else feet[rank[self._last(n)]] - item.height / 2
+            centres.append((across[n], y))
         routes = [
-            self._route(wire._replace(leaves=leaves, enters=enters), path, across, centres, (tops, feet))
+            self._route(wire._replace(leaves=leaves, enters=enters), path, across, centres, (tops, feet, gaps))
             for wire, leaves, enters, path in zip(graph.wires, self._exits, self._tips, self._paths, strict=True)
         ]
         return Placed(
@@ -316,17 +371,17 @@ class Net:
 
     def _route(
         self, wire: Wire, path: Sequence[int], across: Sequence[float], centres: Sequence[Point],
-        edges: tuple[Sequence[float], Sequence[float]],
+        rows: tuple[Sequence[float], Sequence[float], Sequence[tuple[float, float]]],
     ) -> tuple[Point, ...]:
         """Return the corners of a wire; between two of them it runs straight down, or slants between two ranks."""
-        (tops, feet), items, rank = edges, self._graph.items, self.rank
+        (tops, feet, gaps), items, rank = rows, self._graph.items, self.rank
         (x, y), (u, v) = centres[wire.source], centres[wire.target]
         end = u + (wire.enters or 0.0), v - items[wire.target].height / 2
         corners = [(x + wire.leaves, y + items[wire.source].height / 2)]
         for above, n in pairwise(path):
             x, ahead = corners[-1][0], end[0] if n == path[-1] else across[n]
             if abs(ahead - x) >= _STEP:
-                corners += ((x, feet[rank[above]]), (ahead, tops[rank[n]]))
+                corners += ((x, feet[rank[above]]), (ahead, tops[rank[n]] - gaps[rank[n] - 1][1]))
         return tuple([a for a, b in pairwise((*corners, end)) if a != b] + [end])
 
 

@@ -7,6 +7,7 @@ once more between the others, in the same order unless another has fewer crossin
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -27,16 +28,19 @@ if TYPE_CHECKING:
 
 MARGIN = 11.0  # pixels around the whole drawing
 PADDING = 16.0  # pixels between the sides of a segment's frame and its nodes
-_TOP, _BOTTOM = 14.0, 10.0  # pixels between the nodes of a segment and its header, and the frame below them
-_FRAME_GAP = 12.0  # pixels between a segment's frame and the inputs above it, or the results below it
-RANK_GAP = 26.0  # pixels between rows in a segment
-OUTER_GAP = 26.0  # pixels between neighbouring segments
+_ARROW = 7.0  # pixels of an arrow's head
+RIM = _ARROW  # pixels between the nodes of a segment and its frame, above and below them
+RANK_GAP = 28.0  # pixels between rows in a segment
+_FRAME_GAP = RANK_GAP - RIM  # pixels between a segment's frame and the inputs above it, or the results below it
+OUTER_GAP = 26.0  # pixels between segments side by side
 OUTER_RANK_GAP = 20.0  # pixels between rows of segments
+_NEAR_GAP = 10.0  # pixels between segments of which the upper one writes for the lower one: the shortest wires
+_SAID = 17.0  # pixels that the label of what enters a segment reaches above it, if the explorer enlarges the label
+_LANE = 10.0  # pixels of the wire beside a label
 _PITCH = 40.0  # the height of a label and the gap below it
 _EXITS = 12.0  # between the tensors that leave one node
 _NEAR = 2  # ranks from the first reader of a tensor to those that it has wires to
 _SHARP, _ROUND = 8.0, 24.0  # pixels of the corners of ops, and of inputs and results
-_ARROW = 7.0  # pixels of an arrow's head
 _DOOR = 2.0  # width of the place where a tensor enters or leaves a segment
 
 Size = tuple[float, float]
@@ -70,7 +74,7 @@ class _Drawing:
     """A view model during layout.
 
     What a segment looks like is decided by its key: its nodes and those that belong to it, the edges at them, the
-    tensors that leave it, and the width of its header. Nodes and edges that are the same objects as before need not be
+    tensors that leave it, and the size of its header. Nodes and edges that are the same objects as before need not be
     compared.
     """
 
@@ -102,12 +106,11 @@ class _Drawing:
                 self._leaving[home][port] = None
             if goal is not None:
                 self._entering[goal].append(edge.id)
-        self._sizes = {node.id: self._size(node) for node in self._free}
-        self._exits = _exits((port for _, port, *_ in self._crossing), self._sizes)
         self._insides: dict[int, Inside] = {}
         self._known: dict[Same, tuple[Key, Inside]] = {}
         for segment in self._boxed.values():
             self._place_inside(segment)
+        self._open()
         self._crossing = [
             (edge, port, home, goal) for edge, port, home, goal in self._crossing
             if goal is None or edge.id not in self._insides[goal].wires
@@ -115,6 +118,20 @@ class _Drawing:
         self._number: dict[str | int, int] = {}
         self._labels: dict[Port, int] = {}
         self._legs: dict[str, tuple[int, ...]] = {}
+
+    def _open(self) -> None:
+        """Put the annexes that are not in the drawing of their segment between the segments."""
+        for index, inside in self._insides.items():
+            outside = [node for node in self._annexes[index] if node.id not in inside.annexes]
+            if not outside:
+                continue
+            self._free += outside
+            names, into = {node.id for node in outside}, self._into[index]
+            self._crossing += (
+                (edge, _port(edge), None, index) for edge in into.finished(into.rough) if edge.source in names
+            )
+        self._sizes = {node.id: self._size(node) for node in self._free}
+        self._exits = _exits((port for _, port, *_ in self._crossing), self._sizes)
 
     def _between(self, edges: Sequence[EdgeView]) -> Iterator[tuple[EdgeView, tuple[int | None, int | None]]]:
         """Yield the edges that are not inside a box, with the boxes at their ends."""
@@ -145,17 +162,17 @@ class _Drawing:
         """Find the layout of a segment among those from before, or make it."""
         index, before = segment.index, self._before
         nodes, into = self._nodes[index], self._into.get(index)
-        width, leaving = measure.header_width(segment), tuple(self._leaving[index])
+        header, leaving = measure.header_size(segment), tuple(self._leaving[index])
         annexes = tuple(map(_node_key, self._annexes[index]))
         same = Same(
-            (nodes.rough, into and into.rough), self._compact, width, tuple(self._entering[index]), leaving, annexes,
+            (nodes.rough, into and into.rough), self._compact, header, tuple(self._entering[index]), leaving, annexes,
         )
         placed = before.insides.get(same)
         if placed is None:
             edges = (*(() if into is None else into.finished(into.rough)), *self._outputs[index])
             drawn = nodes.finished(nodes.rough)
             key = Key((
-                self._compact, width, segment.nodes, leaving, annexes, *map(_node_key, drawn), *map(_edge_key, edges),
+                self._compact, header, segment.nodes, leaving, annexes, *map(_node_key, drawn), *map(_edge_key, edges),
             ))
             placed = key, before.alike.get(key) or self._inside(segment, drawn, edges)
         self._known[same] = placed
@@ -167,12 +184,19 @@ class _Drawing:
         ``edges`` are those at its nodes.
         """
         leaving_it, hints = self._leaving[segment.index], self._before.inner
-        annexes = self._annexes[segment.index]
+        annexes, rank = self._annexes[segment.index], _ranks(segment.nodes, edges)
+        tags = {_port(edge): measure.edge_label_room(edge) for edge in edges if edge.labelled}
+        if len(tags) == 1:  # it is between its label and an input that is beside the segment above
+            above = {edge.source for edge in edges if rank.get(edge.target) == 1}
+            away = [node.id for node in annexes if node.id in above]
+            if len(away) == 1:
+                annexes = [node for node in annexes if node.id not in away]
+                edges = sorted(edges, key=lambda edge: edge.source in away)
         sizes = {node.id: self._size(node) for node in (*nodes, *annexes)}
         exits = _exits((*map(_port, edges), *leaving_it), sizes)
         number = {name: n for n, name in enumerate(sizes)}
         outside = {node.id for node in annexes}
-        far = _far(segment.nodes, edges)
+        far = _far(rank, edges)
         items = [
             Item(
                 width=width, height=height, annex=node.id in outside, x=hints.get(node.id), corner=_corner(node),
@@ -180,7 +204,6 @@ class _Drawing:
         ]
         entering: dict[Port, int] = {}
         leaving: dict[Port, int] = {}
-        tags = {_port(edge): measure.edge_label_room(edge) for edge in edges if edge.labelled}
         stubs: dict[str, int] = {}
         wires: list[Wire] = []
         carried: list[str | Port] = []
@@ -198,7 +221,8 @@ class _Drawing:
                 source = entering.get(port)
                 if source is None:
                     source = entering[port] = len(items)
-                    items.append(Item(*tags.get(port, (_DOOR, 0.0)), first=True))
+                    width = tags[port][0] + _LANE if port in tags else _DOOR
+                    items.append(Item(width, 0.0, first=True, corner=None, aside=port in tags))
             wires.append(Wire(
                 source=source, target=number[edge.target], trunk=trunks.setdefault(port, len(trunks)),
                 leaves=exits.get(port, 0.0),
@@ -215,17 +239,19 @@ class _Drawing:
         placed = place(Graph(
             items=tuple(items), wires=tuple(wires), gap=GAP, rank_gap=RANK_GAP,
             frame=Frame(
-                header=(measure.header_width(segment), measure.HEADER_HEIGHT), padding=PADDING, top=_TOP,
-                bottom=_BOTTOM, gap=_FRAME_GAP,
+                header=measure.header_size(segment), padding=PADDING, rim=RIM, gap=_FRAME_GAP,
             ),
         ))
         assert placed.frame is not None
         (left, top), (width, height) = placed.frame
-        middle = placed.width / 2
+        middle, said = placed.width / 2, _NEAR_GAP / 2 if not top else _FRAME_GAP + measure.LABEL_HEIGHT / 2
         routes = dict(zip(carried, placed.routes, strict=True))
+        doors: dict[Port, float] = {}  # where the wires of what enters begin
         for edge in edges:
-            if edge.id not in stubs and (door := entering.get(_port(edge))) is not None:
-                routes[edge.id] = ((placed.centres[door][0], 0.0), *routes[edge.id])
+            if edge.id not in stubs and _port(edge) in entering:
+                (x, y), *_ = route = routes[edge.id]
+                doors[_port(edge)] = x
+                routes[edge.id] = route if not y else ((x, 0.0), *route)
         boxes = {name: _box_around(placed.centres[n], sizes[name]).shift(-left, -top) for name, n in number.items()}
         curves = {
             edge.id: _curve(
@@ -246,8 +272,11 @@ class _Drawing:
             size=(placed.width, placed.height),
             places={name: placed.centres[n][0] for name, n in number.items()},
             routes=routes,
-            tags={port: placed.centres[n] for port, n in entering.items() if port in tags},
-            entering={name: placed.centres[n][0] - middle for name, n in entering.items()},
+            tags={
+                port: (x + math.copysign(_LANE / 2, x - doors[port]), top - said)
+                for port, n in entering.items() if port in tags for x, _ in [placed.centres[n]]
+            },
+            entering={port: x - middle for port, x in doors.items()},
             leaving={name: placed.centres[n][0] - middle for name, n in leaving.items()},
         )
 
@@ -267,6 +296,7 @@ class _Drawing:
                 items.append(Item(*measure.edge_label_room(edge), x=hints.get(_label_of(port))))
         return Graph(
             items=tuple(items), wires=self._outer_wires(), gap=OUTER_GAP, rank_gap=OUTER_RANK_GAP, pitch=_PITCH,
+            near=(_NEAR_GAP, _SAID),
         )
 
     def _outer_wires(self) -> tuple[Wire, ...]:
@@ -377,24 +407,24 @@ class _Drawing:
         )
 
 
-def _far(names: Sequence[str], edges: Iterable[EdgeView]) -> set[str]:
-    """Return the edges from outside a segment to ops far below the first one that reads the same tensor there."""
+def _ranks(names: Sequence[str], edges: Iterable[EdgeView]) -> dict[str, int]:
+    """Return the ranks of the nodes in a segment, from 1 on."""
     number = {name: n for n, name in enumerate(names)}
+    inner = [(number[e.source], number[e.target]) for e in edges if e.source in number and e.target in number]
+    *ranks, top, _ = between(range(len(names)), [1] * (len(names) + 2), inner)
+    return {name: rank - top for name, rank in zip(names, ranks, strict=True)}
+
+
+def _far(rank: Mapping[str, int], edges: Iterable[EdgeView]) -> set[str]:
+    """Return the edges from outside a segment to ops far below the first one that reads the same tensor there."""
     reading: dict[Port, list[EdgeView]] = defaultdict(list)
-    inner = []
     for edge in edges:
-        if edge.source in number and edge.target in number:
-            inner.append((number[edge.source], number[edge.target]))
-        elif edge.target in number:
+        if edge.target in rank and edge.source not in rank:
             reading[_port(edge)].append(edge)
-    repeated = [some for some in reading.values() if len(some) > 1]
-    if not repeated:
-        return set()
-    rank = between(range(len(names)), [1] * (len(names) + 2), inner)
     far = set()
-    for some in repeated:
-        first = min(rank[number[edge.target]] for edge in some)
-        far |= {edge.id for edge in some if rank[number[edge.target]] > first + _NEAR and not edge.labelled}
+    for readers in reading.values():
+        first = min(rank[edge.target] for edge in readers)
+        far |= {edge.id for edge in readers if rank[edge.target] > first + _NEAR and not edge.labelled}
     return far
 
 
@@ -437,7 +467,8 @@ def _curve(route: Sequence[Point], label: Point | None) -> Curve:
     """Return a curve through the corners of a route, vertical at each of them, with room for the arrow's tip."""
     tip = route[-1]
     points = [route[0]]
-    for x, y in (*route[1:-1], (tip[0], tip[1] - _ARROW)):
+    corners = [b for a, b, c in zip(route, route[1:], route[2:], strict=False) if not a[0] == b[0] == c[0]]
+    for x, y in (*corners, (tip[0], tip[1] - _ARROW)):
         x0, y0 = points[-1]
         middle = (y0 + y) / 2
         points += ((x0, middle), (x, middle), (x, y))

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 NAME_SIZE = 13.0  # pixels of the font of names
 _FAR_SIZE = 18.4  # pixels of a name at the least scale at which the explorer opens a picture, 11 on the screen
 DETAIL_SIZE = theme.DETAIL_SIZE
-LABEL_SIZE = 11.0  # pixels of the font of labels
+LABEL_SIZE, LABEL_HEIGHT = 11.0, 20.0  # pixels of the font of labels, and of labels
 GAP = 18.0  # pixels between neighbours of a row in a segment
 _GROWN, _APART = 1.25, 3.0  # how much the explorer enlarges labels in a small picture, and pixels between them then
-HEADER_HEIGHT = 24.0  # pixels of a segment's header
+HEADER_LINE, HEADER_DETAIL = 18.0, 12.0  # pixels: the height of the first line of a segment's header, and of the others
 _SHAPE_CHARS = 30  # characters of a shape
 _MONO_ADVANCE = 0.605  # width of a character of the monospaced font per pixel of its size
 _NARROW = frozenset("fijltrI.,:;'|![](){}/ ")
@@ -82,24 +82,27 @@ def _with_aside(name: str, aside: str, width: float) -> float:
     return max(width, sans_width(name, NAME_SIZE) + 8 + mono_width(aside, DETAIL_SIZE) + 24)
 
 
-def segment_label(segment: SegmentView) -> tuple[str, str, str]:
-    """Return the three parts of a segment's header: number, scheduler, and traffic."""
-    return f"S{segment.index}", segment.scheduler, _traffic(len(segment.ops), segment.bytes_in, segment.bytes_out)
+def segment_label(segment: SegmentView) -> tuple[str, str, str, str]:
+    """Return the parts of a segment's header: number and scheduler, and on two more lines its ops and its traffic."""
+    return f"S{segment.index}", segment.scheduler, *_traffic(len(segment.ops), segment.bytes_in, segment.bytes_out)
 
 
 @lru_cache(maxsize=1 << 12)
-def _traffic(ops: int, bytes_in: int, bytes_out: int) -> str:
-    return f"{plural(ops, 'op')} · in {bytes_label(bytes_in)} · out {bytes_label(bytes_out)}"
+def _traffic(ops: int, bytes_in: int, bytes_out: int) -> tuple[str, str]:
+    return f"{plural(ops, 'op')} · in {bytes_label(bytes_in)}", f"out {bytes_label(bytes_out)}"
 
 
-def header_width(segment: SegmentView) -> float:
-    """Return the width of a segment's header."""
-    return _header_width(*segment_label(segment))
+def header_size(segment: SegmentView) -> tuple[float, float]:
+    """Return the size of a segment's header."""
+    return _header_size(*segment_label(segment))
 
 
 @lru_cache(maxsize=1 << 12)
-def _header_width(chip: str, scheduler: str, moved: str) -> float:
-    return chip_width(chip) + 8 + sans_width(scheduler, LABEL_SIZE + 1) + 8 + sans_width(moved, LABEL_SIZE) + 4
+def _header_size(chip: str, scheduler: str, *details: str) -> tuple[float, float]:
+    first = chip_width(chip) + 8 + sans_width(scheduler, LABEL_SIZE + 1)
+    far = sans_width(scheduler, _FAR_SIZE)  # on a line of its own
+    lines = (sans_width(line, LABEL_SIZE) for line in details)
+    return max(first, far, *lines), HEADER_LINE + HEADER_DETAIL * len(details)
 
 
 def chip_width(chip: str) -> float:
@@ -121,7 +124,7 @@ def edge_label_parts(edge: EdgeView) -> tuple[str, str, str]:
 
 def edge_label_size(edge: EdgeView) -> tuple[float, float]:
     """Return the size of the label beside a boundary edge."""
-    return sans_width(edge_label(edge), LABEL_SIZE) + 14, 20.0
+    return sans_width(edge_label(edge), LABEL_SIZE) + 14, LABEL_HEIGHT
 
 
 def edge_label_room(edge: EdgeView) -> tuple[float, float]:

@@ -66,6 +66,8 @@ def map_svg(wholes: Sequence[ModuleBox], *, style: bool = True) -> str:
 def describe(box: ModuleBox) -> str:
     """Return a sentence that describes a box's contents."""
     moved = f"reads {bytes_label(box.bytes_in)} from other ops and gives them {bytes_label(box.bytes_out)}"
+    if _is_whole(box):
+        moved = f"its results have {bytes_label(box.bytes_out)}"
     ops = plural(len(box.calls), "op")
     if box.kind in _COLOURED:
         return f"{box.kind} {box.name}: {ops} here; {moved}"
@@ -85,7 +87,9 @@ def describe(box: ModuleBox) -> str:
 
 def box_lines(box: ModuleBox) -> tuple[str, str, str]:
     """Return the three lines of a closed box."""
-    moved = f"in {bytes_label(box.bytes_in)} · out {bytes_label(box.bytes_out)}"
+    moved = f"out {bytes_label(box.bytes_out)}" if _is_whole(box) else (
+        f"in {bytes_label(box.bytes_in)} · out {bytes_label(box.bytes_out)}"
+    )
     if box.kind in _COLOURED:
         ops = ", ".join(box.ops[:_MOST_OPS]) + (", …" if len(box.ops) > _MOST_OPS else "")
         return f"{box.kind} {box.name}", f"{plural(len(box.calls), 'op')}: {ops}", moved
@@ -98,6 +102,11 @@ def box_lines(box: ModuleBox) -> tuple[str, str, str]:
     counted = f"{plural(len(box.calls), 'op')} · {plural(len(box.regions), 'region')}{left}"
     turns = f"{box.turns} in turn, " if box.turns > 1 else ""
     return f"{name}{f': {turns}' if turns else ' '}× {box.times}" if box.times > 1 else name, counted, moved
+
+
+def _is_whole(box: ModuleBox) -> bool:
+    """Whether a box is the whole graph, which has no other ops beside it."""
+    return box.kind == "module" and not box.id
 
 
 def _counted_kernels(box: ModuleBox) -> str:

@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element, fromstring
 
 from fuser_lab.ir.tensor_names import full_name, named_text
 from fuser_lab.report import measure, theme
-from fuser_lab.report.layout import lay_out
+from fuser_lab.report.layout import PADDING, RIM, lay_out
 from fuser_lab.report.markup import clean
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_plan
@@ -185,26 +185,26 @@ class Painter:
 
     def header(self, segment: SegmentView, box: Box) -> str:
         """Return the header in the top left corner of a segment's box."""
-        chip, scheduler, moved = measure.segment_label(segment)
-        hue = self._hue(segment)
-        x, y, height = box.x + 14.0, box.y + 5.0, 20.0
-        band = f' x="{_n(x)}" y="{_n(y)}" width="{_n(measure.header_width(segment))}" height="{_n(height)}" rx="5"'
-        chip_width = measure.chip_width(chip)
-        middle, size = y + height / 2, measure.LABEL_SIZE + 1
+        chip, scheduler, *details = measure.segment_label(segment)
+        x, y = box.x + PADDING, box.y + RIM
+        width, height = measure.header_size(segment)
+        chip_width, line = measure.chip_width(chip), measure.HEADER_LINE
+        middle, size = y + line / 2, measure.LABEL_SIZE + 1
         after = x + chip_width + 8
         return (
-            f'<rect class="fl-band"{band}{self.paint(fill="paper")}/>'
-            f'<rect class="fl-tint"{band}{self.paint(fill=hue)} fill-opacity="0.14"/>'
-            f'<rect class="fl-chip" x="{_n(x)}" y="{_n(y)}" width="{_n(chip_width)}" height="{_n(height)}" rx="5"'
-            f"{self.paint(fill=hue)}/>"
+            f'<rect class="fl-band" x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" fill="none"/>'
+            f'<rect class="fl-chip" x="{_n(x)}" y="{_n(y)}" width="{_n(chip_width)}" height="{_n(line)}" rx="5"'
+            f"{self.paint(fill=self._hue(segment))}/>"
             + self._write(
                 chip if self._numbered else "S#", (x + chip_width / 2, middle), size, "fl-chip-text",
                 more=' text-anchor="middle" font-weight="700"', fill="paper",
             )
             + self._write(scheduler, (after, middle), size, "fl-name", more=' font-weight="600"')
-            + self._write(
-                moved, (after + measure.sans_width(scheduler, size) + 8, middle), measure.LABEL_SIZE, "fl-detail",
-                fill="muted",
+            + "".join(
+                self._write(
+                    detail, (x, y + line + (n + 0.5) * measure.HEADER_DETAIL), measure.LABEL_SIZE, "fl-detail",
+                    fill="muted",
+                ) for n, detail in enumerate(details)
             )
         )
 

@@ -133,7 +133,6 @@ _GRAPH_RULES: Final = (
     f".fl-svg .fl-mono{{font-family:{MONO}}}"
     ".fl-svg .fl-paper{fill:var(--fl-paper)}"
     ".fl-svg .fl-box{fill:var(--fl-hue);stroke:var(--fl-hue)}"
-    ".fl-svg .fl-band{fill:var(--fl-paper);stroke:none}"
     ".fl-svg .fl-tint{fill:var(--fl-hue)}"
     ".fl-svg .fl-chip{fill:var(--fl-hue)}"
     ".fl-svg .fl-chip-text{fill:var(--fl-paper)}"

@@ -14,7 +14,8 @@ class Item(NamedTuple):
 
     ``annex`` is outside the frame, next to what it leads to or comes from. ``x`` is its place in an earlier drawing,
     where the search for an order begins. Wires end where they are short, but not within ``corner`` of a side; without a
-    corner, they leave the item where they say.
+    corner, they leave the item where they say. What is ``aside``, such as a label, is beside its wires, which leave it
+    at the side where there are more items.
     """
 
     width: float
@@ -24,6 +25,7 @@ class Item(NamedTuple):
     annex: bool = False
     x: float | None = None
     corner: float | None = 8.0
+    aside: bool = False
 
 
 class Wire(NamedTuple):
@@ -41,15 +43,15 @@ class Wire(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """The box around the items of a graph: its header, the space within its sides, and the gap above and below it.
+    """The box around the items of a graph: the size of the header in its corner, and the space around the items.
 
-    ``padding`` is the space at the left and right, ``top`` that between the header and the items.
+    ``padding`` is the space at the left and right. Above and below the items there is a ``rim``, and more than this
+    where a wire from or for another frame slants. ``gap`` is the space between the frame and what is above or below it.
     """
 
     header: tuple[float, float]
     padding: float
-    top: float
-    bottom: float
+    rim: float
     gap: float
 
 
@@ -57,7 +59,9 @@ class Frame(NamedTuple):
 class Graph:
     """The items and wires to draw; hashable, so that layouts can be cached.
 
-    An item takes as many ranks as its height has pitches, or without a pitch, one.
+    An item takes as many ranks as its height has pitches, or without a pitch, one. Ranks are ``rank_gap`` apart, and
+    ``near``, of which the first is smaller, where wires between items without corners lead straight down; where they do
+    not, the second is the space below them for labels.
     """
 
     items: tuple[Item, ...]
@@ -66,3 +70,4 @@ class Graph:
     rank_gap: float
     frame: Frame | None = None
     pitch: float | None = None
+    near: tuple[float, float] | None = None

@@ -19,7 +19,7 @@ from fuser_lab.files.json_text import json_text
 from fuser_lab.files.reading import MissingFileError, UnreadableError, content_of, parse_json, record_of
 from fuser_lab.runtime.processors import processor_name, processors
 from fuser_lab.runtime.store import configured_folder
-from fuser_lab.schedule.parameters import check_values
+from fuser_lab.schedule.parameter_values import check_values
 from fuser_lab.schedule.tuned_parameters import KeptResult, Machine
 
 _SCHEMA: Final = "fuser_lab.tuned"

@@ -13,8 +13,7 @@ from fuser_lab.cost.verdict import Param, SchedulerType, Verdict, reason, refuse
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.ir import Fusion
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
-from fuser_lab.schedule.loops import choose_loops
-from fuser_lab.schedule.parameters import NestChoice
+from fuser_lab.schedule.parameters import NestChoice, choose_loops
 from fuser_lab.schedule.state import LoopSchedule, Refused, Space
 from fuser_lab.schedule.templates import KernelSchedule, schedule_of
 

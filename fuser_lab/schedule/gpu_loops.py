@@ -48,6 +48,7 @@ COMMON_STEPS = (1, 2, 4, 8, 16, 24, 32)
 LATER_BYTES = ACCESS_BYTES  # bytes per access of inputs of later passes, from the third pass on; twice as many before
 LATER_ELEMENTS = crossover("gpu.rows.later_elements")
 CONSTANT_WORDS = THREAD_WORDS // 2  # registers per thread up to which inputs of later passes are loaded with the row
+SOFTMAX_PASSES = 3  # maximum, sum, results
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
 CLUSTER_RESIDENT = crossover("gpu.clusters.resident")
 PART_BYTES = crossover("gpu.clusters.part_bytes")
@@ -257,7 +258,9 @@ def _fits_registers(space: Space, groups: int) -> bool:
 def _long_rows(space: Space) -> LoopSchedule:
     """Return the loops of rows too long for the registers of one block; several blocks fit on a multiprocessor."""
     parts = _power_of_two(-(-space.depth * max(space.input_bytes, 1) // PART_BYTES))
-    if space.online and not space.shifted and SMALL_PARTS <= parts <= space.device.largest_cluster:
+    # The blocks of a cluster meet after each pass: the more passes, the larger are the parts that are worth it.
+    meets_rarely = space.online and space.passes <= SOFTMAX_PASSES
+    if meets_rarely and not space.shifted and SMALL_PARTS <= parts <= space.device.largest_cluster:
         return _small_parts(space, parts)
     cluster = 1
     while cluster < space.device.max_cluster:
@@ -279,14 +282,15 @@ def _small_parts(space: Space, cluster: int) -> LoopSchedule:
     part = replace(space, reduced=(-(-space.depth // cluster),))
     steps = -(-part.groups(space.vector) // PART_THREADS)
     registers = steps // 2
-    kib = steps * PART_THREADS * space.vector * space.input_bytes >> 10
+    keeps, nbytes = _shared_bytes(space)
+    kib = steps * PART_THREADS * space.vector * nbytes >> 10
     reason = (
         f"{cluster} blocks of a cluster share each row, and each keeps {kib} KiB of it on chip: {registers} of "
         f"{steps} steps in registers, the others in shared memory"
     )
     return LoopSchedule(
         style=Style.ROWS, threads=(PART_THREADS, 1), vector=space.vector, unroll=max(4 // space.streams, 1),
-        persistent=True, registers=registers, shared=steps - registers, values=False, resident=PART_RESIDENT,
+        persistent=True, registers=registers, shared=steps - registers, values=keeps, resident=PART_RESIDENT,
         cluster=cluster, evict=eviction(space), reasons=(reason,),
     )
 
@@ -372,16 +376,26 @@ def _in_registers(space: Space, groups: int) -> LoopSchedule:
     )
 
 
+def _shared_bytes(space: Space) -> tuple[bool, int]:
+    """Return whether values are kept beside inputs, and the bytes per element that are kept in shared memory.
+
+    Values that take no more room than the inputs that they replace are not computed again by each pass.
+    """
+    keeps = 0 < space.computed_bytes <= space.input_bytes
+    return keeps, max(space.computed_bytes if keeps else space.input_bytes, 1)
+
+
 def _in_shared(space: Space, groups: int) -> LoopSchedule:
     """Return the loops of rows too long for registers: as much of them as fits is kept in shared memory."""
-    width, size = space.vector, max(space.input_bytes, 1)
+    width, (keeps, size) = space.vector, _shared_bytes(space)
     # Three blocks share a multiprocessor if their rows fit; longer rows leave room for two, then for one.
     lanes, resident, registers = MOST_THREADS, 3, 0
     steps = -(-groups // lanes)
     device = space.device
     if steps * lanes * width * size > shared_room(device, 3):
-        # The rest of the row stays in registers, four steps of 16 bytes per thread.
-        resident, registers = 2, max(64 // (width * size), 1)
+        # The rest of the row stays in registers, four steps of 16 bytes per thread, beside what later passes load.
+        later = space.varying_bytes if keeps else 0
+        resident, registers = 2, max(64 // (width * (size + later)), 1)
         if (steps - registers) * lanes * width * size > shared_room(device, 2):
             lanes, resident = ALL_THREADS, 1
             steps = -(-groups // lanes)
@@ -415,7 +429,7 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
         reasons.append("maximum and sum of exponentials are computed in one pass")
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
-        shared=shared, values=False, resident=resident, online=online, blocks=blocks, evict=eviction(space),
+        shared=shared, values=keeps, resident=resident, online=online, blocks=blocks, evict=eviction(space),
         reasons=tuple(reasons),
     )
 

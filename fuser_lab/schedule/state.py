@@ -60,13 +60,15 @@ class Space:
 
     GPU, with reductions: ``streams`` is the number of these inputs. ``input_bytes`` is the bytes per element of a row
     that stay on chip between passes if inputs are kept, ``value_bytes`` the same if values that are expensive to
-    recompute are kept as well, ``constant_bytes`` the bytes that only later passes read, ``varying_bytes`` those of
-    them that differ along the fastest axis, ``sum_bytes`` the running values of one result, ``met_bytes`` the same if
-    passes use the same memory for those of a dtype, ``widest_sum`` the widest of them. ``online`` says whether the
-    first two passes compute only a maximum and the sum of exponentials relative to it, ``moments`` whether they compute
-    only a sum and the squared deviations from the mean. ``column_sums`` has the bytes of one column's running value for
-    each column sum that rows add to; empty if there are none. ``window`` is how many elements of a result are adjacent
-    in memory, followed by those of the next result, if a thread reduces whole windows.
+    recompute are kept as well, ``computed_bytes`` the same in shared memory, where a value takes the place of one that
+    is no longer read, or 0 if no value is kept there, ``constant_bytes`` the bytes that only later passes read,
+    ``varying_bytes`` those of them that differ along the fastest axis, ``sum_bytes`` the running values of one result,
+    ``met_bytes`` the same if passes use the same memory for those of a dtype, ``widest_sum`` the widest of them.
+    ``online`` says whether the first two passes compute only a maximum and the sum of exponentials relative to it,
+    ``moments`` whether they compute only a sum and the squared deviations from the mean. ``column_sums`` has the bytes
+    of one column's running value for each column sum that rows add to; empty if there are none. ``window`` is how many
+    elements of a result are adjacent in memory, followed by those of the next result, if a thread reduces whole
+    windows.
 
     ``packed`` is the smallest number of rows whose bytes are whole accesses of 16 bytes in each tensor of rows, if
     single rows have narrower accesses and rows follow one another without gaps; 0 otherwise. ``packed_bytes`` is the
@@ -101,6 +103,7 @@ class Space:
     online: bool = False
     moments: bool = False
     value_bytes: int = 0
+    computed_bytes: int = 0
     sum_bytes: int = 0
     met_bytes: int = 0
     widest_sum: int = 0

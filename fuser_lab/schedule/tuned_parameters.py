@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.schedule.parameters import KeptChoice, Values
+from fuser_lab.schedule.parameter_values import Values
+from fuser_lab.schedule.parameters import KeptChoice
 from fuser_lab.targets import target_of
 
 NEAR = 4.0  # largest factor between the elements read at measured sizes and at sizes for which a result is used

@@ -28,7 +28,7 @@ from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemb
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, merges, runs
 from fuser_lab.segmentation.optimal import optimal
-from fuser_lab.segmentation.options import SegmenterOptions
+from fuser_lab.segmentation.options import FACTORIES, SegmenterOptions
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle
 from fuser_lab.segmentation.partition_attempts import as_bottom_up_writes_it, attempts_of, in_order, neighbours_apart
 from fuser_lab.segmentation.recomputation import chain_of, share_read
@@ -243,7 +243,8 @@ class _Search:
             self.budget.limit(SHARE * self.options.search_calls * self._most_saved())
             if self.budget.is_late:
                 return
-        self._add("stored chains", bottom_up(self.fusion, self.closed, self._storing_options))
+        for word, options in self._ways[1:]:
+            self._add(word, bottom_up(self.fusion, self.closed, options))
         if len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
             budget = self.budget.share(STATES_FOR_OPTIMAL)
             idle = None if self.clock is None else self.clock.idle
@@ -284,14 +285,21 @@ class _Search:
         )
 
     @property
-    def _storing_options(self) -> SegmenterOptions:
-        """The options with which no chain is forwarded, because expensive chains are better stored."""
-        return replace(self.options, forward_inputs=False, forward_factories=frozenset())
+    def _ways(self) -> list[tuple[str, SegmenterOptions]]:
+        """Ways to treat chains: as the options say; stored, if they are expensive; with all that needs no tensor."""
+        ways = [
+            ("bottom-up", self.options),
+            ("stored chains", replace(self.options, forward_inputs=False, forward_factories=frozenset())),
+        ]
+        factories = {expr.op.name for expr in self.fusion.tensor_exprs if expr.kind is OpKind.FACTORY}
+        if factories - self.options.forward_factories:
+            ways.append(("recomputed factories", replace(self.options, forward_factories=frozenset(FACTORIES))))
+        return ways
 
     def improve(self) -> None:
         """Look for faster plans by merging segments, moving expressions and splitting slow kernels.
 
-        Segments repeat forwarded chains if the bottom-up plan is faster with them, otherwise nothing. The open
+        Segments repeat the chains with which a bottom-up plan is fastest. The open
         schedulers' remaining ration is for a bottom-up plan that asks them.
         """
         self._search_space()
@@ -299,8 +307,7 @@ class _Search:
             self._add("open bottom-up", bottom_up(self.fusion, self.rationed, self.options))
 
     def _search_space(self) -> None:
-        forwarding, storing = self.known[:2]
-        options = self._storing_options if storing.seconds < forwarding.seconds else self.options
+        (_, options), _ = min(zip(self._ways, self.known, strict=False), key=lambda way: way[1].seconds)
         plain = replace(options, welford=False, privatize=False)
         written = as_bottom_up_writes_it(self.fusion, self.closed, self.options)
         before: list[Attempt] = []

@@ -44,6 +44,13 @@ class Why:
     called: tuple[tuple[str, str], ...] = ()
     quoted: tuple[str, ...] = ()
 
+    @property
+    def refusal(self) -> str:
+        """The decisive refusals on one line if no scheduler accepts both; empty if the text itself has the reason."""
+        answer = Answer(self.verdicts)
+        is_refused = self.relation is Relation.REFUSED and answer.chosen is None
+        return answer.brief if is_refused and not any(v.text in self.text for v in answer.decisive) else ""
+
     def __str__(self) -> str:
         """Return the sentence and one line per scheduler."""
         decisive = Answer(self.verdicts).decisive
@@ -127,7 +134,15 @@ def why(
     glued = "glue merges them and overrules the hint" if kept_apart is not None else "glue merges them"
     names_now = now.known_as(frozenset(e.name for e in union))
     alone = any(t.names <= names_now for t in between)
-    if answer.chosen is None:
+    if last is not None and not last.accepted and last.code in BY_HINT:
+        sentence = last.text if kept_apart is None else kept_apart.verdicts[0].text
+        would = (
+            "Without the hint, no scheduler would accept both segments as one either" if answer.chosen is None
+            else f"The {answer.chosen.value} scheduler would accept both segments as one; {glued}"
+        )
+        text = f"{head}; a hint keeps them apart ({_when(last)}). {sentence}. {would}."
+        relation = Relation.REFUSED
+    elif answer.chosen is None:
         when = _when(last) if last is not None else "not tried, because it would have been refused"
         text = f"{head}; no scheduler accepts both ({when})."
         relation = Relation.REFUSED
@@ -142,13 +157,6 @@ def why(
         text = f"{head}; one segment for both was never tried. The {answer.chosen.value} scheduler would accept both "
         text += f"segments as one; {glued}."
         relation = Relation.NEVER_TRIED
-    elif not last.accepted and last.code in BY_HINT:
-        sentence = last.text if kept_apart is None else kept_apart.verdicts[0].text
-        text = (
-            f"{head}; a hint keeps them apart ({_when(last)}). {sentence}. The {answer.chosen.value} scheduler would "
-            f"accept both segments as one; {glued}."
-        )
-        relation = Relation.REFUSED
     elif not last.accepted and not alone:
         text = (
             f"{head}; these two alone were never tried ({_when(last)}, refused). The {answer.chosen.value} scheduler "

@@ -325,6 +325,15 @@ def called_and_written(name: str) -> tuple[Callable[..., None], str]:
     return cpu_kernels.load_kernel(cpu_kernels.compile_kernel(definition)), library.get_asm_str()
 
 
+@pytest.mark.skipif(not has("avx"), reason="vectors of SSE are as long as the stack is aligned")
+def test_vectors_on_the_stack_cross_no_cache_line() -> None:
+    _, asm = called_and_written("sin32")
+    kernel = asm[:asm.index("\nfuser_lab_sin32:")]
+    stored = re.findall(r"vmov(\w)p[sd]\s+%[yz]mm\d+, \d*\(%rsp\)", kernel)
+    assert "a" in stored
+    assert "u" not in stored
+
+
 @pytest.mark.parametrize("name", [
     name if name in OFTEN else pytest.param(name, marks=pytest.mark.matrix) for name in polynomials.RULES
 ])

@@ -35,7 +35,9 @@ from fuser_lab.runtime.clocks import HostClock
 from fuser_lab.runtime.gpu.this_gpu import this_gpu
 from fuser_lab.runtime.plan.ahead import compile_kernel
 from fuser_lab.runtime.processors import processors
-from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
+from fuser_lab.schedule.parameter_values import Values
+from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.schedule.suggestions import suggestions
 from tests.benchmarks.gpu.workloads import WORKLOADS
 from tests.benchmarks.second import SECOND
 from tests.benchmarks.written import F, Written

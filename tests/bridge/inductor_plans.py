@@ -311,7 +311,7 @@ def overhead(case: Case, pairs: int) -> list[tuple[float, float]]:
         torch._dynamo.reset()
         gc.collect()
         start = time.process_time()
-        source.compiled(is_recorded=is_recorded)
+        source.compile(is_recorded=is_recorded)
         return time.process_time() - start
 
     seconds(is_recorded=True)

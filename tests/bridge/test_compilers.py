@@ -62,7 +62,7 @@ def toy_plan(groups, attempts=()):
     return CompiledPlan(
         record=toy_record(groups, attempts),
         editing=Editing(
-            apply=applied, code=lambda plan: f"toy.force({plan.groups})", run=lambda: None, measured=lambda plans: (),
+            apply=applied, code=lambda plan: f"toy.force({plan.groups})", run=lambda: None, measure=lambda plans: (),
         ),
     )
 

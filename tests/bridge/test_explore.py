@@ -93,6 +93,26 @@ def test_the_map_shows_the_figures_of_the_table(found):
     assert shown.map.view["below"] == ""
 
 
+def test_the_whole_graph_names_its_results_and_no_other_ops(found):
+    pytest.importorskip("anywidget", reason="needs the notebook packages")
+    shown = fl.explore(found)
+    assert "from other ops" not in shown.map.view["side"]
+    assert "its results have " in shown.map.view["side"]
+    shown.close()
+
+
+def test_one_table_is_below_the_map_at_a_time(found):
+    pytest.importorskip("anywidget", reason="needs the notebook packages")
+    shown = fl.explore(found)
+    assert shown.map.view["status"].startswith("Click a module")
+    headings = {"step": "What the step costs", "costs": "What the cuts cost"}
+    for kind in ("step", "costs", "step"):
+        shown.map._receive(shown.map, {"type": kind}, [])
+        shown.map.wait(300)
+        assert [each for each, words in headings.items() if words in shown.map.view["below"]] == [kind]
+    shown.close()
+
+
 def test_rows_of_the_step_open_the_region_of_their_graph():
     pytest.importorskip("anywidget", reason="needs the notebook packages")
     from fuser_lab_widgets import model_panels

@@ -78,7 +78,7 @@ def test_equal_layers_share_one_definition(model):
     first, second = model.regions
     assert (first.modules, second.modules) == (("layers.0",), ("layers.1",))
     assert first.definition is second.definition
-    assert "2 × 2 ops layers.0" in repr(model)
+    assert "2 × 2 ops of layers.0" in repr(model)
 
 
 def test_every_op_knows_its_module_and_line(model):
@@ -93,10 +93,43 @@ def test_what_is_left_is_counted_with_its_reason_and_line(model):
     (matmuls,) = [row for row in model.left_to_torch if "addmm" in row.op]
     assert (matmuls.count, matmuls.reason) == (2, "matrix products are torch's")
     assert "linear" in matmuls.origin.lower() or "self.up" in matmuls.origin
-    assert "2 × aten.addmm.default" in repr(model)
+    assert f"2 × aten.addmm.default: {matmuls.reason}; the first: {matmuls.origin}" in repr(model)
     assert "aten.addmm.default" in model._repr_html_()
     with pytest.raises(InputError, match="not one fusion: torch runs 2 × aten.addmm.default"):
         _ = model.definition
+
+
+def test_a_region_outside_of_all_modules_is_of_the_model():
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.activation = torch.nn.SiLU()
+
+        def forward(self, x):
+            return self.activation(x * 2.0) + x
+
+    found = fl.from_torch(Scaled(), torch.randn(4, 8))
+    assert found.regions[0].modules == ("activation",)
+    assert "ops of the model, activation" in repr(found)
+    assert "the model" not in repr(fl.from_torch(torch.nn.SiLU(), torch.randn(4, 8)))
+
+
+def test_copies_between_products_are_rows_that_cost_what_they_move():
+    def scores(x):
+        q, k = x.view(4, 32, 2, 8, 16).permute(2, 0, 3, 1, 4)
+        return torch.softmax(q @ k.transpose(-1, -2), -1)
+
+    found = fl.from_torch(scores, torch.randn(4, 32, 256))
+    (copies,) = [row for row in found.left_to_torch if row.op == "aten.clone.default"]
+    assert (copies.count, copies.is_free) == (2, False)
+    rows = fl.explain(found).rows
+    assert sum(row.count for row in rows if row.what == "aten.clone") == 2
+    assert {row.bytes / row.count for row in rows if row.what == "aten.clone"} == {2 * 4 * 4 * 8 * 32 * 16}
+
+
+def test_no_row_is_predicted_below_its_bound():
+    (row,) = fl.explain(lambda a, b: a * b + a, torch.randn(1024, 256), torch.randn(1024, 256)).rows
+    assert 0 < row.bound <= row.predicted
 
 
 def test_a_module_of_torchs_alone_has_no_line_of_the_bridges_own():

@@ -88,11 +88,11 @@ def test_the_record_changes_no_line_of_the_output_code(torch):
         function=block, inputs=(torch.ones(8, 16), torch.ones(16, 16)), keywords={}, backward=False, options={},
         names=inductor_names.names_for("from_inductor"),
     )
-    recorded = source.compiled().records[0].output_code
+    recorded = source.compile().records[0].output_code
     codes = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GraphLowering, "save_output_code", staticmethod(codes.append))
-        source.compiled(is_recorded=False)
+        source.compile(is_recorded=False)
     plain, with_record = (re.sub(r"AOT ID.*|\b\w+/\S+", "", code) for code in (codes[0], recorded))
     assert plain == with_record
 
@@ -151,11 +151,11 @@ def test_our_own_fusions_are_cut_where_inductor_cuts(captured):
 
 def test_cuts_of_other_strategies_stand_beside_those_of_inductor(captured):
     (plan,) = captured.plans
-    table = plan.compared(0).table()
+    table = plan.comparison(0).table()
     assert [row[0] for row in table.rows] == ["inductor", "bottom_up", "optimal"]
     assert int(table.rows[2][1]) <= int(table.rows[0][1])
     with pytest.raises(InputError, match="region must be below"):
-        plan.compared(99)
+        plan.comparison(99)
 
 
 def test_a_cut_is_obeyed_and_its_lines_work_when_pasted(captured, torch):
@@ -229,7 +229,7 @@ def test_an_edited_plan_stays_edited_when_torch_compiles_again(captured, torch):
     (plan,) = captured.plans
     edited, partitions = with_partitions(lambda: plan.cut(plan.segments[0].writes[0]))
     torch._dynamo.reset()
-    plan.measured([edited, plan])
+    plan.measure([edited, plan])
     assert partitions.count(set(map(frozenset, edited.groups))) == 2
 
 

@@ -68,6 +68,21 @@ def test_a_lowering_computes_what_torch_does(target, sample):
         )
 
 
+# Ops that are decomposed although they have a lowering, which other graphs use: into the op of the same lowering, or
+# into a product and a sum.
+DECOMPOSED_FIRST = frozenset({
+    *("dot", "vdot", "empty_like", "expand_copy", "floor_divide", "new_full", "new_ones", "new_zeros", "ones"),
+})
+
+
+def test_a_lowering_is_used_instead_of_a_decomposition():
+    needs("torch")
+    from fuser_lab.bridge.decompositions import table
+
+    both = {str(op) for op in table()} & set(ATEN)
+    assert both == {f"aten.{name}.default" for name in DECOMPOSED_FIRST}, "remove the name in bridge/decompositions.py"
+
+
 def test_most_lowerings_have_samples():
     alike = [target for target, entry in ATEN.items() if not entry.samples]
     assert len(alike) < 40, "a lowering shared by several ops needs samples of one of them"
@@ -95,6 +110,26 @@ GROWN = TracedTensor((1, 4, 2, 3), (24, 6, 3, 1), "float32", "cpu")
 def test_a_refusal_says_why_and_needs_no_torch(call, says):
     assert says in refusal(call)
     assert not can_lower(call)
+
+
+IMAGE = TracedTensor((1, 1, 20, 20), (400, 400, 20, 1), "float32", "cpu")
+MEANS = TracedTensor((1, 1, 14, 7), (98, 98, 7, 1), "float32", "cpu")
+PADDED = TracedTensor((1, 1, 22, 22), (484, 484, 22, 1), "float32", "cpu")
+
+
+@pytest.mark.parametrize(("call", "gradient", "most_adds"), [
+    (Call("aten.avg_pool2d_backward.default", (MEANS, IMAGE, (7, 7), (1, 2), (0, 0), False, True, None), (), (IMAGE,)),
+     MEANS, 9),
+    (Call("aten.reflection_pad2d_backward.default", (PADDED, IMAGE, (1, 1, 1, 1)), (), (IMAGE,)), PADDED, 4),
+])
+def test_a_gradient_of_windows_adds_slices_along_each_axis(call, gradient, most_adds):
+    with fl.FusionDefinition() as fd:
+        x, like = (fd.define_tensor(list(shape), contiguity=True) for shape in (gradient.shape, IMAGE.shape))
+        (y,) = record(fd, call, [x, like, *call.args[2:]], {})
+        fd.add_output(y)
+    names = [expr.op.name for expr in fd.fusion.exprs]
+    assert not {"index_select", "gather", "sum"} & set(names)
+    assert names.count("add") <= most_adds
 
 
 @pytest.mark.parametrize(("device", "dtype", "divisor", "op"), [

@@ -66,6 +66,26 @@ def test_a_graph_that_writes_is_left_as_it_is():
     assert len(gm.graph.nodes) == before
 
 
+def test_equal_calls_beside_a_write_over_an_argument_are_merged_unless_they_read_it_before_and_after() -> None:
+    def function(v):
+        x, y = v["x"], v["y"]
+        before = x.sin() * y.cos() + x.sin()
+        x.copy_(before + 1)
+        return [before, x.sin() + y.cos()]
+
+    given = {"x": torch.randn(3), "y": torch.randn(3)}
+    gm = graph_of(torch, function, {name: x.clone() for name, x in given.items()})
+    expected = function({name: x.clone() for name, x in given.items()})
+    (write,) = (node for node in gm.graph.nodes if target_of(node) == "aten.copy_.default")
+    write.replace_all_uses_with(write.args[0])  # as in a graph that torch has made free of other writes
+    assert merge_calls(gm.graph)
+    gm.recompile()
+    counts = Counter(target_of(node).split(".")[1] for node in gm.graph.nodes if node.op == "call_function")
+    assert (counts["sin"], counts["cos"]) == (2, 1)
+    for ours, theirs in zip(gm(*given.values()), expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_parts_of_a_split_become_slices():
     def function(v):
         x = v["x"]

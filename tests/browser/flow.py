@@ -1,12 +1,14 @@
 """How well pictures read: ``python -m tests.browser.flow`` compares the layout with Graphviz' dot and prints one table.
 
 The pictures are those of all examples, of the gallery and of 100 captured regions. dot gets the same boxes: equal sizes
-and gaps, labels of tensors as boxes, and a cluster with a header of equal size for each segment. It draws each edge
+and gaps, labels of tensors as boxes, and a cluster with the first line of its header for each segment. It draws edges
 between the middles of two boxes, cut off at their borders (free ports). The last line compares with its pictures in
 which edges lead from the middle of the bottom of a box to that of the top of another (fixed ports), as ours do not.
 *Against* is the number of edges that run upwards somewhere. *Crossings* is the number of pairs of edges that meet
 although they have no end in common, *length* that of all edges in thousands of pixels, *ms* the processor time of a
 layout, for dot the time of its process. Patterns select pictures: ``python -m tests.browser.flow 'example/*'``.
+The first line has the lengths of the edges of a sum that is broadcast and added, the picture that opens the quickstart:
+the tensor that crosses segments has the shortest one.
 """
 
 from __future__ import annotations
@@ -75,6 +77,15 @@ def measured(view: ViewModel) -> tuple[Figures, Collection[str]]:
     lines = {name: sampled(curve.points, curve.tip) for name, curve in layout.edges.items()}
     stubs = {edge.id for edge in view.edges if layout.edges[edge.id].label is not None and not edge.labelled}
     return figures(view, lines, seconds), stubs
+
+
+def hero() -> dict[str, float]:
+    """Return the lengths of the edges of a sum that is broadcast and added, those between segments first."""
+    view = view_plan(fl.segment(*fl.example("sum_broadcast_add")), decisions=False)
+    edges = sorted(view.edges, key=lambda edge: edge.kind != "boundary")
+    curves = [lay_out(view).edges[edge.id] for edge in edges]
+    lengths = [length_of(sampled(curve.points, curve.tip)) for curve in curves]
+    return {f"{edge.kind} {edge.tensor}": length for edge, length in zip(edges, lengths, strict=True)}
 
 
 def figures(view: ViewModel, lines: Lines, seconds: float) -> Figures:
@@ -177,8 +188,8 @@ def dot_text(view: ViewModel, stubs: Collection[str] = (), *, has_ports: bool = 
         f'node [shape=box fixedsize=true label=""] edge [{ports}arrowsize=0.7]',
     ]
     for segment in view.segments:
-        width, height = measure.header_width(segment), measure.HEADER_HEIGHT
-        size = f'fixedsize="true" width="{width:.0f}" height="{height:.0f}"'
+        width, _ = measure.header_size(segment)
+        size = f'fixedsize="true" width="{width:.0f}" height="{measure.HEADER_LINE:.0f}"'
         lines.append(f"subgraph cluster_{segment.index} {{ margin={PADDING:.0f}")
         lines.append(f'label=<<table border="0" {size}><tr><td></td></tr></table>>')
         lines += [box(name, sizes.pop(name)) for name in segment.nodes]
@@ -203,6 +214,8 @@ def _quoted(text: str) -> str:
 
 def main(pattern: str = "*") -> int:
     """Print the table; return 1 if a figure exceeds its limit."""
+    crossing, *others = hero().values()
+    print(", ".join(f"{name} {length:.0f}" for name, length in hero().items()))
     print(f"{'picture':44}{'nodes':>6}{'edges':>6}{'against':>8}{'crossings':>12}{'length':>14}{'ms':>12}")
     ours: list[Figures] = []
     dots: list[Figures] = []
@@ -229,7 +242,7 @@ def main(pattern: str = "*") -> int:
     print(f"against the flow {mine.against}")
     for (crossed, length), ports in zip(ratios, ("free", "fixed"), strict=True):
         print(f"of dot's crossings {crossed:.3f}, of its length {length:.3f}, with {ports} ports")
-    return int(mine.against > MOST_AGAINST or max(ratios[0]) > MOST_RATIO)
+    return int(mine.against > MOST_AGAINST or max(ratios[0]) > MOST_RATIO or crossing >= min(others))
 
 
 def _row(name: str, nodes: int, edges: int, mine: Figures, its: Figures) -> str:

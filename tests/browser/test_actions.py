@@ -177,7 +177,7 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     keys.press("y")
     explorer.locator(".fx-inspector pre").get_by_text("plan = fl.segment").wait_for()
     keys.press("r")
-    explorer.get_by_text("Done. The table shows medians.").wait_for()
+    explorer.get_by_text("Done: ").wait_for()
     for key in "abdxvzmlfth":  # keys that JupyterLab handles itself in command mode
         keys.press(key)
     assert desk.page.evaluate(cells) == sources  # settled: JupyterLab has handled the keys
@@ -237,7 +237,7 @@ def test_run_pressed_twice_is_one_run(open_explorer, lab):
     desk.explorer.get_by_role("button", name="Run").evaluate("(b) => { b.click(); b.click(); }")
     says(desk, "A run is in progress; cancel it first, or wait for it to end.")
     (lab.root / "run on").touch()
-    desk.explorer.get_by_text("Done. The table shows medians.").wait_for()
+    desk.explorer.get_by_text("Done: ").wait_for()
     expect(desk.explorer.locator(".fx-total")).to_have_count(1)
     assert desk.complaints == []
 
@@ -253,7 +253,7 @@ def test_inputs_that_changed_under_the_explorer_are_answered_with_a_sentence(ope
     desk.explorer.get_by_role("button", name="Run").wait_for()
     assert in_kernel(desk, "given[0].resize((256, 512), refcheck=False)") == ""
     desk.explorer.get_by_role("button", name="Run").click()
-    desk.explorer.get_by_text("Done. The table shows medians.").wait_for()
+    desk.explorer.get_by_text("Done: ").wait_for()
     expect(desk.facts).to_have_text(re.compile(r"(?<!–) measured"))
 
 

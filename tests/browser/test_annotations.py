@@ -71,7 +71,7 @@ def test_from_a_click_to_code_that_runs(open_explorer, shots, theme):
     explorer.screenshot(path=shots / f"explorer-annotated-{theme}.png")
     found["forced"] = serious_findings(desk.page)
     button(desk, "Run").click()
-    explorer.get_by_text("Done. The table shows medians.").wait_for()
+    explorer.get_by_text("Done: ").wait_for()
     expect(explorer.locator(".fx-total")).to_have_count(2)
     button(desk, "Copy as code").click()
     code = explorer.locator(".fx-inspector pre")
@@ -141,7 +141,7 @@ def test_traits_are_linked_with_other_widgets_and_it_stands_in_a_box(open_explor
     explorer.locator(".fl-op.fx-selected").wait_for()
     expect(explorer.locator(".fl-op.fx-selected title")).to_have_text(re.compile("^T1 = exp"))
     page.locator(".widget-toggle-button").click()
-    explorer.get_by_text("Done. The table shows medians.").wait_for()
+    explorer.get_by_text("Done: ").wait_for()
     assert in_kernel(desk, "print(explorer.running, len(explorer.timings.rows))").split()[0] == "False"
     page.locator(".widget-toggle-button:not(.mod-active)").wait_for()
     explorer.screenshot(path=shots / "explorer-linked.png")

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from browser.accessibility import RULES, serious_findings
+from browser.measure import metrics
 from browser.sizes import chain, layers, two_norms
 from browser.stage import Stage
 from browser.tools import colour_by, in_menu, tool
@@ -379,3 +380,15 @@ def test_only_what_is_seen_of_thousands_of_ops_is_in_the_page(open_stage):
     stage.page.keyboard.press("0")  # fits the picture again
     expect(ops.locator("visible=true")).to_have_count(0)
     expect(stage.root.locator(".fl-edge.fx-selected")).to_be_visible()  # the selection stays
+
+
+def test_a_page_that_opens_is_laid_out_three_times_at_most(browser, plans):
+    """A layout of the picture before its scale is known took a quarter of the page's time to open 60 ops."""
+    explorer, stage = Explorer(plans["11"], []), Stage(browser, fresh=True)
+    session = stage.page.context.new_cdp_session(stage.page)
+    session.send("Performance.enable")
+    before = metrics(session)["LayoutCount"]
+    stage.show(explorer)
+    assert metrics(session)["LayoutCount"] - before <= 3
+    stage.close()
+    explorer.close()

@@ -27,7 +27,7 @@ def test_cut_glue_and_time(open_explorer, shots, theme):
     assert min(took) > 0
     desk.explorer.get_by_role("button", name="Run").click()
     desk.explorer.locator(".fx-table tbody tr").nth(6).wait_for()
-    desk.explorer.get_by_text("Done. The table shows medians.").wait_for()
+    desk.explorer.get_by_text("Done: ").wait_for()
     expect(desk.explorer.locator(".fx-total")).to_have_count(2)
     expect(desk.explorer.locator(".fx-table thead")).to_contain_text("CPU median")
     desk.explorer.screenshot(path=shots / f"explorer-timed-{theme}.png")
@@ -317,7 +317,7 @@ def test_moving_comparing_and_the_tabs_of_a_real_plan(open_explorer, shots, them
     explorer.locator(".fx-panel .fl-hollow").first.wait_for()
     expect(explorer.locator(".fx-panel .fl-full")).to_have_count(0)
     explorer.get_by_role("button", name="Run").click()
-    explorer.get_by_text("Done. The table shows medians.").wait_for()
+    explorer.get_by_text("Done: ").wait_for()
     open_view(explorer, "roofline")
     explorer.locator(".fx-panel .fl-full").first.wait_for()
     explorer.screenshot(path=shots / f"explorer-roofline-{theme}.png")

@@ -126,7 +126,7 @@ def test_a_region_is_opened_by_its_module_cut_and_run(open_explorer, shots):
         root.locator(".fm-bar").evaluate("(bar) => bar.scrollIntoView()")
         page.screenshot(path=shots / f"model-map-{size[0]}.png")
     explorer.get_by_role("button", name="Run").click()
-    explorer.get_by_text("Done. The table shows medians.").wait_for()
+    explorer.get_by_text("Done: ").wait_for()
     page.screenshot(path=shots / "model-region.png")
     assert desk.complaints == []
     assert desk.strangers == []

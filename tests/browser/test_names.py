@@ -100,3 +100,34 @@ def test_the_largest_gain_has_a_button_that_makes_the_edit(browser):
     stage.rest()
     expect(moved).to_have_count(0)
     stage.close()
+
+
+def test_the_answer_to_an_edit_has_more_room_than_all_other_sentences(browser):
+    stage = show(browser, fl.segment(*fl.example("sum_broadcast_add")), size=(1024, 760))
+    advice = stage.root.locator(".fx-advice span")
+    assert advice.evaluate("(words) => words.scrollHeight - words.clientHeight") <= 1  # the hint on the left is short
+    stage.root.locator(".fl-edge.fl-inside").first.focus()
+    stage.page.keyboard.press("s")
+    stage.rest()
+    expect(stage.status).to_contain_text("because a hint keeps")
+    expect(stage.root.locator(".fx-head .fx-badge")).to_have_text("segment_set(total T2)")
+    parts = (".fx-feedback", ".fx-status", ".fx-advice")
+    row, answer, other = (stage.root.locator(part).bounding_box()["width"] for part in parts)
+    assert answer > 0.4 * row > other > 0
+    assert stage.errors == []
+    stage.close()
+
+
+def test_a_narrow_head_shows_the_whole_title_and_buttons_stay_where_they_are_during_a_run(browser, plan):
+    stage = Stage(browser, size=(640, 700))
+    stage.show(Explorer(plan, [], title="inference region 1 of drop"))
+    stage.rest()
+    cut_off = stage.root.locator(".fx-title").evaluate("(title) => title.scrollWidth - title.clientWidth")
+    assert cut_off <= 0
+    run = stage.root.locator(".fx-primary")
+    widths = run.evaluate(
+        "(run) => { const idle = run.offsetWidth; run.classList.remove('fx-primary'); run.textContent = 'Cancel';"
+        " return [idle, run.offsetWidth]; }",
+    )
+    assert widths[0] == widths[1]
+    stage.close()

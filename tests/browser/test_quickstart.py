@@ -37,7 +37,7 @@ def test_the_quickstart_from_the_first_cell_to_the_timing_table(lab, browser, sh
     desk.has_segments(3)
     assert min(took) > 0
     desk.explorer.get_by_role("button", name="Run").click()
-    desk.explorer.get_by_text("Done. The table shows medians.").wait_for()
+    desk.explorer.get_by_text("Done: ").wait_for()
     expect(desk.explorer.locator(".fx-table .fx-total")).to_have_count(2)
     expect(desk.explorer.locator(".fx-table thead")).to_contain_text("CPU")
     desk.page.screenshot(path=shots / f"quickstart-{theme}.png")

@@ -136,8 +136,8 @@ def _check_picture(check: Check, explorer: Explorer, shown: dict[str, Any], plan
     times = explorer.heat.get("time", {}).get("labels", {})
     for name, lines in shown["labels"]:
         index = name.removeprefix("segment:")
-        number, scheduler, amounts = next(map(measure.segment_label, (s for s in boxed if s.index == int(index))))
-        about = {number, scheduler, f"{number} {scheduler}", *amounts.split(" · "), times.get(index)}
+        number, scheduler, *amounts = next(map(measure.segment_label, (s for s in boxed if s.index == int(index))))
+        about = {number, scheduler, f"{number} {scheduler}", *" · ".join(amounts).split(" · "), times.get(index)}
         check("label of a head", sorted(set(lines) - about), [])
     chosen = explorer.answer.get("id", "")
     ids = {*(n.id for n in drawn.nodes), *(e.id for e in drawn.edges), *(f"segment:{s.index}" for s in boxed)}

@@ -42,12 +42,12 @@ from fuser_lab.runtime.gpu.ptx import compile_phases, kernel_key, listing
 from fuser_lab.schedule.base import Heuristics, Scheduler, heuristics_of
 from fuser_lab.schedule.by_hand import apply_schedule
 from fuser_lab.schedule.facts import CandidateFacts
-from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.open import LIFTABLE
 from fuser_lab.schedule.own import schedulers_text, with_rule
-from fuser_lab.schedule.parameters import Chooser, suggestions
+from fuser_lab.schedule.parameters import Chooser, describe
 from fuser_lab.schedule.registry import SCHEDULERS
 from fuser_lab.schedule.state import LoopSchedule, Space
+from fuser_lab.schedule.suggestions import suggestions
 from fuser_lab.schedule.tuned_parameters import Kept, KeptResult, Machine
 from fuser_lab.segmentation import SegmenterOptions
 from fuser_lab.targets import target_of
@@ -152,14 +152,14 @@ def _strides(tensor: TensorInput) -> tuple[int, ...]:
 @contextlib.contextmanager
 def _forced(loops: Sequence[LoopSchedule]) -> Iterator[None]:
     """Give the nests of kernels these loops instead of those that are chosen, where they have the same style."""
-    plain = Chooser.with_given
+    plain = Chooser.choice_from
 
-    def with_given(self: Chooser, number: int, space: Space, chosen: LoopSchedule, *notes: Any) -> Any:
+    def choice_from(self: Chooser, number: int, space: Space, chosen: LoopSchedule, *notes: Any) -> Any:
         if number < len(loops) and loops[number].style is chosen.style and space.vector % loops[number].vector == 0:
             chosen = loops[number]
         return plain(self, number, space, chosen, *notes)
 
-    with patch.object(Chooser, "with_given", with_given) if loops else contextlib.nullcontext():
+    with patch.object(Chooser, "choice_from", choice_from) if loops else contextlib.nullcontext():
         yield
 
 

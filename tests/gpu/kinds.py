@@ -28,7 +28,9 @@ from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
 from fuser_lab.runtime.gpu.this_gpu import this_gpu
 from fuser_lab.runtime.plan.generator import reference_form
-from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
+from fuser_lab.schedule.parameter_values import Values
+from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.schedule.suggestions import suggestions
 from tests.kernels import generate, prepare
 
 STRATEGIES = ("bottom_up", "top_down", "saving", "unfused")

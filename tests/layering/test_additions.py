@@ -20,7 +20,7 @@ ADDITIONS: dict[str, tuple[dict[str, str], dict[str, dict[str, str]]]] = {
         {},
         {
             "fuser_lab/ops/pointwise.py": {
-                "LERP = register(": """pointwise(
+                'pointwise("add", _binary("add"), np.add, "lhs + rhs.", arity=2)': """pointwise(
     "toy_op",
     lambda x: x / (1 + t.apply("abs", x)),
     lambda x: x / (1 + np.abs(x)),
@@ -89,7 +89,7 @@ def noted(body):
         },
         {
             "fuser_lab/codegen/kernel_passes.py": {
-                "from fuser_lab.codegen.rewrites import rewrite, unconditional": (
+                "from fuser_lab.codegen.rewrites import rewrite, unconditional, without_equal_branches": (
                     "from fuser_lab.codegen.toy_notes import noted\n"
                 ),
                 '    KernelPass(name="divided_loops", run=divide_long_loops, forms=_CORES),': (

@@ -14,7 +14,6 @@ from fuser_lab.cost.rules import RULES as DECLARED
 from tests.pages import rules
 from tests.pages.builders import table
 from tests.pages.not_followed import NOT_FOLLOWED
-from tests.pages.reasons import ACCEPTING
 from tests.pages.sides import PREFIX, SIDES, SLOT, Sides
 from tests.unit.segmentation.test_known_answers import CASES, holds, segmented
 
@@ -29,14 +28,6 @@ for _package in (fuser_lab.schedule, fuser_lab.segmentation):
 _PLACES = {f"{PREFIX}{name}": place for place, name in enumerate(SIDES)}
 # In the order of their examples, whichever module was imported first; last those without examples.
 RULES = sorted(DECLARED, key=lambda rule: (_PLACES.get(rule.ours, len(_PLACES)), rule.file, rule.lines))
-
-# Reasons that are not nvFuser's: of options, edits and kernels of fuser_lab, and of candidates without a result.
-OURS = frozenset(
-    {
-        *(R.ACROSS_CUT, R.DISABLED, R.OWN_RULE, R.BEYOND, R.NOT_LOWERED, R.READ_AGAIN, R.NO_OUTPUT),
-        *(R.EXPANDED_AFTER_REDUCTION, *ACCEPTING),
-    },
-)
 
 # Known answers that nvFuser's tests assert, by the function here that decides them, and the reason.
 ASSERTED: Mapping[str, Mapping[ReasonCode | None, str]] = {

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import fuser_lab as fl
-from fuser_lab.compilers.plan import CompiledPlan, CompiledWhy, EditTimes
+from fuser_lab.compilers.kernels import CompiledWhy
+from fuser_lab.compilers.plan import CompiledPlan, EditTimes
 from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.errors import FuserLabError, IllegalEdit
 from fuser_lab.runtime.processors import processor_name

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from inspect import getdoc
 from textwrap import dedent
+from typing import Any
 
 from fuser_lab.definition.binding import bind, default_inputs
 from fuser_lab.definition.builder import FusionBuilder
@@ -15,13 +16,29 @@ from fuser_lab.passes import PRESEGMENTATION, Pass
 COMMAND = "python -m tests.pages.passes > docs/passes.md"
 
 
-def example_of(shown: Pass) -> Fusion:
-    """Return the fusion on which a pass is shown, or raise UnsupportedError if the pass has no example."""
+class _OfDtype:
+    """A definition whose tensors have a type unless the call names another."""
+
+    def __init__(self, fd: FusionBuilder, dtype: DataType) -> None:
+        self._fd, self._dtype = fd, dtype
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fd, name)
+
+    def define_tensor(self, shape: list[int], **how: Any) -> Any:
+        return self._fd.define_tensor(shape, **{"dtype": self._dtype, **how})
+
+
+def example_of(shown: Pass, dtype: DataType = DataType.Float) -> Fusion:
+    """Return the fusion on which a pass is shown, or raise UnsupportedError if the pass has no example.
+
+    Tensors whose type the example does not name have ``dtype``.
+    """
     if not shown.example:
         msg = f"pass {shown.name!r} has no example: statements that record a fusion, for docs/passes.md."
         raise UnsupportedError(msg)
     with FusionBuilder() as fd:
-        exec(dedent(shown.example), {"fd": fd, "DataType": DataType})
+        exec(dedent(shown.example), {"fd": _OfDtype(fd, dtype), "DataType": DataType})
     return bind(fd.fusion, default_inputs(fd.fusion)).fusion
 
 

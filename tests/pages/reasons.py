@@ -9,7 +9,7 @@ from typing import Any
 import fuser_lab as fl
 from fuser_lab.codegen.one_kernel import OneKernel
 from fuser_lab.cost.device import DEFAULT
-from fuser_lab.cost.reasons import MONOTONE, OTHER_KIND, ReasonCode
+from fuser_lab.cost.reasons import ACCEPTING, MONOTONE, OTHER_KIND, ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, refuse
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType
@@ -19,16 +19,6 @@ from fuser_lab.segmentation.hints import refused_by_hint
 
 COMMAND = "python -m tests.pages.reasons > docs/reasons.md"
 HALF = "dtype=DataType.Half"
-
-ACCEPTING = frozenset(
-    {
-        *(ReasonCode.VIEWS_OF_INPUTS, ReasonCode.LIBRARY_CALL, ReasonCode.EVALUATED_ALONE, ReasonCode.MATMUL_FUSED),
-        *(ReasonCode.NOTHING_TO_COMPUTE, ReasonCode.TRANSPOSED_IN_TILES, ReasonCode.BUFFER_FITS),
-        *(ReasonCode.BUFFER_NEEDS_CLUSTER, ReasonCode.COLUMNS_FIT, ReasonCode.COLUMNS_ACROSS_BLOCKS),
-        *(ReasonCode.ROWS_AND_SUMS_FIT, ReasonCode.GREEDY_BLOCK, ReasonCode.BEYOND),
-    },
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:

@@ -8,6 +8,7 @@ import pytest
 from backend.fusions import CASES, Case, D, S, build, one_of_each_kind
 from thorough import THOROUGH
 
+from fuser_lab.codegen.kernel_list import list_kernel
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.ir import OpKind
@@ -125,3 +126,21 @@ def test_kernels_that_differ_in_the_shape_of_their_blocks_only_are_two_kernels()
         assert with_launch(**argument) == kernel_key(generated), "it is an argument of the launch"
     for changes in ({"threads": (32, 4)}, {"cluster": 2}, {"resident": 3}):
         assert with_launch(**changes) != kernel_key(generated)
+
+
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.ComplexFloat, D.Bool])
+def test_a_list_of_kernels_is_one_entry_that_calls_nothing(dtype: DataType) -> None:
+    sizes = [(64, 17), (64,), (7,), (1,), (6,), (3, 5)]
+    kernels = [
+        generate(build(lambda fd, x, y: fd.ops.where(fd.ops.ne(x, y), x, y), [size, size], dtype), S.POINTWISE, "cuda")
+        for size in sizes
+    ]
+    generated, _ = list_kernel(kernels * 6)
+    (phase,) = compile_phases(generated)
+    assert len(re.findall(r"\.visible \.entry", phase.ptx)) == 1
+    assert not re.search(r"\bcall\b", phase.ptx)
+    parameters = (*phase.phase.buffers, *phase.phase.sizes)
+    assert len(re.findall(r"\.param \.", phase.ptx.split("{")[0])) == len(parameters)
+    assert len(phase.ptx) < 200_000, "the name of an entry, which is in the name of each parameter, is short"
+    _, log = machine_code(phase.ptx, (9, 0))
+    assert "0 bytes spill stores" in log

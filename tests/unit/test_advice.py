@@ -6,7 +6,6 @@ import pytest
 from fuser_lab_widgets import Explorer
 
 import fuser_lab as fl
-from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.plan.advice import advice
 
 
@@ -38,7 +37,7 @@ def test_ops_of_numbers_have_no_cut():
         factor = fd.ops.cast(fd.define_scalar(dtype=fl.DataType.Int), fl.DataType.Float)
         fd.add_output(fd.ops.mul(fd.ops.exp(x), factor))
     plan = fl.segment(fd, [fl.spec((64, 32)), 2])
-    assert plan.advice().text.startswith("No edit that was examined is predicted to save time. By bytes and ")
+    assert plan.advice().text.startswith("No edit that was examined is predicted to save time. ")
 
 
 def test_a_cut_is_recommended_if_it_saves_time():
@@ -61,13 +60,12 @@ def test_a_cut_is_recommended_if_it_saves_time():
     assert said.text.startswith(f"Cutting at {cut.edit[1][0]} saves ")
 
 
-def test_without_a_gain_the_sentence_compares_with_the_bound():
-    plan = fl.segment(*fl.example("silu_mul", size="full"))
-    bound = plan.time_bound()
-    assert plan.advice().text.endswith(
-        f"By bytes and arithmetic, this plan takes {seconds_label(bound.seconds)}, and no plan takes less than "
-        f"{seconds_label(bound.bound)} (H200)."
-    )
+@pytest.mark.parametrize("name", ["silu_mul", "sum_broadcast_add"])
+def test_without_a_gain_the_sentence_compares_with_the_bound(name):
+    plan = fl.segment(*fl.example(name, size="full"))
+    text = plan.advice().text
+    assert plan.time_bound().status.lower() in text.lower()
+    assert "µs" not in text  # the plan has one time, the predicted one
 
 
 def test_a_bound_says_how_much_slower_a_plan_is_by_the_same_model():

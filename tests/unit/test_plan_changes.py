@@ -22,8 +22,7 @@ def test_an_edit_that_moves_an_op_says_from_where_and_to_where(plan):
     change = plan.annotate("total").change_from(plan)
     assert [(m.op, m.before, m.after) for m in change.difference.moved] == [("broadcast", (0,), (1,))]
     assert change.text.startswith(
-        "Broadcast T2 moved from S0 to S1, because no scheduler accepts the segments of T1 and T2 together "
-        "(outer_persistent: ",
+        "Broadcast T2 moved from S0 to S1, because a hint keeps T1 and T2 apart; T1_hint is new; ",
     )
     assert "T1_hint is new; 2 → 2 segments, ±0 B moved" in change.text
     assert str(change).startswith("Broadcast spread T2 moved")
@@ -79,6 +78,26 @@ def test_plans_that_are_the_same_have_one_title(plan):
     assert explorer.plan.hash == plan.hash
     assert explorer.scene["title"] == "saving (the same plan as bottom-up)"
     assert explorer.status["text"] == "Saving: the same plan as bottom-up."
+    explorer.close()
+
+
+def test_the_inspector_names_the_refusal_beside_the_segments_of_a_tensor_that_crosses(plan):
+    explorer = Explorer(plan, [np.zeros((4096, 4096), np.float32)])
+    _send(explorer, "select", id=_edge(explorer, "T2"))
+    refusal = next(v for v in explorer.answer["verdicts"] if v["scheduler"] == "outer_persistent")
+    assert "no scheduler accepts both" in explorer.answer["sentence"]
+    assert refusal["text"] in explorer.answer["sentence"]
+    explorer.close()
+
+
+def test_the_inspector_says_of_a_segment_of_views_that_it_launches_nothing(plan):
+    cut = plan.cut("T1")
+    explorer = Explorer(cut, [np.zeros((4096, 4096), np.float32)])
+    said = {}
+    for index in range(len(cut.segments)):
+        _send(explorer, "select", id=f"segment:{index}")
+        said[index] = "launches nothing" in explorer.answer["sentence"]
+    assert {index for index, is_said in said.items() if is_said} == cut.idle != frozenset()
     explorer.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 import fuser_lab as fl
 from fuser_lab.errors import CodegenError, InputError
 from fuser_lab.runtime.cpu import this_cpu
-from fuser_lab.schedule.parameters import suggestions
+from fuser_lab.schedule.suggestions import suggestions
 from tests.unit.test_this_cpu import PLANTED
 from tests.unit.tuning_clock import clock
 

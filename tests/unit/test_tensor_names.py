@@ -234,3 +234,18 @@ def test_the_explorer_sends_names_once_and_answers_with_the_fusions_own(plan, ow
     explorer.selection = own["ratio"]
     assert "total" not in json.dumps(explorer.answer["actions"])
     explorer.close()
+
+
+@pytest.mark.parametrize(("shapes", "says"), [
+    (((4, 3),), "the fusion takes 2 inputs (x T0, scale T1), given 1."),
+    (((4, 3), (3,)), "Expected input 1, scale T1_g_float"),
+])
+@pytest.mark.parametrize("call", [fl.segment, lambda fd, inputs: fd.execute(inputs)])
+def test_an_error_about_inputs_has_the_users_names(call, shapes, says):
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([4, 3], contiguity=True)
+        scale = fd.define_tensor([4, 3], contiguity=True)
+        fd.add_output(fd.ops.mul(x, scale))
+    with pytest.raises(InputError) as raised:
+        call(fd, [np.ones(shape, np.float32) for shape in shapes])
+    assert str(raised.value).startswith(says)

@@ -18,7 +18,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.cost.work import repeated_work, work_of
 from fuser_lab.errors import InputError
 from fuser_lab.lab import calibration
-from fuser_lab.plan.clock import ScheduledClock, given_strides
+from fuser_lab.plan.clock import EVALUATED_ON_HOST, ScheduledClock, given_strides
 from fuser_lab.runtime.cpu import this_cpu
 from fuser_lab.runtime.processors import threads_here
 from tests.benchmarks.optimal import irregular
@@ -142,6 +142,28 @@ def test_what_the_array_library_computes_for_this_cpu_has_an_interval(kept):
     assert found.source == "40 measurements"
 
 
+def test_each_expression_that_the_array_library_computes_is_a_call():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([64, 64], contiguity=True)
+        fd.add_output(fd.ops.cumsum(fd.ops.slice(x, [0, 0], [64, 64], [1, 2]), 1))
+    device = host_device(PLANTED)
+    plan = fl.segment(fd, target=device)
+    calls = [len(part.exprs) for part in plan.segments if part.scheduler is SchedulerType.EXPR_EVAL]
+    assert calls
+    assert plan.predicted_time().seconds > sum(calls) * EVALUATED_ON_HOST
+
+
+def test_a_cpu_that_was_not_measured_has_typical_rates(kept):
+    fd = irregular(2, 12, 512, 512)
+    plan = fl.segment(fd, target="typical CPU", strategy="fastest")
+    assert plan.target == "typical CPU"
+    assert plan.predicted_time().source == "typical rates of a CPU"
+    assert made_by(plan.to_python()) == plan
+    assert this_cpu.cpu_of_regions().name == "typical CPU"
+    this_cpu.keep(PLANTED)
+    assert this_cpu.cpu_of_regions().host == PLANTED
+
+
 def test_what_is_broadcast_over_outer_axes_counts_for_each_reader():
     with FusionDefinition() as fd:
         x = fd.define_tensor([8, 16, 32], contiguity=True)
@@ -225,7 +247,8 @@ def test_the_array_library_finds_indexed_elements_one_by_one_so_the_fastest_plan
     plan = fl.segment(fd, target=device)
     assert [segment.scheduler for segment in plan.segments] == [SchedulerType.EXPR_EVAL, SchedulerType.POINTWISE]
     evaluated, kernel = ScheduledClock(device, 9, given_strides(plan.inputs)).seconds(plan.segmented)
-    assert evaluated == pytest.approx(rows * columns * (PLANTED.jump + (8 + 2 * 4) * PLANTED.loaded))
+    memory = rows * columns * (PLANTED.jump + (8 + 2 * 4) * PLANTED.loaded)
+    assert evaluated == pytest.approx(EVALUATED_ON_HOST + memory)
     assert evaluated > 2 * kernel
     assert len(fl.segment(fd, strategy="fastest", target=device).segments) == 1
 

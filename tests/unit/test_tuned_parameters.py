@@ -15,7 +15,7 @@ from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import ArgumentTypeError, InputError, TuningWarning
 from fuser_lab.plan.kept_results import keep
 from fuser_lab.runtime import tuned_files
-from fuser_lab.schedule.parameters import Values
+from fuser_lab.schedule.parameter_values import Values
 from fuser_lab.schedule.tuned_parameters import KeptResult, Machine, Shapes
 from fuser_lab.search import tuning
 from tests.unit.tuning_clock import clock

@@ -26,6 +26,25 @@ def place(device: str) -> str:
     return f"this {_CPU}" if device.startswith(_CPU) else device
 
 
+def outcome(totals: Sequence[TimingRow]) -> str:
+    """Return which plan of a run is the fastest, and by how much it differs from the first, as a sentence."""
+    timed = [row for row in totals if row.median > 0]
+    if not timed:
+        return "no plan was measured."
+    first = timed[0]
+    subject = timed[-1] if len(timed) < 3 else min(timed, key=lambda row: row.median)
+    among = f", the fastest of {len(timed)} plans," if len(timed) > 2 else ""
+    head = f"{subject.plan}{among} takes {seconds_label(subject.median)}"
+    how = f"on {place(first.device)}"
+    if subject is first:
+        return f"{head} (median {how})."
+    ratio = subject.median / first.median
+    base = f"{seconds_label(first.median)} (medians {how})."
+    if subject.ties_with(first):
+        return f"{head}, a tie within the spread with {first.plan}, which takes {base}"
+    return f"{head}, {100 * abs(1 - ratio):.0f} % {'less' if ratio < 1 else 'more'} than {first.plan} with {base}"
+
+
 def by_bytes(header: Header, model: CostModel) -> float:
     """Return the seconds that a plan takes on a device by its bytes at the bandwidth, and its launches."""
     return header.bytes_moved / model.bandwidth + header.segments * model.launch

@@ -56,7 +56,7 @@ def answer(plan: EditablePlan, view: ViewModel, selected: str, *, editable: bool
         return _node(plan, view, node, editable=editable)
     segment = next((s for s in view.segments if f"segment:{s.index}" == selected), None)
     if segment is not None:
-        return _segment(view, segment)
+        return _segment(plan, view, segment)
     if selected.startswith("module:"):
         return _module(view, selected, editable=editable)
     block = next((b for b in blocks(view) if b.id == selected), None) if selected.startswith("block:") else None
@@ -392,10 +392,12 @@ def _traffic(plan: Any) -> int:
     return sum(s.bytes_in + s.bytes_out for s in plan.segments)
 
 
-def _segment(view: ViewModel, segment: SegmentView) -> Answer:
+def _segment(plan: EditablePlan, view: ViewModel, segment: SegmentView) -> Answer:
     made = {name for n in view.nodes if n.segment == segment.index for name in n.tensors}
     lines = list(dict.fromkeys(n.line for n in view.nodes if n.segment == segment.index and n.line))
     more = len(lines) - _MOST_LINES
+    is_idle = segment.index in getattr(plan, "idle", ())
+    launch = " It launches nothing and moves no bytes: its results are in the memory of other tensors." * is_idle
     return {
         "id": f"segment:{segment.index}",
         "kind": "segment",
@@ -412,7 +414,7 @@ def _segment(view: ViewModel, segment: SegmentView) -> Answer:
         "actions": [],
         "verdicts": _verdicts(segment.verdicts),
         "segment": segment.index,
-        "sentence": _scheduler_text(segment) if segment.ok else segment_text(segment),
+        "sentence": (_scheduler_text(segment) if segment.ok else segment_text(segment)) + launch,
     }
 
 
@@ -430,8 +432,9 @@ def _why(plan: EditablePlan, a: str, b: str) -> Answer:
         why = plan.why(a, b)
     except FuserLabError as error:
         return {"sentence": str(error)}
+    refused = getattr(why, "refusal", "")
     return {
-        "sentence": str(why.text),
+        "sentence": f"{why.text} {refused[:1].upper()}{refused[1:]}." if refused else str(why.text),
         "verdicts": _verdicts(view_verdicts(getattr(why, "verdicts", None))),
         "attempts": list(getattr(why, "attempts", ())),
     }

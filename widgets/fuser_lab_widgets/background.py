@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.errors import FuserLabError
 from fuser_lab.process.forks import renew_in_forks
@@ -17,13 +17,21 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.starting import Postponed
 
 
-class Background:
-    """Runs a function beside the kernel's loop and passes its result, or the sentence of an error, to a callback."""
+PAUSE: Final = 0.3  # seconds, in which a page of 60 ops is painted: Python's threads would keep it waiting
 
-    def __init__(self) -> None:
+
+class Background:
+    """Runs a function beside the kernel's loop and passes its result, or the sentence of an error, to a callback.
+
+    The function begins after a ``pause`` in seconds, or as soon as its result is waited for.
+    """
+
+    def __init__(self, *, pause: float = 0.0) -> None:
         self._thread: threading.Thread | Postponed | None = None
+        self._pause = pause
         self._stop = renew_in_forks(threading.Event())
-        self._closed = False
+        self._begin = renew_in_forks(threading.Event())
+        self.is_closed = False
 
     @property
     def busy(self) -> bool:
@@ -34,24 +42,27 @@ class Background:
         self, find: Callable[[], Any], tell: Callable[[Any, str], None], *, seconds: float | None = None,
     ) -> bool:
         """Start and return True, or return False while busy or once closed; ``seconds`` limit a search."""
-        if self.busy or self._closed:
+        if self.busy or self.is_closed:
             return False
         self._stop = stop = renew_in_forks(threading.Event())
-        self._thread = start_work(lambda: self._run(find, tell, seconds, stop))
+        self._begin = begin = renew_in_forks(threading.Event())
+        self._thread = start_work(lambda: self._run(find, tell, seconds, stop), lambda: begin.wait(self._pause))
         return True
 
     def cancel(self) -> None:
         """Abandon the computation: its result is not reported, and another may start at once."""
         self._stop.set()
+        self._begin.set()
         self._thread = None
 
     def close(self) -> None:
         """Abandon the computation, and start no other."""
-        self._closed = True
+        self.is_closed = True
         self.cancel()
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the result."""
+        self._begin.set()
         if self._thread is not None:
             self._thread.join(timeout)
 

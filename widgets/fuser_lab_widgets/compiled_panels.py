@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from xml.etree.ElementTree import Element
 
-    from fuser_lab.compilers.plan import CompiledKernel, CompiledPlan, CompiledWhy
+    from fuser_lab.compilers.kernels import CompiledKernel, CompiledWhy
+    from fuser_lab.compilers.plan import CompiledPlan
 
 _HELP = "Click a kernel to see its source and its neighbours. Keys: arrows move between kernels, Enter selects one."
 _MOST_PAIRS = 200  # rows of the table of reasons

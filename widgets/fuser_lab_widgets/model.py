@@ -40,7 +40,7 @@ class ModelMap(Map):
         self._chosen = 0
         self._opened = [_opened_to(m.graph, depth_for(m.graph, _FIRST_BOXES), folded=True) for m in self._maps]
         self._folded = True
-        self._asked = self._step_asked = False
+        self._panel = ""  # below the map: "step", "costs" or nothing
         self._costs: ModelCosts | None = None
         self._step = model.latest_step
         self._problem = self._step_problem = ""
@@ -90,16 +90,16 @@ class ModelMap(Map):
         titles = [each.graph.title for each in self._maps]
         self.view = {
             "bar": model_panels.bar(
-                titles, self._chosen, self._headline, folded=self._folded, costs=self._asked, step=self._step_asked,
+                titles, self._chosen, self._headline, folded=self._folded, panel=self._panel,
             ),
             "picture": map_svg([whole], style=False),
             "side": model_panels.side(shown_map, boxes[self._selected], self._chosen, self._step),
             "below": (
-                model_panels.step(self._step, self._step_problem, asked=self._step_asked)
-                + model_panels.costs(self._costs, self._problem, asked=self._asked)
+                model_panels.step(self._step, self._step_problem, asked=self._panel == "step")
+                + model_panels.costs(self._costs, self._problem, asked=self._panel == "costs")
             ),
             "selected": self._selected,
-            "status": self._status,
+            "status": self._status or model_panels.HINT,
         }
 
     def _out(self, event: Message) -> None:
@@ -123,8 +123,8 @@ class ModelMap(Map):
         self.draw()
 
     def _cost(self, _: Message) -> None:
-        self._asked = not self._asked
-        if self._asked and self._costs is None:
+        self._panel = "" if self._panel == "costs" else "costs"
+        if self._panel and self._costs is None:
             self._finder.start(self._model.costs, self._find)
         self.draw()
 
@@ -134,8 +134,8 @@ class ModelMap(Map):
             self.draw()
 
     def _table(self, _: Message) -> None:
-        self._step_asked = not self._step_asked
-        if self._step_asked and self._step is None:
+        self._panel = "" if self._panel == "step" else "step"
+        if self._panel and self._step is None:
             self._step_finder.start(self._model.step, self._show_step)
         self.draw()
 
@@ -183,8 +183,8 @@ class ModelExplorer(MapExplorer):
         shown_region = graphs[graph].regions[region]
         plan, kind = shown_region.plan, graphs[graph].kind
         if self.explorer is None or self.explorer.plan.sources != plan.sources or self.explorer.plan != plan:
-            modules = ", ".join(shown_region.modules[:2]) + (", …" if len(shown_region.modules) > 2 else "")
-            title = f"{kind} region {region}" + (f" of {modules}" if modules else "")
+            places = ", ".join(shown_region.places[:2]) + (", …" if len(shown_region.places) > 2 else "")
+            title = f"{kind} region {region}" + (f" of {places}" if places else "")
             self.show_explorer(Explorer(plan, list(plan.inputs), strategies=self._strategies, title=title))
         if tensor in plan.fusion.tensors and self.explorer is not None:
             self.explorer.selection = tensor

@@ -23,19 +23,24 @@ if TYPE_CHECKING:
 
 DEPTHS = (1, 2, 3)  # levels of modules that buttons open
 _MOST_ROWS = 200  # rows of a table
+HINT = "Click a module to open or close it, a region to see its ops."
 _HELP = (
-    "Click a module to open or close it, a region to see its ops. Keys: arrows move between boxes, Enter opens or "
-    "closes a box, Esc closes the enclosing module, / searches, + − 0 zoom and fit, f is full screen."
+    "Keys: arrows move between boxes, Enter opens or closes a box, Esc closes the enclosing module, / searches, + − 0 "
+    "zoom and fit, f is full screen."
 )
 
 
-def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, costs: bool, step: bool) -> str:
+def bar(titles: Sequence[str], chosen: int, headline: str, *, folded: bool, panel: str) -> str:
     """Return the switches above the map: which graph, how deep, and whether equal modules are folded."""
     graphs = [_button(title, {"type": "graph", "n": n}, on=n == chosen) for n, title in enumerate(titles)]
     depths = [_button(str(n), {"type": "depth", "n": n}, title=f"Open {plural(n, 'level')}") for n in DEPTHS]
     fold = _button("fold equal modules", {"type": "fold"}, on=folded, title="Draw equal adjacent modules as one box")
-    ask = _button("what the cuts cost", {"type": "costs"}, on=costs, title="Bytes that pass between segments")
-    table = _button("what the step costs", {"type": "step"}, on=step, title="Each region and op: bytes, bound, time")
+    ask, table = (
+        _button(words, {"type": kind}, on=panel == kind, title=title) for words, kind, title in (
+            ("what the cuts cost", "costs", "Bytes that pass between segments"),
+            ("what the step costs", "step", "Each region and op: bytes, bound, time"),
+        )
+    )
     parts = [
         element("p", headline),
         _group("Graph", graphs), _group("Open levels", depths), element("div", fold), element("div", table),

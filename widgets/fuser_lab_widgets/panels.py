@@ -229,7 +229,8 @@ def comparison(
         numeric=frozenset(numbers),
         strong=frozenset({0}),
     )
-    all_plans = [*map(_note, amounts.doubts), _table(table, caption="All plans")]
+    doubts = " ".join(amounts.doubts)  # one line, below which the table is in sight
+    all_plans = [*([_note(doubts)] if doubts else []), _table(table, caption="All plans")]
     about = [to_html(_note(text)) for text in amounts.sentences(headers)]
     buttons = [
         element(

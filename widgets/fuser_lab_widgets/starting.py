@@ -32,9 +32,13 @@ class Postponed:
             work()
 
 
-def start_work(work: Callable[[], None]) -> threading.Thread | Postponed:
-    """Return a daemon thread that runs a function, or if no thread can start, the function as postponed work."""
-    thread = threading.Thread(target=work, daemon=True)
+def start_work(work: Callable[[], None], pause: Callable[[], object] = lambda: None) -> threading.Thread | Postponed:
+    """Return a daemon thread that runs a function after a pause, or if no thread can start, postponed work."""
+    def run() -> None:
+        pause()
+        work()
+
+    thread = threading.Thread(target=run, daemon=True)
     try:
         thread.start()
     except RuntimeError:

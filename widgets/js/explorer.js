@@ -59,7 +59,7 @@ export class Explorer {
   build(el) {
     const { root, header, status, search, graph, panels, inspector, tabs, help } = this;
     graph.element.append(help.element);
-    root.append(header.element, h("div.fx-feedback", {}, status.element, this.advice.element, header.badge, header.controls, graph.heat.legend, search.element), header.notes, header.progress,
+    root.append(header.element, h("div.fx-feedback", {}, h("div.fx-answers", {}, status.element, this.advice.element), header.controls, graph.heat.legend, search.element), header.notes, header.progress,
       h("div.fx-main", {}, graph.element, h("div.fx-side", {}, h("div.fx-around", {}, graph.overview.element, panels.zoom), inspector.element)), tabs.bar, tabs.panel);
     this.modes.mark(root);
     tabs.choose(tabs.current);

@@ -116,14 +116,16 @@ export class Graph {
   resize(size) {
     const isFirst = !this.viewport.box;
     this.viewport.resize(size);
-    if (isFirst) this.reveal(this.explorer.selected);
+    if (!isFirst || !this.viewport.box) return;
+    this.reveal(this.explorer.selected);
+    this.refill();
   }
 
   /** The pieces of the picture that have to be in the page for the visible part. */
   get wanted() {
     const { box } = this.viewport;
     const all = this.drawn.count <= WHOLE;
-    const scale = box ? this.viewport.scale : 0;
+    const scale = box && this.viewport.scale;
     return { all, box, ops: all || scale >= OPS_FROM, labels: all || scale >= LABELS_FROM };
   }
 
@@ -159,14 +161,14 @@ export class Graph {
   fill() {
     cancelAnimationFrame(this.filling);
     const { all, box, ops, labels } = this.wanted;
-    if (!all && !box) return; // the canvas has no size yet
+    if (!box) return; // the canvas has no size yet, and its text no scale
     const area = all ? null : { x: box.x - MARGIN * box.w, y: box.y - MARGIN * box.h, w: (1 + 2 * MARGIN) * box.w, h: (1 + 2 * MARGIN) * box.h };
     const { selected, previews } = this.explorer;
     const marked = [selected, ...this.found, ...this.marks.flatMap(([, ids]) => ids)];
     this.seen = { all, area, ops, labels };
     this.picture.hold(this.drawn.in(area, { ops, labels, kept: new Set(marked.slice(0, MOST_KEPT)) }), this.stock.shapes);
     this.prepare();
-    if (box) this.words.draw(this, this.viewport.scale < OPS_FROM, this.viewport.scale, true);
+    this.words.draw(this, this.viewport.scale < OPS_FROM, this.viewport.scale, true);
     this.drawHeat();
     for (const [name, ids] of this.marks) for (const id of ids) this.item(id)?.classList.add(`fx-${name}`);
     for (const id of this.found) this.item(id)?.classList.add("fx-found");

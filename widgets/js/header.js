@@ -27,7 +27,7 @@ export class Header {
     this.run = button("Run", "Time this plan and the baseline (r)", () => this.toggleRun(), ".fx-primary");
     this.bar = h("div.fx-bar");
     this.progress = h("div.fx-progress", { role: "progressbar", "aria-label": "Timing", "aria-valuemin": 0, "aria-valuemax": 100 }, this.bar);
-    this.element = h("div.fx-head", {}, this.title, this.facts,
+    this.element = h("div.fx-head", {}, this.title, this.badge, this.facts,
       h("div.fx-tools", { role: "toolbar", "aria-label": "Plan" }, this.strategies, this.stopSearch,
         h("span.fx-group", {}, this.undo, this.redo), this.run, copy, explorer.menu.button, explorer.menu.element));
   }

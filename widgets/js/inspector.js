@@ -31,7 +31,7 @@ export class Inspector {
   write() {
     const { previews } = this.explorer;
     const answer = this.channel.get("answer");
-    this.element.scrollTop = 0;
+    if (this.shown) requestAnimationFrame(() => (this.element.scrollTop = 0)); // at once, it would lay out the picture
     this.isCode = false;
     if (!answer.id) {
       this.element.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why."),

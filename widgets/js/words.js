@@ -7,7 +7,6 @@ const NAME = 13; // pixels: the size of a node's name in the picture
 const LEAST_LETTERS = 3; // minimum length of a truncated name
 const LABEL = 11; // pixels: labels of edges and details
 const GROWN = 1.25; // maximum enlargement of an edge label that does not touch the next one
-const HEADER = 36; // pixels above the ops of a segment
 const LINE = 1.25; // height of a line, in sizes of its text
 const pen = document.createElement("canvas").getContext("2d");
 const widths = new Map(); // width of text at 100 px, independent of the scale
@@ -107,9 +106,11 @@ function label(one, lines, { size, x, y, anchor }) {
   }));
 }
 
-/** What a header says: number, scheduler, and numbers of ops and bytes. */
-function said(one) {
-  return [...one.element.querySelectorAll("text:not(.fx-label)")].map((text) => text.textContent);
+/** What a header says that fits: number and scheduler, on two lines if necessary, and numbers of ops and bytes. */
+function said(one, fits) {
+  const [number, scheduler, ...numbers] = [...one.element.querySelectorAll("text:not(.fx-label)")].map((text) => text.textContent);
+  const whole = `${number} ${scheduler}`;
+  return [fits(whole) ? [whole] : [number, scheduler].filter((line, n) => !n || fits(line)), numbers.flatMap((line) => line.split(" · "))];
 }
 
 function drawHeader(one, box, { near, scale }) {
@@ -117,11 +118,9 @@ function drawHeader(one, box, { near, scale }) {
   flag(one.element, "plain", !near); // a new picture sets the classes of all elements
   if (one.words === looks) return;
   one.words = looks;
-  const [number, scheduler] = said(one);
   const size = Math.max(12, LEAST_TEXT / scale);
-  const words = [`${number} ${scheduler}`, number].find((text) => measured(text, size) <= box.w - 10);
-  if (near) label(one, null, {});
-  else label(one, words && size <= HEADER ? [words] : [], { size, x: Math.min(14, (box.w - measured(words || "", size)) / 2), y: HEADER / 2 + size * 0.35, anchor: "start" });
+  const [x, y, width] = ["x", "y", "width"].map((name) => Number(one.element.querySelector(".fl-band").getAttribute(name)));
+  label(one, near ? null : said(one, (text) => measured(text, size) <= width)[0], { size, x, y: y + size, anchor: "start" });
 }
 
 /** Say in the box of a segment what it is: as many lines as it has room for. */
@@ -130,9 +129,8 @@ function drawSummary(one, box, size, time) {
   flag(one.element, "plain", true);
   if (one.words === looks) return;
   one.words = looks;
-  const [number, scheduler, numbers] = said(one);
   const fits = (text) => measured(text, size) <= box.w - 0.6 * size;
-  const names = fits(`${number} ${scheduler}`) ? [`${number} ${scheduler}`] : [number, ...(fits(scheduler) ? [scheduler] : [])];
-  const lines = [...names, ...[...numbers.split(" · "), time].filter((line) => line && fits(line))].slice(0, Math.max(Math.floor(box.h / (LINE * size)), 1));
+  const [names, numbers] = said(one, fits);
+  const lines = [...names, ...[...numbers, time].filter((line) => line && fits(line))].slice(0, Math.max(Math.floor(box.h / (LINE * size)), 1));
   label(one, lines, { size, x: box.w / 2, y: box.h / 2 - ((lines.length - 1) / 2) * LINE * size + 0.35 * size, anchor: "middle" });
 }

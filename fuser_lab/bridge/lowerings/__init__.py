@@ -8,6 +8,7 @@ from fuser_lab.bridge.lowerings import (
     lax_reductions,
     lax_views,
     matmul,
+    pads,
     pointwise,
     reductions,
     views,
@@ -26,8 +27,8 @@ from fuser_lab.bridge.lowerings.registry import (
 )
 
 FAMILIES = (
-    pointwise, views, reductions, factories, indexing, windows, matmul, lax_pointwise, lax_views, lax_reductions,
-    lax_indexing,
+    pointwise, views, reductions, factories, indexing, pads, windows, matmul, lax_pointwise, lax_views,
+    lax_reductions, lax_indexing,
 )
 
 __all__ = [

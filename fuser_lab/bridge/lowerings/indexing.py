@@ -20,19 +20,19 @@ def _not_empty(call: Call) -> str | None:
 def _index_select(to: Emitter, x: Any, dim: int, index: Any) -> Any:
     if not x.ndim:
         return to.ops.set(x)
-    return to.ops.index_select(x, to.reshaped(index, [prod(to.shape(index))]), axis_of(dim, x.ndim))
+    return to.ops.index_select(x, to.reshape(index, [prod(to.shape(index))]), axis_of(dim, x.ndim))
 
 
 @lowering("aten.embedding.default", refuse=_not_empty, samples=["aten.embedding.default(a, e)"])
 def _embedding(to: Emitter, weight: Any, index: Any, *_: Any) -> Any:
-    rows = to.ops.index_select(weight, to.reshaped(index, [prod(to.shape(index))]), 0)
-    return to.reshaped(rows, to.call.result.shape)
+    rows = to.ops.index_select(weight, to.reshape(index, [prod(to.shape(index))]), 0)
+    return to.reshape(rows, to.call.result.shape)
 
 
 @lowering("aten.gather.default", refuse=_not_empty, samples=["aten.gather.default(a, 1, g)"])
 def _gather(to: Emitter, x: Any, dim: int, index: Any, **_: Any) -> Any:
     if not x.ndim:
-        return to.expanded(to.reshaped(x, [1] * index.ndim), to.shape(index))
+        return to.expand(to.reshape(x, [1] * index.ndim), to.shape(index))
     axis = axis_of(dim, x.ndim)
     for place, size in enumerate(to.shape(index)):
         # On the other axes, only positions below the index's sizes are read.
@@ -60,13 +60,13 @@ def _index_put(to: Emitter, x: Any, indices: Any, values: Any, accumulate: bool 
     shape = to.shape(x)
     count = prod(shape)
     # The position of each element, read with the same indices: the positions to write to.
-    places = to.reshaped(to.places(count), shape)
+    places = to.reshape(to.places(count), shape)
     positions = _elements_at(to, places, indices)
     target = to.shape(positions)
-    written = to.expanded(to.cast(values, to.dtype), target)
-    at = to.reshaped(positions, [prod(target)])
-    flat, new = to.reshaped(x, [count]), to.reshaped(written, [prod(target)])
-    return to.reshaped(add_at(to, flat, at, new, 0) if accumulate else to.ops.scatter(flat, at, new, 0), shape)
+    written = to.expand(to.cast(values, to.dtype), target)
+    at = to.reshape(positions, [prod(target)])
+    flat, new = to.reshape(x, [count]), to.reshape(written, [prod(target)])
+    return to.reshape(add_at(to, flat, at, new, 0) if accumulate else to.ops.scatter(flat, at, new, 0), shape)
 
 
 def add_at(to: Emitter, x: Any, index: Any, source: Any, axis: int) -> Any:
@@ -113,7 +113,7 @@ def _extremes(to: Emitter, x: Any, index: Any, source: Any, axis: int, *, includ
     following = ops.cat([slice_of(to, index, axis, 1, count), no_place], axis) if count > 1 else no_place
     place = ops.where(ops.ne(index, following), index, size)
     longer = [size + 1 if at == axis else n for at, n in enumerate(to.shape(x))]
-    least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
+    least = x.dtype.bounds[0]
     written = slice_of(to, ops.scatter(to.full(longer, least, x.dtype), place, source, axis), axis, 0, size)
     if include_self:
         return ops.maximum(x, written)
@@ -168,10 +168,10 @@ def _reduced_at(
 @lowering("aten.index_add.default", refuse=_has_axes, samples=["aten.index_add.default(a, 1, i, p[:, :3], alpha=2)"])
 def _index_add(to: Emitter, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     axis, shape = axis_of(dim, x.ndim), to.shape(source)
-    places = to.reshaped(index, [shape[axis] if place == axis else 1 for place in range(x.ndim)])
+    places = to.reshape(index, [shape[axis] if place == axis else 1 for place in range(x.ndim)])
     if alpha != 1:
         source = to.ops.mul(source, float(alpha) if to.dtype.is_float else int(alpha))
-    return add_at(to, x, to.expanded(places, shape), source, axis)
+    return add_at(to, x, to.expand(places, shape), source, axis)
 
 
 @lowering(
@@ -183,8 +183,8 @@ def _index_reduce(
     to: Emitter, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True,
 ) -> Any:
     axis, shape = axis_of(dim, x.ndim), to.shape(source)
-    places = to.reshaped(index, [shape[axis] if place == axis else 1 for place in range(x.ndim)])
-    return _reduced_at(to, x, axis, to.expanded(places, shape), source, reduce, include_self=include_self)
+    places = to.reshape(index, [shape[axis] if place == axis else 1 for place in range(x.ndim)])
+    return _reduced_at(to, x, axis, to.expand(places, shape), source, reduce, include_self=include_self)
 
 
 def _counts_nothing(call: Call) -> str | None:
@@ -198,10 +198,10 @@ def _counts_nothing(call: Call) -> str | None:
 )  # fmt: skip
 def _embedding_backward(to: Emitter, gradient: Any, index: Any, rows: int, padding: int, _: bool) -> Any:
     count, width = prod(to.shape(index)), to.shape(gradient)[-1]
-    flat, at = to.reshaped(gradient, [count, width]), to.reshaped(index, [count, 1])
+    flat, at = to.reshape(gradient, [count, width]), to.reshape(index, [count, 1])
     if padding >= 0:
         flat = to.ops.where(to.ops.eq(at, padding), 0.0, flat)
-    return add_at(to, to.full((rows, width), 0.0, to.dtype), to.expanded(at, (count, width)), flat, 0)
+    return add_at(to, to.full((rows, width), 0.0, to.dtype), to.expand(at, (count, width)), flat, 0)
 
 
 @lowering(
@@ -221,9 +221,9 @@ def _scatter(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     if x.ndim and shape == tuple(1 if place == axis else size for place, size in enumerate(target)):
         # One position on the axis, as in the gradient of a loss: pointwise ops can share a kernel with their
         # neighbours.
-        at = to.reshaped(to.places(target[axis]), [size if place == axis else 1 for place, size in enumerate(target)])
-        here = to.ops.eq(to.expanded(at, target), to.expanded(index, target))
-        return to.ops.where(here, to.expanded(source, target), x)
+        at = to.reshape(to.places(target[axis]), [size if place == axis else 1 for place, size in enumerate(target)])
+        here = to.ops.eq(to.expand(at, target), to.expand(index, target))
+        return to.ops.where(here, to.expand(source, target), x)
     return to.ops.scatter(x, index, source, axis)
 
 
@@ -250,7 +250,7 @@ def _elements_at(to: Emitter, x: Any, indices: Any) -> Any:
         x = to.ops.permute(x, order)
     others = [shape[place] for place in rest]
     merged = prod(shape[place] for place in places)
-    x = to.reshaped(x, [*others[:before], merged, *others[before:]])
+    x = to.reshape(x, [*others[:before], merged, *others[before:]])
     broadcast = broadcast_shapes(*(to.shape(indices[place]) for place in places))
     position, step = None, merged
     for place in places:
@@ -259,6 +259,6 @@ def _elements_at(to: Emitter, x: Any, indices: Any) -> Any:
         at = to.ops.where(to.ops.lt(index, 0), to.ops.add(index, shape[place]), index)
         part = at if step == 1 else to.ops.mul(at, step)
         position = part if position is None else to.ops.add(position, part)
-    flat = to.reshaped(to.expanded(position, broadcast), [prod(broadcast)])
+    flat = to.reshape(to.expand(position, broadcast), [prod(broadcast)])
     rows = to.ops.index_select(x, flat, before)
-    return to.reshaped(rows, [*others[:before], *broadcast, *others[before:]])
+    return to.reshape(rows, [*others[:before], *broadcast, *others[before:]])

@@ -90,7 +90,7 @@ def _positions(to: Emitter, index: Any, axes: _Axes, shape: Sequence[int]) -> tu
     for place, axis in enumerate(axes.indexed):
         step //= shape[axis]
         at = ops.slice(wide, [*[0] * len(sizes), place], [*sizes, place + 1])
-        at = to.reshaped(at, [*batch, count])
+        at = to.reshape(at, [*batch, count])
         clamped = ops.minimum(ops.maximum(at, 0), shape[axis] - 1)
         part = clamped if step == 1 else ops.mul(clamped, step)
         position = part if position is None else ops.add(position, part)
@@ -112,12 +112,12 @@ def _merge(to: Emitter, x: Any, axes: _Axes) -> Any:
     shape = to.shape(x)
     permuted = to.ops.permute(x, axes.order)
     count = prod(shape[axis] for axis in axes.indexed)
-    return to.reshaped(permuted, [*(shape[a] for a in axes.batch), count, *(shape[a] for a in axes.whole)])
+    return to.reshape(permuted, [*(shape[a] for a in axes.batch), count, *(shape[a] for a in axes.whole)])
 
 
 def _spread(to: Emitter, x: Any, count: int, whole: Sequence[int]) -> Any:
     """Return ``[batch..., count]`` repeated along whole axes."""
-    return to.expanded(_beside(to, x, len(whole)), [*to.shape(x)[:-1], count, *whole])
+    return to.expand(_beside(to, x, len(whole)), [*to.shape(x)[:-1], count, *whole])
 
 
 def _filling(call: Call) -> Any:
@@ -150,7 +150,7 @@ def _gather(to: Emitter, x: Any, index: Any) -> Any:
         elements = ops.where(_beside(to, inside, len(rest)), elements, _filling(to.call))
     index_shape = to.shape(index)
     sizes = to.call.option("slice_sizes")
-    elements = to.reshaped(elements, [*(index_shape[a] for a in axes.index_order), *(sizes[a] for a in axes.windowed)])
+    elements = to.reshape(elements, [*(index_shape[a] for a in axes.index_order), *(sizes[a] for a in axes.windowed)])
     # The window's axes are at the positions `offset_dims` of the result; the indices' axes fill the others, in order.
     offsets = to.call.option("dimension_numbers").offset_dims
     ahead = len(axes.index_order)
@@ -208,13 +208,13 @@ def _scatter_operands(to: Emitter, x: Any, index: Any, updates: Any) -> tuple[_A
     permuted = to.ops.permute(updates, [*(others[axis] for axis in axes.index_order), *windows])
     rest = [shape[axis] for axis in axes.whole]
     count = to.shape(position)[-1]
-    new = to.reshaped(permuted, [*(shape[axis] for axis in axes.batch), count, *rest])
+    new = to.reshape(permuted, [*(shape[axis] for axis in axes.batch), count, *rest])
     inside = None if inside is None else _beside(to, inside, len(rest))
     return axes, _spread(to, position, count, rest), new, inside
 
 
 def _unmerge(to: Emitter, x: Any, axes: _Axes, shape: Sequence[int]) -> Any:
     """Return ``[batch..., indexed, whole...]`` as an operand of this shape."""
-    back = to.reshaped(x, [shape[axis] for axis in axes.order])
+    back = to.reshape(x, [shape[axis] for axis in axes.order])
     order = [axes.order.index(axis) for axis in range(len(shape))]
     return back if order == list(range(len(shape))) else to.ops.permute(back, order)

@@ -195,7 +195,7 @@ def _sign_refusal(call: Call) -> str | None:
 
 @primitive("shift_left", numbers=True, samples=["lax.shift_left(n, t)", "lax.shift_left(n, 3)"])
 def _shift_left(to: Emitter, x: Any, y: Any) -> Any:
-    return to.shifted("bitwise_left_shift", x, y)
+    return to.shift("bitwise_left_shift", x, y)
 
 
 @primitive(
@@ -203,14 +203,14 @@ def _shift_left(to: Emitter, x: Any, y: Any) -> Any:
     samples=["lax.shift_right_arithmetic(n, t)", "lax.shift_right_arithmetic(n, 99)"],
 )
 def _shift_right(to: Emitter, x: Any, y: Any) -> Any:
-    return to.shifted("bitwise_right_shift", x, y)
+    return to.shift("bitwise_right_shift", x, y)
 
 
 @primitive(
     "shift_right_logical", refuse=_sign_refusal, numbers=True, samples=["lax.shift_right_logical(o, jnp.uint8(2))"],
 )
 def _shift_right_logical(to: Emitter, x: Any, y: Any) -> Any:
-    return to.shifted("bitwise_right_shift", x, y)
+    return to.shift("bitwise_right_shift", x, y)
 
 
 # Choices and types

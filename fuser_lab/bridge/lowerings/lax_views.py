@@ -31,7 +31,7 @@ def _broadcast_in_dim(to: Emitter, x: Any, *_: Any) -> Any:
 def _reshape(to: Emitter, x: Any, *_: Any) -> Any:
     order = to.call.option("dimensions")
     x = x if order is None else to.ops.permute(x, list(order))
-    reshaped = to.reshaped(x, to.call.result.shape)
+    reshaped = to.reshape(x, to.call.result.shape)
     return to.ops.set(reshaped) if reshaped is x else reshaped
 
 
@@ -46,7 +46,7 @@ def _bitcast_convert_type(to: Emitter, x: Any) -> Any:
 
 @primitive("squeeze", computes=False, samples=["lax.squeeze(a[:1], (0,))"])
 def _squeeze(to: Emitter, x: Any) -> Any:
-    return to.reshaped(x, to.call.result.shape)
+    return to.reshape(x, to.call.result.shape)
 
 
 @primitive("transpose", computes=False, samples=["lax.transpose(b, (2, 0, 1))"])
@@ -116,7 +116,7 @@ def _tile(to: Emitter, x: Any) -> Any:
     shape, counts = to.shape(x), to.call.option("reps")
     wide = to.ops.broadcast(x, [place % 2 == 0 for place in range(2 * x.ndim)])
     sizes = [size for pair in zip(counts, shape, strict=True) for size in pair]
-    return to.reshaped(to.expanded(wide, sizes), to.call.result.shape)
+    return to.reshape(to.expand(wide, sizes), to.call.result.shape)
 
 
 @primitive("split", computes=False, samples=["lax.split(a, (1, 3), axis=1)"])
@@ -139,8 +139,8 @@ def _no_truths(call: Call) -> str | None:
 )
 def _iota(to: Emitter) -> Any:
     shape, axis = to.call.result.shape, to.call.option("dimension")
-    places = to.reshaped(to.places(shape[axis]), [n if place == axis else 1 for place, n in enumerate(shape)])
-    return to.expanded(to.cast(places, to.dtype), shape)
+    places = to.reshape(to.places(shape[axis]), [n if place == axis else 1 for place, n in enumerate(shape)])
+    return to.expand(to.cast(places, to.dtype), shape)
 
 
 # Slices with data-dependent starts, which are clamped so that the slice is in range.
@@ -157,7 +157,7 @@ def _count_from(to: Emitter, count: int, start: Any) -> Any:
     """Return ``start + i`` for i below count."""
     if not isinstance(start, Tensor):
         return to.places(count, start)
-    return to.ops.add(to.places(count), to.expanded(start, [count]))
+    return to.ops.add(to.places(count), to.expand(start, [count]))
 
 
 @primitive(
@@ -190,9 +190,9 @@ def _dynamic_update_slice(to: Emitter, x: Any, update: Any, *starts: Any) -> Any
         if part[axis] == shape[axis]:
             continue
         begin = _start(to, start, shape[axis] - part[axis])
-        off = ops.sub(to.places(shape[axis]), to.expanded(begin, [shape[axis]]) if isinstance(begin, Tensor) else begin)
+        off = ops.sub(to.places(shape[axis]), to.expand(begin, [shape[axis]]) if isinstance(begin, Tensor) else begin)
         inside = ops.logical_and(ops.ge(off, 0), ops.lt(off, part[axis]))
         spread = ops.index_select(spread, ops.minimum(ops.maximum(off, 0), part[axis] - 1), axis)
-        inside = to.reshaped(inside, [n if place == axis else 1 for place, n in enumerate(shape)])
+        inside = to.reshape(inside, [n if place == axis else 1 for place, n in enumerate(shape)])
         written = inside if written is None else ops.logical_and(written, inside)
     return ops.set(update) if written is None else ops.where(written, spread, x)

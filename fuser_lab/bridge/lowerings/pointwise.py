@@ -362,7 +362,7 @@ for _side, _short in (("left", "l"), ("right", "r")):
         lowering(
             f"{_aten}.Tensor", f"{_aten}.{_scalar}", refuse=_shifts_fractions,
             samples=[f"{_aten}.Tensor(k, n)", f"{_aten}.{_scalar}(o, 2)", f"{_aten}.{_scalar}(n, 99)"],
-        )(lambda to, x, y, name=f"bitwise_{_side}_shift": to.shifted(name, *_operands(to, x, y)))  # fmt: skip
+        )(lambda to, x, y, name=f"bitwise_{_side}_shift": to.shift(name, *_operands(to, x, y)))  # fmt: skip
 for _name in ("and", "or"):
     lowering(f"aten.logical_{_name}.default", samples=[f"aten.logical_{_name}.default(m, n)"])(
         lambda to, x, y, name=_name: getattr(to.ops, f"logical_{name}")(

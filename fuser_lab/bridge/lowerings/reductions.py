@@ -75,7 +75,7 @@ def place_of(to: Emitter, x: Any, name: str, axis: int, keepdim: bool) -> tuple[
     if x.dtype.is_float:
         is_extreme = ops.logical_or(is_extreme, ops.isnan(x))
     shape = [size if place == axis else 1 for place in range(x.ndim)]
-    places = to.reshaped(to.places(size), shape)
+    places = to.reshape(to.places(size), shape)
     place = ops.min(ops.where(is_extreme, places, size), [axis], keepdim)
     return extreme if keepdim else ops.squeeze(extreme, [axis]), place
 
@@ -95,8 +95,8 @@ def _only_place(name: str) -> Callable[..., Any]:
             return to.full((), 0, DataType.Int)
         if dim is not None:
             return place_of(to, x, name, axis_of(dim, x.ndim), keepdim)[1]
-        flat = to.reshaped(x, [prod(to.shape(x))])
-        return to.reshaped(place_of(to, flat, name, 0, keepdim=False)[1], to.call.result.shape)
+        flat = to.reshape(x, [prod(to.shape(x))])
+        return to.reshape(place_of(to, flat, name, 0, keepdim=False)[1], to.call.result.shape)
 
     return lower
 
@@ -199,7 +199,7 @@ def _median(to: Emitter, x: Any, dim: int, keepdim: bool = False) -> list[Any]:
 @lowering("aten.median.default", refuse=_sortable, samples=["aten.median.default(a)", "aten.median.default(w)"])
 def _median_of_all(to: Emitter, x: Any) -> Any:
     count = prod(to.shape(x))
-    return _middle(to, to.reshaped(x, [count]), 0, (count - 1) // 2, keepdim=False)[0]
+    return _middle(to, to.reshape(x, [count]), 0, (count - 1) // 2, keepdim=False)[0]
 
 
 # Scans: part of a kernel with the ops around them; alone, the array library evaluates them inside the plan.
@@ -222,7 +222,7 @@ def _running(name: str) -> Callable[..., list[Any]]:
         is_extreme = ops.eq(x, extremes)
         if x.dtype.is_float:
             is_extreme = ops.logical_or(is_extreme, ops.isnan(x))
-        places = to.reshaped(to.places(size), [size if at == axis else 1 for at in range(x.ndim)])
+        places = to.reshape(to.places(size), [size if at == axis else 1 for at in range(x.ndim)])
         # The last of equal elements, and of NaNs.
         return [extremes, ops.cummax(ops.where(is_extreme, places, 0), axis)]
 
@@ -247,7 +247,7 @@ def _known_bounds(call: Call) -> str | None:
 @lowering("aten.histc.default", refuse=_known_bounds, samples=["aten.histc.default(a, 4, -1, 2)"])
 def _histc(to: Emitter, x: Any, bins: int = 100, least: float = 0, most: float = 0) -> Any:
     ops, count = to.ops, prod(to.shape(x))
-    flat = to.reshaped(x, [count])
+    flat = to.reshape(x, [count])
     inside = ops.logical_and(ops.ge(flat, float(least)), ops.le(flat, float(most)))
     scaled = ops.truediv(ops.mul(ops.sub(flat, float(least)), float(bins)), float(most) - float(least))
     place = ops.cast(ops.where(inside, scaled, 0.0), DataType.Int)

@@ -138,7 +138,7 @@ def lowering(
 ) -> Callable[[Lower], Lower]:
     """Return a decorator that registers a function as the lowering of ATen ops."""
 
-    def registered(lower: Lower) -> Lower:
+    def register(lower: Lower) -> Lower:
         for target in targets:
             if target in LOWERINGS:
                 msg = f"{target} already has a lowering."
@@ -149,7 +149,7 @@ def lowering(
             )
         return lower
 
-    return registered
+    return register
 
 
 def primitive(
@@ -163,7 +163,7 @@ def primitive(
     ``lax``, ``jnp`` and named arrays, one for each name.
     """
 
-    def registered(lower: Lower) -> Lower:
+    def register(lower: Lower) -> Lower:
         for name in names:
             primitive_samples = tuple(sample for sample in samples if len(names) == 1 or f".{name}(" in sample)
             LOWERINGS[f"lax.{name}"] = Lowering(
@@ -172,17 +172,17 @@ def primitive(
             )
         return lower
 
-    return registered
+    return register
 
 
 def _of_tensors(lower: Lower) -> Lower:
     """Return a lowering that gets tensors without axes in place of numbers."""
-    def lowered(to: "Emitter", *operands: Any) -> Any:
+    def lower_tensors(to: "Emitter", *operands: Any) -> Any:
         dtypes = [*(x.dtype for x in operands if isinstance(x, Tensor)), to.dtype]
         tensors = (x if isinstance(x, Tensor) else to.full((), x, _dtype_of(x, dtypes)) for x in operands)
         return lower(to, *tensors)
 
-    return lowered
+    return lower_tensors
 
 
 def _dtype_of(number: bool | float, dtypes: Sequence[DataType]) -> DataType:
@@ -259,7 +259,7 @@ class Emitter:
         """Return a tensor of one value."""
         return self.ops.full(list(shape), value, dtype)
 
-    def expanded(self, x: Any, shape: Sequence[int]) -> Any:
+    def expand(self, x: Any, shape: Sequence[int]) -> Any:
         """Return a tensor broadcast to a shape, as torch's ``expand``; -1 keeps a size."""
         current = self.shape(x)
         new = len(shape) - len(current)
@@ -268,11 +268,11 @@ class Emitter:
             x = self.ops.broadcast(x, [place < new for place in range(len(sizes))])
         return x if self.shape(x) == tuple(sizes) else self.ops.expand(x, sizes)
 
-    def reshaped(self, x: Any, shape: Sequence[int]) -> Any:
+    def reshape(self, x: Any, shape: Sequence[int]) -> Any:
         """Return a tensor with its elements in row-major order under a shape."""
         return x if self.shape(x) == tuple(shape) else self.ops.reshape(x, list(shape))
 
-    def shifted(self, name: str, x: Any, y: Any) -> Any:
+    def shift(self, name: str, x: Any, y: Any) -> Any:
         """Return integers shifted by ``bitwise_left_shift`` or ``bitwise_right_shift``.
 
         If the distance is out of range, each bit is 0, or the sign bit for a right shift that fills in signs.

@@ -16,6 +16,11 @@ ALIASES = frozenset({
     "aten.detach.default", "aten.slice.Tensor", "aten.select.int", "aten.view.dtype",
 })  # fmt: skip
 VIEWS = ALIASES | {"aten._unsafe_view.default"}  # all that move nothing; the schema of the last does not say so
+# Ops that write what they read to other memory.
+COPIES = frozenset({
+    "aten.clone.default", "aten.copy.default", "aten._reshape_copy.default", "aten.expand_copy.default",
+    "aten.lift_fresh_copy.default", "aten.split_with_sizes_copy.default",
+})  # fmt: skip
 BROADCASTS = frozenset({"aten.expand.default", "aten.unsqueeze.default"})
 
 
@@ -24,7 +29,7 @@ BROADCASTS = frozenset({"aten.expand.default", "aten.unsqueeze.default"})
     computes=False, samples=["aten.view.default(a, [4, -1])", "aten.reshape.default(s, [1, 1])"],
 )
 def _view(to: Emitter, x: Any, _: Any) -> Any:
-    return to.reshaped(x, to.call.result.shape)
+    return to.reshape(x, to.call.result.shape)
 
 
 @lowering("aten.permute.default", computes=False, samples=["aten.permute.default(b, [2, 0, -2])"])
@@ -50,7 +55,7 @@ def _t(to: Emitter, x: Any) -> Any:
     "aten.expand.default", "aten.expand_copy.default", computes=False, samples=["aten.expand.default(c, [3, -1])"],
 )
 def _expand(to: Emitter, x: Any, *_: Any, **__: Any) -> Any:
-    return to.expanded(x, to.call.result.shape)
+    return to.expand(x, to.call.result.shape)
 
 
 @lowering("aten.unsqueeze.default", computes=False, samples=["aten.unsqueeze.default(a, -1)"])
@@ -64,7 +69,7 @@ def _unsqueeze(to: Emitter, x: Any, dim: int) -> Any:
     samples=["aten.squeeze.dim(a[:, :1], 1)", "aten.squeeze.dims(a[:1, :1], [0, 1])", "aten.squeeze.default(a[:1])"],
 )
 def _squeeze(to: Emitter, x: Any, *_: Any) -> Any:
-    return to.reshaped(x, to.call.result.shape)
+    return to.reshape(x, to.call.result.shape)
 
 
 @lowering(
@@ -75,7 +80,7 @@ def _squeeze(to: Emitter, x: Any, *_: Any) -> Any:
 def _copy(to: Emitter, x: Any, source: Any = None, *_: Any, **__: Any) -> Any:
     if source is None:
         return to.ops.set(x)
-    return to.expanded(to.cast(source, to.dtype), to.call.result.shape)
+    return to.expand(to.cast(source, to.dtype), to.call.result.shape)
 
 
 def _on_one_device(call: Call) -> str | None:
@@ -146,13 +151,13 @@ def _parts(to: Emitter, words: Any, dtype: DataType) -> Any:
     ratio = words.dtype.itemsize // to.dtype.itemsize
     column = to.ops.broadcast(to.cast(words, dtype), [False] * words.ndim + [True])
     distances = to.ops.iota(ratio, 0, 8 * to.dtype.itemsize, dtype)
-    return to.reshaped(to.ops.bitwise_right_shift(column, distances), to.call.result.shape)
+    return to.reshape(to.ops.bitwise_right_shift(column, distances), to.call.result.shape)
 
 
 def _wider_words(to: Emitter, words: Any, dtype: DataType) -> Any:
     """Return integers whose parts are adjacent words, the first the lowest."""
     ratio, bits = to.dtype.itemsize // words.dtype.itemsize, 8 * words.dtype.itemsize
-    groups, axis = to.reshaped(words, (*to.call.result.shape, ratio)), to.call.result.ndim
+    groups, axis = to.reshape(words, (*to.call.result.shape, ratio)), to.call.result.ndim
     whole = None
     for place in range(ratio):
         part = to.ops.squeeze(slice_of(to, groups, axis, place, place + 1), [axis])
@@ -229,7 +234,7 @@ def _diagonal(to: Emitter, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1
     shape = to.shape(x)
     rest = [place for place in range(x.ndim) if place not in {first, second}]
     x = to.ops.permute(x, [*rest, first, second])
-    flat = to.reshaped(x, [*(shape[place] for place in rest), shape[first] * shape[second]])
+    flat = to.reshape(x, [*(shape[place] for place in rest), shape[first] * shape[second]])
     start = offset if offset >= 0 else -offset * shape[second]
     count = to.call.result.shape[-1]
     return to.ops.index_select(flat, to.places(count, start if count else 0, shape[second] + 1), len(rest))
@@ -258,15 +263,15 @@ def _as_strided(to: Emitter, x: Any, sizes: Any, strides: Any, _: None = None) -
     if tuple(sizes) == shape and to.call.result.strides == to.call.tensors[0].strides:
         return to.ops.set(x)
     places = _strided_places(to, sizes, strides)
-    flat = to.ops.index_select(to.reshaped(x, [prod(shape)]), to.reshaped(places, [prod(sizes)]), 0)
-    return to.reshaped(flat, sizes)
+    flat = to.ops.index_select(to.reshape(x, [prod(shape)]), to.reshape(places, [prod(sizes)]), 0)
+    return to.reshape(flat, sizes)
 
 
 def _strided_places(to: Emitter, sizes: Any, strides: Any) -> Any:
     count = len(sizes)
     places: Any = to.full((1,) * count, 0, DataType.Int)
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
-        along = to.reshaped(to.places(size, 0, stride), [size if place == axis else 1 for place in range(count)])
+        along = to.reshape(to.places(size, 0, stride), [size if place == axis else 1 for place in range(count)])
         places = to.ops.add(places, along)
     return places
 
@@ -299,10 +304,10 @@ def _as_strided_scatter(to: Emitter, x: Any, source: Any, sizes: Any, strides: A
     traced_operand = to.call.tensors[0]
     order = sorted(range(x.ndim), key=lambda axis: -traced_operand.strides[axis])
     inverse = sorted(range(x.ndim), key=order.__getitem__)
-    places, count = to.reshaped(_strided_places(to, sizes, strides), [prod(sizes)]), prod(to.shape(x))
-    flat = to.reshaped(to.ops.permute(x, order), [count])
-    written = to.ops.scatter(flat, places, to.reshaped(to.cast(source, to.dtype), [prod(sizes)]), 0)
-    return to.ops.permute(to.reshaped(written, [to.shape(x)[axis] for axis in order]), inverse)
+    places, count = to.reshape(_strided_places(to, sizes, strides), [prod(sizes)]), prod(to.shape(x))
+    flat = to.reshape(to.ops.permute(x, order), [count])
+    written = to.ops.scatter(flat, places, to.reshape(to.cast(source, to.dtype), [prod(sizes)]), 0)
+    return to.ops.permute(to.reshape(written, [to.shape(x)[axis] for axis in order]), inverse)
 
 
 @lowering(
@@ -317,7 +322,7 @@ def _diagonal_scatter(to: Emitter, x: Any, source: Any, offset: int = 0, dim1: i
     if not count:
         return ops.set(x)
     rows, columns = (
-        to.reshaped(to.places(shape[axis]), [shape[axis] if place == axis else 1 for place in range(x.ndim)])
+        to.reshape(to.places(shape[axis]), [shape[axis] if place == axis else 1 for place in range(x.ndim)])
         for axis in (first, second)
     )
     written = ops.eq(ops.sub(columns, rows), offset)
@@ -332,13 +337,13 @@ def _diagonal_scatter(to: Emitter, x: Any, source: Any, offset: int = 0, dim1: i
 @lowering("aten.unfold.default", samples=["aten.unfold.default(a, 1, 2, 2)", "aten.unfold.default(b, 0, 1, 1)"])
 def _unfold(to: Emitter, x: Any, dim: int, size: int, step: int) -> Any:
     if not x.ndim:
-        return to.reshaped(x, to.call.result.shape)
+        return to.reshape(x, to.call.result.shape)
     axis, shape = axis_of(dim, x.ndim), list(to.shape(x))
     windows = (shape[axis] - size) // step + 1
     begins = to.ops.broadcast(to.places(windows, 0, step), [False, True])
     places = to.ops.add(begins, to.ops.broadcast(to.places(size), [True, False]))
-    flat = to.ops.index_select(x, to.reshaped(places, [windows * size]), axis)
-    parts = to.reshaped(flat, [*shape[:axis], windows, size, *shape[axis + 1 :]])
+    flat = to.ops.index_select(x, to.reshape(places, [windows * size]), axis)
+    parts = to.reshape(flat, [*shape[:axis], windows, size, *shape[axis + 1 :]])
     order = [place for place in range(x.ndim + 1) if place != axis + 1]
     return to.ops.permute(parts, [*order, axis + 1])
 
@@ -403,4 +408,4 @@ def _set_slice(to: Emitter, x: Any, source: Any, axis: int, first: int, last: in
     place = ops.minimum(ops.maximum(ops.div(off, step), 0), to.shape(source)[axis] - 1)
     spread = ops.index_select(source, place, axis)
     shape = [size if at == axis else 1 for at in range(x.ndim)]
-    return ops.where(to.reshaped(written, shape), spread, x)
+    return ops.where(to.reshape(written, shape), spread, x)

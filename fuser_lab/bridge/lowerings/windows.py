@@ -1,10 +1,12 @@
 """ATen's pools: extremes and means of windows.
 
 Windows that tile an axis are parts of a reshape, and a pool of them is a reduction. Other windows are combined along
-one axis after another, from slices of the padded operand, one for each element of a window. The indices of maxima and
-the gradients of means read windows at computed positions: one gather and one reduction over the window.
+one axis after another, from slices of the padded operand, one for each element of a window; the gradients of means are
+sums of the same form. The indices of maxima read windows at computed positions: one gather and one reduction over the
+window.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +16,7 @@ from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering
 from fuser_lab.bridge.lowerings.views import slice_of
 from fuser_lab.dtypes import DataType
 
-_MOST = 16  # maximum elements of a window, each of which is read from memory; torch reads larger windows once
+_MOST = 16  # maximum elements of a window that are read from memory; torch reads larger windows once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,64 +44,59 @@ def _pool(
     )
 
 
+def _pooled_axes(target: str) -> int:
+    return 3 if "3d" in target else 2
+
+
 def _small(call: Call) -> str | None:
+    """Refuse pools that read more elements of a window: a mean reads those along one axis, a maximum reads all."""
     kernel = call.argument(2 if "backward" in call.target else 1, "kernel_size")
-    ndim = 3 if "3d" in call.target else 2
-    count = kernel**ndim if isinstance(kernel, int) else prod(kernel) ** (ndim if len(kernel) == 1 else 1)
+    ndim = _pooled_axes(call.target)
+    lengths = (kernel,) * ndim if isinstance(kernel, int) else tuple(kernel) * (ndim if len(kernel) == 1 else 1)
+    is_mean = "avg_pool" in call.target
+    count = max(lengths) if is_mean else prod(lengths)
     if count > _MOST:
-        return f"a window has {count} elements; {_MOST} at most are lowered"
+        where = " along an axis" if is_mean else ""
+        return f"a window has {count} elements{where}; {_MOST} at most are lowered"
     return None if all(tensor.size for tensor in call.tensors) else "a tensor is empty"
 
 
 def _along(to: Emitter, x: Any, place: int, count: int) -> Any:
     """Return a tensor of axes n and k with axes ``(n of each, k of each)``, of size 1 elsewhere."""
     n, k = to.shape(x)
-    return to.reshaped(x, [n if at == place else k if at == place + count else 1 for at in range(2 * count)])
+    return to.reshape(x, [n if at == place else k if at == place + count else 1 for at in range(2 * count)])
 
 
 def _pairs(to: Emitter, n: int, k: int, scale: int, step: int, start: int) -> Any:
     """Return ``i * scale + j * step + start`` for i below n and j below k."""
     rows = to.ops.broadcast(to.places(n, start, scale), [False, True])
-    return to.expanded(to.ops.add(rows, to.ops.broadcast(to.places(k, 0, step), [True, False])), (n, k))
+    return to.expand(to.ops.add(rows, to.ops.broadcast(to.places(k, 0, step), [True, False])), (n, k))
 
 
-def _window_elements(
-    to: Emitter, x: Any, sizes: Sequence[int], positions: Sequence[Any], valid: Sequence[Any],
-) -> tuple[Any, Any, Any]:
-    """Return elements of windows ``[..., windows, window]``, with their flat positions and whether they exist.
-
-    ``positions`` and ``valid`` have the axes of `_pairs`, one for each of the operand's last axes.
-    """
-    ops, count = to.ops, len(sizes)
+def _windows(to: Emitter, x: Any, pool: _Pool) -> tuple[Any, Any, Any]:
+    """Return elements of windows ``[..., windows, window]``, with their flat positions and whether they exist."""
+    ops, count = to.ops, len(pool.sizes)
     flat: Any = 0
     there: Any = None
-    for place, (size, position, inside) in enumerate(zip(sizes, positions, valid, strict=True)):
+    for place, (size, n, k, stride, dilation, padding) in enumerate(
+        zip(pool.sizes, pool.results, pool.kernel, pool.stride, pool.dilation, pool.padding, strict=True),
+    ):
+        position = _pairs(to, n, k, stride, dilation, -padding)
         clipped = ops.maximum(ops.minimum(position, size - 1), 0)
-        flat = ops.add(ops.mul(_along(to, clipped, place, count), prod(sizes[place + 1 :])), flat)
+        flat = ops.add(ops.mul(_along(to, clipped, place, count), prod(pool.sizes[place + 1 :])), flat)
+        inside = ops.logical_and(ops.ge(position, 0), ops.lt(position, size))
         is_inside = _along(to, inside, place, count)
         there = is_inside if there is None else ops.logical_and(there, is_inside)
     grid = to.shape(flat)
     pair = [prod(grid[:count]), prod(grid[count:])]
     lead = to.shape(x)[: x.ndim - count]
-    at = to.reshaped(flat, [prod(pair)])
-    elements = ops.index_select(to.reshaped(x, [*lead, prod(sizes)]), at, len(lead))
+    at = to.reshape(flat, [prod(pair)])
+    elements = ops.index_select(to.reshape(x, [*lead, prod(pool.sizes)]), at, len(lead))
     shown = [True] * len(lead) + [False, False]
     return (
-        to.reshaped(elements, [*lead, *pair]), ops.broadcast(to.reshaped(flat, pair), shown),
-        ops.broadcast(to.reshaped(there, pair), shown),
+        to.reshape(elements, [*lead, *pair]), ops.broadcast(to.reshape(flat, pair), shown),
+        ops.broadcast(to.reshape(there, pair), shown),
     )
-
-
-def _windows(to: Emitter, x: Any, pool: _Pool) -> tuple[Any, Any, Any]:
-    positions = [
-        _pairs(to, n, k, stride, dilation, -padding) for n, k, stride, dilation, padding
-        in zip(pool.results, pool.kernel, pool.stride, pool.dilation, pool.padding, strict=True)
-    ]
-    valid = [
-        to.ops.logical_and(to.ops.ge(position, 0), to.ops.lt(position, size))
-        for position, size in zip(positions, pool.sizes, strict=True)
-    ]
-    return _window_elements(to, x, pool.sizes, positions, valid)
 
 
 def _combine(
@@ -111,7 +108,7 @@ def _combine(
     plain = zip(pool.sizes, pool.results, pool.kernel, pool.stride, pool.padding, pool.dilation, strict=True)
     if all(n == r * k and k == step and not pad and (d == 1 or k == 1) for n, r, k, step, pad, d in plain):
         parts = [size for pair in zip(pool.results, pool.kernel, strict=True) for size in pair]
-        return reduce(to.reshaped(x, [*to.shape(x)[:lead], *parts]), [lead + 1 + 2 * n for n in range(len(pool.sizes))])
+        return reduce(to.reshape(x, [*to.shape(x)[:lead], *parts]), [lead + 1 + 2 * n for n in range(len(pool.sizes))])
     for place in reversed(range(len(pool.sizes))):
         x = _along_axis(to, x, lead + place, pool, place, fill, join)
     return x
@@ -131,7 +128,7 @@ def _along_axis(
     pads = [0, 0] * (x.ndim - axis - 1) + [before, rows * step - before - size]
     x = to.ops.pad(x, pads, fill) if any(pads) else x
     shape = to.shape(x)
-    cut = to.reshaped(x, [*shape[:axis], rows, step, *shape[axis + 1 :]]) if step > 1 else x
+    cut = to.reshape(x, [*shape[:axis], rows, step, *shape[axis + 1 :]]) if step > 1 else x
     combined = None
     for offset in offsets:
         part = slice_of(to, cut, axis, offset // step, offset // step + results)
@@ -151,9 +148,9 @@ def _along_axis(
 def _max_pool(
     to: Emitter, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, _: bool = False,
 ) -> list[Any]:
-    ops, shape, count = to.ops, to.call.result.shape, 3 if "3d" in to.call.target else 2
+    ops, shape, count = to.ops, to.call.result.shape, _pooled_axes(to.call.target)
     pool = _pool(to.shape(x)[-count:], shape[-count:], kernel, stride, padding, dilation)
-    least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
+    least = x.dtype.bounds[0]
     most = _combine(to, x, pool, least, ops.max, ops.maximum)
     # Only this is left of what follows if nothing reads the indices.
     elements, places, there = _windows(to, x, pool)
@@ -168,7 +165,7 @@ def _max_pool(
     first = ops.min(key, [axis])
     if x.dtype.is_float:
         first = ops.where(ops.lt(first, 0), ops.sub(-1, first), first)
-    return [to.reshaped(most, shape), to.reshaped(first, shape)]
+    return [to.reshape(most, shape), to.reshape(first, shape)]
 
 
 def _divisors(to: Emitter, pool: _Pool, divisor: int | None, *, with_padding: bool) -> Any:
@@ -187,7 +184,7 @@ def _divisors(to: Emitter, pool: _Pool, divisor: int | None, *, with_padding: bo
         end = ops.minimum(ops.add(begin, k), size + padding)
         if not with_padding:
             begin, end = ops.maximum(begin, 0), ops.minimum(end, size)
-        here = to.reshaped(ops.sub(end, begin), [n if at == place else 1 for at in range(count)])
+        here = to.reshape(ops.sub(end, begin), [n if at == place else 1 for at in range(count)])
         product = here if product is None else ops.mul(product, here)
     assert product is not None
     return to.cast(ops.cast(product, DataType.Float), to.dtype.compute)
@@ -204,39 +201,63 @@ def _avg_pool(
     to: Emitter, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, _: bool = False, with_padding: bool = True,
     divisor: int | None = None,
 ) -> Any:
-    ops, shape, count = to.ops, to.call.result.shape, 3 if "3d" in to.call.target else 2
+    ops, shape, count = to.ops, to.call.result.shape, _pooled_axes(to.call.target)
     pool = _pool(to.shape(x)[-count:], shape[-count:], kernel, stride, padding)
     total = _combine(to, to.cast(x, to.dtype.compute), pool, 0.0, ops.sum, ops.add)
-    return to.reshaped(ops.truediv(total, _divisors(to, pool, divisor, with_padding=with_padding)), shape)
+    return to.reshape(ops.truediv(total, _divisors(to, pool, divisor, with_padding=with_padding)), shape)
 
 
 @lowering(
     "aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default", refuse=_small,
     samples=["aten.avg_pool2d_backward.default(b[:, :1, :2], b, [2, 2], [], [0, 0], False, True, None)",
              "aten.avg_pool2d_backward.default(a[None, :, :3], a[None], [3, 2], [1, 2], [1, 1], False, False, None)",
+             "aten.avg_pool2d_backward.default(b, torch.ones(2, 5, 7), [5, 3], [2, 2], [2, 1], True, True, 1)",
+             "aten.avg_pool2d_backward.default(b, torch.ones(2, 7, 9), [1, 2], [3, 3], [0, 1], True, False, None)",
              "aten.avg_pool3d_backward.default(b[None, :1, :1, :2], b[None], [2] * 3, [], [0] * 3, False, True, 5)"],
 )  # fmt: skip
 def _avg_pool_backward(
     to: Emitter, gradient: Any, x: Any, kernel: Any, stride: Any, padding: Any, _: bool, with_padding: bool,
     divisor: int | None,
 ) -> Any:
-    ops, count = to.ops, 3 if "3d" in to.call.target else 2
-    shape = to.shape(x)
+    ops, count, shape = to.ops, _pooled_axes(to.call.target), to.shape(x)
     pool = _pool(shape[-count:], to.shape(gradient)[-count:], kernel, stride, padding)
     by = _divisors(to, pool, divisor, with_padding=with_padding)
-    each = ops.truediv(to.cast(gradient, to.dtype.compute), by)
-    # The window with element h as its k-th begins at h - k.
-    positions, valid = [], []
-    for n, k, step, pad, windows in zip(
-        pool.sizes, pool.kernel, pool.stride, pool.padding, pool.results, strict=True,
-    ):
-        begin = _pairs(to, n, k, 1, -1, pad)
-        window = ops.div(ops.maximum(begin, 0), step)
-        inside = ops.logical_and(ops.ge(begin, 0), ops.lt(window, windows))
-        positions.append(window)
-        valid.append(ops.logical_and(inside, ops.eq(ops.mul(window, step), begin)))
-    elements, _places, there = _window_elements(to, each, pool.results, positions, valid)
-    return to.reshaped(ops.sum(ops.where(there, elements, 0.0), [elements.ndim - 1]), shape)
+    total = to.cast(gradient, to.dtype.compute)
+    total = total if isinstance(by, float) else ops.truediv(total, by)
+    for place in reversed(range(count)):
+        total = _spread_along_axis(to, total, total.ndim - count + place, pool, place)
+    return to.reshape(ops.truediv(total, by) if isinstance(by, float) else total, shape)
+
+
+def _spread_along_axis(to: Emitter, x: Any, axis: int, pool: _Pool, place: int) -> Any:
+    """Return for each element the sum of the values of the windows with it along one axis, without dilation.
+
+    The element ``row * step + rest`` of the padded axis is in the windows ``row``, ``row - 1`` and so on; the earliest
+    of them has its first ``kernel % step`` elements only.
+    """
+    ops, step, before, size = to.ops, pool.stride[place], pool.padding[place], pool.sizes[place]
+    whole, partial = divmod(pool.kernel[place], step)
+    first, last = before // step, (before + size - 1) // step
+    rows, back = last - first + 1, whole + bool(partial) - 1
+    pads = [0, 0] * (x.ndim - axis - 1) + [back - first, last + 1 - pool.results[place]]
+    x = ops.pad(x, pads, 0.0) if any(pads) else x
+    parts = [slice_of(to, x, axis, start, start + rows) for start in range(back, -1, -1)]
+    least = functools.reduce(ops.add, parts[:whole]) if whole else None
+    if step == 1:
+        return least
+    shape = to.shape(parts[0])
+    wide = [*shape[: axis + 1], step, *shape[axis + 1 :]]
+
+    def widened(part: Any) -> Any:
+        return to.expand(ops.broadcast(part, [at == axis + 1 for at in range(len(wide))]), wide)
+
+    total = to.full((), 0.0, x.dtype) if least is None else widened(least)
+    if partial:
+        rest = to.reshape(to.places(step), [step if at == axis + 1 else 1 for at in range(len(wide))])
+        most = widened(parts[-1] if least is None else ops.add(least, parts[-1]))
+        total = ops.where(ops.lt(rest, partial), most, total)
+    merged = to.reshape(total, [*shape[:axis], rows * step, *shape[axis + 1 :]])
+    return slice_of(to, merged, axis, before - first * step, before - first * step + size)
 
 
 # Adaptive means, whose windows are parts of equal size
@@ -253,10 +274,6 @@ def _uneven(call: Call) -> str | None:
     return None
 
 
-def _pooled_axes(target: str) -> int:
-    return 3 if "3d" in target else 2
-
-
 @lowering(
     "aten._adaptive_avg_pool3d.default", refuse=_uneven,
     samples=["aten._adaptive_avg_pool3d.default(b[None], [1, 3, 2])"],
@@ -265,7 +282,7 @@ def _adaptive_mean(to: Emitter, x: Any, _: Any) -> Any:
     shape, count = to.call.result.shape, _pooled_axes(to.call.target)
     pairs = [(n, size // n) for n, size in zip(shape[-count:], to.shape(x)[-count:], strict=True)]
     lead = shape[:-count]
-    parts = to.reshaped(to.cast(x, to.dtype.compute), [*lead, *(size for pair in pairs for size in pair)])
+    parts = to.reshape(to.cast(x, to.dtype.compute), [*lead, *(size for pair in pairs for size in pair)])
     axes = [len(lead) + 2 * place + 1 for place in range(count)]
     return to.ops.truediv(to.ops.sum(parts, axes), float(prod(k for _, k in pairs)))
 
@@ -281,6 +298,6 @@ def _adaptive_mean_backward(to: Emitter, gradient: Any, x: Any) -> Any:
     window_counts = to.shape(gradient)[-count:]
     pairs = [(n, size // n) for n, size in zip(window_counts, shape[-count:], strict=True)]
     each = to.ops.truediv(to.cast(gradient, to.dtype.compute), float(prod(k for _, k in pairs)))
-    columns = to.reshaped(each, [*shape[:-count], *(size for n in window_counts for size in (n, 1))])
-    wide = to.expanded(columns, [*shape[:-count], *(size for pair in pairs for size in pair)])
-    return to.reshaped(wide, shape)
+    columns = to.reshape(each, [*shape[:-count], *(size for n in window_counts for size in (n, 1))])
+    wide = to.expand(columns, [*shape[:-count], *(size for pair in pairs for size in pair)])
+    return to.reshape(wide, shape)

@@ -59,7 +59,7 @@ class Source:
     options: Mapping[str, Any]
     names: InductorNames
 
-    def compiled(self, edit: "_Edit | None" = None, *, is_recorded: bool = True) -> _Compiled:
+    def compile(self, edit: "_Edit | None" = None, *, is_recorded: bool = True) -> _Compiled:
         """Return what torch.compile makes of the function.
 
         Raises
@@ -75,7 +75,7 @@ class Source:
         reading = reader.reading() if is_recorded else nullcontext()
         try:
             with collecting_rarely(), reading:
-                results, _ = self.called(torch, run)
+                results, _ = self.call(torch, run)
         except Exception:
             if reader.refusal is None:
                 raise
@@ -86,13 +86,13 @@ class Source:
         """Return the function compiled by torch, with other options than those passed if there are any."""
         called = self.function
 
-        def entered(*args: Any, **kwargs: Any) -> Any:
+        def enter(*args: Any, **kwargs: Any) -> Any:
             return called(*args, **kwargs)
 
         # Dynamo counts compilations by code, so each compilation has a code object of its own.
-        entered.__code__ = entered.__code__.replace(co_name=f"compiled_{time.monotonic_ns():x}")
+        enter.__code__ = enter.__code__.replace(co_name=f"compiled_{time.monotonic_ns():x}")
         try:
-            compiled: Callable[..., Any] = torch.compile(entered, **(options or self._backend()))
+            compiled: Callable[..., Any] = torch.compile(enter, **(options or self._backend()))
         except (AssertionError, RuntimeError, TypeError) as error:  # of an option
             msg = f"from_inductor: torch.compile does not accept the options: {brief(str(error))}"
             raise InputError(msg) from error
@@ -111,7 +111,7 @@ class Source:
         mode, options, dynamic = (self.options.get(name) for name in ("mode", "options", "dynamic"))
         return {**passed, "backend": kind(mode, options, dynamic)}
 
-    def called(self, torch: Any, run: _Run) -> tuple[tuple[Any, ...], float]:
+    def call(self, torch: Any, run: _Run) -> tuple[tuple[Any, ...], float]:
         """Return what a compiled function returns for copies of the inputs, with gradients, and the call's seconds."""
         leaves = torch.utils._pytree.tree_leaves  # noqa: SLF001 - what torch flattens arguments with
         tensors = [x for x in leaves((self.inputs, dict(self.keywords))) if isinstance(x, torch.Tensor)]
@@ -197,7 +197,7 @@ class CompiledModel(Captured):
         """Return what the function returns, computed by Inductor's kernels."""
         return self._run(*inputs, **keywords)
 
-    def measured(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
+    def measure_step(self, inputs: Sequence[Any] | None, seconds: float) -> MeasuredStep:
         """Raise UnsupportedError: Inductor's kernels are not units of a capture."""
         msg = (
             "explain: the units of a compiled model are Inductor's kernels, which are not timed one by one; "
@@ -271,7 +271,7 @@ def from_inductor(
         function=function, inputs=inputs, keywords=dict(keywords or {}), backward=backward, options=options,
         names=names,
     )
-    compiled = source.compiled()
+    compiled = source.compile()
     if not compiled.records:
         name = getattr(function, "__qualname__", type(function).__name__)
         msg = f"from_inductor: Inductor compiled no graph of {name}."
@@ -342,11 +342,11 @@ class _Editing:
         return CompiledPlan(
             record=_record(number, made.records[number]), graph=self._graphs[number],
             editing=None if EDITING & self._source.names.missing else Editing(
-                apply=self.applied, code=_code, run=made.run, measured=self.measured,
+                apply=self.apply, code=_code, run=made.run, measure=self.measure,
             ),
         )
 
-    def applied(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
+    def apply(self, plan: CompiledPlan, kernels: Sequence[Sequence[Sequence[str]]], count: int) -> CompiledPlan:
         """Return the plan with a number of kernels, each of which is within groups of a graph's operations."""
         try:
             return self._apply(plan, kernels, count)
@@ -368,7 +368,7 @@ class _Editing:
             if place == number and record.digest == digest:
                 _check(kernels, count, CompiledPlan(record=_record(number, record)))
 
-        made = self._source.compiled(_Edit(kernels={digest: kernels}, check=check))
+        made = self._source.compile(_Edit(kernels={digest: kernels}, check=check))
         if number >= len(made.records) or made.records[number].digest != digest:
             msg = "torch captured other graphs when the function was compiled again, so the plan cannot be edited."
             raise IllegalEdit(msg)
@@ -380,7 +380,7 @@ class _Editing:
         ratios = tuple(later / sooner for sooner, later in turns)
         return replace(edited, edited=EditTimes(before=before, after=after, difference=difference, ratios=ratios))
 
-    def measured(self, plans: Sequence[CompiledPlan | Plan | str]) -> tuple[float, ...]:
+    def measure(self, plans: Sequence[CompiledPlan | Plan | str]) -> tuple[float, ...]:
         """Return the seconds of a call under each plan; a strategy is one of our own backend."""
         torch = torch_for("from_inductor")
         runs: list[_Run] = []
@@ -390,7 +390,7 @@ class _Editing:
             elif isinstance(plan, str):
                 ours = self._source.callable(torch, backend="fuser_lab", options={"strategy": plan})
                 runs.append(_Run(function=ours))
-                self._source.called(torch, runs[-1])
+                self._source.call(torch, runs[-1])
             else:
                 msg = f"compare: plan {plan.name!r} cannot be measured; give the name of its strategy instead."
                 raise UnsupportedError(msg)
@@ -400,7 +400,7 @@ class _Editing:
         """Return the largest difference of a result, relative to the largest magnitude of that result."""
         torch = torch_for("from_inductor")
         # The arguments may have other values than at the first call.
-        results, _ = self._source.called(torch, self._compiled.run)
+        results, _ = self._source.call(torch, self._compiled.run)
         largest = 0.0
         for before, after in zip(results, made.results, strict=True):
             if before.dtype.is_floating_point and before.numel():
@@ -422,7 +422,7 @@ class _Editing:
         turns = []
         for turn in range(_TIMED):
             order = range(len(runs))[:: 1 if turn % 2 else -1]
-            seconds = {number: self._source.called(torch, runs[number])[1] for number in order}
+            seconds = {number: self._source.call(torch, runs[number])[1] for number in order}
             turns.append(tuple(seconds[number] for number in range(len(runs))))
         return turns
 

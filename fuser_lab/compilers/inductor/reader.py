@@ -388,10 +388,10 @@ def _replace(names: InductorNames, key: str, wrapper: Callable[..., Any]) -> Ite
     stored = vars(owner).get(last)
     is_static = original is None or isinstance(stored, staticmethod)
 
-    def called(*args: Any, **more: Any) -> Any:
+    def call(*args: Any, **more: Any) -> Any:
         return wrapper(original, *args, **more)
 
-    setattr(owner, last, staticmethod(called) if is_static else called)
+    setattr(owner, last, staticmethod(call) if is_static else call)
     try:
         yield
     finally:

@@ -9,7 +9,6 @@ from fuser_lab.definition.assumed_sizes import assumed_inputs
 from fuser_lab.definition.binding import Described
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.repro.arguments import as_device
-from fuser_lab.definition.repro.calls import Calls
 from fuser_lab.definition.repro.candidates import (
     DEFINING,
     Candidate,
@@ -18,9 +17,8 @@ from fuser_lab.definition.repro.candidates import (
     recorded_parameter,
     records_into,
 )
-from fuser_lab.definition.repro.expressions import ACCEPTED, FRONTENDS, LIBRARIES
-from fuser_lab.definition.repro.helpers import HELPER_FUNCTIONS, HELPERS
 from fuser_lab.definition.repro.source import Script, scripts_in
+from fuser_lab.definition.repro.statements import Statements
 from fuser_lab.definition.repro.values import (
     Bound,
     Class,
@@ -28,7 +26,6 @@ from fuser_lab.definition.repro.values import (
     Instance,
     Ops,
     Other,
-    Path,
     Recording,
     Scope,
     Unopened,
@@ -88,21 +85,11 @@ _SET_UPS = ("setUpClass", "setup_class", "setUp", "setup_method")
 _DEEPEST_FIXTURES = 4
 
 
-class _Return(Exception):  # noqa: N818 - not an error: it ends a function of the script
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-class _Left(Exception):  # noqa: N818 - not an error: it ends a round of a loop of the script
-    def __init__(self, for_good: bool) -> None:
-        self.for_good = for_good
-
-
 class _Executed(Exception):  # noqa: N818 - not an error: it ends the statement that executes the definition
     pass
 
 
-class _Reader(Calls):
+class _Reader(Statements):
     """Runs a script's statements, recording its chosen definition.
 
     Everything after its first execution is skipped, except statements that record into it.
@@ -116,8 +103,6 @@ class _Reader(Calls):
         self._given: tuple[Any, ast.AST] | None = None
         self._deferred: Function | Class | None = None
         self._functions: dict[tuple[int, str], int] = {}
-        self._bodies = 0
-        self._loops = 0
         self._bound: Bound | None = None
         self._through: Function | None = None
         self._instance_of_chosen: Instance | None = None
@@ -132,11 +117,11 @@ class _Reader(Calls):
                 self.open = self._recorded = Recording(builder=builder)
                 scope.names["fd"] = self._recorded
                 with suppress(_Executed):
-                    self._run_each(self._candidate.node.body, scope)
+                    self.run_each(self._candidate.node.body, scope)
             self.open = None
         else:
             with suppress(_Executed):
-                self._run_each(self.script.tree.body, scope)
+                self.run_each(self.script.tree.body, scope)
             self._run_around(scope)
         if self._recorded is None:
             raise self.refusal(self._candidate.line, "the definition that begins here is never reached.")
@@ -315,14 +300,14 @@ class _Reader(Calls):
         is_found = self._recorded is not None or self._deferred is not None
         return self._given is not None and is_found and (is_bare or self.open is None)
 
-    def _run_each(self, body: Sequence[ast.stmt], scope: Scope) -> None:
+    def run_each(self, body: Sequence[ast.stmt], scope: Scope) -> None:
         """Run statements; after the execution of the definition, only those that record into it."""
         executed: _Executed | None = None
         for statement in body:
             if self._is_read and not self._records(statement, scope):
                 continue
             try:
-                self._run(statement, scope)
+                self.run_statement(statement, scope)
             except _Executed as ended:
                 executed = ended
         if executed is not None:
@@ -350,125 +335,27 @@ class _Reader(Calls):
                         return True
         return False
 
-    def run_body(self, function: Function, scope: Scope) -> Any:
-        """Run the statements of a function and return what it returns."""
-        self._bodies += 1
-        loops, self._loops = self._loops, 0
-        try:
-            self._run_each(function.node.body, scope)
-        except _Return as done:
-            return done.value
-        finally:
-            self._bodies -= 1
-            self._loops = loops
-        return None
-
-    def _run(self, node: ast.stmt, scope: Scope) -> None:
-        self.step(node)
-        match node:
-            case ast.Expr(value=ast.Name() | ast.Constant()) if self.open is None:
-                pass
-            case ast.Expr(value=value):
-                self.evaluate(value, scope)
-            case ast.Assign(targets=targets, value=value):
-                result = self.evaluate(value, scope)
-                for target in targets:
-                    self.bind(target, result, scope)
-                    self.quote(target, result)
-            case ast.AnnAssign(target=target, value=expression):
-                if expression is not None:
-                    self.bind(target, self.evaluate(expression, scope), scope)
-            case ast.AugAssign(target=ast.Name() as target, op=op, value=value):
-                before = self.evaluate(ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target), scope)
-                self.bind(target, self.binary(node, op, before, self.evaluate(value, scope)), scope)
-            case ast.FunctionDef():
-                self._function_def(node, scope)
-            case ast.ClassDef():
-                self._class_def(node, scope)
-            case ast.With():
-                self._with(node, scope)
-            case ast.For(target=target, iter=over, body=body, orelse=otherwise):
-                for value in self.entries(over, scope):
-                    self.step(node)
-                    self.bind(target, value, scope)
-                    if not self._run_round(body, scope):
-                        return
-                self._run_each(otherwise, scope)
-            case ast.While(test=test, body=body, orelse=otherwise):
-                self._while(node, test, [body, otherwise], scope)
-            case ast.Break() | ast.Continue() if self._loops:
-                raise _Left(isinstance(node, ast.Break))
-            case ast.Import() | ast.ImportFrom():
-                self._import(node, scope)
-            case ast.Return(value=value) if self._bodies:
-                raise _Return(None if value is None else self.evaluate(value, scope))
-            case ast.If(
-                test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()]), body=body, orelse=[],
-            ):
-                self._run_each(body, scope)
-            case ast.If(test=test, body=body, orelse=otherwise):
-                self._if(node, test, body, otherwise, scope)
-            case ast.Delete() | ast.Global() | ast.Nonlocal() if self.open is None:
-                pass
-            case ast.Raise() if self.open is None and not self._bodies:
-                pass
-            case ast.Try(body=body, orelse=otherwise, finalbody=last) if self.open is None:
-                # No exception is raised here, so no handler runs.
-                self._run_each([*body, *otherwise, *last], scope)
-            case ast.Assert(test=test):
-                self.evaluate(test, scope)
-            case ast.Pass():
-                pass
-            case _:
-                raise self.refusal(node, f"the statement {_keyword(node)} is not read; {ACCEPTED}.")
-
-    def _while(self, node: ast.While, test: ast.expr, parts: list[list[ast.stmt]], scope: Scope) -> None:
-        """Run a loop while its condition on the script's own values holds."""
-        body, otherwise = parts
-        while True:
-            self.step(node)
-            decided = self.truth(test, scope)
-            if decided is None:
-                raise self.refusal(node, "the loop's condition depends on a value that is not read.")
-            if not decided:
-                break
-            if not self._run_round(body, scope):
-                return
-        self._run_each(otherwise, scope)
-
-    def _run_round(self, body: list[ast.stmt], scope: Scope) -> bool:
-        """Run the body of a loop once; return whether the loop continues."""
-        self._loops += 1
-        try:
-            self._run_each(body, scope)
-        except _Left as left:
-            return not left.for_good
-        finally:
-            self._loops -= 1
-        return True
-
-    def _if(
-        self, node: ast.If, test: ast.expr, body: list[ast.stmt], otherwise: list[ast.stmt], scope: Scope,
-    ) -> None:
+    def run_if(self, node: ast.If, scope: Scope) -> None:
         """Run the branch that the script's values select, or else the one that holds the definition.
 
         Of other branches whose condition is unknown, only the execution of the definition is read.
         """
-        decided = self.truth(test, scope)
+        body, otherwise = node.body, node.orelse
+        decided = self.truth(node.test, scope)
         holding = next((part for part in (body, otherwise) if self._holds_definition(part)), None)
         if decided is not None:
-            self._run_each(body if decided else otherwise, scope)
+            self.run_each(body if decided else otherwise, scope)
             return
         if holding is not None and self.open is None:
             self.notes.append(f"line {node.lineno}: a branch on a value that is not read is taken for its definition")
-            self._run_each(holding, scope)
+            self.run_each(holding, scope)
             return
         if self.open is not None:
             raise self.refusal(node, "the branch's condition depends on a value that is not read.")
         note = f"line {node.lineno}: of a branch on a value that is not read, only the definition's inputs are read"
         for part in (body, otherwise):
             try:
-                self._run_each(part, Scope(scope))
+                self.run_each(part, Scope(scope))
             except DefinitionError:
                 continue
             except _Executed:
@@ -483,7 +370,7 @@ class _Reader(Calls):
     def _holds_definition(self, statements: Sequence[ast.stmt]) -> bool:
         return any(each is self._candidate.node for statement in statements for each in ast.walk(statement))
 
-    def _function_def(self, node: ast.FunctionDef, scope: Scope) -> None:
+    def define_function(self, node: ast.FunctionDef, scope: Scope) -> None:
         before = self._functions.setdefault((id(scope), node.name), node.lineno)
         # Regions that a program prints have the same name.
         if before != node.lineno and recorded_parameter(node) < 0:
@@ -493,7 +380,7 @@ class _Reader(Calls):
         if node is self._candidate.node:
             self._deferred = function
 
-    def _class_def(self, node: ast.ClassDef, scope: Scope) -> None:
+    def define_class(self, node: ast.ClassDef, scope: Scope) -> None:
         made = Class(node=node, scope=scope)
         for name in ("schedule", "multidevice_schedule"):
             schedule = made.method(name)
@@ -503,7 +390,7 @@ class _Reader(Calls):
         if node is self._candidate.node:
             self._deferred = made
 
-    def _with(self, node: ast.With, scope: Scope) -> None:
+    def run_with(self, node: ast.With, scope: Scope) -> None:
         for item in node.items:
             value = self.evaluate(item.context_expr, scope)
             if isinstance(item.context_expr, ast.Call) and ast.unparse(item.context_expr.func) == "pytest.raises":
@@ -512,7 +399,7 @@ class _Reader(Calls):
                 # Of all calls that are read, only torch.device returns a str.
                 outside, self.device = self.device, self.guarded(item.context_expr, as_device, value, "torch.device")
                 try:
-                    self._run_each(node.body, scope)
+                    self.run_each(node.body, scope)
                 finally:
                     self.device = outside
                 return
@@ -523,7 +410,7 @@ class _Reader(Calls):
                 raise self.refusal(item.context_expr, f"a with block over {description(value)} is not read.")
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, value, scope)
-        self._run_each(node.body, scope)
+        self.run_each(node.body, scope)
 
     def _definition(self, node: ast.With, item: ast.withitem, scope: Scope) -> None:
         alias = item.optional_vars if item.optional_vars is not None else item.context_expr
@@ -535,28 +422,8 @@ class _Reader(Calls):
             self.open = self._recorded = Recording(builder=builder)
             if isinstance(alias, ast.Name):
                 scope.names[alias.id] = self._recorded
-            self._run_each(node.body, scope)
+            self.run_each(node.body, scope)
         self.open = None
-
-    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
-        for alias in node.names:
-            module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
-            if module == "torch._C._nvfuser":
-                module = "nvfuser"
-            if isinstance(node, ast.ImportFrom) and (alias.name in HELPERS or alias.name in HELPER_FUNCTIONS):
-                scope.names[alias.asname or alias.name] = Path(("nvfuser", alias.name))
-            elif module.partition(".")[0] not in LIBRARIES | FRONTENDS:
-                # Its value is unknown: anything that uses it is refused if the fusion or an input needs it.
-                name = alias.asname or alias.name.partition(".")[0]
-                scope.names[name] = Unread(what=f"{module}.{alias.name}".removesuffix(f".{module}"), line=node.lineno)
-            elif isinstance(node, ast.ImportFrom):
-                if alias.name != "*":
-                    scope.names[alias.asname or alias.name] = _path(f"{module}.{alias.name}")
-            elif alias.asname:
-                scope.names[alias.asname] = _path(alias.name)
-            else:
-                top = alias.name.partition(".")[0]
-                scope.names[top] = _path(top)
 
     def ran(self, definition: Any, inputs: Any, place: ast.AST) -> None:
         """Store the inputs of the first run of the chosen definition."""
@@ -591,7 +458,7 @@ class _Reader(Calls):
         """Return the inputs of the definition's execution, otherwise assumed ones."""
         if self._given is None and "inputs" not in scope.names:
             for statement in self.script.beside:
-                self._run(statement, scope)
+                self.run_statement(statement, scope)
         self._take_named(scope, self._candidate.node)
         if self._given is None:
             # The value of a scalar is not assumed: it may decide what is computed.
@@ -624,24 +491,9 @@ class _Reader(Calls):
                 raise self.refusal(place, why)
 
 
-def _path(name: str) -> Path:
-    """Return a name of a library; all frontends of nvFuser count as one library."""
-    parts = name.split(".")
-    if parts[0] in FRONTENDS:
-        parts = ["nvfuser", *(part for part in parts[1:] if part not in FRONTENDS)]
-    return Path(tuple(parts))
-
-
 def _mentions(function: ast.FunctionDef, name: str) -> bool:
     """Whether a function mentions another one in its body, by name or as a method."""
     return any(
         (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name)
         for node in ast.walk(function)
     )
-
-
-def _keyword(node: ast.stmt) -> str:
-    return {"AsyncFunctionDef": "async def", "Delete": "del"}.get(type(node).__name__, type(node).__name__.lower())
-
-
-

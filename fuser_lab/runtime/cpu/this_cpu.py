@@ -4,7 +4,8 @@ import contextlib
 from dataclasses import asdict
 from pathlib import Path
 
-from fuser_lab.cost.device import KIB, THIS_CPU, Device, host_device
+from fuser_lab.cost.device import KIB, THIS_CPU, TYPICAL_CPU, Device, host_device
+from fuser_lab.cost.host_fitting import typical_rates
 from fuser_lab.cost.host_time import HostCaches, HostRates
 from fuser_lab.errors import InputError
 from fuser_lab.files.json_text import json_text
@@ -54,6 +55,16 @@ def this_cpu() -> Device:
         msg = f"target {THIS_CPU!r}: the stored rates are for {was}, but this CPU is {now}; {how}."
         raise InputError(msg)
     return host_device(rates)
+
+
+def typical_cpu() -> Device:
+    """Return the CPU of this machine with typical rates, and its own caches and number of threads."""
+    return host_device(typical_rates(caches_here()), TYPICAL_CPU)
+
+
+def cpu_of_regions() -> Device:
+    """Return the CPU of this machine with its stored rates, or with typical ones if none have been measured."""
+    return this_cpu() if rates_file().exists() else typical_cpu()
 
 
 def _check(rates: HostRates) -> None:

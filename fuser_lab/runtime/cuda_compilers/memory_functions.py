@@ -103,8 +103,10 @@ def _vector(types: Any, *, storing: bool, hint: tuple[str, str] | None = None) -
 
 
 def _load_shifted(types: Any) -> Rule:
-    def load_shifted(memory: Any, position: Any, words: Any, slot: Any, count: Any, width: Any) -> Call | None:
-        """Load like `load_vector` with a single access of 16 bytes, but from any position.
+    def load_shifted(
+        memory: Any, position: Any, shift: Any, words: Any, slot: Any, count: Any, width: Any,
+    ) -> Call | None:
+        """Load like `load_vector` with a single access of 16 bytes, but from any position, that of an access + shift.
 
         The aligned access that holds the first element is loaded, and the next one if it holds elements; of their eight
         words, those from the first element on are selected and, if elements are half words, shifted.
@@ -116,7 +118,7 @@ def _load_shifted(types: Any) -> Rule:
 
         def generate(b: Builder, *operands: Operand) -> None:
             at = b.int64(operands[1])
-            within = b.binary("and", at, elements - 1)
+            within = b.binary("and", b.int64(operands[2]), elements - 1)
             first = b.binary("sub", at, within)
             step = b.select(b.equal(within, 0), b.constant("i64", 0), b.constant("i64", elements))
             words: list[Any] = []
@@ -133,10 +135,11 @@ def _load_shifted(types: Any) -> Rule:
                 words = [
                     b.assembly(text, ["i32"], letters, [low, high, bits], pure=True)[0] for low, high in pairwise(words)
                 ]
-            inside = b.place(operands[2], b.int64(operands[3]), "i32")
+            inside = b.place(operands[3], b.int64(operands[4]), "i32")
             for number, word in enumerate(words[:lanes]):
                 b.store(b.step(inside, number), [word])
 
-        return Call(result=types.void, arguments=(memory, position, words, slot, count, width), generate=generate)
+        arguments = (memory, position, shift, words, slot, count, width)
+        return Call(result=types.void, arguments=arguments, generate=generate)
 
     return load_shifted

@@ -41,8 +41,6 @@ def define_number_functions(library: Library) -> None:
     library.named("maximum", _extreme(types, larger=True))
     library.named("minimum", _extreme(types, larger=False))
     library.intrinsic(_where(types))
-    # Within 2 units in the last place, without a branch.
-    library.named("quotient", assembly("div.full.f32 $0, $1, $2;", single, single, single))
     half_to_float = library.named("half_to_float", assembly("cvt.f32.f16 $0, $1;", single, word))
     float_to_half = library.named("float_to_half", assembly("cvt.rn.f16.f32 $0, $1;", word, single))
     float_to_bf16 = library.named("float_to_bf16", assembly("cvt.rn.bf16.f32 $0, $1;", word, single))
@@ -88,6 +86,17 @@ def _define_approximations(library: Library, single: _Typed) -> None:
     def fast_exp(x: Any) -> Any:
         """Return exp of a float32 by the hardware's exp2, relative error at most 3e-7 + 9e-8 |x|; 0 below 1.2e-38."""
         return power_of_2(x * types.float32(_LOG2_E))
+
+    @library.inlined
+    def quotient(a: Any, b: Any) -> Any:
+        """Return a / b of float32 within 2 units in the last place, with one reciprocal for all numbers divided by b.
+
+        Both are scaled by a power of two if b or its reciprocal is not a normal number.
+        """
+        size = abs(b)
+        large = types.float32(0.25) if size > types.float32(2.0**126) else types.float32(1.0)
+        scale = types.float32(2.0**24) if size < types.float32(2.0**-126) else large
+        return a * scale * reciprocal(b * scale)
 
     @library.inlined
     def one_plus_tanh(x: Any) -> Any:

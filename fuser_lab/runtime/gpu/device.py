@@ -72,10 +72,14 @@ def _stream_of() -> Callable[[int], int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCall:
-    """One launch: the loaded function and its parameters, each with a name and a conversion of the value."""
+    """One launch: the loaded function and its parameters, each with a name and a conversion of the value.
+
+    ``generated`` is the kernel of which it is a launch.
+    """
 
     function: Function
     phase: Phase
+    generated: GeneratedKernel
     parameters: tuple[tuple[str, tuple[Callable[[Any], Any], ...]], ...]
 
     def __call__(self, env: Environment) -> None:
@@ -93,7 +97,7 @@ class DeviceCall:
                 shared[name] = tuple(made(arguments[name]) for made in makers)
         words = {name: shared[name] for name, _ in self.parameters}
         words |= {size.name: tuple(made(size.word) for made in _PARAMETERS[size.dtype]) for size in self.phase.sizes}
-        return Launch(self.function, self.phase, words)
+        return Launch(self.function, self.phase, words, self.generated)
 
 
 MOST_MODULES = 256  # kept loaded in addition to those in use
@@ -233,7 +237,7 @@ class DeviceMemory:
         with self.active(()):
             return tuple(
                 DeviceCall(
-                    function=function, phase=phase,
+                    function=function, phase=phase, generated=generated,
                     parameters=(
                         *((b.name, (_pointer,)) for b in phase.buffers),
                         *((v.name, _PARAMETERS[v.dtype]) for v in phase.scalars),

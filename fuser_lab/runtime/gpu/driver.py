@@ -10,11 +10,14 @@ import importlib
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.cost.device import PORTABLE_CLUSTER
 from fuser_lab.runtime.gpu.launch_loop import Record, Row, loop
+
+if TYPE_CHECKING:
+    from fuser_lab.codegen.pipeline import GeneratedKernel
 
 _INVALID_CONTEXT = 201  # no context is current in this thread
 _INVALID_HANDLE = 400  # the context of another device is current
@@ -119,17 +122,20 @@ class Launch:
     """One launch with its arguments in place; calling it with a stream starts it.
 
     ``words`` are the arguments by the names of buffers and scalars. A launch copies them, so they may change as soon as
-    the call returns.
+    the call returns. ``generated`` is the kernel of which it is a launch, if that is known.
     """
 
-    __slots__ = ("_alone", "addresses", "function", "name", "shape", "words")
+    __slots__ = ("_alone", "addresses", "function", "generated", "name", "shape", "words")
 
-    def __init__(self, function: Function, phase: Phase, words: Mapping[str, Sequence[Word]]) -> None:
+    def __init__(
+        self, function: Function, phase: Phase, words: Mapping[str, Sequence[Word]],
+        generated: "GeneratedKernel | None" = None,
+    ) -> None:
         """Lay out the arguments in the order of the kernel's parameters."""
         function.reserve(phase)
         flat = [word for group in words.values() for word in group]
         self.addresses = (ctypes.c_void_p * max(len(flat), 1))(*map(ctypes.addressof, flat))
-        self.words, self.function, self.name = words, function, phase.name
+        self.words, self.function, self.name, self.generated = words, function, phase.name, generated
         self.shape = (phase.launch.blocks, *phase.launch.threads, phase.launch.shared)
         self._alone: Launches | None = None
 
@@ -143,16 +149,16 @@ class Launch:
 class Launches:
     """A sequence of launches; calling it with a stream starts all of them."""
 
-    __slots__ = ("_launches", "_records", "_row", "_start", "_stream")
+    __slots__ = ("_records", "_row", "_start", "_stream", "launches")
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         """Hold launches; their words may change."""
-        self._launches = tuple(launches)
-        self._records = (Record * max(len(self._launches), 1))(*(
-            Record(x.function.handle, ctypes.addressof(x.addresses), *x.shape) for x in self._launches
+        self.launches = tuple(launches)
+        self._records = (Record * max(len(self.launches), 1))(*(
+            Record(x.function.handle, ctypes.addressof(x.addresses), *x.shape) for x in self.launches
         ))
         launcher = ctypes.cast(_launcher(), ctypes.c_void_p)
-        self._row = Row(launcher.value, None, ctypes.addressof(self._records), 0, len(self._launches))
+        self._row = Row(launcher.value, None, ctypes.addressof(self._records), 0, len(self.launches))
         self._start = functools.partial(loop(), ctypes.c_void_p(ctypes.addressof(self._row)))
         self._stream = 0
 
@@ -167,12 +173,12 @@ class Launches:
     def _again(self, status: int) -> None:
         """Retry with a kernel's own context if another one, or none, is current; otherwise raise."""
         row = self._row
-        refused = self._launches[row.next]
+        refused = self.launches[row.next]
         if status in {_INVALID_CONTEXT, _INVALID_HANDLE}:
             _library().cuCtxPushCurrent_v2(ctypes.c_void_p(refused.function.context))
             status = self._start()
             _library().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
-            refused = self._launches[row.next]
+            refused = self.launches[row.next]
         row.next = 0
         if status == _OUT_OF_MEMORY:
             raise MemoryError(failure(status, f"launching {refused.name}"))

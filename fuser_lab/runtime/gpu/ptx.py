@@ -16,6 +16,7 @@ from fuser_lab.runtime.compile import content_key, functions_of, refusal_error
 from fuser_lab.runtime.cuda_compilers import compiler_named
 from fuser_lab.runtime.interrupts import interrupts_deferred
 
+_LONGEST_NAME = 1000  # letters: the name of an entry has the types of all parameters, and is in the name of each
 HOPPER = (9, 0)  # compute capability that kernels are compiled for without a device
 
 
@@ -106,8 +107,10 @@ def _compile(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool)
         ptx, entry = compile_for(resident=resident)
         while resident and spills(machine_code(ptx, cc)[1]):
             # Fewer blocks at a time are slower, and spilled registers are slower still.
-            resident //= 2
+            resident = (resident + 1) // 2 if resident > 1 else 0
             ptx, entry = compile_for(resident=resident)
+        if len(entry) > _LONGEST_NAME:
+            ptx, entry = ptx.replace(entry, phase.name), phase.name
         compiled.append(CompiledPhase(phase=phase, ptx=ptx, entry=entry))
     return tuple(compiled)
 

@@ -10,14 +10,16 @@ import ctypes
 import functools
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fuser_lab.codegen.kernel_ir import ALIGNED
+from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.ir import TensorView, Val
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Seen, detach
+from fuser_lab.runtime.gpu.driver import Launches
 from fuser_lab.runtime.guards import GUARDS, LARGEST_WORD, guard_of, span_of
 
 _KEPT = 2  # stored runs per plan, the most recent ones
@@ -59,6 +61,14 @@ class Evaluated:
         """Drop the values."""
         for _, name, _ in self.arrays:
             self.env.arrays[name] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectKernel:
+    """The kernel of a run that is one launch, and its buffers by the positions of inputs, then results."""
+
+    generated: GeneratedKernel
+    buffers: Mapping[int, str]
 
 
 class DirectRun(Protocol):
@@ -229,6 +239,20 @@ class ReadyRun:
     def is_plain(self) -> bool:
         """Whether the run is only kernels on tensors, and all results are computed."""
         return self._pack is not None
+
+    @property
+    def kernel(self) -> DirectKernel | None:
+        """The kernel of a run that is one launch, whose buffers are inputs and results; None for other runs."""
+        (start, *_) = self._launches if self.is_plain else (None,)
+        launches = start.launches if isinstance(start, Launches) else ()
+        if len(launches) != 1 or (generated := launches[0].generated) is None or len(generated.kernel_ir.phases) != 1:
+            return None
+        (launch,), (phase,) = launches, generated.kernel_ir.phases
+        place_of = {id(word): place for place, word in self._words}
+        words = {buffer.name: id(launch.words[buffer.name][0]) for buffer in phase.buffers}
+        if any(word not in place_of for word in words.values()):
+            return None
+        return DirectKernel(generated=generated, buffers={place_of[word]: name for name, word in words.items()})
 
     @property
     def words(self) -> tuple[tuple[int, Any], ...]:

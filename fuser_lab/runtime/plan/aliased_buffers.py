@@ -1,4 +1,4 @@
-"""Tensors that share the memory of another one, as reshapes of an intermediate or views of an input: no kernel runs."""
+"""Tensors that share the memory of another one, as reshapes or views of it: no kernel runs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -82,8 +82,8 @@ def intermediate_aliases(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InputView:
-    """An intermediate that kernels read in the memory of an input, with its own layout."""
+class StoredView:
+    """An intermediate that kernels read in the memory of another tensor, with its own layout."""
 
     segment: int
     name: str
@@ -92,10 +92,10 @@ class InputView:
     layout: Layout
 
 
-def input_views(
+def stored_views(
     segments: Sequence[tuple[Fusion, SchedulerType | None]], layouts: Mapping[str, Layout], taken: Collection[str],
-) -> tuple[InputView, ...]:
-    """Return the intermediates that are views of inputs and are computed by segments that need not run.
+) -> tuple[StoredView, ...]:
+    """Return the intermediates that are views of stored tensors and are computed by segments that need not run.
 
     Segments whose tensors are not only read by kernels are excluded, because the array library does not take layouts.
 
@@ -104,34 +104,34 @@ def input_views(
     segments
         Segment fusions with their schedulers, in run order.
     layouts
-        Layouts of the plan's inputs, by name.
+        Layouts of the tensors that have memory, by name.
     taken
-        Names of tensors with separate memory: inputs and results.
+        Names of tensors with separate memory: inputs and results, and tensors in the memory of another one.
     """
     evaluated = {
         tv.name for segment, scheduler in segments if evaluated_because(segment, scheduler)
         for tv in segment.tensor_inputs
     }
-    views_of_inputs: dict[str, InputView] = {}
+    views: dict[str, StoredView] = {}
     for number, (segment, scheduler) in enumerate(segments):
         if scheduler is not SchedulerType.EXPR_EVAL or any(len(expr.inputs) != 1 for expr in segment.exprs):
             continue
-        segment_views: dict[str, InputView | None] = {}
+        segment_views: dict[str, StoredView | None] = {}
         for expr in segment.exprs:
             source = expr.tensor_inputs[0].name
-            before = segment_views[source] if source in segment_views else views_of_inputs.get(source)
-            base = source if source in layouts else before.base if before else None
-            layout = layouts.get(source, before.layout if before else None)
+            before = segment_views[source] if source in segment_views else views.get(source)
+            base = before.base if before else source if source in layouts else None
+            layout = before.layout if before else layouts.get(source)
             place = None if layout is None else seen_at(expr, layout.strides, layout.offset)
-            segment_views[expr.name] = None if base is None or layout is None or place is None else InputView(
+            segment_views[expr.name] = None if base is None or layout is None or place is None else StoredView(
                 segment=number, name=expr.name, base=base, exprs=(*(before.exprs if before else ()), expr),
                 layout=replace(layout, strides=place[0], offset=place[1]),
             )
         names = {tv.name for tv in segment.outputs}
-        views = [view for name in names if (view := segment_views.get(name)) is not None]
-        if len(views) == len(names) and names.isdisjoint(evaluated) and names.isdisjoint(taken):
-            views_of_inputs.update((view.name, view) for view in views)
-    return tuple(views_of_inputs.values())
+        made = [view for name in names if (view := segment_views.get(name)) is not None]
+        if len(made) == len(names) and names.isdisjoint(evaluated) and names.isdisjoint(taken):
+            views.update((view.name, view) for view in made)
+    return tuple(views.values())
 
 
 def _same_memory(segment: Fusion) -> tuple[tuple[TensorView, TensorView], ...]:

@@ -3,11 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fuser_lab.codegen.kernel_ir import Layout, layout_of
 from fuser_lab.ir import Fusion, Scalar, TensorView
 from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.binding import Places, Slot, places_of, slot_of
 from fuser_lab.runtime.evaluate import Origin, origins_of
-from fuser_lab.runtime.plan.aliased_buffers import ResultAlias, intermediate_aliases, result_aliases
+from fuser_lab.runtime.plan.aliased_buffers import (
+    ResultAlias,
+    StoredView,
+    intermediate_aliases,
+    result_aliases,
+    stored_views,
+)
 from fuser_lab.runtime.plan.steps import Segment
 
 
@@ -39,6 +46,19 @@ class PlanParts:
     def is_seen(self, tensor: TensorView) -> bool:
         """Whether a result is a view of another tensor, so that it need not be computed."""
         return _is_seen(self.origins, tensor)
+
+    def views(self, layouts: Mapping[str, Layout]) -> tuple[StoredView, ...]:
+        """Return the intermediates that kernels read in the memory of an input, a result or an intermediate.
+
+        ``layouts`` are those of inputs, and of results that are not written as in new arrays.
+        """
+        joined = {name for alias in self.result_aliases for name in (alias.result.name, alias.intermediate.name)}
+        apart = joined | {name for name in self.outputs if name not in {slot.name for slot in self.computed}}
+        written = {
+            tv.name: layout_of(tv) for number in self.live for tv in self.segments[number][0].outputs
+            if tv.name not in apart
+        }
+        return stored_views(self.segments, {**written, **layouts}, self.unstored | set(self.owners))
 
 
 def parts_of(fusion: Fusion, segments: Sequence[Segment]) -> PlanParts:

@@ -198,8 +198,6 @@ class RunMemory:
                 env.put(slot.name, memory.flat(array, slot.tensor.dtype, variant.layouts[slot.name]), array)
             else:
                 env.arguments[slot.name] = array
-        for view in variant.views:
-            env.put(view.name, env.arguments[view.base], apply_views(env.arrays[view.base], view.exprs, env.arguments))
         copies: list[tuple[Any, Slot]] = []
         written: dict[str, Any] = {}
         over: list[tuple[Any, TensorView]] = []
@@ -222,6 +220,8 @@ class RunMemory:
         for alias in parts.result_aliases:
             flat = env.arguments[alias.result.name]
             env.put(alias.intermediate.name, flat, memory.logical(flat, alias.intermediate))
+        for view in variant.views:
+            env.put(view.name, env.arguments[view.base], apply_views(env.arrays[view.base], view.exprs, env.arguments))
         left = [place for place, array in enumerate(outputs) if array is None]
 
         def finish() -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from fuser_lab.runtime.arrays import shared_with_torch
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import evaluate_segment
 from fuser_lab.runtime.plan.ahead import compile_ahead
-from fuser_lab.runtime.plan.aliased_buffers import InputView, input_views
+from fuser_lab.runtime.plan.aliased_buffers import StoredView
 from fuser_lab.runtime.plan.by_hand import in_lock_step
 from fuser_lab.runtime.plan.memory import Call, Memory
 from fuser_lab.runtime.plan.parts import PlanParts
@@ -52,7 +52,7 @@ class Variant:
     calls: tuple[tuple[Call, ...], ...]
     layouts: Mapping[str, Layout]  # of inputs, and of results that are not written as in new arrays
     results: ResultLayouts
-    views: tuple[InputView, ...]
+    views: tuple[StoredView, ...]
     storage: StoragePlan
     sizes: Mapping[str, tuple[DataType, int]]  # of values in storage
     idle: "deque[Environment]" = field(default_factory=lambda: deque(maxlen=_KEPT_IDLE))
@@ -131,11 +131,11 @@ class Variants:
 
     def _compile(self, key: Key) -> Variant:
         inputs, results = key
-        views = self._views(inputs)
+        views = self._views(key)
         steps = self._generated.pop(key, None) or self._steps(key)
         compile_ahead(_kernels_of(steps), self._memory.capability())
         steps, calls = self._ready_calls(steps)
-        storage, sizes = _storage_of(self._parts, steps, {view.name for view in views})
+        storage, sizes = _storage_of(self._parts, steps, {view.name: view.base for view in views})
         return Variant(
             steps=steps, calls=calls, layouts={**self._layouts(inputs), **self._result_layouts(results)},
             results=results, views=views, storage=storage, sizes=sizes,
@@ -148,21 +148,22 @@ class Variants:
     def _result_layouts(self, results: ResultLayouts) -> dict[str, Layout]:
         return {name: layout_of(self._parts.outputs[name].tensor, strides) for name, strides in results}
 
-    def _views(self, inputs: InputLayouts) -> tuple[InputView, ...]:
-        """Return the intermediates that kernels read in the memory of inputs."""
-        return input_views(self._parts.segments, self._layouts(inputs), self._parts.unstored)
+    def _views(self, key: Key) -> tuple[StoredView, ...]:
+        """Return the intermediates that kernels read in the memory of another tensor."""
+        inputs, results = key
+        return self._parts.views({**self._layouts(inputs), **self._result_layouts(results)})
 
     def _steps(self, key: Key) -> tuple[Step, ...]:
         tensors, (inputs, results) = self._parts.tensors, key
         strides = {slot.name: input_strides for slot, (input_strides, _) in zip(tensors, inputs, strict=True)}
         alignment = {slot.name: input_alignment for slot, (_, input_alignment) in zip(tensors, inputs, strict=True)}
-        views = self._views(inputs)
+        views = self._views(key)
         live = self._parts.live - {view.segment for view in views}
         layouts: dict[str, tuple[int, ...] | Layout] = {
             **strides, **dict(results), **{view.name: view.layout for view in views},
         }
         # Kernels get the address of the base; the offset of the view is part of its layout.
-        alignment.update((view.name, alignment[view.base]) for view in views)
+        alignment.update((view.name, alignment.get(view.base, ALIGNED)) for view in views)
         return tuple(
             replace(self._step(request, layouts, alignment), runs=number in live)
             for number, request in enumerate(self._requests)
@@ -287,7 +288,7 @@ def _computes(segment: Fusion) -> bool:
 
 
 def _storage_of(
-    parts: PlanParts, steps: Sequence[Step], seen: Collection[str],
+    parts: PlanParts, steps: Sequence[Step], seen: Mapping[str, str],
 ) -> tuple[StoragePlan, Mapping[str, tuple[DataType, int]]]:
     """Return the memory of intermediates and workspaces, and their dtypes and sizes in elements.
 
@@ -296,7 +297,7 @@ def _storage_of(
     parts, steps
         The plan, and its steps.
     seen
-        Names of intermediates that kernels read in the memory of inputs.
+        For each intermediate that kernels read in the memory of another tensor, that tensor.
     """
     sizes: dict[str, tuple[DataType, int]] = {}
     first: dict[str, int] = {}
@@ -305,11 +306,12 @@ def _storage_of(
         if not step.runs:
             continue
         for tensor in (*step.fusion.tensor_inputs, *step.fusion.outputs):
-            if tensor.name not in parts.unstored and tensor.name not in seen:
-                owner = parts.owners.get(tensor.name, tensor.name)
+            home = seen.get(tensor.name, tensor.name)
+            if home not in parts.unstored:
+                owner = parts.owners.get(home, home)
                 first.setdefault(owner, number)
                 last[owner] = number
-                sizes[owner] = (tensor.dtype, layout_of(tensor).size)
+                sizes.setdefault(owner, (tensor.dtype, layout_of(tensor).size))
         for buffer in step.generated.kernel_ir.workspace if step.generated else ():
             first[buffer.name] = last[buffer.name] = number
             sizes[buffer.name] = (buffer.dtype, max(buffer.size, sizes.get(buffer.name, (buffer.dtype, 0))[1]))

@@ -27,7 +27,8 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.term import Apply
 from fuser_lab.runtime.arrays import flat_view, storage_dtype, to_numpy
-from fuser_lab.schedule.loops import CPU_SUMS_BYTES, PARTIAL_ROWS, choose_loops, describe
+from fuser_lab.schedule.cpu_loops import CPU_SUMS_BYTES, PARTIAL_ROWS
+from fuser_lab.schedule.parameters import choose_loops, describe
 from fuser_lab.schedule.state import Space, Style
 from tests.kernels import generate, lower, prepare
 

@@ -19,7 +19,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.passes.fmin_fmax_promotion import FMinFMaxPromotion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
-from fuser_lab.schedule.loops import choose_loops
+from fuser_lab.schedule.parameters import choose_loops
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style, eviction
 from tests.kernels import generate
 

@@ -42,8 +42,7 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule import gpu_loops, loops, parameters
 from fuser_lab.schedule.gpu_loops import COMMON_STEPS, backward_loops, column_loops, row_loops
-from fuser_lab.schedule.loops import describe
-from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.schedule.parameters import LoopChange, describe
 from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
 from tests import agreement
 from tests.kernels import generate, lower

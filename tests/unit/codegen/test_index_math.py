@@ -113,7 +113,20 @@ def test_keeps_conditions(a: Term, b: Term, fn: str, at: dict[str, int]) -> None
     assert bool(value(simplify(condition, RANGES), at)) == bool(value(condition, at))
     holds = bool(value(condition, at))
     known = narrow(simplify(condition, RANGES), RANGES, holds=holds)
-    assert all(low <= at[name] <= high for name, (low, high) in known.items())
+    for term in (a, b, *parts_of(a, b)):
+        low, high = range_of(linear(term, known), known)
+        assert low <= value(term, at) <= high
+
+
+def parts_of(*terms: Term) -> list[Term]:
+    """The variables and all index arithmetic inside terms."""
+    return [i, j, k, *(part for term in terms for part in term.walk())]
+
+
+def test_a_condition_bounds_a_remainder() -> None:
+    inside = narrow(rest(k, 8) < 5, narrow(rest(k, 8) < 2, RANGES, holds=False), holds=True)
+    assert range_of(linear(rest(k, 8), inside), inside) == (2, 4)
+    assert simplify(rest(k, 8) * 3 >= 6, inside) == Const(DataType.Bool, True)
 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])

@@ -17,7 +17,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Var, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.loops import choose_loops, describe
+from fuser_lab.schedule.parameters import choose_loops, describe
 from fuser_lab.schedule.state import Space
 from tests.kernels import generate, lower
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from fuser_lab.api.functions import FusionDefinition
 from fuser_lab.dtypes import DataType
+from fuser_lab.ir import OpKind
 from fuser_lab.ops import COMPOSITES, OPS
 from fuser_lab.ops.registry import Arg, Sample
 
@@ -135,3 +136,24 @@ def build(sample: Sample, variant: Variant = PLAIN, seed: int = 0) -> Built:
 def results(result: Any) -> list[Any]:
     """Results of a call as a flat list."""
     return [x for r in result for x in results(r)] if isinstance(result, list | tuple) else [result]
+
+
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -2.5)
+
+
+def special(name: str) -> list[tuple[Sample, Built]]:
+    """The first call of a pointwise op for each type of floats, with all combinations of special values."""
+    entry = ENTRIES[name]
+    if getattr(entry, "kind", None) is not OpKind.POINTWISE:
+        return []
+    first: dict[DataType, Sample] = {}
+    for sample in entry.samples:
+        dtypes = {arg.dtype for arg in sample.args}
+        if len(dtypes) == 1 and (dtype := dtypes.pop()).is_float and len(sample.args) < 4:
+            first.setdefault(dtype, sample)
+    found = []
+    for dtype, sample in first.items():
+        grids = np.meshgrid(*[SPECIAL] * len(sample.args), indexing="ij")
+        shaped = replace(sample, args=tuple(replace(arg, shape=grids[0].shape) for arg in sample.args))
+        found.append((shaped, replace(build(shaped), inputs=[_dense(grid.astype(dtype.numpy)) for grid in grids])))
+    return found

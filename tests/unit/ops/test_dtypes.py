@@ -209,3 +209,11 @@ def test_arrays_of_8_bit_floats_go_to_torch_and_back(dtype):
 def test_constants_are_rounded_to_their_dtype():
     x = np.array([0.3, 0.30004883], np.float16)
     assert apply("threshold", x, 0.3, 9.0).tolist() == [9.0, 9.0]
+
+
+def test_only_integers_have_limits_and_all_real_types_have_bounds():
+    assert (D.Byte.limits, D.Byte.bounds) == ((0, 255), (0, 255))
+    assert (D.Half.bounds, D.Bool.bounds) == ((-np.inf, np.inf), (False, True))
+    for dtype in (D.Float, D.Bool, D.ComplexFloat):
+        with pytest.raises(TypeError, match=rf"limits: {dtype!r} is not an integer type\."):
+            dtype.limits  # noqa: B018 - the property raises

@@ -11,8 +11,9 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import OpKind
+from fuser_lab.ops.registry import Sample
 from tests import agreement
-from tests.unit.ops.sampling import ENTRIES, LETTERS, PLAIN, Built, build, results, variants
+from tests.unit.ops.sampling import ENTRIES, LETTERS, PLAIN, Built, build, results, special, variants
 
 CALLS = [(name, number) for name, entry in ENTRIES.items() for number in range(len(entry.samples))]
 
@@ -31,6 +32,9 @@ def in_layouts() -> list[tuple[str, int]]:
 
 
 LAID_OUT = in_layouts()
+# Ops whose results depend on the dtype in which torch computes them.
+OF_OTHER_DTYPES = frozenset({"nextafter"})
+by_pointwise = pytest.mark.parametrize("name", [name for name in ENTRIES if special(name)])
 by_call = pytest.mark.parametrize(("name", "number"), CALLS, ids=[f"{n}-{k}" for n, k in CALLS])
 
 
@@ -82,13 +86,18 @@ def test_layouts_and_sizes(name: str, number: int) -> None:
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @by_call
 def test_agrees_with_torch(name: str, number: int) -> None:
+    needs("torch")
+    sample = ENTRIES[name].samples[number]
+    check_against_torch(sample, build(sample))
+
+
+def check_against_torch(sample: Sample, built: Built) -> None:
+    """The reference has the values of torch's functions in float64, where torch has them."""
     torch = needs("torch")
     from tests.unit.ops.torch_meaning import TorchDefinition, has_meaning, wide
 
-    sample = ENTRIES[name].samples[number]
     if not all(map(has_meaning, re.findall(r"fd\.ops\.(\w+)\(", sample.call))):
         return
-    built = build(sample)
     fusion = agreement.bound(built.fd, built.inputs)
     tolerance = agreement.tolerance_of(fusion)
     kinds = {"u": np.int64}
@@ -103,6 +112,23 @@ def test_agrees_with_torch(name: str, number: int) -> None:
     for tv, a, b in zip(fusion.outputs, got, wanted, strict=True):
         other = b.resolve_conj().numpy() if isinstance(b, torch.Tensor) else np.full(2, b)
         agreement.close(a, other, tolerance, f"{sample.call}: {tv.name} against torch", dtype=False)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@by_pointwise
+def test_special_values_agree_with_the_reference(name: str) -> None:
+    for _, built in special(name):
+        fusion = agreement.bound(built.fd, built.inputs)
+        wanted = evaluate(fusion, built.inputs)
+        agreement.check_kernels(built.fd, built.inputs, wanted, agreement.tolerance_of(fusion))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@by_pointwise
+def test_special_values_agree_with_torch(name: str) -> None:
+    needs("torch")
+    for sample, built in special(name) if name not in OF_OTHER_DTYPES else ():
+        check_against_torch(sample, built)
 
 
 def test_a_torch_meaning_is_by_name_or_by_hand() -> None:

@@ -178,7 +178,7 @@ class Torch:
 
     def lerp(self, a: Any, b: Any, weight: Any) -> Any:
         x, y, w = (floating(lifted(v)) for v in (a, b, weight))
-        return x + w * (y - x)
+        return torch.where(w.abs() < 0.5, x + w * (y - x), y - (y - x) * (1 - w))  # torch.lerp, for integers too
 
     def addcmul(self, x: Any, y: Any, z: Any, alpha: Any) -> Any:
         return lifted(x) + lifted(y) * lifted(z) * lifted(alpha)

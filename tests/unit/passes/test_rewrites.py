@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import fuser_lab as fl
 from fuser_lab.dtypes import DataType
+from fuser_lab.errors import DefinitionError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.passes import PRESEGMENTATION, text_digest
 from tests.pages.passes import example_of, fusion_lines
@@ -53,6 +54,26 @@ def test_every_pass_has_an_example_and_changes_it(step):
     assert step.run(changed) is changed, f"{step.name} changes its own result"
     if not step.adds_scalars:
         same_meaning(fusion, changed)
+
+
+OTHER_DTYPES = (
+    DataType.Double, DataType.Half, DataType.Int, DataType.Int32, DataType.Char, DataType.UInt64, DataType.Bool,
+    DataType.ComplexFloat,
+)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("step", [p for p in PASSES.values() if not p.adds_scalars], ids=lambda step: step.name)
+def test_a_pass_keeps_the_meaning_of_its_example_in_every_dtype(step):
+    recorded = 0
+    for dtype in OTHER_DTYPES:
+        try:
+            fusion = example_of(step, dtype)
+        except DefinitionError:
+            continue
+        recorded += 1
+        same_meaning(fusion, step.run(fusion))
+    assert recorded
 
 
 # remove_empty

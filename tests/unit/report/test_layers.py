@@ -46,7 +46,7 @@ def framed(draw):
         at, n = len(items), draw(st.integers(0, count - 1))
         items.append(Item(width=draw(st.integers(20, 60)), height=15, annex=True))
         wires.append(Wire(at, n, at) if draw(st.booleans()) else Wire(n, at, n))
-    frame = Frame(header=(50.0, 12.0), padding=8.0, top=8.0, bottom=8.0, gap=10.0)
+    frame = Frame(header=(50.0, 12.0), padding=8.0, rim=8.0, gap=10.0)
     return replace(inner, items=tuple(items), wires=tuple(wires), pitch=None, frame=frame)
 
 
@@ -87,7 +87,7 @@ def test_a_frame_is_around_its_items_and_annexes_are_outside(graph):
     (left, top), (width, height) = placed.frame
     assert_apart(boxes)
     for item, (x0, y0, x1, y1) in zip(graph.items, boxes, strict=True):
-        is_in = x0 >= left + 7.99 and x1 <= left + width - 7.99 and y0 >= top + 19.99 and y1 <= top + height - 7.99
+        is_in = x0 >= left + 7.99 and x1 <= left + width - 7.99 and y0 >= top + 7.99 and y1 <= top + height - 7.99
         is_out = x1 <= left - 9.99 or x0 >= left + width + 9.99 or y1 <= top - 9.99 or y0 >= top + height + 9.99
         assert is_out if item.annex else is_in
     for route in placed.routes:
@@ -98,7 +98,7 @@ def test_an_annex_is_one_rank_from_what_it_leads_to():
     chain = tuple(Wire(n, n + 1, n) for n in range(5))
     items = (*(Item(40.0, 20.0) for _ in range(6)), Item(30.0, 20.0, annex=True), Item(30.0, 20.0, annex=True))
     wires = (*chain, Wire(6, 4, 6), Wire(2, 7, 2))
-    frame = Frame(header=(0, 0), padding=GAP, top=GAP, bottom=GAP, gap=GAP)
+    frame = Frame(header=(0, 0), padding=GAP, rim=GAP, gap=GAP)
     graph = Graph(items=items, wires=wires, gap=GAP, rank_gap=GAP, frame=frame)
     centres = place(graph).centres
     assert centres[6][1] == centres[3][1]  # beside the op before its reader

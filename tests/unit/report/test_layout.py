@@ -1,4 +1,5 @@
 import itertools
+import math
 import threading
 import time
 
@@ -8,7 +9,8 @@ from machine import allowed
 import fuser_lab as fl
 from fuser_lab.report import measure
 from fuser_lab.report.collapse import collapse
-from fuser_lab.report.layout import lay_out
+from fuser_lab.report.geometry import Box
+from fuser_lab.report.layout import PADDING, RIM, lay_out
 from fuser_lab.report.view_model import view_plan
 
 ENLARGED = 1.25  # the most that a label is enlarged in a small picture
@@ -107,7 +109,7 @@ def test_data_flows_down_and_inputs_are_beside_their_first_reader(name):
             assert min(below) - (drawn.nodes[node.id].y + drawn.nodes[node.id].height) < 80
 
 
-def test_a_tensor_that_crosses_segments_runs_straight_down_beside_the_input_of_its_reader():
+def test_a_tensor_that_crosses_segments_has_the_shortest_edge_straight_down_beside_the_input_of_its_reader():
     """The first picture that a newcomer sees is about this tensor."""
     view = view_plan(fl.segment(*fl.example("sum_broadcast_add")))
     edges = lay_out(view).edges
@@ -115,6 +117,32 @@ def test_a_tensor_that_crosses_segments_runs_straight_down_beside_the_input_of_i
     assert len({round(x) for x, _ in edges[crossing.id].points}) == 1
     (other,) = (edge for edge in view.edges if edge.target == crossing.target and edge.kind == "input")
     assert len({round(x) for x, _ in edges[other.id].points}) > 1
+    lengths = {}
+    for edge in view.edges:
+        points = [*(at(edges[edge.id], n / 60) for n in range(61)), edges[edge.id].tip]
+        lengths[edge.id] = sum(itertools.starmap(math.dist, itertools.pairwise(points)))
+    assert lengths.pop(crossing.id) < min(lengths.values())
+
+
+@pytest.mark.parametrize(("name", "strategy"), [
+    ("sum_broadcast_add", "bottom_up"), ("llama3_rope_backward", "bottom_up"), ("rms_norm_backward", "unfused"),
+])
+def test_headers_and_labels_hide_neither_ops_nor_wires(name, strategy):
+    view = view_plan(fl.segment(*fl.example(name), strategy=strategy))
+    drawn = lay_out(view)
+    hiding = {}  # the boxes of headers and labels, and the tensor that a label names
+    for segment in view.segments:
+        (width, height), frame = measure.header_size(segment), drawn.segments[segment.index]
+        hiding[Box(x=frame.x + PADDING, y=frame.y + RIM, width=width, height=height)] = None
+    for edge in view.edges:
+        if drawn.edges[edge.id].label is not None:
+            (x, y), (width, height) = drawn.edges[edge.id].label, measure.edge_label_size(edge)
+            hiding[Box(x=x - width / 2 + 2, y=y - height / 2 + 1, width=width - 4, height=height - 2)] = edge.tensor
+    passed = [(edge.tensor, *at(drawn.edges[edge.id], n / 40)) for edge in view.edges for n in range(41)]
+    for box, named in hiding.items():
+        assert all(apart(box, other) for other in drawn.nodes.values())
+        below = {t for t, x, y in passed if box.x < x < box.x + box.width and box.y < y < box.y + box.height}
+        assert below <= {named}
 
 
 def test_labels_that_the_explorer_enlarges_do_not_touch_each_other():

@@ -1,4 +1,4 @@
-"""Results that are views of an intermediate share its memory."""
+"""Results and intermediates that are views of a stored tensor share its memory."""
 
 import numpy as np
 import pytest
@@ -202,3 +202,28 @@ def test_torch_adds_up_and_looks_up_in_its_tensors():
     sums, found = fl.segment(fd).run([x, places])
     assert torch.equal(sums, x.cumsum(1))  # NumPy sums Floats one by one, which is less accurate
     assert torch.equal(found, x.gather(1, places))
+
+
+@pytest.mark.parametrize("returned", [False, True])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_kernels_read_parts_of_results_and_intermediates_where_they_are(library, returned):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[8, 16], contiguity=True, dtype=F)
+        square = fd.ops.segment_set(fd.ops.mul(x, x))
+        part = fd.ops.segment_set(fd.ops.permute(fd.ops.slice(square, [1, 3], [7, 15]), [1, 0]))
+        # The memory of the square is not used again before the last read of its part.
+        others = fd.ops.segment_set(fd.ops.neg(fd.ops.segment_set(fd.ops.exp(x))))
+        fd.add_output(fd.ops.mul(fd.ops.slice(fd.ops.permute(others, [1, 0]), [3, 1], [15, 7]), part))
+        if returned:
+            fd.add_output(square)
+    plan, random = fl.segment(fd), np.random.default_rng(1)
+    views = [s.index for s in plan.segments if s.scheduler.value == "expr_eval"]
+    assert len(views) == 2, "separate segments make the parts"
+    prepared = plan.prepare("cpu")
+    for _ in range(3):  # the second run replaces the addresses in the arguments of the first
+        x = random.standard_normal((8, 16), np.float32)
+        first, *rest = prepared.run([x if library == "numpy" else torch.from_numpy(x)])
+        np.testing.assert_allclose(first, (-np.exp(x) * x * x)[1:7, 3:15].T, rtol=1e-5)
+        for result in rest:
+            np.testing.assert_array_equal(result, x * x)
+    assert not any(prepared.steps()[index].runs for index in views)

@@ -14,6 +14,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError, ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.schedule.base import Heuristics
 from fuser_lab.schedule.own import refusal
+from fuser_lab.schedule.parameters import prefer
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import candidate
 from tests.agreement import lock_step
@@ -331,3 +332,24 @@ def test_an_illegal_proposal_is_an_error():
     plan = fl.segment(fd, [fl.spec((6, 200))], schedulers=[Odd(), *fl.SCHEDULERS])
     with pytest.raises(ScheduleError, match=r"propose: threads = \(100, 1\) must be a multiple of 32"):
         plan.segments[0].source("cuda")
+
+
+def test_a_preferred_value_is_used_where_it_is_legal_and_otherwise_the_reasons_say_why_not():
+    class InParts(FewThreads):
+        type = SchedulerType.REDUCTION
+
+        def propose(self, space, target):
+            return prefer(Heuristics.propose(self, space, target), space, target, "rows in parts", split=4)
+
+    def schedule(target, length):
+        with fl.FusionDefinition() as fd:
+            fd.add_output(fd.ops.sum(fd.define_tensor([-1, -1], contiguity=True), [1]))
+        (segment,) = fl.segment(fd, [fl.spec((6, length))], schedulers=[InParts(), *fl.SCHEDULERS]).segments
+        assert segment.source(target)
+        return segment.params(target)[0].schedule
+
+    assert (schedule("cuda", 8192).split, schedule("cuda", 8192).reasons[-1]) == (4, "rows in parts")
+    assert "set by hand" not in str(schedule("cuda", 8192).reasons)
+    short = schedule("cpu", 64)
+    assert short.split == 1
+    assert short.reasons[-1].startswith("split = 4 is not used: split = 4 requires several cores, but parallel is")

@@ -5,14 +5,14 @@ import string
 import pytest
 from unit.schedule.asking import ask, codes, fusion_of, tensor
 
-from fuser_lab.cost.reasons import TEXTS, ReasonCode
+from fuser_lab.cost.reasons import OURS, ReasonCode
 from fuser_lab.cost.verdict import SchedulerType as Type
 from fuser_lab.dtypes import DataType
 from fuser_lab.passes import MarkAliases
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation.oracle import Candidate
-from tests.pages.agreement import OURS, name_of
 from tests.pages.agreement import RULES as FOLLOWED
+from tests.pages.agreement import name_of
 from tests.pages.sides import SIDES, is_in_log, verdict_of
 
 RULES = {}
@@ -265,9 +265,10 @@ def test_rule(name):
 
 
 def test_every_sentence_names_its_parameters_and_no_code_lacks_one():
-    assert set(TEXTS) == set(ReasonCode)
-    for text in TEXTS.values():
-        fields = [field for _, field, _, _ in string.Formatter().parse(text) if field is not None]
+    for code in ReasonCode:
+        assert code.text
+        assert ReasonCode(code.value) is code
+        fields = [field for _, field, _, _ in string.Formatter().parse(code.text) if field is not None]
         assert all(field.isidentifier() for field in fields)
 
 

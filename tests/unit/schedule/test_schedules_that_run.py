@@ -7,7 +7,7 @@ from schedule_coverage import agrees, gives_itself, number_changes, plans
 
 import fuser_lab as fl
 from fuser_lab.codegen.pipeline import evaluated_because
-from fuser_lab.schedule.parameters import suggestions
+from fuser_lab.schedule.suggestions import suggestions
 
 CORPUS = 4
 # Their kernels take longest, or are of the same kinds as those of another example.

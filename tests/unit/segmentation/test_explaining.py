@@ -64,6 +64,17 @@ def test_hints_are_named_where_they_keep_segments_apart():
     assert "segment_set" in hinted[0].text
 
 
+def test_a_hint_is_the_reason_also_where_no_scheduler_would_accept_both():
+    plan = fl.segment(*fl.example("sum_broadcast_add")).annotate("T2")
+    why = plan.why("T2_hint", "T3")
+    refusals = [attempt for attempt in plan.decisions if not attempt.accepted]
+    assert {attempt.code for attempt in refusals} == {"segment_set_inside"}
+    tried = "{T2, T2_hint} + {T3, T4} in the final merge"
+    assert f"a hint keeps them apart (tried as {tried}, attempt {refusals[-1].seq})" in why.text
+    assert why.text.endswith("Without the hint, no scheduler would accept both segments as one either.")
+    assert why.refusal.startswith("reduction: T4 expands T3")
+
+
 def softmax(rows, columns):
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([rows, columns], contiguity=True)

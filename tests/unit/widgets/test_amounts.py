@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("anywidget")
 
 from fuser_lab_widgets import Explorer, panels
-from fuser_lab_widgets.amounts import Amounts
+from fuser_lab_widgets.amounts import Amounts, outcome
 from fuser_lab_widgets.baked import bake
 
 import fuser_lab as fl
@@ -33,6 +33,26 @@ def row(plan, segment=None, median=9e-4):
         plan=plan.name, segment=segment, scheduler="", ops=1, bytes_in=1, bytes_out=1, bytes_crossing=0, median=median,
         iqr=median / 10, samples=20, device="CPU (2 threads)", timer="wall clock", plan_hash=plan.hash,
     )
+
+
+@pytest.mark.parametrize(("medians", "says"), [
+    ((500e-6,), "A takes 500 µs (median on this CPU)."),
+    ((500e-6, 400e-6), "B takes 400 µs, 20 % less than A with 500 µs (medians on this CPU)."),
+    ((500e-6, 700e-6), "B takes 700 µs, 40 % more than A with 500 µs (medians on this CPU)."),
+    ((500e-6, 505e-6), "B takes 505 µs, a tie within the spread with A, which takes 500 µs (medians on this CPU)."),
+    (
+        (500e-6, 700e-6, 400e-6),
+        "C, the fastest of 3 plans, takes 400 µs, 20 % less than A with 500 µs (medians on this CPU).",
+    ),
+    ((400e-6, 700e-6, 500e-6), "A, the fastest of 3 plans, takes 400 µs (median on this CPU)."),
+])
+def test_a_run_ends_with_the_plan_that_is_faster_and_by_how_much(medians, says):
+    first, _ = plans()
+    totals = [
+        replace(row(first, median=median), plan=name, low=0.98 * median, high=1.02 * median)
+        for name, median in zip("ABC", medians, strict=False)
+    ]
+    assert outcome(totals) == says
 
 
 def test_the_head_of_a_report_says_what_was_measured():
@@ -80,12 +100,13 @@ def test_plans_whose_spreads_overlap_tie_and_the_doubts_stand_above_the_table(iq
         for plan, median in ((one, 1e-3), (two, 1.1e-3))
     ]
     amounts = Amounts(
-        measured=dict(zip((one.hash, two.hash), rows, strict=True)), note="Warm.", doubts=["The machine was busy."],
+        measured=dict(zip((one.hash, two.hash), rows, strict=True)), note="Warm.",
+        doubts=["The machine was busy.", "Few samples."],
     )
     html = panels.comparison([("unfused", "the unfused plan", view_plan(two))], "", None, view_plan(one), amounts)
     assert f">{label}<" in html
     assert ">1.00<" in html
-    assert html.index("The machine was busy.") < html.index("<table") < html.index("Warm.")
+    assert html.index("The machine was busy. Few samples.") < html.index("<table") < html.index("Warm.")
 
 
 def test_a_plan_with_several_names_is_one_row():

@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 
 import pytest
 
@@ -222,6 +223,34 @@ def test_who_waits_while_a_question_is_being_asked_waits_for_it_or_not_at_all(mo
     assert background.start(lambda: None, lambda *_: None)
     assert begun.is_set()
     background.wait(300)
+
+
+def test_a_computation_that_begins_after_a_pause_begins_at_once_when_it_is_waited_for():
+    background, told = Background(pause=600), []
+    background.start(lambda: 1, lambda *answer: told.append(answer))
+    assert (told, background.busy) == ([], True)
+    background.wait(300)
+    assert told == [(1, "")]
+
+
+def test_previews_of_an_explorer_end_when_it_is_closed(stubs, monkeypatch):
+    from fuser_lab_widgets import Explorer, previews
+
+    begun, ended = threading.Event(), threading.Event()
+
+    def batches(_plan, _view, is_over):
+        begun.set()
+        while not is_over():
+            time.sleep(0.01)
+        ended.set()
+        return iter(())
+
+    monkeypatch.setattr(previews, "can_preview", lambda _plan: True)
+    monkeypatch.setattr(previews, "in_batches", batches)
+    explorer = Explorer(stubs.sum_broadcast_add())
+    assert begun.wait(60)
+    explorer.close()
+    assert ended.wait(60)
 
 
 def test_without_threads_a_computation_runs_when_it_is_waited_for(monkeypatch):

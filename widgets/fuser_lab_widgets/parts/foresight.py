@@ -4,7 +4,7 @@ from typing import Any
 
 from fuser_lab.report.collapse import is_large
 from fuser_lab_widgets import previews
-from fuser_lab_widgets.background import Background
+from fuser_lab_widgets.background import PAUSE, Background
 from fuser_lab_widgets.messages import Message
 from fuser_lab_widgets.parts.page import Handlers, Page
 from fuser_lab_widgets.parts.panels import Panels
@@ -18,7 +18,7 @@ class Foresight:
     def __init__(self, page: Page, panels: Panels, runs: Runs) -> None:
         self._page, self._panels, self._runs = page, panels, runs
         self._best: tuple[EditablePlan, tuple[Any, ...]] | None = None  # a plan, and the edits that make it faster
-        self.background = Background()
+        self.background = Background(pause=PAUSE)
         self.handlers: Handlers = {"preview": self._preview}
 
     def _preview(self, event: Message) -> None:
@@ -40,7 +40,7 @@ class Foresight:
 
         def is_over() -> bool:
             with page.lock:  # waits while a click is answered, and while plans are timed
-                return page.plan is not plan or self._runs.is_busy
+                return page.plan is not plan or self._runs.is_busy or self.background.is_closed
 
         def find() -> tuple[Any, ...] | None:
             for batch in previews.in_batches(plan, view, is_over):

@@ -5,7 +5,7 @@ from typing import Any
 
 from fuser_lab.report.timing_table import timed_plans, timing_doubts, timing_note, timing_table
 from fuser_lab.report.units import plural
-from fuser_lab_widgets.amounts import Amounts, target_name
+from fuser_lab_widgets.amounts import Amounts, outcome, target_name
 from fuser_lab_widgets.messages import Message
 from fuser_lab_widgets.parts.comparison import Comparison
 from fuser_lab_widgets.parts.page import Handlers, Page
@@ -116,5 +116,5 @@ class Runs:
                 rows = "the rows measured so far are kept" if self.rows else "no segment was measured yet"
                 self._page.say(f"Cancelled; {rows}.")
             elif not progress.running:
-                self._page.say("Done. The table shows medians.")
+                self._page.say(f"Done: {outcome(totals[: len(self._hashes)])}")
         self._page.publish()

@@ -9,7 +9,7 @@ from fuser_lab.pricing.rule_lifting import liftable
 from fuser_lab.report.collapse import is_large
 from fuser_lab.search import presegmentation
 from fuser_lab.search.presegmentation import Alternative
-from fuser_lab_widgets.background import Background
+from fuser_lab_widgets.background import PAUSE, Background
 from fuser_lab_widgets.controls import controls
 from fuser_lab_widgets.messages import Message
 from fuser_lab_widgets.parts.page import Handlers, Page
@@ -26,7 +26,7 @@ class Steps:
         self._page, self._search = page, search
         self._always = {"runnable": runnable, "notes": list(notes)}
         self._alternatives: tuple[Any, tuple[Alternative, ...]] = (None, ())  # and a plan that they stand beside
-        self.background = Background()
+        self.background = Background(pause=PAUSE)
         self.handlers: Handlers = {
             "undo": self._undo, "redo": self._redo, "reset": self._reset, "alternative": self._show_alternative,
             "code": self._code,

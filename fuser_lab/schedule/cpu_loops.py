@@ -1,16 +1,10 @@
-"""Choice of the loops of a nest, from the extents only."""
+"""The loops of a nest on a CPU, from the extents only."""
 
 from dataclasses import replace
-from math import prod
 
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.planned_cpu import CORES, HALF_L1, L2_BYTES, SIDE
-from fuser_lab.schedule.gpu_element_loops import element_loops
-from fuser_lab.schedule.gpu_loops import backward_loops, column_loops, kept_column_loops, row_loops
-from fuser_lab.schedule.gpu_scan_loops import scan_loops
-from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
-from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style, why
-from fuser_lab.targets import target_of
+from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
 
 CPU_PARALLEL_FROM = crossover("cpu.parallel_from")
 CPU_TILE = crossover("cpu.columns.tile")
@@ -24,16 +18,9 @@ PARTIAL_ELEMENTS = 4096  # elements of a row that are added to one running sum, 
 PARTIAL_ADDITIONS = 128  # additions to each of the 32 running values of a row's sum in vectors: as many elements in all
 
 
-def choose_loops(space: Space, target: str) -> LoopSchedule | Refused:
-    """Return the loops of a nest on the named target, correct for any extents.
-
-    Only rows that add to column sums may be refused, because these sums do not fit on chip.
-    """
-    return _gpu(space) if target_of(target).has_blocks else _cpu(space)
-
-
-def _cpu(space: Space) -> LoopSchedule | Refused:
-    loops = _cpu_loops(space)
+def cpu_loops(space: Space) -> LoopSchedule | Refused:
+    """Return the loops of a nest on a CPU; rows that add to column sums are refused if these do not fit in a cache."""
+    loops = _loops(space)
     if not space.column_sums:
         return loops
     if not space.inner_reduced or loops.split > 1 or sum(space.column_sums) * space.depth > CPU_SUMS_BYTES:
@@ -43,11 +30,11 @@ def _cpu(space: Space) -> LoopSchedule | Refused:
     return replace(loops, grain=max(min(PARTIAL_ROWS, -(-space.rows // least)), 1))
 
 
-def _cpu_loops(space: Space) -> LoopSchedule:
+def _loops(space: Space) -> LoopSchedule:
     work = space.rows * max(space.depth, 1)
     parallel = work >= CPU_PARALLEL_FROM
     if space.scans:
-        return _cpu_scans(space, parallel=parallel)
+        return _scan_loops(space, parallel=parallel)
     if space.transposed != (0, 0):
         side = SIDE if space.itemsize <= 4 else SIDE // 2
         return LoopSchedule(style=Style.TILES, parallel=parallel, tile=side)
@@ -71,7 +58,7 @@ def _cpu_loops(space: Space) -> LoopSchedule:
     return LoopSchedule(style=Style.COLUMNS, parallel=parallel, tile=tile, split=split, partial=PARTIAL_ROWS)
 
 
-def _cpu_scans(space: Space, *, parallel: bool) -> LoopSchedule:
+def _scan_loops(space: Space, *, parallel: bool) -> LoopSchedule:
     if space.inner_reduced:
         return LoopSchedule(style=Style.ROWS, parallel=parallel and space.rows > 1)
     tile = _columns_at_a_time(space, parallel=parallel)
@@ -92,50 +79,3 @@ def _columns_at_a_time(space: Space, *, parallel: bool) -> int:
     while tile > CPU_LEAST_TILE and space.rows // run * -(-run // tile) < units:
         tile = CPU_TILE if tile > CPU_TILE else max(tile // 2, CPU_LEAST_TILE)
     return tile
-
-
-def _gpu(space: Space) -> LoopSchedule | Refused:
-    loops = backward_loops(space) if space.column_sums else _gpu_loops(space)
-    return loops if isinstance(loops, Refused) else replace(loops, reasons=(*loops.reasons, *why(loops.evict)))
-
-
-def _gpu_loops(space: Space) -> LoopSchedule:
-    if space.scans:
-        return scan_loops(space)
-    if not space.reduces:
-        return element_loops(space)
-    tiles = tile_sum_loops(space) if space.transposed != (0, 0) else None
-    if tiles is not None:
-        return tiles
-    loops = None if space.inner_reduced or space.passes == 1 else kept_column_loops(space)
-    if loops is not None:
-        return loops
-    if not space.inner_reduced and space.is_one_pass:
-        return column_loops(space)
-    # Lanes that share a column do not read adjacent elements: the lowering traverses columns once per result instead.
-    return row_loops(space if space.inner_reduced else replace(space, vector=1))
-
-
-def describe(schedule: LoopSchedule, space: Space) -> str:
-    """Return a one-line description of a nest's loops."""
-    text = f"{prod(space.kept)} results"
-    if space.scans:
-        text = f"{prod(space.kept)} scans of {space.depth} elements each, {schedule.style.value}"
-    elif space.reduced:
-        text += f" of {space.depth} elements each, {schedule.style.value}"
-    if schedule.split > 1:
-        text += f", each in {schedule.split} parts"
-    if schedule.style is Style.COLUMNS and schedule.tile > 1:
-        text += f", {schedule.tile} columns at a time"
-    if schedule.style is Style.TILES:
-        where = "the cache" if schedule.threads == (1, 1) else "shared memory"
-        text += f", tiles of {schedule.tile} x {schedule.tile} transposed in {where}"
-    if schedule.cluster > 1:
-        text += f", each shared by {schedule.cluster} blocks"
-    if schedule.vector > 1:
-        text += f", {schedule.vector * schedule.unroll} elements per thread in accesses of {schedule.vector}"
-    if schedule.threads != (1, 1):
-        text += f", blocks of {schedule.threads[0]} x {schedule.threads[1]} threads"
-    elif schedule.parallel:
-        text += ", distributed over cores"
-    return "; ".join((text, *schedule.reasons))

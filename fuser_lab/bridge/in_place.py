@@ -1,0 +1,110 @@
+"""Results that kernels write over an argument of the graph, in place of a copy at the end, as optimizers do.
+
+A graph without writes computes a result in new memory, and ``copy_`` at its end writes the result over the argument. If
+each thread of the kernel reads an element of the argument before it writes the same element of the result, and nothing
+else reads the argument later, the result may have the memory of the argument from the beginning.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from fuser_lab.bridge.lists import ListedRegions
+from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.traced import Node, is_write_back
+from fuser_lab.codegen.kernel_ir import Load, Phase, Store, VectorLoad, VectorStore, every_term, walk
+from fuser_lab.runtime.gpu.ready import DirectKernel
+from fuser_lab.schedule.state import Style
+
+Unit = Any  # a node, a region, or a list of regions
+
+
+def may_overwrite(phase: Phase, source: str, target: str) -> bool:
+    """Whether a kernel may have two buffers in one memory: elements of ``source`` are read before they are written.
+
+    Such a kernel computes its elements separately: each element of ``target`` is written once, by one thread. Another
+    thread reads no element that this one writes if all reads are at the position of a later write.
+    """
+    if phase.schedule is None or phase.schedule.style is not Style.ELEMENTS:
+        return False
+    reads: dict[object, int] = {}  # the last statement that reads at a position
+    writes: dict[object, int] = {}  # the first one that writes there
+    for number, statement in enumerate(walk(phase.body)):
+        match statement:
+            case VectorLoad(buffer=buffer, position=position, count=count, shifted=shifted) if buffer.name == source:
+                if shifted:
+                    return False
+                reads[position, count] = number
+            case VectorStore(buffer=buffer, position=position, count=count) if buffer.name == target:
+                writes.setdefault((position, count), number)
+            case Store(buffer=buffer, position=position) if buffer.name == target:
+                writes.setdefault((position, 1), number)
+        for term in every_term(statement):
+            if isinstance(term, Load) and term.buffer.name == source:
+                reads[term.position, 1] = number
+    return all(key in writes and number <= writes[key] for key, number in reads.items())
+
+
+class InPlace:
+    """The results of a graph's regions that are computed in the memory of an argument.
+
+    ``arguments`` has the argument of each such result, and ``copies`` the calls that are not made.
+    """
+
+    def __init__(
+        self, units: Sequence[Unit], kernels: Mapping[Region, DirectKernel], bases: Mapping[Node, Node],
+        aligned: Collection[Node],
+    ) -> None:
+        """Find the results.
+
+        Parameters
+        ----------
+        units
+            Nodes, regions and lists of regions, in the order of execution.
+        kernels
+            The kernels of the regions whose results may be in the memory of an argument.
+        bases
+            For each tensor, itself or the tensor of which it is a view.
+        aligned
+            The graph's arguments whose memory is dense, and aligned as kernels need it.
+        """
+        self.arguments: dict[Node, Node] = {}
+        self.copies: set[Node] = set()
+        self._bases = bases
+        readers: dict[Node, list[tuple[int, Unit]]] = {}
+        place: dict[Region, int] = {}
+        for number, unit in enumerate(units):
+            for part in unit.regions if isinstance(unit, ListedRegions) else (unit,):
+                if isinstance(part, Region):
+                    place[part] = number
+                read = part.input_nodes if isinstance(part, Region) else part.all_input_nodes
+                for base in {bases.get(node, node) for node in read}:
+                    readers.setdefault(base, []).append((number, part))
+        makers = {node: region for region in kernels for node in region.output_nodes}
+        returned = {base for base, by in readers.items() for _, unit in by if not isinstance(unit, Region)
+                    and unit.op == "output"}
+        for unit in units:
+            if isinstance(unit, Region | ListedRegions) or not is_write_back(unit) or unit.users:
+                continue
+            argument, result = unit.args[:2]
+            region = makers.get(result)
+            if region is None or argument not in aligned or result in returned or result in self.arguments:
+                continue
+            before = all(
+                part in {region, unit} or number < place[region] for number, part in readers.get(argument, ())
+            )
+            if before and argument not in self.arguments.values() and self._fits(region, kernels[region], unit):
+                self.arguments[result] = argument
+                self.copies.add(unit)
+
+    def _fits(self, region: Region, kernel: DirectKernel, copy: Node) -> bool:
+        """Whether a copy's two tensors have one layout, and the kernel may have them in one memory."""
+        argument, result = copy.args[:2]
+        a, b = argument.meta["val"], result.meta["val"]
+        if (a.shape, a.stride(), a.dtype, a.device) != (b.shape, b.stride(), b.dtype, b.device):
+            return False
+        target = kernel.buffers.get(len(region.input_nodes) + region.output_nodes.index(result))
+        sources = [place for place, node in enumerate(region.input_nodes) if self._bases.get(node, node) is argument]
+        (phase,) = kernel.generated.kernel_ir.phases
+        return target is not None and all(
+            may_overwrite(phase, kernel.buffers[place], target) for place in sources if place in kernel.buffers
+        )
