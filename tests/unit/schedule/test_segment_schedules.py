@@ -342,8 +342,10 @@ def test_the_loop_nest_after_each_step() -> None:
     assert schedule.nests() == (
         "for serial in 6:\n  for serial in 128:\n    T1 += sum(T0)\n  T1 is complete  # global",
         "for serial in 6:\n  for serial in 16:\n    for serial in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
-        "for blockIdx.x in 6:\n  for serial in 16:\n    for serial in 8:\n      T1 += sum(T0)\n"
-        "  T1 is complete  # global",
+        (
+            "for blockIdx.x in 6:\n  for serial in 16:\n    for serial in 8:\n      T1 += sum(T0)\n"
+            "  T1 is complete  # global"
+        ),
     )
 
 
