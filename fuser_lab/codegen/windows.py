@@ -84,7 +84,13 @@ def conjunction(conditions: Iterable[Term], ranges: Ranges) -> Conjunction | Non
             return None
         if low < bound:
             bounds[parts] = max(bounds.get(parts, bound), bound)
+    if any(bound + bounds.get(_opposite(parts), -bound) > 0 for parts, bound in bounds.items()):
+        return None
     return Conjunction(bounds=bounds, others=tuple(dict.fromkeys(others)))
+
+
+def _opposite(parts: Parts) -> Parts:
+    return frozenset((term, -factor) for term, factor in parts)
 
 
 def any_of(conjunctions: Sequence[Conjunction]) -> Term | None:

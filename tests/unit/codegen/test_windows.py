@@ -104,3 +104,9 @@ def test_the_union_of_conditions_is_the_weakest() -> None:
     assert _any(c < 2, c * 3 <= 10, apply("and", c < 6, v >= 1)) == apply("or", c <= 3, apply("and", c <= 5, v >= 1))
     assert conjunction([c >= 7], RANGES) is None
     assert conjunction([apply("and", c >= 2, v < 0), v >= 0], {"v": (0, 9)}) is None
+
+
+def test_conditions_that_exclude_each_other_never_hold() -> None:
+    assert conjunction([c >= 2, c < 2], RANGES) is None
+    assert conjunction([c * 2 - v >= 3, v > c * 2], RANGES) is None
+    assert conjunction([c >= 2, c <= 2], RANGES) is not None
