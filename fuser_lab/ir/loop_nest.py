@@ -65,7 +65,9 @@ def _write(
         assert isinstance(key, tuple)
         name, position = key
         axis = scheduled.tensors[name].loop[position]
-        lines.append(f"{indent}for {kinds.get((name, position), ParallelType.serial).value} in {axis.extent}:")
+        kind = kinds.get((name, position), ParallelType.serial)
+        word = kind.value if kind.is_block or kind.is_thread else kind.name
+        lines.append(f"{indent}for {word} in {axis.extent}:")
         _write(scheduled, kinds, members, depth + 1, lines)
 
 

@@ -103,7 +103,7 @@ def cut_groups(
         by = f"segment {homes[0]}, which reads it," if len(homes) == 1 else "each segment that reads it"
         msg = (
             f"{tensor} is forwarded: {by} computes it itself, so it is not in memory, and a cut there separates "
-            f"nothing; a segment_set at {tensor} stores it."
+            "nothing; a segment_set there stores it."
         )
         raise IllegalEdit(msg)
     inside = own_exprs(segmented, home)

@@ -19,6 +19,14 @@ with FusionDefinition() as fd:
 fl.explore(fl.segment(fd))
 """
 
+FITS_LONG_NAMES = """hint => {
+    const name = document.createTextNode(" " + "long_".repeat(40));
+    hint.append(name);
+    const fits = hint.scrollWidth <= hint.clientWidth;
+    name.remove();
+    return fits;
+}"""
+
 
 def hovered(desk, tensor, kind):
     """The text at the pointer over an edge, once Python has computed the result of a click."""
@@ -45,6 +53,7 @@ def test_what_a_click_would_give_is_told_before_it(open_explorer, shots):
     refused.first.wait_for()
     tensor = refused.first.get_attribute("data-id").partition("|")[0]
     assert hovered(desk, tensor, "boundary").startswith("cannot glue S")
+    assert explorer.locator(".fx-hint.fx-on").evaluate(FITS_LONG_NAMES)  # settled
     refused.first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowUp")

@@ -24,7 +24,7 @@ def test_a_step_is_opened_and_changed(browser, shots):
     open_view(root, "schedule")
     step = root.locator("details").filter(has_text=".split(axis=1, factor=32").first
     step.locator("summary").click()
-    expect(step.locator("pre")).to_contain_text("for S in 32:")
+    expect(step.locator("pre")).to_contain_text("for serial in 32:")
     root.screenshot(path=shots / "schedule.png")
     step.get_by_role("button", name="factor 16").click()
     expect(stage.status).to_have_text("S0 follows this schedule.")

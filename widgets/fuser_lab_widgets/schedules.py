@@ -84,8 +84,8 @@ def _about(segment: Any) -> str:
     """Return what runs: the scheduler's kernel, with these numbers or others, or the loops one by one."""
     if segment.edit is None:
         return (
-            "This is the schedule of the kernel that runs. Each button changes one number, and so the kernel; an "
-            "illegal change is refused with a reason."
+            "This is the schedule of the kernel that runs. Open a step for the loops after it, and for buttons that "
+            "change one of its numbers, and so the kernel; an illegal change is refused with a reason."
         )
     if segment.loops:
         return "The schedule was changed by hand, and the kernel is generated loop by loop. Undo reverts the change."

@@ -340,9 +340,12 @@ def test_the_loop_nest_after_each_step() -> None:
     schedule = plan.with_schedule(0, by_hand).segments[0].schedule
     assert isinstance(schedule, SegmentSchedule)
     assert schedule.nests() == (
-        "for S in 6:\n  for S in 128:\n    T1 += sum(T0)\n  T1 is complete  # global",
-        "for S in 6:\n  for S in 16:\n    for S in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
-        "for blockIdx.x in 6:\n  for S in 16:\n    for S in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
+        "for serial in 6:\n  for serial in 128:\n    T1 += sum(T0)\n  T1 is complete  # global",
+        "for serial in 6:\n  for serial in 16:\n    for serial in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
+        (
+            "for blockIdx.x in 6:\n  for serial in 16:\n    for serial in 8:\n      T1 += sum(T0)\n"
+            "  T1 is complete  # global"
+        ),
     )
 
 
