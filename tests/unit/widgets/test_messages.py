@@ -173,7 +173,7 @@ def test_a_closed_explorer_starts_nothing_when_its_run_ends(plan, timer, monkeyp
     monkeypatch.setattr(Background, "_run", lambda worker, *_: started.append(worker))
     timer.gate.set()
     explorer.wait(60)
-    assert explorer.timings is not None  # the end of the run was reported
+    assert explorer.times["running"] is False  # the end of the run was reported
     assert started == []
 
 
