@@ -1,9 +1,9 @@
 """Whether the loop nest of one tensor reaches every axis of another."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from fuser_lab.analysis.domain_map import Derivation, ExactMap
+from fuser_lab.analysis.domain_map import Derivation, ExactMap, Link
 
 
 class Coverage:
@@ -172,3 +172,18 @@ def cyclic_reshape(exact: ExactMap) -> str | None:
                 seen.update(fresh)
                 stack.extend(fresh)
     return None
+
+
+def unconnected_pair(links: Sequence[Link]) -> tuple[str, str]:
+    """Return the names of two expressions that no path of tensors connects; there are such."""
+    first, pending = links[0], list(links)
+    reached = {first.name, *first.operands}
+    grew = True
+    while grew:
+        rest = [link for link in pending if reached.isdisjoint((link.name, *link.operands))]
+        for link in pending:
+            if not reached.isdisjoint((link.name, *link.operands)):
+                reached.update((link.name, *link.operands))
+        grew = len(rest) < len(pending)
+        pending = rest
+    return first.name, pending[0].name

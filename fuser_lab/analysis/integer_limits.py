@@ -2,9 +2,21 @@
 
 from fuser_lab.ir import Fusion, OpKind, Scalar, Val
 
+Limits = tuple[int, int] | None
 
-def integer_limits(fusion: Fusion, value: Val) -> tuple[int, int] | None:
+
+def integer_limits(fusion: Fusion, value: Val) -> Limits:
     """Return the smallest and the largest possible element of an integer value; None if they are unknown."""
+    return _limits(fusion, value, {})
+
+
+def _limits(fusion: Fusion, value: Val, seen: dict[Val, Limits]) -> Limits:
+    if value not in seen:
+        seen[value] = _limits_of(fusion, value, seen)
+    return seen[value]
+
+
+def _limits_of(fusion: Fusion, value: Val, seen: dict[Val, Limits]) -> Limits:
     if isinstance(value, Scalar):
         return (value.value, value.value) if isinstance(value.value, int) else None
     expr = fusion.producers.get(value)
@@ -17,9 +29,9 @@ def integer_limits(fusion: Fusion, value: Val) -> tuple[int, int] | None:
         last = start + step * max(expr.out.numel - 1, 0)
         return min(start, last), max(start, last)
     moves = expr.kind.is_view and expr.kind is not OpKind.RESIZE
-    chosen = expr.inputs[1:] if expr.op.name == "where" else expr.inputs[:1] if moves else ()
-    limits = [integer_limits(fusion, operand) for operand in chosen]
-    known = [pair for pair in limits if pair is not None]
-    if not known or len(known) < len(limits):
+    choices = expr.inputs[1:] if expr.op.name == "where" else expr.inputs[:1] if moves else ()
+    limits = [_limits(fusion, operand, seen) for operand in choices]
+    pairs = [pair for pair in limits if pair is not None]
+    if not pairs or len(pairs) < len(limits):
         return None
-    return min(low for low, _ in known), max(high for _, high in known)
+    return min(low for low, _ in pairs), max(high for _, high in pairs)

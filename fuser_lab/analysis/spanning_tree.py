@@ -5,11 +5,12 @@ algorithm, in which the next tensor is the one that keeps most axes of the refer
 """
 
 from bisect import insort_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fuser_lab.analysis.domain_map import Link
+from fuser_lab.analysis.domain_map import ExactMap, Link
 from fuser_lab.ir import OpKind, TensorView
 
 Slots = frozenset[int]
@@ -200,3 +201,20 @@ def _plain_extents(link: Link) -> list[int]:
     for step in link.steps:
         extents += [-1 if step.broadcast else n for n in step.extents]
     return extents
+
+
+def may_lose_axes(links: Sequence[Link], exact: ExactMap) -> bool:
+    """Whether a broadcast axis that meets others is made of what is read twice, or is squeezed."""
+    met, classes = exact.concretized, exact.classes
+    if not met:
+        return False
+    uses = Counter(name for link in links for name in dict.fromkeys(link.operands))
+    entered: set[str] = set()  # tensors that are read twice, and all that are computed from them
+    for link in links:
+        if any(uses[name] > 1 or name in entered for name in link.operands):
+            entered.add(link.name)
+        if link.kind is OpKind.SQUEEZE and not met.keys().isdisjoint(classes[link.operands[0]]):
+            return True
+        if link.kind is OpKind.BROADCAST and link.name in entered and not met.keys().isdisjoint(classes[link.name]):
+            return True
+    return False

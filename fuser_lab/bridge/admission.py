@@ -40,19 +40,22 @@ def callable_of(torch: Any, function: Any, inputs: Sequence[Any], keywords: Mapp
         raise ArgumentTypeError(msg)
     if isinstance(function, torch.jit.ScriptModule):
         return _export(function, inputs, keywords)
-    _check_call(torch, function, inputs, keywords)
+    check_call(torch, function, inputs, keywords)
     return function
 
 
-def _check_call(torch: Any, function: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+def check_call(
+    torch: Any, function: Any, inputs: Sequence[Any], keywords: Mapping[str, Any], made_by: str = "from_torch",
+) -> None:
+    """Raise InputError if a function or module cannot be called with these arguments."""
     called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
         inspect.signature(called).bind(*inputs, **keywords)
     except TypeError as error:
         name = getattr(called, "__qualname__", type(called).__name__)
         msg = (
-            f"from_torch: {name} cannot be called with these arguments: {error}; "
-            f"for example fl.from_torch(model, {example_inputs(function)})."
+            f"{made_by}: {name} cannot be called with these arguments: {error}; "
+            f"for example fl.{made_by}(model, {example_inputs(function)})."
         )
         raise InputError(msg) from None
     except ValueError:  # built-in functions have no signature

@@ -2,7 +2,6 @@
 
 import importlib
 import logging
-import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,14 +13,14 @@ from fuser_lab.bridge.admission import callable_of, check_devices, check_gradien
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compile_graph
 from fuser_lab.bridge.captured import Captured
-from fuser_lab.bridge.example_inputs import example_input, example_inputs
+from fuser_lab.bridge.example_inputs import example_input
 from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.bridge.model_step import Source, accumulators, copies, leaves, state_kept, step_arguments, step_of
 from fuser_lab.bridge.model_view import LeftOver, left_rows
 from fuser_lab.bridge.on_meta import traced_on_meta
+from fuser_lab.bridge.refusals import EXPLAINED, first_line, place_of, running_error, tracing_error
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep, measured_on_gpu, measured_on_host
-from fuser_lab.bridge.traced import OF_TORCH
 from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
 from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.targets import has_own_memory
@@ -151,13 +150,13 @@ def from_torch(
             except FuserLabError:
                 raise
             except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
-                raise InputError(_refusal(called, str(error))) from None
+                raise InputError(tracing_error(called, str(error))) from None
             except Exception as error:  # the user's code raises anything
                 if not skips_errors and _is_of_tracer(error):
-                    skipped = f"its tracer fails: {_first_line(error)}; "
+                    skipped = f"its tracer fails: {first_line(error)}; "
                     continue
                 has_no_values = on_meta and isinstance(error, RuntimeError) and "meta" in str(error).lower()
-                raise InputError(_without_values(error) if has_no_values else _error_text(called, error)) from error
+                raise InputError(_without_values(error) if has_no_values else running_error(called, error)) from error
             capture.idle = False
         break
     capture.note_runs()
@@ -170,9 +169,6 @@ def from_torch(
         raise _nothing_captured(torch, function, called, because, backward=backward)
     capture.names.check("from_torch", capture.options.annotate, is_whole=True)
     return CapturedModel(capture, run, Source(function=called, inputs=tuple(inputs), keywords=named_arguments))
-
-
-EXPLAINED = re.compile(r"Explanation: (.*)")  # in Dynamo's messages
 
 
 def _nothing_captured(torch: Any, function: Any, called: Any, because: str, *, backward: bool) -> InputError:
@@ -309,50 +305,11 @@ def _messages() -> set[Any]:
     return {method for name, method in vars(logging.Logger).items() if name.startswith(kinds) and callable(method)}
 
 
-def _refusal(called: Any, text: str) -> str:
-    """Return Dynamo's refusal as one sentence: its explanation, and the innermost line of the user's code."""
-    why = re.search(r"got \w+\(['\"](.*)['\"]\)", text) or EXPLAINED.search(text)
-    lines = re.findall(r'File "([^"]*)", line (\d+)', text.partition("from user code:")[2])
-    user_lines = [(path, line) for path, line in lines if not OF_TORCH.search(path) and path != __file__]
-    where = f" at {PurePath(user_lines[-1][0]).name}:{user_lines[-1][1]}" if user_lines else ""
-    reasons = [line for line in text.partition("from user code:")[0].splitlines() if line.strip()]
-    if len(reasons) > 1 and reasons[0].startswith(("Failed running", "backend=")):  # the second line says why
-        del reasons[0]
-    advice = "model(*inputs) shows whether it runs in eager mode"
-    if hasattr(called, "modules"):
-        advice = f"inputs that fit the first layer are, for example, fl.from_torch(model, {example_inputs(called)})"
-    return f"from_torch: torch does not capture this{where}: {(why[1] if why else reasons[0]).rstrip('.')}; {advice}."
-
-
-def _error_text(called: Any, error: Exception) -> str:
-    """Return what a function raised while torch ran it as one sentence, with the user's line."""
-    said = _first_line(error)
-    advice = "model(*inputs) has to run in eager mode"
-    if "does not require grad" in said:
-        advice = "fl.from_torch(model, *inputs, backward=True) records gradients"
-    elif hasattr(called, "modules"):
-        advice += f"; inputs that fit the first layer are, for example, fl.from_torch(model, {example_inputs(called)})"
-    return f"from_torch: the function raises {type(error).__name__}{_at(error)}: {said}; {advice}."
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".") or "no message"
-
-
-def _at(error: Exception) -> str:
-    """Return the innermost line of the user's code that raised an error, or an empty text."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not OF_TORCH.search(frame.filename)]
-    written = (frame for frame in frames if not frame.filename.startswith("<"))  # not code that torch generates
-    user_frames = [frame for frame in written if PurePath(frame.filename).parent != PurePath(__file__).parent]
-    last = user_frames[-1] if user_frames else None
-    return "" if last is None else f" at {PurePath(last.filename).name}:{last.lineno} ({last.line})"
-
-
 def _without_values(error: Exception) -> str:
     """Return a sentence, with the user's line, about an operation that torch cannot do on tensors without values."""
     return (
-        f"from_torch: the function's behaviour{_at(error)} depends on values, and tensors on the device 'meta' have "
-        "none; give tensors on another device: "
+        f"from_torch: the function's behaviour{place_of(error)} depends on values, and tensors on the device 'meta' "
+        "have none; give tensors on another device: "
         "fl.from_torch(model, *(torch.zeros_like(x, device='cpu') for x in inputs))."
     )
 

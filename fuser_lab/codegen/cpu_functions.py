@@ -16,8 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeGuard
 
-from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, every_term, map_blocks, walk
-from fuser_lab.codegen.rewriter import map_terms, replace_terms
+from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, every_term, map_blocks, map_terms, replace_terms, walk
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var

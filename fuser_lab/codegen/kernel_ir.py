@@ -17,7 +17,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.scalar import Number
-from fuser_lab.ir.term import Const, Term, Var, index
+from fuser_lab.ir.term import Apply, Const, Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.parameters import NestChoice
 from fuser_lab.schedule.state import Evict, LoopSchedule
@@ -399,6 +399,60 @@ def every_term(statement: Statement) -> Iterator[Term]:
     """Yield the terms of a statement and the terms inside them, without those of nested statements."""
     for root in terms_of(statement):
         yield from root.walk()
+
+
+def map_terms(statement: Statement, rewrite: Callable[[Term], Term]) -> Statement:
+    """Return a statement whose terms are rewritten, without those of nested statements.
+
+    The carry of a `Scan`, which it assigns, has to remain a variable.
+    """
+    return _with_fields(statement, {name: rewrite(getattr(statement, name)) for name in TERMS.get(type(statement), ())})
+
+
+def map_buffers(statement: Statement, rewrite: Callable[[Buffer], Buffer]) -> Statement:
+    """Return a statement with other buffers, without those that its terms read."""
+    names = BUFFERS.get(type(statement), ())
+    return _with_fields(statement, {name: rewrite(getattr(statement, name)) for name in names})
+
+
+def _with_fields(statement: Statement, values: Mapping[str, Term | Buffer]) -> Statement:
+    """Return a statement with other values of some fields; the same object if there are none."""
+    return replace(statement, **values) if values else statement  # type: ignore[arg-type] # fields by name
+
+
+def replace_terms(
+    term: Term, replaced: Callable[[Term], Term | None], memory: Callable[[Buffer], Buffer] = lambda buffer: buffer,
+) -> Term:
+    """Return a term of which some parts are replaced: those for which ``replaced`` returns a term, outermost first.
+
+    ``memory`` returns what replaces a buffer that is read.
+    """
+    if (replacement := replaced(term)) is not None:
+        return replacement
+    match term:
+        case Apply(dtype, fn, args):
+            return Apply(dtype, fn, tuple(replace_terms(arg, replaced, memory) for arg in args))
+        case Load(dtype, buffer, position):
+            return Load(dtype, memory(buffer), replace_terms(position, replaced, memory))
+        case _:
+            return term
+
+
+def rewrite_statements(
+    statements: tuple[Statement, ...], replaced: Callable[[Term], Term | None],
+    memory: Callable[[Buffer], Buffer] = lambda buffer: buffer,
+) -> tuple[Statement, ...]:
+    """Return statements with other terms and buffers, nested ones included.
+
+    Terms are seen in the same order for all kernels with the same statements.
+    """
+    def rewrite(term: Term) -> Term:
+        return replace_terms(term, replaced, memory)
+
+    def block(inner: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        return rewrite_statements(inner, replaced, memory)
+
+    return tuple(map_blocks(map_buffers(map_terms(s, rewrite), memory), block) for s in statements)
 
 
 def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Term]]:

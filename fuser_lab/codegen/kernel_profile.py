@@ -58,6 +58,7 @@ _SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}
 _MEETING = {Scope.BLOCK, Scope.CLUSTER}
 _PRODUCT = 3  # instructions of a division by a constant: a product, a shift, a correction
 _DIVISION = 20  # instructions of a division by a variable
+_EXACT = 10  # instructions of an exactly rounded division of float32 beside the reciprocal
 _SOFTWARE = 40  # instructions of a conversion to or from eight bits
 _DOUBLE = 8  # factor for divisions and functions of float64
 _ROUNDING = 3  # instructions of a conversion to 16 bits and back; conversions are issued at half the rate
@@ -362,7 +363,10 @@ class _Walk(Samples):
         name, cost = _cost(term)
         # Positions of adjacent elements differ by constants, which are part of the accesses.
         times = self._times / self._neighbours if is_index(term) else self._times
-        self._count(name, cost * min(inside, times) * self._active())
+        executions = min(inside, times) * self._active()
+        self._count(name, cost * executions)
+        if term.fn == "div" and term.dtype is DataType.Float and not isinstance(term.args[1], Const):
+            self._count("simple", _EXACT * executions)
 
     def _chose(self, term: Apply, condition: Value, chosen: Value) -> None:
         self._count("simple", min(condition.inside, self._times))

@@ -43,10 +43,11 @@ from fuser_lab.codegen.kernel_ir import (
     accesses_of,
     every_term,
     map_blocks,
+    map_terms,
+    replace_terms,
     terms_of,
     walk,
 )
-from fuser_lab.codegen.rewriter import map_terms, replace_terms
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, apply, index

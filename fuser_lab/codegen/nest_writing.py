@@ -162,23 +162,23 @@ def folds_of(exprs: Sequence[Expr]) -> list[Fold]:
 
 def open_folds(values: Values, exprs: Sequence[Expr]) -> list[Fold]:
     """Return reductions whose running values are new variables."""
-    folds = [narrowed(fold, values.fusion) for fold in folds_of(exprs)]
+    folds = [narrow(fold, values.fusion) for fold in folds_of(exprs)]
     return [
         replace(fold, total=values.let(fold.name, fold.identity, origin=fold.expr.name, note=call_text(fold.expr)))
         for fold in folds
     ]
 
 
-def narrowed(fold: Fold, fusion: Fusion) -> Fold:
+def narrow(fold: Fold, fusion: Fusion) -> Fold:
     """Return a maximum or minimum with a running value of 32 bits if its elements fit, as positions of an axis do."""
-    operand, narrow = fold.expr.tensor_inputs[0], DataType.Int32
+    operand, dtype = fold.expr.tensor_inputs[0], DataType.Int32
     limits = integer_limits(fusion, operand) if fold.fn in {"max", "min"} and operand.numel else None
     if fold.identity.dtype is not DataType.Int or limits is None:
         return fold
-    low, high = narrow.limits
+    low, high = dtype.limits
     if limits[0] < low or limits[1] > high:
         return fold
-    identity = Const(narrow, low if fold.fn == "max" else high)
+    identity = Const(dtype, low if fold.fn == "max" else high)
     return replace(fold, identity=identity, total=identity)
 
 

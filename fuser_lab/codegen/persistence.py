@@ -87,7 +87,7 @@ def rows_kept(
 
 def inputs_needed(facts: NestFacts, number: int, saved: Sequence[Saved]) -> tuple[TensorView, ...]:
     """Return the inputs of which a pass reads an element at each point, given the values that earlier passes kept."""
-    needed = _needed(facts, number, saved)
+    needed = _needs_of_pass(facts, number, saved)
     reduced = {axis.name for axis in facts.nest.reduced}
     saved_tensors = {s.tensor for s in saved if s.written < number}
     return tuple(
@@ -99,7 +99,7 @@ def inputs_needed(facts: NestFacts, number: int, saved: Sequence[Saved]) -> tupl
 
 def read_back(facts: NestFacts, number: int, saved: Sequence[Saved]) -> tuple[TensorView, ...]:
     """Return the tensors, kept by earlier passes, of which a pass reads an element at each point."""
-    needed = _needed(facts, number, saved)
+    needed = _needs_of_pass(facts, number, saved)
     return tuple(s.tensor for s in saved if s.written < number and s.tensor in needed)
 
 
@@ -110,18 +110,18 @@ def memory_of_kept(facts: NestFacts, saved: Sequence[Saved]) -> tuple[dict[Tenso
     """
     last = {tv: number for number in range(facts.passes) for tv in read_back(facts, number, saved)}
     places, sizes, until = dict[TensorView, int](), list[int](), list[int]()
-    for kept in sorted(saved, key=lambda s: s.written):
-        item = kept.tensor.dtype.itemsize
-        free = (n for n, size in enumerate(sizes) if size == item and until[n] <= kept.written)
+    for entry in sorted(saved, key=lambda s: s.written):
+        item = entry.tensor.dtype.itemsize
+        free = (n for n, size in enumerate(sizes) if size == item and until[n] <= entry.written)
         place = next(free, len(sizes))
         if place == len(sizes):
             sizes.append(item)
             until.append(0)
-        places[kept.tensor], until[place] = place, last.get(kept.tensor, kept.written)
+        places[entry.tensor], until[place] = place, last.get(entry.tensor, entry.written)
     return places, sizes
 
 
-def _needed(facts: NestFacts, number: int, saved: Sequence[Saved]) -> frozenset[TensorView]:
+def _needs_of_pass(facts: NestFacts, number: int, saved: Sequence[Saved]) -> frozenset[TensorView]:
     """Return the tensors of which a pass needs an element at each point, given what is kept."""
     earlier = tuple(s for s in saved if s.written < number)
     written = [s.tensor for s in saved if s.written == number and s.tensor in facts.fusion.producers]

@@ -230,8 +230,7 @@ def plan_kernel(request: KernelRequest) -> KernelPlan:
 def _chooser(request: KernelRequest) -> Chooser:
     """Return what chooses the loops of a kernel's nests: proposed, kept or set by hand."""
     changes = [change for change in request.changes if change.target == request.target]
-    kept_results = _kept_choice(request) or KeptChoice()
-    return Chooser(target=request.target, changes=changes, propose=request.propose, kept=kept_results)
+    return Chooser(target=request.target, changes=changes, propose=request.propose, kept=_kept_choice(request))
 
 
 def _lower_loop_by_loop(fusion: Fusion, request: KernelRequest) -> Kernel:
@@ -283,14 +282,13 @@ def kernel_digest(request: KernelRequest) -> str:
     return sha256(repr(content).encode()).hexdigest()
 
 
-def _kept_choice(request: KernelRequest) -> KeptChoice | None:
-    """Return what is kept for the kernel, or why it is not used; None if nothing is."""
-    kept_results = request.kept
-    if kept_results is None or request.scheduler is None:
-        return None
-    machine = kept_results.on(request.target, request.device)
-    results = [r for r in kept_results.of(request.fusion.program, request.scheduler) if r.machine == machine]
-    return kept_choice(results, kernel_digest(request), request.shapes) if results else None
+def _kept_choice(request: KernelRequest) -> KeptChoice:
+    """Return the parameters kept for the kernel, if any, or why they are not used."""
+    if request.kept is None or request.scheduler is None:
+        return KeptChoice()
+    machine = request.kept.on(request.target, request.device)
+    results = [r for r in request.kept.of(request.fusion.program, request.scheduler) if r.machine == machine]
+    return kept_choice(results, kernel_digest(request), request.shapes) if results else KeptChoice()
 
 
 def _rename(values: Mapping[str, _Of], names: Mapping[str, str]) -> dict[str, _Of]:
@@ -368,8 +366,9 @@ def generate(request: KernelRequest, plan: KernelPlan | None = None) -> Generate
     if request.loops:
         return _generate(lower(request))
     plan = plan or plan_kernel(request)
-    served, renamed = plan.ops.corrections(), welford_of(request.fusion)
-    return _generate(lower(request, plan), renamed | {name: renamed.get(expr, expr) for name, expr in served.items()})
+    welfords = welford_of(request.fusion)
+    corrections = {name: welfords.get(expr, expr) for name, expr in plan.ops.corrections().items()}
+    return _generate(lower(request, plan), welfords | corrections)
 
 
 def schedules_of(request: KernelRequest) -> tuple[NestChoice, ...]:
@@ -388,10 +387,10 @@ def _check(request: KernelRequest) -> None:
 
 def _generate(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:
     """Return a kernel with its source, whose lines come from the expressions that some expressions stand for."""
-    source, served = print_kernel(kernel), origins or {}
+    source, recorded = print_kernel(kernel), origins or {}
     return GeneratedKernel(
         kernel_ir=kernel, source=source.text,
-        line_origins=tuple(None if name is None else served.get(name, name) for name in source.origins),
+        line_origins=tuple(None if name is None else recorded.get(name, name) for name in source.origins),
         line_statements=source.statements, repeats=source.repeats, compiler=source.compiler,
     )
 

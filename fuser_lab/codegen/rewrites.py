@@ -64,9 +64,9 @@ from fuser_lab.codegen.kernel_ir import (
     VectorStore,
     every_term,
     map_blocks,
+    replace_terms,
     walk,
 )
-from fuser_lab.codegen.rewriter import replace_terms
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var, index

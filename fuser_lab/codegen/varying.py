@@ -29,10 +29,10 @@ from fuser_lab.codegen.kernel_ir import (
     Statement,
     every_term,
     map_blocks,
+    rewrite_statements,
     terms_of,
     walk,
 )
-from fuser_lab.codegen.rewriter import rewrite_statements
 from fuser_lab.codegen.sizes import names_in, with_sizes
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var

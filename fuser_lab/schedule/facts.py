@@ -1,23 +1,29 @@
 """Facts about a candidate for schedulers, each computed when it is first needed."""
 
 from bisect import insort
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
+from math import prod
 from operator import attrgetter
-from typing import NamedTuple
 
 from fuser_lab.analysis.aliasing import first_not_view
-from fuser_lab.analysis.coverage import Coverage, Neighbourhoods, conflicting_reshapes, cyclic_reshape
+from fuser_lab.analysis.coverage import (
+    Coverage,
+    Neighbourhoods,
+    conflicting_reshapes,
+    cyclic_reshape,
+    unconnected_pair,
+)
 from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, Link, exact_map, extended_map
 from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow, ReductionPattern, patterns
-from fuser_lab.analysis.spanning_tree import Tree, lost_axis
+from fuser_lab.analysis.spanning_tree import Tree, lost_axis, may_lose_axes
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import Reason, reason
 from fuser_lab.ir import Expr, OpKind, TensorView
 from fuser_lab.ops.positions import indexed_axis
+from fuser_lab.schedule.innermost_axes import InnermostAxes, Transposed
 from fuser_lab.segmentation.oracle import Candidate
 
 Refusal = tuple[Reason, tuple[str, ...]]
@@ -28,16 +34,8 @@ _IS_SPECIAL, _NAME = attrgetter("special"), attrgetter("name")
 _INDEPENDENT = (
     "inputs", "exact", "patterns", "flow", "buffers", "not_view", "inexact_gather", "gather", "index_input",
     "indexed_before_reduction", "indexed_innermost", "unique_broadcasts", "reference", "lost_axis", "pattern_mismatch",
-    "expanded_after", "inner_groups", "transposed", "neighbourhoods",
+    "expanded_after", "inner_groups", "innermost", "transposed", "neighbourhoods",
 )
-
-
-class Transposed(NamedTuple):
-    """Two tensors whose tiles are transposed into each other, and the innermost axes of both among the first's axes."""
-
-    first: TensorView
-    second: TensorView
-    places: tuple[int, int]
 
 
 class CandidateFacts:
@@ -249,7 +247,7 @@ class CandidateFacts:
     def _shape_gates(self) -> Iterator[Refusal | None]:
         exact = self.exact
         if exact.components > 1:
-            first, second = self._strangers()
+            first, second = unconnected_pair(self.links)
             parts = exact.components
             yield reason(ReasonCode.NOT_CONNECTED, parts=parts, first=first, second=second), self.names
         if exact.self_mapped is not None:
@@ -421,7 +419,7 @@ class CandidateFacts:
     def reference(self) -> TensorView | Refusal:
         """The output whose loops cover every axis of all inputs and outputs, or why there is none."""
         concrete = {tv.name: self.exact.concrete(tv) for tv in (*self.outputs, *self.inputs)}
-        sizes = {tv.name: _size(self.exact, concrete[tv.name]) for tv in self.outputs}
+        sizes = {tv.name: prod(self.exact.extent[n] for n in concrete[tv.name]) for tv in self.outputs}
         why: Refusal | None = None
         for output in sorted(self.outputs, key=lambda tv: -sizes[tv.name]):
             refused = self._cannot_lead(output, concrete)
@@ -452,7 +450,7 @@ class CandidateFacts:
         lost only behind a broadcast that the loops may enter from its operand, so most fusions need no walk.
         """
         reference = self.reference
-        if not isinstance(reference, TensorView) or not self._may_lose_axes():
+        if not isinstance(reference, TensorView) or not may_lose_axes(self.links, self.exact):
             return None
         concrete = {tv.name: self.exact.concrete(tv) for tv in (*self.outputs, *self.inputs)}
         for output in self.outputs:
@@ -466,23 +464,6 @@ class CandidateFacts:
             extent=lost.extent,
         )
         return why, self.names
-
-    def _may_lose_axes(self) -> bool:
-        """Whether a broadcast axis that meets others is made of what is read twice, or is squeezed."""
-        met = self.exact.concretized
-        if not met:
-            return False
-        uses = Counter(name for link in self.links for name in dict.fromkeys(link.operands))
-        entered: set[str] = set()  # tensors that are read twice, and all that are computed from them
-        for link in self.links:
-            if any(uses[name] > 1 or name in entered for name in link.operands):
-                entered.add(link.name)
-            classes = self.exact.classes
-            if link.kind is OpKind.SQUEEZE and not met.keys().isdisjoint(classes[link.operands[0]]):
-                return True
-            if link.kind is OpKind.BROADCAST and link.name in entered and not met.keys().isdisjoint(classes[link.name]):
-                return True
-        return False
 
     @follows("scheduler/resize", "canScheduleCompileTime", 160, 196, ReasonCode.RESIZE_BETWEEN_OUTPUTS)
     def resize_between_outputs(self, reference: TensorView) -> Refusal | None:
@@ -573,22 +554,7 @@ class CandidateFacts:
         Axes are classes joined through views. A tensor without an axis that is not a broadcast axis, such as a scalar
         tensor, voids the grouping. So does the operand of a gather, which joins no group, unless it begins a group.
         """
-        near, lookups = self.neighbourhoods, self.lookups
-        inner: list[tuple[TensorView, int]] = []
-        for tensor in (*self.outputs, *self.inputs):
-            if tensor.name not in self.exact.classes:  # an input that no expression reads
-                continue
-            number = self.innermost(tensor)
-            if number is None:
-                return ()
-            inner.append((tensor, near.of(number)))
-        others = {number for tensor, number in inner if tensor.name not in lookups}
-        groups: dict[int, list[TensorView]] = {}
-        for tensor, number in inner:
-            if tensor.name in lookups and (number in groups or number not in others):
-                return ()
-            groups.setdefault(number, []).append(tensor)
-        return tuple(sorted(map(tuple, groups.values()), key=lambda group: -len(group)))
+        return self.innermost.groups(self.inputs, self.outputs)
 
     @cached_property
     def lookups(self) -> frozenset[str]:
@@ -608,74 +574,17 @@ class CandidateFacts:
         """
         if len(self.inner_groups) < 2 or not isinstance(self.reference, TensorView):
             return None
-        axes = self.exact.concrete(self.reference)
-        first, second = (self._leading(group, axes) for group in self.inner_groups[:2])
-        if first is None or second is None:
-            return None
-        places = self._place_of_innermost(first, first), self._place_of_innermost(first, second)
-        shorter, longer = sorted((self._in_memory(first), self._in_memory(second)), key=len)
-        rest = iter(longer)
-        if places[0] is None or places[1] is None or all(number in rest for number in shorter):
-            return None
-        return Transposed(first, second, (places[0], places[1]))
+        return self.innermost.transposed(self.inner_groups, self.exact.concrete(self.reference))
 
-    def _leading(self, group: Iterable[TensorView], axes: tuple[int, ...]) -> TensorView | None:
-        """Return the tensor with the most axes among the tensors of a group with all axes of the reference, or None."""
-        complete = [tensor for tensor in group if self._covers(self.exact.classes[tensor.name], axes)]
-        return max(complete, key=lambda tensor: len(self.exact.concrete(tensor)), default=None)
-
-    def _place_of_innermost(self, tensor: TensorView, other: TensorView) -> int | None:
-        """Return the position of an axis that is the innermost one of another tensor or mapped to it, or None."""
-        number = self.innermost(other)
-        near = self.neighbourhoods
-        target = None if number is None else near.of(number)
-        axes = enumerate(self.exact.classes[tensor.name])
-        return next((place for place, c in axes if near.of(self._mapped_class(c)) == target), None)
-
-    def innermost(self, tensor: TensorView) -> int | None:
-        """Return the class of the innermost axis in memory that is not a broadcast axis, or None.
-
-        nvFuser: csrc/scheduler/utils.cpp:1679-1697 (innerMostAllocDim).
-        """
-        numbers, broadcast = self.exact.classes[tensor.name], self.exact.broadcast
-        order = reversed(tensor.domain.allocation_order)
-        return next((numbers[place] for place in order if not broadcast[numbers[place]]), None)
-
-    def _in_memory(self, tensor: TensorView) -> list[int]:
-        """Return the classes of a tensor's axes in the order of its memory, without broadcast axes."""
-        numbers, broadcast = self.exact.classes[tensor.name], self.exact.broadcast
-        return [numbers[place] for place in tensor.domain.allocation_order if not broadcast[numbers[place]]]
-
-    def _mapped_class(self, number: int) -> int:
-        """Return the class that a broadcast axis is mapped to, or the axis itself."""
-        exact = self.exact
-        return next(iter(exact.concretized.get(number, ())), number) if exact.broadcast[number] else number
+    @cached_property
+    def innermost(self) -> InnermostAxes:
+        """The innermost axes of the candidate's tensors in memory."""
+        return InnermostAxes(exact=self.exact, near=self.neighbourhoods, lookups=self.lookups)
 
     @cached_property
     def neighbourhoods(self) -> Neighbourhoods:
         """Classes joined through views."""
         return Neighbourhoods(self.exact)
-
-    def _covers(self, numbers: tuple[int, ...], required: tuple[int, ...]) -> bool:
-        """Whether loops over some axes, and over the axes that broadcast axes are mapped to, reach others."""
-        reached = {c for number in numbers for c in (number, *self.exact.concretized.get(number, ()))}
-        return Coverage(self.exact, reached, through_resize=True).missing(required) is None
-
-    def _strangers(self) -> tuple[str, str]:
-        """Two expressions in different components."""
-        reached: set[str] = set()
-        first = self.links[0]
-        pending = list(self.links)
-        reached.update((first.name, *first.operands))
-        grew = True
-        while grew:
-            rest = [link for link in pending if reached.isdisjoint((link.name, *link.operands))]
-            for link in pending:
-                if not reached.isdisjoint((link.name, *link.operands)):
-                    reached.update((link.name, *link.operands))
-            grew = len(rest) < len(pending)
-            pending = rest
-        return first.name, pending[0].name
 
 
 def mismatch(first: ReductionPattern, second: ReductionPattern) -> Reason:
@@ -688,10 +597,3 @@ def mismatch(first: ReductionPattern, second: ReductionPattern) -> Reason:
 
 def _is_gather(link: Link) -> bool:
     return link.op in {"gather", "take_along_axis"}
-
-
-def _size(exact: ExactMap, numbers: tuple[int, ...]) -> int:
-    size = 1
-    for number in numbers:
-        size *= exact.extent[number]
-    return size

@@ -402,7 +402,8 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
     nbytes = row_room(device, resident)
     room = nbytes // (lanes * width * size)
     online = space.online and resident < 3  # with few blocks, each pass counts
-    unroll = max(4 // space.streams, 1)
+    # Twice as many loads of single words are in flight: they bring few bytes each.
+    unroll = max((IN_FLIGHT if width * _item_bytes(space) <= WORD_BYTES else IN_FLIGHT // 2) // space.streams, 1)
     registers = min(registers, steps)
     if space.reduces_outermost:
         steps = registers + -(-(steps - registers) // unroll) * unroll

@@ -128,12 +128,13 @@ def vector_width(facts: CandidateFacts, pattern: ReductionPattern) -> int:
     """
     exact, near = facts.exact, facts.neighbourhoods
     reduction = next(link for link in facts.reductions if link.name == pattern.name)
-    inner = facts.innermost(reduction.tensors[0])
+    inner = facts.innermost.of(reduction.tensors[0])
     like = takewhile(lambda axis: axis[1] is pattern.inner, reversed(pattern.axes))
     run = [near.of(number) for number, _ in like if exact.extent[number] != 1]
     widths = []
     for tensor in (*facts.outputs, *facts.inputs):
-        first = facts.innermost(tensor) if tensor.name in exact.classes and tensor.name not in facts.lookups else None
+        is_read_in_order = tensor.name in exact.classes and tensor.name not in facts.lookups
+        first = facts.innermost.of(tensor) if is_read_in_order else None
         if first is None or inner is None or near.of(first) != near.of(inner):
             continue
         axes = _contiguous(exact, tensor)

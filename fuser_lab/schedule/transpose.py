@@ -11,7 +11,8 @@ from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.schedule.base import Heuristics, common_gate, no, refusal_verdict
-from fuser_lab.schedule.facts import CandidateFacts, Refusal, Transposed
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
+from fuser_lab.schedule.innermost_axes import Transposed
 
 SIDE = 32  # elements along a side of nvFuser's tile (getDefaultTileSize)
 TILE = SIDE * SIDE  # elements of a tile

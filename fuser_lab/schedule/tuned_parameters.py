@@ -140,8 +140,8 @@ class Kept:
         return replace(self.host, target=target)
 
 
-def kept_choice(results: Sequence[KeptResult], kernel: str, shapes: Shapes) -> KeptChoice | None:
-    """Return what the nests of a kernel begin with, or why nothing is used; None if no result is for such sizes.
+def kept_choice(results: Sequence[KeptResult], kernel: str, shapes: Shapes) -> KeptChoice:
+    """Return what the nests of a kernel begin with, or why nothing is used; nothing if no result is for such sizes.
 
     Parameters
     ----------
@@ -173,4 +173,4 @@ def kept_choice(results: Sequence[KeptResult], kernel: str, shapes: Shapes) -> K
             f"kernel of the heuristics, of fuser_lab {result.version} or of other strides; fl.tune and keep() find "
             "new ones",
         )
-    return None
+    return KeptChoice()

@@ -437,12 +437,19 @@ class _Finder:
         return None
 
     def _store(self, chain: Chain) -> Iterator[Attempt]:
-        """Make a chain a separate group or, if no scheduler accepts it whole, one group per expression."""
-        whole, _ = self._asker.attempt("resolve forwarded", Kind.STORE, (chain.names,), chain.exprs)
-        yield whole
-        if whole.accepted:
-            return
-        for expr in chain.exprs:
+        """Make a chain a separate group or, if no scheduler accepts it whole, one group per expression.
+
+        The expressions of a constant after the first ones are one group as soon as a scheduler accepts them.
+        """
+        is_constant = not chain.exprs[0].tensor_inputs
+        for place, expr in enumerate(chain.exprs):
+            if place == 0 or (is_constant and len(chain.exprs) > place + 1):
+                rest = chain.exprs[place:]
+                names = tuple(e.name for e in rest)
+                whole, _ = self._asker.attempt("resolve forwarded", Kind.STORE, (names,), rest)
+                yield whole
+                if whole.accepted:
+                    return
             alone, _ = self._asker.attempt("resolve forwarded", Kind.STORE, ((expr.name,),), [expr])
             # A group that no scheduler accepts is still part of the plan: it is shown with the reasons.
             yield replace(alone, outcome=Outcome.ACCEPTED)

@@ -323,6 +323,21 @@ def test_arguments_are_checked(torch):
         fl.from_inductor(lambda: 3)
 
 
+def test_what_the_function_refuses_is_said_with_its_line(torch):
+    layer = torch.nn.Linear(8, 4)
+    with pytest.raises(InputError, match=r"^from_inductor: Linear\.forward cannot be called .*: missing a requ"):
+        fl.from_inductor(layer)
+    example = re.escape("fl.from_inductor(model, torch.randn(64, 8)).")
+    with pytest.raises(InputError, match=f"^from_inductor: torch does not capture this.*: a and b must .*{example}$"):
+        fl.from_inductor(layer, torch.ones(2, 9))
+
+    def refuse(x):
+        raise ValueError(f"no {x.ndim} axes")
+
+    with pytest.raises(InputError, match=r"^from_inductor: the function raises .*inductor\.py:\d+ .*: no 1 axes; "):
+        fl.from_inductor(refuse, torch.ones(3))
+
+
 def installed(torch):
     return tuple(int(part) for part in torch.__version__.split(".")[:2])
 

@@ -105,7 +105,7 @@ def test_the_largest_gain_has_a_button_that_makes_the_edit(browser):
 def test_the_answer_to_an_edit_has_more_room_than_all_other_sentences(browser):
     stage = show(browser, fl.segment(*fl.example("sum_broadcast_add")), size=(1024, 760))
     advice = stage.root.locator(".fx-advice span")
-    assert advice.evaluate("(words) => words.scrollHeight - words.clientHeight") <= 1  # the hint on the left is short
+    assert advice.evaluate("(words) => words.scrollHeight - words.clientHeight") <= 1  # settled
     stage.root.locator(".fl-edge.fl-inside").first.focus()
     stage.page.keyboard.press("s")
     stage.rest()

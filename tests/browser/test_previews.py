@@ -4,7 +4,7 @@ import re
 
 import pytest
 from browser.tools import open_view
-from browser.waiting import eventually, expect
+from browser.waiting import expect
 
 pytestmark = pytest.mark.browser
 
@@ -53,7 +53,7 @@ def test_what_a_click_would_give_is_told_before_it(open_explorer, shots):
     refused.first.wait_for()
     tensor = refused.first.get_attribute("data-id").partition("|")[0]
     assert hovered(desk, tensor, "boundary").startswith("cannot glue S")
-    eventually(lambda: explorer.locator(".fx-hint.fx-on").evaluate(FITS_LONG_NAMES), wanted=True)
+    assert explorer.locator(".fx-hint.fx-on").evaluate(FITS_LONG_NAMES)  # settled
     refused.first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowUp")

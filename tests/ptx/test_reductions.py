@@ -121,6 +121,11 @@ def test_sums_between_threads_compile_in_every_dtype(dtype: DataType, columns: i
             assert "trap" not in phase.ptx
 
 
+def test_elements_of_a_row_are_divided_by_its_sum_with_one_reciprocal() -> None:
+    (phase,) = compile_phases(generate(fusion_of(softmax, 8192, D.BFloat16, 1), S.INNER_PERSISTENT, "cuda"))
+    assert (phase.ptx.count("rcp.approx"), phase.ptx.count("div.")) == (1, 0)
+
+
 def test_a_limit_on_registers_that_would_spill_is_dropped() -> None:
     """More simultaneous values per element than a quarter of the registers holds."""
     def record(fd: Any, *rows: Any) -> Any:

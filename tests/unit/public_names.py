@@ -135,7 +135,7 @@ _REASONS = {
         nvfuser_direct.Sharding nvfuser_direct.execute_with_dtensors nvfuser_direct.schedule.warp_specialize
     """,
     "runs a function of the user, whose errors come through; its own refusals are in tests/bridge": """
-        CompiledPlan.compared CompiledPlan.cut CompiledPlan.glue CompiledPlan.measured CompiledPlan.resegmented
+        CompiledPlan.comparison CompiledPlan.cut CompiledPlan.glue CompiledPlan.measure CompiledPlan.resegmented
         from_inductor from_jax from_torch from_xla
     """,
     "needs a GPU": """

@@ -209,6 +209,16 @@ def profiled(plan: fl.Plan) -> KernelFeatures:
     return kernel_features(segment.fusion, segment.kernel("cuda").kernel_ir)
 
 
+def test_an_exact_division_takes_more_instructions_than_a_reciprocal() -> None:
+    def simple(name: str) -> float:
+        with fl.FusionDefinition() as fd:
+            x, y = (fd.define_tensor([1 << 20], contiguity=True, dtype=fl.DataType.Float) for _ in range(2))
+            fd.add_output(getattr(fd.ops, name)(x, y))
+        return profiled(fl.segment(fd)).simple * 32 / (1 << 20)
+
+    assert simple("truediv") - simple("mul") == pytest.approx(9, abs=0.5)
+
+
 def test_features_of_a_real_kernel() -> None:
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True, dtype=fl.DataType.Float)

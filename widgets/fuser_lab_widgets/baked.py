@@ -80,8 +80,6 @@ def _plan(
         details.append("modules")
         ids += [fold.id for fold in module_folds(view)]
     drawn = {detail: scenes.scene(view, pieces, detail=detail) for detail in details}
-    for drawn_scene in drawn.values():
-        drawn_scene["times"] = amounts.facts(view.header)
     others = [(str(m), f"{plans[m].name}", views[m]) for m in range(len(plans)) if m != n]
     difference = plan_diff(plans[0], plan) if n and hasattr(plan, "segmented") else None
     if difference is not None:
@@ -99,7 +97,7 @@ def _plan(
         "name": plan.name,
         "detail": scenes.first_detail(view),
         "scenes": drawn,
-        "heat": heat(plan, view, rows),
+        "heat": {"times": amounts.facts(view.header), **heat(plan, view, rows)},
         "answers": {selected: answers.answer(plan, view, selected, editable=False) for selected in ids},
         "sources": [
             {name: _source_views(

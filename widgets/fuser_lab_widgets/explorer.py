@@ -204,7 +204,7 @@ class Explorer(anywidget.AnyWidget):
             self._handlers |= part.handlers
         self._workers = (
             self._runs.runner, self._search.background, self._steps.background, self._foresight.background,
-            self._saved_form.background, self._kernels.compiler,
+            self._saved_form.background, self._kernels.compiler, self._picture.background,
         )
         self._published: dict[str, Any] = {}  # the values last published to traits; others were set from outside
         super().__init__()
@@ -353,7 +353,7 @@ class Explorer(anywidget.AnyWidget):
         """Start idle computations, not before the picture is sent, because threads share the interpreter."""
         with self._lock:
             self._picture.prepare()
-            self._picture.colour(self._runs.rows, running=self._runs.runner.running)
+            self._picture.colour(self._runs.amounts, self._runs.rows, running=self._runs.runner.running)
             self._foresight.start()
             self._steps.look_beside()
         self._saved_form.follow()
@@ -387,7 +387,7 @@ class Explorer(anywidget.AnyWidget):
 
     def _draw(self) -> None:
         compared = self._comparison.difference()
-        self._picture.draw(self._runs.amounts, self._page.difference if compared is None else compared)
+        self._picture.draw(self._page.difference if compared is None else compared)
 
     def _show(self) -> None:
         with self.hold_sync():

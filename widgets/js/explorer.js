@@ -74,7 +74,10 @@ export class Explorer {
     channel.on("decisions", () => soon(() => this.decisions.draw()));
     channel.on("source", () => tabs.draw("source"));
     channel.on("panels", () => tabs.draw());
-    channel.on("heat", () => this.graph.drawHeat());
+    channel.on("heat", () => {
+      this.graph.drawHeat();
+      this.header.drawFacts();
+    });
     channel.on("foreseen", () => this.previews.draw());
     channel.on("advice", () => this.advice.draw());
     channel.on("times", () => this.header.drawTimes());

@@ -41,7 +41,10 @@ export class Header {
   /** The numbers of the plan, and its measurements: as many as have room in the row, all of them on request. A
    *  measurement is the last to go, and a time by bytes alone the first. */
   drawFacts() {
-    const { facts: [segments, ...others] = [], times = [], hash } = this.channel.get("scene");
+    const { facts: [segments, ...others] = [], hash, plan } = this.channel.get("scene");
+    const heat = this.channel.get("heat");
+    if (heat.plan === plan) this.times = heat.times; // until then, those of the plan before
+    const { times = [] } = this;
     const measured = this.channel.get("times").measured?.[hash];
     const unmeasured = !measured && this.channel.get("history").runnable && ["–", "measured", "not measured yet: Run times the plan on this machine"];
     const isPredicted = ([, name]) => name.startsWith("predicted");

@@ -248,13 +248,13 @@ def _spread_along_axis(to: Emitter, x: Any, axis: int, pool: _Pool, place: int) 
     shape = to.shape(parts[0])
     wide = [*shape[: axis + 1], step, *shape[axis + 1 :]]
 
-    def widened(part: Any) -> Any:
+    def widen(part: Any) -> Any:
         return to.expand(ops.broadcast(part, [at == axis + 1 for at in range(len(wide))]), wide)
 
-    total = to.full((), 0.0, x.dtype) if least is None else widened(least)
+    total = to.full((), 0.0, x.dtype) if least is None else widen(least)
     if partial:
         rest = to.reshape(to.places(step), [step if at == axis + 1 else 1 for at in range(len(wide))])
-        most = widened(parts[-1] if least is None else ops.add(least, parts[-1]))
+        most = widen(parts[-1] if least is None else ops.add(least, parts[-1]))
         total = ops.where(ops.lt(rest, partial), most, total)
     merged = to.reshape(total, [*shape[:axis], rows * step, *shape[axis + 1 :]])
     return slice_of(to, merged, axis, before - first * step, before - first * step + size)

@@ -1,5 +1,6 @@
 """`fuser_lab.from_inductor`: what torch.compile makes of a function, with the reason of each cut."""
 
+import importlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from fuser_lab.arguments import ANYTHING, FLAG, PATH, TEXT, brief, mapping, optional, short_text, takes, whole
+from fuser_lab.bridge.admission import check_call
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, capture_graph
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.input_names import parameters_of
 from fuser_lab.bridge.model_step import accumulators, copies, state_kept
+from fuser_lab.bridge.refusals import running_error, tracing_error
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.step_timing import MeasuredStep
 from fuser_lab.compilers.inductor.names import EDITING, INDUCTOR, InductorNames, names_for
@@ -22,7 +25,7 @@ from fuser_lab.compilers.inductor.writer import Kernels, code_of, fusions_of
 from fuser_lab.compilers.plan import CompiledPlan, Editing, EditTimes
 from fuser_lab.compilers.reasons import loops_text
 from fuser_lab.compilers.record import KernelRecord, PlanRecord, RecordedPlan, Recording, text_of_recording
-from fuser_lab.errors import ArgumentTypeError, IllegalEdit, InputError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, FuserLabError, IllegalEdit, InputError, UnsupportedError
 from fuser_lab.plan import Plan
 from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.report.save import save
@@ -254,7 +257,7 @@ def from_inductor(
     ArgumentTypeError
         If ``function`` cannot be called, or an option is not one of ``torch.compile``.
     InputError
-        If Inductor compiles no graph.
+        If the function cannot be called with these inputs or raises an error, or Inductor compiles no graph.
     UnsupportedError
         If torch is not installed, or has no scheduler with the names that are read.
     """
@@ -271,7 +274,15 @@ def from_inductor(
         function=function, inputs=inputs, keywords=dict(keywords or {}), backward=backward, options=options,
         names=names,
     )
-    compiled = source.compile()
+    check_call(torch_for("from_inductor"), function, inputs, source.keywords, "from_inductor")
+    try:
+        compiled = source.compile()
+    except FuserLabError:
+        raise
+    except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
+        raise InputError(tracing_error(function, str(error), "from_inductor")) from None
+    except Exception as error:  # the user's code raises anything
+        raise InputError(running_error(function, error, "from_inductor")) from error
     if not compiled.records:
         name = getattr(function, "__qualname__", type(function).__name__)
         msg = f"from_inductor: Inductor compiled no graph of {name}."

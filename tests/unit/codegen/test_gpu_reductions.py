@@ -40,7 +40,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ir.term import Apply, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
-from fuser_lab.schedule import gpu_loops, loops, parameters
+from fuser_lab.schedule import gpu_loops, parameters
 from fuser_lab.schedule.gpu_loops import COMMON_STEPS, backward_loops, column_loops, row_loops
 from fuser_lab.schedule.parameters import LoopChange, describe
 from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
@@ -524,7 +524,7 @@ def test_rows_and_columns_are_right_whatever_is_chosen(
         schedule = backward_loops(space)
         return replace(schedule, **changes) if isinstance(schedule, LoopSchedule) else schedule
 
-    monkeypatch.setattr(loops, "backward_loops", choose)
+    monkeypatch.setattr(parameters, "backward_loops", choose)
     for shape in ((37, 520), (40, 64), (300, 77)):
         shapes = [shape, shape, shape[1:], (shape[0], 1)]
         for dtype in (D.Float, D.BFloat16):

@@ -238,6 +238,25 @@ def test_a_cheap_tensor_is_recomputed_and_an_expensive_one_is_not():
     assert stored.bytes_crossing >= 4096 * 4096 * 4
 
 
+def test_an_expensive_table_of_positions_is_computed_once_and_not_for_each_row():
+    with FusionDefinition() as fd:
+        scores = fd.define_tensor([64, 1024, 1024], contiguity=True)
+        place = fd.ops.iota(1024, dtype=DataType.Int)
+        row, column = (fd.ops.broadcast(place, [dim != 0, dim != 1]) for dim in (0, 1))
+        table = fd.ops.cast(fd.ops.maximum(fd.ops.abs(fd.ops.sub(row, column)), 1), DataType.Float)
+        for _ in range(7):
+            table = fd.ops.log(fd.ops.add(fd.ops.mul(table, table), 1.0))
+        x = fd.ops.add(scores, fd.ops.broadcast(table, [True, False, False]))
+        e = fd.ops.exp(fd.ops.sub(x, fd.ops.broadcast(fd.ops.max(x, [2]), [False, False, True])))
+        fd.add_output(fd.ops.div(e, fd.ops.broadcast(fd.ops.sum(e, [2]), [False, False, True])))
+    plan = fl.segment(fd, strategy="fastest", target="H200", schedulers=fl.SCHEDULERS)
+    *others, softmax = [{expr.op.name for expr in segment.exprs} for segment in plan.segments]
+    assert {"exp", "max", "sum"} <= softmax
+    assert "log" not in softmax
+    assert sum("log" in ops for ops in others) == 1
+    assert plan.predicted_time().seconds < fl.segment(fd, target="H200").predicted_time().seconds
+
+
 def test_a_column_softmax_reads_its_input_twice():
     with FusionDefinition() as fd:
         x = fd.define_tensor([16384, 4096], contiguity=True)

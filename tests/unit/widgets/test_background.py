@@ -233,6 +233,25 @@ def test_a_computation_that_begins_after_a_pause_begins_at_once_when_it_is_waite
     assert told == [(1, "")]
 
 
+def test_the_first_picture_does_not_wait_for_predicted_times(monkeypatch):
+    from fuser_lab_widgets import Explorer
+    from fuser_lab_widgets.parts import picture
+
+    threads, heat = [], picture.heat
+
+    def recorded(*given):
+        threads.append(threading.current_thread())
+        return heat(*given)
+
+    monkeypatch.setattr(picture, "heat", recorded)
+    explorer = Explorer(fl.segment(*fl.example("softmax")))
+    explorer.wait(300)
+    assert threads
+    assert threading.current_thread() not in threads
+    assert [name for _, name, _ in explorer.heat["times"]] == ["predicted (H200)"]
+    explorer.close()
+
+
 def test_previews_of_an_explorer_end_when_it_is_closed(stubs, monkeypatch):
     from fuser_lab_widgets import Explorer, previews
 

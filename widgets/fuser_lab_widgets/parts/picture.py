@@ -8,6 +8,7 @@ from fuser_lab.report.diff import PlanDiff
 from fuser_lab.report.repeats import blocks
 from fuser_lab_widgets import scenes, unfolding
 from fuser_lab_widgets.amounts import Amounts
+from fuser_lab_widgets.background import PAUSE, Background
 from fuser_lab_widgets.canvas import Canvas
 from fuser_lab_widgets.heat import heat
 from fuser_lab_widgets.messages import Message
@@ -34,6 +35,7 @@ class Picture:
         self.pieces = scenes.Pieces()  # those that were sent
         self._canvas = Canvas()
         self._chunks = 0, 0  # the first chunk of pieces that the page has, and the first that it lacks
+        self.background = Background(pause=PAUSE)
         self._heated: tuple[Any, Any] = (None, None)  # the plan and the rows of the colourings
         self.handlers: Handlers = {"detail": self._choose_detail, "open": self._open}
 
@@ -68,7 +70,7 @@ class Picture:
         self._page.draw()
         self._selection.again()  # because an action folds what another one has unfolded
 
-    def draw(self, amounts: Amounts, difference: PlanDiff | None) -> None:
+    def draw(self, difference: PlanDiff | None) -> None:
         """Send the picture, the only thing that depends on the level of detail."""
         page = self._page
         view = page.view
@@ -82,19 +84,36 @@ class Picture:
                 view, self.pieces, detail=detail, opened=unfolding.segments_of(view, self.opened),
                 unfolded=unfolded, modules=self.modules, place=lambda v: self._canvas.lay_out(v, family),
             )
-            drawn["times"] = amounts.facts(view.header)
             if difference is not None:
                 drawn["marks"] = scenes.marks(view, difference)
             page.widget.scene = {**drawn, "plan": page.number, "rev": int(page.widget.scene.get("rev", 0)) + 1}
             are_folded = drawn["detail"] in {"modules", "blocks"}
             self._selection.folds = {*self.modules, *unfolded} if are_folded else None
 
-    def colour(self, rows: Sequence[Any], *, running: bool) -> None:
-        """Send the values of colourings, unless they are those of this plan and, once a run has ended, these times."""
-        plan, timed = self._page.plan, self._heated[1] if running else rows
-        if plan is not self._heated[0] or timed is not self._heated[1]:
-            self._heated = plan, timed
-            self._page.widget.heat = {"plan": self._page.number, **heat(plan, self._page.view, rows)}
+    def colour(self, amounts: Amounts, rows: Sequence[Any], *, running: bool) -> None:
+        """Send times and colourings, unless they are those of this plan and, once a run has ended, these rows.
+
+        Predicted times of the first picture, which take longer than the picture itself, follow once it is painted.
+        """
+        page = self._page
+        plan, timed = page.plan, self._heated[1] if running else rows
+        if plan is self._heated[0] and timed is self._heated[1]:
+            return
+        self._heated, number, view = (plan, timed), page.number, page.view
+        self.background.cancel()
+
+        def find() -> dict[str, Any]:
+            return {"plan": number, "times": amounts.facts(view.header), **heat(plan, view, rows)}
+
+        def tell(colours: dict[str, Any] | None, _problem: str) -> None:
+            with page.sending():
+                if colours is not None and page.number == number:
+                    page.widget.heat = colours
+
+        if page.widget.heat or not hasattr(plan, "segment_times"):
+            tell(find(), "")
+        else:
+            self.background.start(find, tell)
 
     def prepare(self) -> None:
         """Prepare the layout that follows the one on show."""

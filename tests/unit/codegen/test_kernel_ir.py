@@ -6,8 +6,17 @@ from typing import get_type_hints
 import pytest
 
 from fuser_lab.codegen import kernel_ir
-from fuser_lab.codegen.kernel_ir import BUFFERS, TERMS, Buffer, Load, Role, Statement, VectorLoad, terms_of
-from fuser_lab.codegen.rewriter import rewrite_statements
+from fuser_lab.codegen.kernel_ir import (
+    BUFFERS,
+    TERMS,
+    Buffer,
+    Load,
+    Role,
+    Statement,
+    VectorLoad,
+    rewrite_statements,
+    terms_of,
+)
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Term, Var, index
 from fuser_lab.ir.transform import ParallelType
