@@ -151,7 +151,8 @@ def test_targets_by_name_of_ones_own_and_of_this_machine(monkeypatch):
     )
     assert len(fl.segment(fd, target=small).segments) == 3
     assert fl.segment(fd, target=small).target == "small"
-    with pytest.raises(InputError, match="'H900'; choose from A100, H100, H200, B200, 'this machine' and 'this CPU'"):
+    names = "A100, H100, H200, B200, 'this machine', 'this CPU' and 'typical CPU'"
+    with pytest.raises(InputError, match=f"'H900'; choose from {names}"):
         fl.segment(fd, target="H900")
     this_gpu.this_gpu.cache_clear()
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=NoGpu))
