@@ -63,7 +63,6 @@ _SOFTWARE = 40  # instructions of a conversion to or from eight bits
 _DOUBLE = 8  # factor for divisions and functions of float64
 _ROUNDING = 3  # instructions of a conversion to 16 bits and back; conversions are issued at half the rate
 _WIDE = 2  # instructions of 64-bit integer arithmetic
-_CONVERSION = 4  # issue slots of a conversion between float and a 64-bit integer: 16 lanes of a cycle's 64 convert
 # Functions that take many instructions, as multiples of one instruction of the special function unit.
 _LONG = {
     "acos": 6, "acosh": 8, "asin": 6, "asinh": 8, "atan": 5, "atan2": 8, "atanh": 6, "cos": 6, "erf": 6, "erfc": 8,
@@ -435,7 +434,8 @@ def _cost(term: Apply) -> tuple[str, float]:
             return "simple", 0
         if term.dtype.is_float and term.dtype.itemsize <= 2:
             return "simple", _SOFTWARE if term.dtype.itemsize == 1 else _ROUNDING
-        return "simple", _CONVERSION if DataType.Int in {term.dtype, source_dtype} else 1
+        # The unit of special functions converts between floats and 64-bit integers.
+        return ("special" if DataType.Int in {term.dtype, source_dtype} else "simple"), 1
     if term.fn == "bitcast" and not term.dtype.is_narrow and not term.args[0].dtype.is_narrow:
         return "simple", 0
     of_class = function_class(term.fn)

@@ -404,7 +404,13 @@ class _Search:
         plan that saves time whatever that error is replaces one that moves as many bytes or more.
         """
         first, *others = self.known
-        best = sorted(others, key=lambda plan: plan.seconds)[:MOST_CHECKED]
+        ranked = sorted(others, key=lambda plan: plan.seconds)
+        near = [plan for plan in ranked if plan.seconds <= (1 + DISTINCT) * ranked[0].seconds]
+        # Of plans that the clock cannot tell apart, the one that moves the fewest bytes is compared too.
+        fewest = min(near, key=lambda plan: (_moved_bytes(plan), plan.seconds), default=None)
+        best = ranked[:MOST_CHECKED]
+        if fewest is not None and fewest not in best:
+            best.append(fewest)
         if self.clock is None or not best:
             return min((first, *best), key=lambda plan: plan.seconds)
         first, *best = (
