@@ -10,7 +10,6 @@ the slice where it needs the result.
 import contextlib
 import hashlib
 import importlib
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -133,9 +132,9 @@ def _is_faster(op: Any, operands: Sequence[Any], added: tuple[int, int, int]) ->
         return False
     torch = torch_for("fuser_lab.bridge")
     described = [(tuple(map(int, x.shape)), tuple(map(int, x.stride()))) for x in operands]
-    asked = json.dumps([
+    asked = repr((
         torch.__version__, torch.cuda.get_device_name(device), str(op), str(operands[-1].dtype), described, added,
-    ])
+    ))
     return _kept_answer(asked, partial(_measure, torch, op, operands, added))
 
 

@@ -269,6 +269,7 @@ def test_segments_are_coloured_by_bytes_time_and_distance_from_the_roof(open_sta
     fills = "(all) => all.map((box) => getComputedStyle(box).fill)"
     boxes = stage.root.locator(".fl-segment .fl-box")
     plain = boxes.evaluate_all(fills)
+    stage.rest()  # colourings follow the picture
     for by in ("bytes", "time", "roof"):
         colour_by(stage.root, by)
         expect(stage.root.locator(".fx-legend")).to_have_text(re.compile(r"\S"))

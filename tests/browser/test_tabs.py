@@ -132,6 +132,7 @@ def test_every_situation_is_seen_whole_at_both_sizes(stage, shots):
     expect(root.locator(".fx-status.fx-error")).to_be_visible()
     look("refused")
     assert root.locator(".fx-canvas").bounding_box() == room  # settled: an answer takes no room from the picture
+    resize(stage, (720, 700))  # where the answer does not fit
     more = root.get_by_role("button", name="Read on", exact=True)
     more.click()
     expect(root.get_by_role("button", name="Less", exact=True)).to_have_attribute("aria-expanded", "true")

@@ -161,7 +161,7 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
         ],
     },
     "Inputs of a candidate are read by its expressions.": {
-        "schedule/facts": [
+        "schedule/innermost_axes": [
             ("if tensor.name not in self.exact.classes:  # an input that no expressi", "continue"),
         ],
     },

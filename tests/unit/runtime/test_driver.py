@@ -158,7 +158,10 @@ def test_sizes_are_words_behind_the_buffers() -> None:
         sizes=(Size(name="n0", dtype=DataType.Index, value=1 << 40), Size(name="n1", dtype=DataType.Float, value=3)),
     )
     function: Any = SimpleNamespace(handle=1, context=2, device=0, reserve=lambda _: None)
-    call = device.DeviceCall(function=function, phase=phase, parameters=(("T0", (ctypes.c_void_p,)),))
+    generated: Any = SimpleNamespace()
+    call = device.DeviceCall(
+        function=function, phase=phase, generated=generated, parameters=(("T0", (ctypes.c_void_p,)),),
+    )
     words = call.launch(Environment(arguments={"T0": 4096})).words
     assert list(words) == ["T0", "n0", "n1"]
     assert [(type(word), word.value) for group in words.values() for word in group] == [
