@@ -299,8 +299,8 @@ class _Search:
     def improve(self) -> None:
         """Look for faster plans by merging segments, moving expressions and splitting slow kernels.
 
-        Segments repeat the chains with which a bottom-up plan is fastest. The open
-        schedulers' remaining ration is for a bottom-up plan that asks them.
+        Segments repeat the chains with which a bottom-up plan is fastest. The open schedulers' remaining ration is
+        for a bottom-up plan that asks them.
         """
         self._search_space()
         if self.rationed is not self.closed and not self.budget.is_late:
@@ -406,7 +406,7 @@ class _Search:
         first, *others = self.known
         ranked = sorted(others, key=lambda plan: plan.seconds)
         near = [plan for plan in ranked if plan.seconds <= (1 + DISTINCT) * ranked[0].seconds]
-        # Of plans that the clock cannot tell apart, the one that moves the fewest bytes is compared too.
+        # A plan with fewer bytes is preferred below, so one that the clock cannot tell from the best is compared too.
         fewest = min(near, key=lambda plan: (_moved_bytes(plan), plan.seconds), default=None)
         best = ranked[:MOST_CHECKED]
         if fewest is not None and fewest not in best:

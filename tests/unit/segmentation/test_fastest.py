@@ -192,6 +192,22 @@ def test_a_plan_that_moves_more_bytes_has_to_save_more_than_the_error_of_any_oth
     assert len(search.checked().segmented.groups) == chosen
 
 
+@pytest.mark.parametrize(("three", "chosen"), [(98e-6, 1), (60e-6, 3)])
+def test_of_equally_fast_plans_the_one_with_the_fewest_bytes_is_chosen_whatever_its_rank(three, chosen):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 4096], contiguity=True)
+        fd.add_output(fd.ops.sin(fd.ops.exp(fd.ops.neg(x))))
+    whole = fl.segment(fd)
+    parts = whole.cut("T1").cut("T2")
+    clock = ByParts(one=100e-6, two=150e-6, three=three)
+    search = _Search(whole.fusion, whole.oracle, FEW, time_model_of(whole.oracle), Budget(states=1, seconds=60), clock)
+    search.known = [
+        _TimedPlan(segmented=plan.segmented, times=(seconds,), attempts=())
+        for plan, seconds in ((whole.cut("T1"), 150e-6), (parts, three), (parts, three), (whole, 100e-6))
+    ]
+    assert len(search.checked().segmented.groups) == chosen
+
+
 def test_a_slow_kernel_is_split_where_data_change_places():
     fd, inputs = fl.corpus()["swin_t/backward/64"].load()
     plan, whole = (fl.segment(fd, inputs, strategy=strategy) for strategy in ("fastest", "bottom_up"))
