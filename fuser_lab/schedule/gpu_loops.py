@@ -19,7 +19,7 @@ from fuser_lab.cost.device import (
     WORD_BYTES,
     Device,
 )
-from fuser_lab.schedule.state import Evict, LoopSchedule, Refused, Space, Style, eviction
+from fuser_lab.schedule.state import Evict, Kind, LoopSchedule, Refused, Space, eviction
 
 SHORT_THREADS = crossover("gpu.short_rows.threads")
 LEAST_THREADS = crossover("gpu.rows.least_threads")
@@ -122,7 +122,7 @@ def _row_loops(space: Space) -> LoopSchedule:
         unroll = min(steps, max(IN_FLIGHT // 2 // space.streams, 1))
         reason = f"{lanes} threads per row, with {unroll} steps of loads in flight: nothing is read again"
         return LoopSchedule(
-            style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, evict=eviction(space),
+            kind=Kind.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, evict=eviction(space),
             reasons=(reason,),
         )
     if space.online and space.passes == 2 and not space.stored_bytes and not _fits_registers(space, groups):
@@ -157,7 +157,7 @@ def _short_rows(space: Space) -> LoopSchedule:
     if together * lanes > LEAST_THREADS:
         reasons.append(f"{together} rows per block: with fewer, blocks would end faster than others start")
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, together), vector=space.vector,
+        kind=Kind.ROWS, threads=(lanes, together), vector=space.vector,
         unroll=_steps_together(space, steps, IN_FLIGHT), persistent=space.passes > 1, registers=steps,
         evict=eviction(space), reasons=tuple(reasons), staged=staged,
         # A lane with one access in flight waits for it: more threads hide its latency, so registers are limited.
@@ -289,7 +289,7 @@ def _small_parts(space: Space, cluster: int) -> LoopSchedule:
         f"{steps} steps in registers, the others in shared memory"
     )
     return LoopSchedule(
-        style=Style.ROWS, threads=(PART_THREADS, 1), vector=space.vector, unroll=max(4 // space.streams, 1),
+        kind=Kind.ROWS, threads=(PART_THREADS, 1), vector=space.vector, unroll=max(4 // space.streams, 1),
         persistent=True, registers=registers, shared=steps - registers, values=keeps, resident=PART_RESIDENT,
         cluster=cluster, evict=eviction(space), reasons=(reason,),
     )
@@ -317,7 +317,7 @@ def _streamed_rows(space: Space, groups: int) -> LoopSchedule:
         "maximum and sum of exponentials are computed in one pass",
     )
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, 1), vector=space.vector, unroll=unroll, online=True, evict=eviction(space),
+        kind=Kind.ROWS, threads=(lanes, 1), vector=space.vector, unroll=unroll, online=True, evict=eviction(space),
         reasons=reasons,
     )
 
@@ -349,7 +349,7 @@ def _parts(space: Space, groups: int) -> LoopSchedule:
     if space.moments:
         reasons.append("sum and squared deviations from the mean are computed in one pass")
     return LoopSchedule(
-        style=Style.ROWS, threads=(threads, 1), vector=space.vector, unroll=unroll, split=split, online=space.moments,
+        kind=Kind.ROWS, threads=(threads, 1), vector=space.vector, unroll=unroll, split=split, online=space.moments,
         reasons=tuple(reasons),
     )
 
@@ -369,7 +369,7 @@ def _in_registers(space: Space, groups: int) -> LoopSchedule:
     early = constants > 0 and inputs + constants <= CONSTANT_WORDS and evict is not Evict.LAST
     reason = f"the row stays in registers: {steps * space.vector} elements for each of {lanes} threads"
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, 1), vector=space.vector, unroll=_steps_together(space, steps, steps),
+        kind=Kind.ROWS, threads=(lanes, 1), vector=space.vector, unroll=_steps_together(space, steps, steps),
         persistent=True, registers=steps, constants=early, evict=evict,
         resident=0 if early else max(space.device.registers // (64 * lanes), 1),
         reasons=(reason, *(("values that all rows share are loaded with the row",) if early else ())),
@@ -429,7 +429,7 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
     if online:
         reasons.append("maximum and sum of exponentials are computed in one pass")
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
+        kind=Kind.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
         shared=shared, values=keeps, resident=resident, online=online, blocks=blocks, evict=eviction(space),
         reasons=tuple(reasons),
     )
@@ -486,7 +486,7 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
     elif ahead:
         reasons.append("registers hold all column sums and the next row")
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, 1), blocks=blocks, vector=width, persistent=True, registers=steps,
+        kind=Kind.COLUMN_SUMS, threads=(lanes, 1), blocks=blocks, vector=width, persistent=True, registers=steps,
         unroll=2 if ahead else 1, shared=shared, values=False, constants=keeps, resident=min(resident, 16),
         evict=eviction(space), reasons=tuple(reasons),
     )
@@ -539,7 +539,7 @@ def column_loops(space: Space) -> LoopSchedule:
     if online:
         reasons.append("maximum and sum of exponentials are computed in one pass")
     return LoopSchedule(
-        style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split, online=online,
+        kind=Kind.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split, online=online,
         evict=eviction(space) if not small else Evict.NORMAL, resident=resident,
         reasons=tuple(reasons),
     )
@@ -593,7 +593,7 @@ def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> Lo
     if cluster > 1:
         reason += f" of a cluster of {cluster} blocks"
     return LoopSchedule(
-        style=Style.COLUMNS, threads=(lanes, height), vector=width, registers=steps, persistent=True, values=False,
+        kind=Kind.KEPT_COLUMNS, threads=(lanes, height), vector=width, registers=steps, persistent=True, values=False,
         cluster=cluster, resident=max(space.device.registers // (registers * lanes * height), 1), reasons=(reason,),
     )
 

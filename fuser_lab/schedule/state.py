@@ -23,6 +23,25 @@ class Style(enum.Enum):
     COLUMNS = "columns"  # each thread (or lane) computes one result; adjacent lanes access adjacent elements
 
 
+class Kind(enum.Enum):
+    """The kind of a nest: what its loops compute, in a style; each kind has parameters and a writer."""
+
+    ELEMENTS = "elements", Style.ELEMENTS
+    TILES = "tiles", Style.TILES
+    TILE_SUMS = "sums of tiles", Style.TILES  # reductions whose inputs are contiguous along different axes
+    ROWS = "rows", Style.ROWS
+    COLUMN_SUMS = "rows that add to column sums", Style.ROWS
+    SCANNED_ROWS = "scanned rows", Style.ROWS
+    COLUMNS = "columns", Style.COLUMNS
+    KEPT_COLUMNS = "columns on chip", Style.COLUMNS  # blocks of a GPU keep them between passes
+    SCANNED_COLUMNS = "scanned columns", Style.COLUMNS
+
+    @property
+    def style(self) -> Style:
+        """Which loop is the innermost."""
+        return self.value[1]
+
+
 class Evict(enum.Enum):
     """What the L2 cache of a GPU evicts first: the kernel's inputs or other data."""
 
@@ -160,8 +179,8 @@ class LoopSchedule:
 
     Attributes
     ----------
-    style
-        Which loop is the innermost.
+    kind
+        What the loops compute, and which of them is the innermost.
     parallel
         CPU: whether the outer loop is distributed over cores (small kernels are faster on one).
     grain
@@ -208,7 +227,7 @@ class LoopSchedule:
         One sentence per choice that gives the reason.
     """
 
-    style: Style
+    kind: Kind
     parallel: bool = False
     grain: int = 1
     tile: int = 1
@@ -232,9 +251,9 @@ class LoopSchedule:
     reasons: tuple[str, ...] = ()
 
     @property
-    def keeps_columns(self) -> bool:
-        """Whether blocks of a GPU keep columns on chip between passes."""
-        return self.style is Style.COLUMNS and self.persistent
+    def style(self) -> Style:
+        """Which loop is the innermost."""
+        return self.kind.style
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Changes of the parameters of a nest that are worth measuring."""
 
-from fuser_lab.schedule.parameter_values import Value, Values, with_values
+from fuser_lab.schedule.kinds import Value
+from fuser_lab.schedule.parameter_values import Values, with_values
 from fuser_lab.schedule.parameters import NestChoice
 from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
@@ -12,7 +13,7 @@ def suggestions(choice: NestChoice) -> tuple[Values, ...]:
     changes: dict[Values, None] = {}
     for values in _grid(choice):
         change = tuple(sorted((name, v) for name, v in values.items() if v != getattr(schedule, name)))
-        _, problem = with_values(choice.space, choice.target, choice.chosen, change, choice.names)
+        _, problem = with_values(choice.space, choice.target, choice.chosen, change)
         if change and not problem:
             changes[change] = None
     return tuple(changes)

@@ -16,10 +16,11 @@ from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.kernel_transforms import is_hint, is_template
 from fuser_lab.ir.transform import Argument, ParallelType, Transform
-from fuser_lab.schedule.by_hand import FORMS_OF_STYLES, HandParams, LoopForm, NumberedSchedule
-from fuser_lab.schedule.parameter_values import Value, Values, check_values, with_values
+from fuser_lab.schedule.by_hand import FORMS_OF_KINDS, HandParams, LoopForm, NumberedSchedule
+from fuser_lab.schedule.kinds import Value, parameters_of
+from fuser_lab.schedule.parameter_values import Values, check_values, with_values
 from fuser_lab.schedule.parameters import LoopChange, NestChoice
-from fuser_lab.schedule.state import LoopSchedule, Style
+from fuser_lab.schedule.state import Kind, LoopSchedule, Style
 from fuser_lab.targets import Form, find, names, target_of, with_blocks
 
 LOOPS_TARGET = with_blocks().name
@@ -107,7 +108,7 @@ def following(choices: Sequence[NestChoice]) -> Iterator[str]:
 
 
 def _steps_in_shared(choice: NestChoice) -> int:
-    return 0 if choice.space.column_sums else choice.schedule.shared
+    return 0 if choice.chosen.kind is Kind.COLUMN_SUMS else choice.schedule.shared
 
 
 def _call(kind: str, argument: str, value: object) -> str:
@@ -122,10 +123,8 @@ def _form(fusion: Fusion, choices: Sequence[NestChoice], taken: Collection[str])
     if len(choices) != 1 or choices[0].target != LOOPS_TARGET:
         return None
     (choice,) = choices
-    space, loops = choice.space, choice.chosen
-    if space.scans or space.column_sums:
-        return None
-    form = FORMS_OF_STYLES.get(loops.style)
+    loops = choice.chosen
+    form = FORMS_OF_KINDS.get(loops.kind)
     return form if form and _write(form, fusion, _params(loops), taken) else None
 
 
@@ -174,10 +173,7 @@ def line_of(choice: NestChoice) -> Transform:
 
 def _later_names(choice: NestChoice) -> tuple[str, ...]:
     """Return the parameters that follow from others if they are not set."""
-    loops = choice.chosen
-    if not target_of(choice.target).has_blocks:
-        return ()
-    return {Style.ELEMENTS: ("blocks",), Style.ROWS: ("resident",)}.get(loops.style, ())
+    return parameters_of(choice.target, choice.chosen.kind).following
 
 
 def set_by_hand(choice: NestChoice) -> dict[str, Value]:
@@ -191,7 +187,7 @@ def set_by_hand(choice: NestChoice) -> dict[str, Value]:
 
 
 def _gives(choice: NestChoice, values: Mapping[str, Value], loops: LoopSchedule) -> bool:
-    got, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(values.items())), choice.names)
+    got, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(values.items())))
     return not problem and replace(got, reasons=()) == replace(loops, reasons=())
 
 
@@ -199,7 +195,7 @@ def _fewest(choice: NestChoice, values: Mapping[str, Value]) -> dict[str, Value]
     """Return values without the values that change nothing."""
     settings = dict(values)
     in_order = tuple(sorted(settings.items()))
-    loops, problem = with_values(choice.space, choice.target, choice.chosen, in_order, choice.names)
+    loops, problem = with_values(choice.space, choice.target, choice.chosen, in_order)
     if problem:
         return settings
     # Values that follow from others are dropped first.
@@ -309,7 +305,7 @@ def _values(line: Transform, choice: NestChoice) -> Values:
     except ArgumentTypeError as error:
         raise ScheduleError(_with_name(str(error), line.kind)) from None
     settings = dict(needed_values(choice, values))
-    _, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())), choice.names)
+    _, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())))
     if problem:
         msg = f"{line.kind}: {problem}."
         raise ScheduleError(msg)
@@ -342,7 +338,7 @@ def _of_loops(
         if value != getattr(choice.chosen, name) or name in _later_names(choice)
     }
     values = tuple(sorted(_fewest(choice, differ).items()))
-    _, problem = with_values(choice.space, choice.target, choice.chosen, values, choice.names)
+    _, problem = with_values(choice.space, choice.target, choice.chosen, values)
     if problem:
         return None, f"{problem}"
     return ((LoopChange(target=choice.target, nest=choice.number, values=values),) if values else ()), ""
