@@ -2,6 +2,7 @@
 
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, THREAD_WORDS, WARP
+from fuser_lab.schedule.gpu_limits import power_of_two
 from fuser_lab.schedule.state import Kind, LoopSchedule, Space, eviction
 
 ELEMENTS = crossover("gpu.scans.elements")
@@ -60,8 +61,3 @@ def _columns(space: Space) -> LoopSchedule:
         kind=Kind.SCANNED_COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, evict=eviction(space),
         reasons=(reason,),
     )
-
-
-def power_of_two(number: int) -> int:
-    """Return the smallest power of two that is not below a number."""
-    return 1 << max(number - 1, 0).bit_length()

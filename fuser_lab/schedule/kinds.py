@@ -4,15 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from fuser_lab.cost.device import MEETING_BYTES, MOST_BLOCKS, WARP
-from fuser_lab.schedule.gpu_loops import (
-    MEETING_BUFFER,
-    columns_in_cluster,
-    fits_staged,
-    in_cluster,
-    row_room,
-    shared_room,
-    steps_of_columns,
-)
+from fuser_lab.schedule.gpu_column_loops import MEETING_BUFFER, columns_in_cluster, steps_of_columns
+from fuser_lab.schedule.gpu_limits import shared_room
+from fuser_lab.schedule.gpu_row_loops import fits_staged, in_cluster, row_room
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sums_meet
 from fuser_lab.schedule.state import Kind, LoopSchedule, Space, Style
 from fuser_lab.targets import Form, target_of
@@ -47,7 +41,7 @@ class Change:
 def _in_given_cluster(space: Space, chosen: LoopSchedule, settings: Mapping[str, Value]) -> LoopSchedule:
     """Return the loops to which the other values set by hand are applied if the blocks that share a row are given."""
     cluster = settings.get("cluster", chosen.cluster)
-    if not isinstance(cluster, int) or cluster == chosen.cluster or _problem_of_cluster(space, cluster):
+    if not isinstance(cluster, int) or cluster == chosen.cluster or _illegal_cluster(space, cluster):
         return chosen
     if chosen.kind is Kind.KEPT_COLUMNS:
         return columns_in_cluster(space, cluster) or chosen
@@ -59,16 +53,16 @@ def _in_given_cluster(space: Space, chosen: LoopSchedule, settings: Mapping[str,
 # Why values are illegal; empty if they are legal
 
 
-def _no_problem(_: Change) -> str:
+def _legal(_: Change) -> str:
     return ""
 
 
-def _problem_of_split(space: Space, loops: LoopSchedule) -> str:
+def _illegal_split(space: Space, loops: LoopSchedule) -> str:
     most = min(_MOST_PARTS, max(space.depth, 1))
     return "" if 1 <= loops.split <= most else f"split = {loops.split} must be between 1 and {most}"
 
 
-def _problem_on_blocks(change: Change) -> str:
+def _illegal_on_blocks(change: Change) -> str:
     """Return why values are illegal on a GPU for any kind of nest."""
     space, loops, settings = change.space, change.loops, change.settings
     x, y = loops.threads
@@ -88,10 +82,10 @@ def _problem_on_blocks(change: Change) -> str:
     again = loops.kind is Kind.ROWS and not loops.persistent  # each pass may be a launch
     if loops.split != 1 and (not (space.is_one_pass or again) or space.depth < _SPLIT_FROM):
         return f"split = {loops.split} requires a reduction whose result the kernel does not use"
-    return _problem_of_split(space, loops)
+    return _illegal_split(space, loops)
 
 
-def _problem_on_cores(change: Change) -> str:
+def _illegal_on_cores(change: Change) -> str:
     """Return why values are illegal on a CPU for any kind of nest."""
     space, loops = change.space, change.loops
     rows = max(space.rows, 1)
@@ -101,7 +95,7 @@ def _problem_on_cores(change: Change) -> str:
         return f"split = {loops.split} requires a reduction whose result the kernel does not use"
     if loops.split != 1 and not loops.parallel:
         return f"split = {loops.split} requires several cores, but parallel is False"
-    if problem := _problem_of_split(space, loops):
+    if problem := _illegal_split(space, loops):
         return problem
     most = max(space.kept_run, 1) if loops.style is Style.COLUMNS else 512
     if loops.style in {Style.COLUMNS, Style.TILES} and not 1 <= loops.tile <= most:
@@ -111,24 +105,24 @@ def _problem_on_cores(change: Change) -> str:
     return ""
 
 
-def _problem_of_elements(change: Change) -> str:
+def _illegal_elements(change: Change) -> str:
     x, y = threads = change.loops.threads
     return f"threads = {threads} must be a multiple of {WARP}, in x only" if x % WARP or y != 1 else ""
 
 
-def _problem_of_tiles(change: Change) -> str:
+def _illegal_tiles(change: Change) -> str:
     loops, most = change.loops, change.chosen.tile
-    if problem := _problem_of_elements(change):
+    if problem := _illegal_elements(change):
         return problem
     if loops.tile < loops.vector or loops.tile & (loops.tile - 1) or loops.tile > most:
         return f"tile = {loops.tile} must be a power of two from {loops.vector} to {most}"
     return ""
 
 
-def _problem_of_tile_sums(change: Change) -> str:
+def _illegal_tile_sums(change: Change) -> str:
     space, loops = change.space, change.loops
     x = loops.threads[0]
-    if problem := _problem_of_tiles(change):
+    if problem := _illegal_tiles(change):
         return problem
     if x & (x - 1) or x < loops.tile:
         return f"threads = {loops.threads} must be a power of two from {loops.tile}, a side of the tiles, in x only"
@@ -138,12 +132,12 @@ def _problem_of_tile_sums(change: Change) -> str:
     return ""
 
 
-def _problem_of_columns(change: Change) -> str:
+def _illegal_columns(change: Change) -> str:
     space, loops = change.space, change.loops
     x, y = loops.threads
     if x & (x - 1) or y & (y - 1):
         return f"threads = {loops.threads} must be powers of two"
-    if problem := _problem_of_cluster(space, loops.cluster):
+    if problem := _illegal_cluster(space, loops.cluster):
         return problem
     nbytes = x * y * loops.vector * max(space.met_bytes if loops.persistent else space.sum_bytes, 1)
     if loops.cluster > 1:
@@ -153,10 +147,10 @@ def _problem_of_columns(change: Change) -> str:
     return ""
 
 
-def _problem_of_kept_columns(change: Change) -> str:
+def _illegal_kept_columns(change: Change) -> str:
     space, loops = change.space, change.loops
     x, y = loops.threads
-    if problem := _problem_of_columns(change):
+    if problem := _illegal_columns(change):
         return problem
     if y > 1 and x * y * loops.vector * space.widest_sum > MEETING_BUFFER:
         return f"{x * y} threads combine one reduction in more than {MEETING_BUFFER} bytes of shared memory"
@@ -166,12 +160,12 @@ def _problem_of_kept_columns(change: Change) -> str:
     return ""
 
 
-def _problem_of_rows(change: Change) -> str:
+def _illegal_rows(change: Change) -> str:
     space, chosen, loops = change.space, change.chosen, change.loops
     x, y = loops.threads
     if (x > WARP and x % WARP) or (x < WARP and x & (x - 1)):
         return f"threads = {loops.threads} must be a multiple of {WARP}, or a power of two below it"
-    if problem := _problem_of_cluster(space, loops.cluster):
+    if problem := _illegal_cluster(space, loops.cluster):
         return problem
     if loops.cluster > 1 and (x < WARP or y > 1 or loops.split > 1):
         return f"cluster = {loops.cluster}: blocks share only rows that are not split, each with at least one warp"
@@ -186,7 +180,7 @@ def _problem_of_rows(change: Change) -> str:
     return ""
 
 
-def _problem_of_cluster(space: Space, cluster: int) -> str:
+def _illegal_cluster(space: Space, cluster: int) -> str:
     """Return why blocks cannot share rows in clusters of a size."""
     most = space.device.largest_cluster
     if cluster > 1 and most == 1:
@@ -197,7 +191,7 @@ def _problem_of_cluster(space: Space, cluster: int) -> str:
     return ""
 
 
-def _problem_of_column_sums(change: Change) -> str:
+def _illegal_column_sums(change: Change) -> str:
     space, chosen, loops = change.space, change.chosen, change.loops
     (x, y), sums, shared = loops.threads, space.column_sums, loops.shared
     if x % WARP or y != 1:
@@ -222,7 +216,7 @@ def _problem_of_column_sums(change: Change) -> str:
     return ""
 
 
-def _problem_of_scanned_columns(change: Change) -> str:
+def _illegal_scanned_columns(change: Change) -> str:
     x, y = change.loops.threads
     if x < WARP and x & (x - 1):
         return f"threads = {change.loops.threads} must be a multiple of {WARP}, or a power of two below it"
@@ -232,7 +226,7 @@ def _problem_of_scanned_columns(change: Change) -> str:
     return ""
 
 
-def _problem_of_scanned_rows(change: Change) -> str:
+def _illegal_scanned_rows(change: Change) -> str:
     loops = change.loops
     x, y = loops.threads
     if (x > WARP and x % WARP) or (x < WARP and x & (x - 1)):
@@ -321,41 +315,41 @@ class Parameters:
 
     names: tuple[str, ...]
     following: tuple[str, ...] = ()
-    problem: Callable[[Change], str] = _no_problem
+    problem: Callable[[Change], str] = _legal
     implied: Callable[[Change], LoopSchedule] = _with_nothing
 
 
 _PARAMETERS: Mapping[tuple[Form, Kind], Parameters] = {
     (Form.BLOCKS, Kind.ELEMENTS): Parameters(
         names=("threads", "blocks", "unroll", "vector", "specialized"), following=("blocks",),
-        problem=_problem_of_elements, implied=_with_blocks,
+        problem=_illegal_elements, implied=_with_blocks,
     ),
     (Form.BLOCKS, Kind.TILES): Parameters(
-        names=("threads", "tile", "vector", "specialized"), problem=_problem_of_tiles,
+        names=("threads", "tile", "vector", "specialized"), problem=_illegal_tiles,
     ),
     (Form.BLOCKS, Kind.TILE_SUMS): Parameters(
-        names=("threads", "tile", "split", "resident", "specialized"), problem=_problem_of_tile_sums,
+        names=("threads", "tile", "split", "resident", "specialized"), problem=_illegal_tile_sums,
     ),
     (Form.BLOCKS, Kind.ROWS): Parameters(
         names=("threads", "unroll", "vector", "split", "cluster", "persistent", "resident", "specialized"),
-        following=("resident",), problem=_problem_of_rows, implied=_with_steps_of_rows,
+        following=("resident",), problem=_illegal_rows, implied=_with_steps_of_rows,
     ),
     (Form.BLOCKS, Kind.COLUMN_SUMS): Parameters(
         names=("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized"),
-        following=("resident",), problem=_problem_of_column_sums, implied=_with_steps_of_column_sums,
+        following=("resident",), problem=_illegal_column_sums, implied=_with_steps_of_column_sums,
     ),
     (Form.BLOCKS, Kind.SCANNED_ROWS): Parameters(
-        names=("threads", "unroll", "vector", "specialized"), problem=_problem_of_scanned_rows,
+        names=("threads", "unroll", "vector", "specialized"), problem=_illegal_scanned_rows,
     ),
     (Form.BLOCKS, Kind.COLUMNS): Parameters(
-        names=("threads", "unroll", "vector", "split", "resident", "specialized"), problem=_problem_of_columns,
+        names=("threads", "unroll", "vector", "split", "resident", "specialized"), problem=_illegal_columns,
     ),
     (Form.BLOCKS, Kind.KEPT_COLUMNS): Parameters(
-        names=("threads", "vector", "cluster", "specialized"), problem=_problem_of_kept_columns,
+        names=("threads", "vector", "cluster", "specialized"), problem=_illegal_kept_columns,
         implied=_with_steps_of_columns,
     ),
     (Form.BLOCKS, Kind.SCANNED_COLUMNS): Parameters(
-        names=("threads", "unroll", "vector", "specialized"), problem=_problem_of_scanned_columns,
+        names=("threads", "unroll", "vector", "specialized"), problem=_illegal_scanned_columns,
     ),
     (Form.CORES, Kind.ELEMENTS): Parameters(names=("parallel", "specialized")),
     (Form.CORES, Kind.TILES): Parameters(names=("tile", "parallel", "specialized")),
@@ -372,7 +366,7 @@ def parameters_of(target: str, kind: Kind) -> Parameters:
     return _PARAMETERS[target_of(target).form, kind]
 
 
-def problem_of(target: str, change: Change) -> str:
+def why_illegal(target: str, change: Change) -> str:
     """Return why values are illegal for a nest on the named target; empty if they are legal."""
-    common = _problem_on_blocks if target_of(target).has_blocks else _problem_on_cores
+    common = _illegal_on_blocks if target_of(target).has_blocks else _illegal_on_cores
     return common(change) or parameters_of(target, change.chosen.kind).problem(change)

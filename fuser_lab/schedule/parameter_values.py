@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from fuser_lab.arguments import short_text
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
-from fuser_lab.schedule.kinds import Change, Value, parameters_of, problem_of
+from fuser_lab.schedule.kinds import Change, Value, parameters_of, why_illegal
 from fuser_lab.schedule.state import LoopSchedule, Space
 
 Values = tuple[tuple[str, Value], ...]
@@ -38,7 +38,7 @@ def with_values(space: Space, target: str, chosen: LoopSchedule, values: Values)
             return chosen, f"{name} is not a parameter of {where}; it has {', '.join(parameters.names)}"
     settings = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
     change = Change.of(space, chosen, settings)
-    if problem := problem_of(target, change):
+    if problem := why_illegal(target, change):
         return change.chosen, f"{problem}, for {where}"
     reasons = (*change.chosen.reasons, f"set by hand: {settings_text(settings)}")
     return replace(parameters.implied(change), reasons=reasons), ""

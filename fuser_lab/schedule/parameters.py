@@ -9,8 +9,10 @@ from math import prod
 
 from fuser_lab.errors import ScheduleError
 from fuser_lab.schedule.cpu_loops import cpu_loops
+from fuser_lab.schedule.gpu_column_loops import column_loops, columns_in_cluster
+from fuser_lab.schedule.gpu_column_sum_loops import backward_loops
 from fuser_lab.schedule.gpu_element_loops import element_loops
-from fuser_lab.schedule.gpu_loops import backward_loops, column_loops, kept_column_loops, row_loops
+from fuser_lab.schedule.gpu_row_loops import row_loops
 from fuser_lab.schedule.gpu_scan_loops import scan_loops
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
 from fuser_lab.schedule.kinds import Value, parameters_of
@@ -40,7 +42,8 @@ def _gpu_loops(space: Space) -> LoopSchedule:
     tiles = tile_sum_loops(space) if space.transposed != (0, 0) else None
     if tiles is not None:
         return tiles
-    loops = None if space.inner_reduced or space.passes == 1 else kept_column_loops(space)
+    # Clusters would keep longer columns; only parameters set by hand ask for them.
+    loops = None if space.inner_reduced or space.passes == 1 else columns_in_cluster(space, 1)
     if loops is not None:
         return loops
     if not space.inner_reduced and space.is_one_pass:

@@ -12,7 +12,7 @@ from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, If, Role, VectorLoad, VectorStore, terms_of, walk
 from fuser_lab.errors import ScheduleError
 from fuser_lab.ir.term import Apply
-from fuser_lab.schedule.gpu_loops import KEPT_THREADS, MEETING_BUFFER
+from fuser_lab.schedule.gpu_column_loops import KEPT_THREADS, MEETING_BUFFER
 from fuser_lab.schedule.state import Kind
 from tests.kernels import generate
 
