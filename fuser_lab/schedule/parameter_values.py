@@ -22,10 +22,10 @@ from fuser_lab.schedule.gpu_loops import (
 )
 from fuser_lab.schedule.gpu_scan_loops import illegal_scan
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sums_meet
+from fuser_lab.schedule.parameter_table import FLAGS, MEANINGS, Value
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from fuser_lab.targets import target_of
 
-Value = int | bool | tuple[int, int]
 Values = tuple[tuple[str, Value], ...]
 
 _REGISTER_WORDS = 160  # registers per thread, for the part of a row that it keeps
@@ -34,19 +34,7 @@ _ROWS_AHEAD = 2  # rows per block and step: the present row, and the next row, w
 _MOST_PARTS = 1 << 16  # parts of a reduction at most, about the limit of CUDA for blocks in y
 _SPLIT_FROM = 2  # elements reduced per result
 
-MEANINGS: Mapping[str, str] = {
-    "threads": "threads of a block, in x and y", "blocks": "blocks of the grid", "unroll": "steps in flight together",
-    "vector": "elements of one access", "split": "parts of each reduction",
-    "cluster": "blocks that share each row through each other's shared memory",
-    "persistent": "rows stay on chip between passes",
-    "resident": "blocks per multiprocessor for which registers are limited", "tile": "columns, or sides of a tile",
-    "grain": "rows of one parallel iteration", "parallel": "distributed over cores",
-    "partial": "additions before a subtotal", "shared": "column sums in shared memory, the others in registers",
-    "constants": "values that all rows share are loaded once",
-    "specialized": "all sizes are constants of the kernel, not arguments",
-}
 _BITS = 63  # bits of an integer, without its sign
-_FLAGS = ("constants", "parallel", "persistent", "specialized")
 
 
 def with_values(
@@ -85,13 +73,13 @@ def check_values(values: Mapping[str, object]) -> Values:
             raise ArgumentTypeError(msg)
         if name == "threads" and isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_int, value)):
             pairs.append((name, (operator.index(value[0]), operator.index(value[1]))))
-        elif (isinstance(value, bool) if name in _FLAGS else _is_int(value)):
+        elif (isinstance(value, bool) if name in FLAGS else _is_int(value)):
             pairs.append((name, value if isinstance(value, bool) else operator.index(value)))  # type: ignore[arg-type]
         else:
             if isinstance(value, int) and value.bit_length() > _BITS:
                 msg = f"with_params: {name} must fit in {_BITS} bits, given {short_text(value)}."
                 raise ScheduleError(msg)
-            kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(_FLAGS, "a bool")}
+            kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(FLAGS, "a bool")}
             msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {short_text(value)}."
             raise ArgumentTypeError(msg)
     return tuple(pairs)

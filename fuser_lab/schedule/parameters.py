@@ -13,33 +13,10 @@ from fuser_lab.schedule.gpu_element_loops import element_loops
 from fuser_lab.schedule.gpu_loops import backward_loops, column_loops, kept_column_loops, row_loops
 from fuser_lab.schedule.gpu_scan_loops import scan_loops
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
-from fuser_lab.schedule.parameter_values import MEANINGS, Value, Values, settings_text, with_values
+from fuser_lab.schedule.parameter_table import MEANINGS, Value, kind_of, parameters_of
+from fuser_lab.schedule.parameter_values import Values, settings_text, with_values
 from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style, why
-from fuser_lab.targets import Form, target_of
-
-_NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
-    (Form.BLOCKS, Style.ELEMENTS): ("threads", "blocks", "unroll", "vector", "specialized"),
-    (Form.BLOCKS, Style.TILES): ("threads", "tile", "vector", "specialized"),
-    (Form.BLOCKS, Style.ROWS): (
-        "threads", "unroll", "vector", "split", "cluster", "persistent", "resident", "specialized",
-    ),
-    (Form.BLOCKS, Style.COLUMNS): ("threads", "unroll", "vector", "split", "resident", "specialized"),
-    (Form.CORES, Style.ELEMENTS): ("parallel", "specialized"),
-    (Form.CORES, Style.TILES): ("tile", "parallel", "specialized"),
-    (Form.CORES, Style.ROWS): ("grain", "split", "partial", "parallel", "specialized"),
-    (Form.CORES, Style.COLUMNS): ("tile", "split", "partial", "parallel", "specialized"),
-}
-# For rows that also accumulate column sums, on a GPU and on a CPU.
-BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")
-TILE_SUM_NAMES = ("threads", "tile", "split", "resident", "specialized")
-KEPT_COLUMN_NAMES = ("threads", "vector", "cluster", "specialized")
-SCAN_NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
-    (Form.BLOCKS, Style.ROWS): ("threads", "unroll", "vector", "specialized"),
-    (Form.BLOCKS, Style.COLUMNS): ("threads", "unroll", "vector", "specialized"),
-    (Form.CORES, Style.ROWS): ("parallel", "specialized"),
-    (Form.CORES, Style.COLUMNS): ("tile", "parallel", "specialized"),
-}
-BANDS_NAMES = ("grain", "parallel", "specialized")
+from fuser_lab.targets import target_of
 
 
 def choose_loops(space: Space, target: str) -> LoopSchedule | Refused:
@@ -266,13 +243,4 @@ def prefer(loops: LoopSchedule, space: Space, target: str, because: str, **value
 
 def _names(space: Space, target: str, chosen: LoopSchedule) -> tuple[str, ...]:
     """Return the parameters that may be set by hand."""
-    if space.column_sums:
-        return BACKWARD_NAMES if target_of(target).has_blocks else BANDS_NAMES
-    if chosen.keeps_columns:
-        return KEPT_COLUMN_NAMES
-    if chosen.style is Style.TILES and space.reduces:
-        return TILE_SUM_NAMES
-    by_style = SCAN_NAMES if space.scans else _NAMES
-    return by_style[target_of(target).form, chosen.style]
-
-
+    return tuple(parameter.name for parameter in parameters_of(kind_of(space, target, chosen)))
