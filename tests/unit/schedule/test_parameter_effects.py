@@ -13,6 +13,7 @@ from fuser_lab.schedule.parameter_table import PARAMETERS, Parameter, kind_of, p
 from fuser_lab.schedule.suggestions import suggestions
 from tests.unit.codegen.test_pipeline import STYLES
 
+
 def weighted_rows(fd: fl.FusionDefinition, x: Any, w: Any) -> tuple[Any, Any]:
     """Rows that add to column sums, with values that all rows share."""
     weighted = fd.ops.mul(x, fd.ops.broadcast(w, [True, False]))
