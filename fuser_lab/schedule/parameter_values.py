@@ -22,8 +22,7 @@ from fuser_lab.schedule.gpu_loops import (
 )
 from fuser_lab.schedule.gpu_scan_loops import illegal_scan
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sums_meet
-from fuser_lab.schedule.parameter_table import FLAGS, MEANINGS, Value
-from fuser_lab.schedule.state import LoopSchedule, Space, Style
+from fuser_lab.schedule.state import FLAGS, MEANINGS, LoopSchedule, Space, Style, Value
 from fuser_lab.targets import target_of
 
 Values = tuple[tuple[str, Value], ...]
@@ -32,6 +31,7 @@ _REGISTER_WORDS = 160  # registers per thread, for the part of a row that it kee
 _UNROLLED = 64  # iterations of a loop that are written out at most, which limits the length of the code
 _ROWS_AHEAD = 2  # rows per block and step: the present row, and the next row, which is loaded in advance
 _MOST_PARTS = 1 << 16  # parts of a reduction at most, about the limit of CUDA for blocks in y
+_MOST_PARTIAL = 1 << 20  # additions before a subtotal at most, a limit of what is offered
 _SPLIT_FROM = 2  # elements reduced per result
 
 _BITS = 63  # bits of an integer, without its sign
@@ -294,6 +294,6 @@ def _illegal_on_cpu(space: Space, chosen: LoopSchedule, settings: Mapping[str, V
     most = max(space.kept_run, 1) if chosen.style is Style.COLUMNS else 512
     if chosen.style in {Style.COLUMNS, Style.TILES} and not 1 <= schedule.tile <= most:
         return f"tile = {schedule.tile} must be between 1 and {most}"
-    if not 1 <= schedule.partial <= 1 << 20:
-        return f"partial = {schedule.partial} must be between 1 and {1 << 20}"
+    if not 1 <= schedule.partial <= _MOST_PARTIAL:
+        return f"partial = {schedule.partial} must be between 1 and {_MOST_PARTIAL}"
     return ""

@@ -13,9 +13,8 @@ from fuser_lab.schedule.gpu_element_loops import element_loops
 from fuser_lab.schedule.gpu_loops import backward_loops, column_loops, kept_column_loops, row_loops
 from fuser_lab.schedule.gpu_scan_loops import scan_loops
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
-from fuser_lab.schedule.parameter_table import MEANINGS, Value, kind_of, parameters_of
 from fuser_lab.schedule.parameter_values import Values, settings_text, with_values
-from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style, why
+from fuser_lab.schedule.state import MEANINGS, LoopSchedule, Refused, Space, Style, Value, kind_of, parameters_of, why
 from fuser_lab.targets import target_of
 
 

@@ -1,9 +1,8 @@
 """Changes of the parameters of a nest that are worth measuring."""
 
-from fuser_lab.schedule.parameter_table import PARAMETERS, Value
 from fuser_lab.schedule.parameter_values import Values, with_values
 from fuser_lab.schedule.parameters import NestChoice
-from fuser_lab.schedule.state import Style
+from fuser_lab.schedule.state import PARAMETERS, Style, Value
 from fuser_lab.targets import target_of
 
 

@@ -17,10 +17,9 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ir.kernel_transforms import is_hint, is_template
 from fuser_lab.ir.transform import Argument, ParallelType, Transform
 from fuser_lab.schedule.by_hand import FORMS_OF_STYLES, HandParams, LoopForm, NumberedSchedule
-from fuser_lab.schedule.parameter_table import PARAMETERS, Value
 from fuser_lab.schedule.parameter_values import Values, check_values, with_values
 from fuser_lab.schedule.parameters import LoopChange, NestChoice
-from fuser_lab.schedule.state import LoopSchedule, Style
+from fuser_lab.schedule.state import PARAMETERS, LoopSchedule, Style, Value
 from fuser_lab.targets import Form, find, names, target_of, with_blocks
 
 LOOPS_TARGET = with_blocks().name

@@ -9,7 +9,7 @@ from fuser_lab.codegen.kernel_ir import Launch
 from fuser_lab.codegen.kernel_plan import EVALUATED
 from fuser_lab.codegen.pipeline import generate
 from fuser_lab.plan.requests import request_of
-from fuser_lab.schedule.parameter_table import PARAMETERS, Parameter, kind_of, parameters_of
+from fuser_lab.schedule.state import PARAMETERS, Parameter, kind_of, parameters_of
 from fuser_lab.schedule.suggestions import suggestions
 from tests.unit.codegen.test_pipeline import STYLES
 

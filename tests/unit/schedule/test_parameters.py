@@ -17,9 +17,9 @@ from fuser_lab.errors import ArgumentTypeError, InputError, ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
-from fuser_lab.schedule.parameter_table import NestKind, parameters_of
 from fuser_lab.schedule.parameter_values import Values, with_values
 from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.schedule.state import NestKind, parameters_of
 from fuser_lab.schedule.suggestions import suggestions
 from tests.kernels import generate
 
