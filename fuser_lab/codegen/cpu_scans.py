@@ -21,7 +21,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr
 from fuser_lab.ir.term import Apply, Term, cast, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.state import Kind
+from fuser_lab.schedule.state import NestKind
 
 PARTS = crossover("cpu.scans.parts")
 VECTOR = 8  # the number of elements of a part is a multiple of this
@@ -43,7 +43,7 @@ class ScanPlan:
 def scan_plan(nest: NestPlan) -> ScanPlan:
     """Return how the scans of a nest are visited."""
     depth, levels = nest.facts.space.depth, scan_levels(nest.facts.fusion, nest.facts.nest)
-    if nest.schedule.kind is not Kind.SCANNED_ROWS or depth <= SHORT:
+    if nest.schedule.kind is not NestKind.CORE_SCANNED_ROWS or depth <= SHORT:
         return ScanPlan(nest=nest, levels=levels)
     sections = -(-depth // SECTION)
     each = -(-depth // (sections * PARTS * VECTOR)) * VECTOR

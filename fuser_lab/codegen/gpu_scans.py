@@ -35,7 +35,7 @@ from fuser_lab.codegen.values import Values
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Term, cast, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.state import Kind
+from fuser_lab.schedule.state import NestKind
 
 _FEW_ROUNDS = 16  # of which a sum of Float is within 1e-6 of the exact one: each has an error of 6e-8
 
@@ -94,7 +94,7 @@ def scan_plan(nest: NestPlan) -> ScanPlan:
     """Return how threads share the rows or columns of a nest with scans."""
     facts, schedule, space = gpu_facts(nest.facts), nest.schedule, nest.facts.space
     lanes, height = schedule.threads
-    if schedule.kind is Kind.SCANNED_ROWS:
+    if schedule.kind is NestKind.BLOCK_SCANNED_ROWS:
         axes, groups = facts.nest.reduced, space.groups(schedule.vector)
         rounds = -(-groups // (lanes * schedule.unroll))
         divides = facts.lead is not None and schedule.vector > 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fuser_lab.analysis.numbering import number_values
 from fuser_lab.codegen.decompose import decompose, welford_of, with_float_values
@@ -56,10 +56,21 @@ class MovesMore:
     moved: int
 
 
-def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator[tuple[str, Made]]:
-    """Yield the name of each step from a request to source, and what it makes.
+class Step(NamedTuple):
+    """A step from a request to source: its name and what it makes, which ``str`` prints."""
 
-    A step is computed when it is asked for; `text_of` prints what it makes. ``plan`` is what `plan_kernel` returns
+    name: str
+    made: Made
+
+    def __str__(self) -> str:
+        """Return the name, then what the step makes."""
+        return f"--- {self.name}\n{text_of(self.made)}"
+
+
+def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator[Step]:
+    """Yield each step from a request to source, with its name and what it makes.
+
+    A step is computed when it is asked for; ``print`` shows what it makes. ``plan`` is what `plan_kernel` returns
     for the request, if a caller has it: the writers then receive the schedules that the caller shows.
 
     - ``decompose``, ``accurate``, ``sums_of_rows``: the ops of the segment as kernels compute them
@@ -76,26 +87,26 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
     """
     if request.loops:
         fusion = decompose(with_float_values(request.fusion))
-        yield "decompose", fusion
+        yield Step("decompose", fusion)
         kernel = _lower_loop_by_loop(fusion, request)
     else:
         ops = KernelOps.of(request.fusion) if plan is None else plan.ops
-        yield "decompose", ops.decomposed
-        yield "accurate", ops.corrected
-        yield "sums_of_rows", ops.fusion
+        yield Step("decompose", ops.decomposed)
+        yield Step("accurate", ops.corrected)
+        yield Step("sums_of_rows", ops.fusion)
         plan = plan or plan_of(ops, request, _chooser(request))
-        yield "nests", tuple(nest.facts.nest for nest in plan.nests)
-        yield "space", tuple(nest.facts.space for nest in plan.nests)
-        yield "schedule", plan.choices
+        yield Step("nests", tuple(nest.facts.nest for nest in plan.nests))
+        yield Step("space", tuple(nest.facts.space for nest in plan.nests))
+        yield Step("schedule", plan.choices)
         styles = tuple(map(style_plan, plan.nests))
-        yield "plan", styles
+        yield Step("plan", styles)
         nests = tuple(map(write, styles))
-        yield "write", kernel_of(plan, nests)
+        yield Step("write", kernel_of(plan, nests))
         kernel = kernel_of(plan, tuple(map(run_passes, nests)))
-        yield "passes", kernel
+        yield Step("passes", kernel)
         kernel = with_sizes(kernel) if request.shared is None else request.shared.kernel(kernel)
-    yield "sizes", kernel
-    yield "print", print_kernel(kernel)
+    yield Step("sizes", kernel)
+    yield Step("print", print_kernel(kernel))
 
 
 def text_of(made: Made) -> str:

@@ -1,9 +1,4 @@
-"""Vector accesses: the element accesses of a VECTORIZE loop are combined.
-
-    for v in range(8):                          load_vector(T0, 8 * c, T0_v, 0, 8, 8)
-        t0 = T0[8 * c + v]               ->     for v in range(8):
-        T1[8 * c + v] = f(t0)                       T1_v[v] = f(T0_v[v])
-                                                store_vector(T1, 8 * c, T1_v, 0, 8, 8)
+"""Vector accesses: the element accesses of a VECTORIZE loop are combined, as in `EXAMPLE`.
 
 An access is combined if its position is a term without v, divisible by the number of elements, plus v. Accesses at
 other positions, under conditions on v, and at data-dependent positions are unchanged, unless their elements are next to
@@ -61,6 +56,10 @@ SMALL = crossover("vectors.small")
 _OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
 
 Block = tuple[Statement, ...]
+
+EXAMPLE = """
+loop(c, 16, block_x, loop(v, 4, vectorize, let(t0, T0[c * 4 + v]), store(T1, c * 4 + v, t0 * 2.0)))
+"""
 
 
 def with_vectors(body: Block) -> Block:

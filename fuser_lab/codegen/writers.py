@@ -1,7 +1,4 @@
-"""For each kind of nest and each form of target, how a nest is planned, and the function that writes the plan.
-
-The loops of a nest say which kind it is (`fuser_lab.schedule.state.Kind`).
-"""
+"""For each kind of nest, how it is planned in the terms of its style, and the function that writes the plan."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -25,8 +22,7 @@ from fuser_lab.codegen import (
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import StylePlan
-from fuser_lab.schedule.state import Kind
-from fuser_lab.targets import Form, target_of
+from fuser_lab.schedule.state import NestKind
 
 _Plan = TypeVar("_Plan")
 _Planner = Callable[[NestPlan], StylePlan[Any]]
@@ -34,7 +30,7 @@ _Planner = Callable[[NestPlan], StylePlan[Any]]
 
 def style_plan(nest: NestPlan) -> StylePlan[Any]:
     """Return the plan of a nest in the terms of its style, and the function that writes it."""
-    return _PLANNERS[target_of(nest.choice.target).form, nest.schedule.kind](nest)
+    return _PLANNERS[nest.schedule.kind](nest)
 
 
 def _writer(plan: Callable[[NestPlan], _Plan], write: Callable[[_Plan], Iterator[Phase]]) -> _Planner:
@@ -57,21 +53,21 @@ def _rows_of_cores(nest: NestPlan) -> StylePlan[Any]:
     return StylePlan(nest, rows, cpu_rows.write_rows)
 
 
-_PLANNERS: Mapping[tuple[Form, Kind], _Planner] = {
-    (Form.BLOCKS, Kind.ELEMENTS): _writer(gpu_elements.element_plan, gpu_elements.write_elements),
-    (Form.BLOCKS, Kind.TILES): _writer(gpu_tiles.tile_plan, gpu_tiles.write_tiles),
-    (Form.BLOCKS, Kind.TILE_SUMS): _writer(gpu_tiles.tile_plan, gpu_tiles.write_tile_sums),
-    (Form.BLOCKS, Kind.ROWS): _rows_of_blocks,
-    (Form.BLOCKS, Kind.COLUMN_SUMS): _writer(gpu_backward.backward_plan, gpu_backward.write_backward),
-    (Form.BLOCKS, Kind.SCANNED_ROWS): _writer(gpu_scans.scan_plan, gpu_scans.write_scanned_rows),
-    (Form.BLOCKS, Kind.COLUMNS): _writer(gpu_columns.column_plan, gpu_columns.write_columns),
-    (Form.BLOCKS, Kind.KEPT_COLUMNS): _writer(gpu_kept_columns.kept_column_plan, gpu_kept_columns.write_kept_columns),
-    (Form.BLOCKS, Kind.SCANNED_COLUMNS): _writer(gpu_scans.scan_plan, gpu_scans.write_scanned_columns),
-    (Form.CORES, Kind.ELEMENTS): _writer(cpu_elements.element_plan, cpu_elements.write_elements),
-    (Form.CORES, Kind.TILES): _writer(cpu_tiles.tile_plan, cpu_tiles.write_tiles),
-    (Form.CORES, Kind.ROWS): _rows_of_cores,
-    (Form.CORES, Kind.COLUMN_SUMS): _writer(cpu_rows.row_plan, cpu_rows.write_rows_with_column_sums),
-    (Form.CORES, Kind.SCANNED_ROWS): _writer(cpu_scans.scan_plan, cpu_scans.write_scanned_rows),
-    (Form.CORES, Kind.COLUMNS): _writer(cpu_columns.column_plan, cpu_columns.write_columns),
-    (Form.CORES, Kind.SCANNED_COLUMNS): _writer(cpu_scans.scan_plan, cpu_scans.write_scanned_columns),
+_PLANNERS: Mapping[NestKind, _Planner] = {
+    NestKind.BLOCK_ELEMENTS: _writer(gpu_elements.element_plan, gpu_elements.write_elements),
+    NestKind.BLOCK_TILES: _writer(gpu_tiles.tile_plan, gpu_tiles.write_tiles),
+    NestKind.BLOCK_TILE_SUMS: _writer(gpu_tiles.tile_plan, gpu_tiles.write_tile_sums),
+    NestKind.BLOCK_ROWS: _rows_of_blocks,
+    NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS: _writer(gpu_backward.backward_plan, gpu_backward.write_backward),
+    NestKind.BLOCK_SCANNED_ROWS: _writer(gpu_scans.scan_plan, gpu_scans.write_scanned_rows),
+    NestKind.BLOCK_COLUMNS: _writer(gpu_columns.column_plan, gpu_columns.write_columns),
+    NestKind.BLOCK_KEPT_COLUMNS: _writer(gpu_kept_columns.kept_column_plan, gpu_kept_columns.write_kept_columns),
+    NestKind.BLOCK_SCANNED_COLUMNS: _writer(gpu_scans.scan_plan, gpu_scans.write_scanned_columns),
+    NestKind.CORE_ELEMENTS: _writer(cpu_elements.element_plan, cpu_elements.write_elements),
+    NestKind.CORE_TILES: _writer(cpu_tiles.tile_plan, cpu_tiles.write_tiles),
+    NestKind.CORE_ROWS: _rows_of_cores,
+    NestKind.CORE_ROWS_WITH_COLUMN_SUMS: _writer(cpu_rows.row_plan, cpu_rows.write_rows_with_column_sums),
+    NestKind.CORE_SCANNED_ROWS: _writer(cpu_scans.scan_plan, cpu_scans.write_scanned_rows),
+    NestKind.CORE_COLUMNS: _writer(cpu_columns.column_plan, cpu_columns.write_columns),
+    NestKind.CORE_SCANNED_COLUMNS: _writer(cpu_scans.scan_plan, cpu_scans.write_scanned_columns),
 }

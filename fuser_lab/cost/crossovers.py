@@ -7,6 +7,7 @@ docs/benchmarks.md was measured with it. ``python -m tests.pages.thresholds > do
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
@@ -407,7 +408,7 @@ _VALUES: Final[Mapping[str, float]] = MappingProxyType({row.name: row.value for 
 
 def crossover(name: str) -> int:
     """Return the whole number of a row."""
-    value = _VALUES[name]
+    value = crossover_ratio(name)
     if not isinstance(value, int):
         msg = f"crossover: the row {name!r} holds {value}, which is not a whole number; call crossover_ratio."
         raise TypeError(msg)
@@ -416,4 +417,8 @@ def crossover(name: str) -> int:
 
 def crossover_ratio(name: str) -> float:
     """Return the number of a row that may be a fraction."""
+    if name not in _VALUES:
+        similar = get_close_matches(name, _VALUES, n=3) or ["ROWS in fuser_lab/cost/crossovers.py"]
+        msg = f"crossover: unknown row {name!r}; choose from {', '.join(similar)}, or add a row."
+        raise LookupError(msg)
     return _VALUES[name]

@@ -14,7 +14,7 @@ from fuser_lab.schedule.gpu_limits import (
     WAVE,
     power_of_two,
 )
-from fuser_lab.schedule.state import Evict, Kind, LoopSchedule, Space, eviction
+from fuser_lab.schedule.state import Evict, LoopSchedule, NestKind, Space, eviction
 
 KEPT_THREADS = crossover("gpu.kept_columns.threads")
 KEPT_WIDTH = crossover("gpu.kept_columns.width")
@@ -64,7 +64,7 @@ def column_loops(space: Space) -> LoopSchedule:
     if online:
         reasons.append("maximum and sum of exponentials are computed in one pass")
     return LoopSchedule(
-        kind=Kind.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split, online=online,
+        kind=NestKind.BLOCK_COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split, online=online,
         evict=eviction(space) if not small else Evict.NORMAL, resident=resident,
         reasons=tuple(reasons),
     )
@@ -112,7 +112,8 @@ def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> Lo
     if cluster > 1:
         reason += f" of a cluster of {cluster} blocks"
     return LoopSchedule(
-        kind=Kind.KEPT_COLUMNS, threads=(lanes, height), vector=width, registers=steps, persistent=True, values=False,
+        kind=NestKind.BLOCK_KEPT_COLUMNS, threads=(lanes, height),
+        vector=width, registers=steps, persistent=True, values=False,
         cluster=cluster, resident=max(space.device.registers // (registers * lanes * height), 1), reasons=(reason,),
     )
 

@@ -2,7 +2,7 @@
 
 from fuser_lab.cost.device import THREAD_WORDS, WARP
 from fuser_lab.schedule.gpu_limits import ELEMENTS, MOST_THREADS, power_of_two, shared_room
-from fuser_lab.schedule.state import Kind, LoopSchedule, Refused, Space, eviction
+from fuser_lab.schedule.state import LoopSchedule, NestKind, Refused, Space, eviction
 
 BACKWARD_WORDS = THREAD_WORDS  # registers per thread for column sums and the row that adds to them
 
@@ -48,7 +48,8 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
     elif ahead:
         reasons.append("registers hold all column sums and the next row")
     return LoopSchedule(
-        kind=Kind.COLUMN_SUMS, threads=(lanes, 1), blocks=blocks, vector=width, persistent=True, registers=steps,
+        kind=NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS, threads=(lanes, 1),
+        blocks=blocks, vector=width, persistent=True, registers=steps,
         unroll=2 if ahead else 1, shared=shared, values=False, constants=keeps, resident=min(resident, 16),
         evict=eviction(space), reasons=tuple(reasons),
     )

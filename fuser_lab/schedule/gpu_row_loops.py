@@ -20,7 +20,7 @@ from fuser_lab.schedule.gpu_limits import (
     power_of_two,
     shared_room,
 )
-from fuser_lab.schedule.state import Evict, Kind, LoopSchedule, Space, eviction
+from fuser_lab.schedule.state import Evict, LoopSchedule, NestKind, Space, eviction
 
 SHORT_THREADS = crossover("gpu.short_rows.threads")
 FEW_PARTS = crossover("gpu.rows.least_parts")
@@ -107,7 +107,7 @@ def _row_loops(space: Space) -> LoopSchedule:
         unroll = min(steps, max(IN_FLIGHT // 2 // space.streams, 1))
         reason = f"{lanes} threads per row, with {unroll} steps of loads in flight: nothing is read again"
         return LoopSchedule(
-            kind=Kind.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, evict=eviction(space),
+            kind=NestKind.BLOCK_ROWS, threads=(lanes, 1), vector=width, unroll=unroll, evict=eviction(space),
             reasons=(reason,),
         )
     if space.online and space.passes == 2 and not space.stored_bytes and not _fits_registers(space, groups):
@@ -142,7 +142,7 @@ def _short_rows(space: Space) -> LoopSchedule:
     if together * lanes > LEAST_THREADS:
         reasons.append(f"{together} rows per block: with fewer, blocks would end faster than others start")
     return LoopSchedule(
-        kind=Kind.ROWS, threads=(lanes, together), vector=space.vector,
+        kind=NestKind.BLOCK_ROWS, threads=(lanes, together), vector=space.vector,
         unroll=_steps_together(space, steps, IN_FLIGHT), persistent=space.passes > 1, registers=steps,
         evict=eviction(space), reasons=tuple(reasons), staged=staged,
         # A lane with one access in flight waits for it: more threads hide its latency, so registers are limited.
@@ -274,7 +274,7 @@ def _small_parts(space: Space, cluster: int) -> LoopSchedule:
         f"{steps} steps in registers, the others in shared memory"
     )
     return LoopSchedule(
-        kind=Kind.ROWS, threads=(PART_THREADS, 1), vector=space.vector, unroll=max(4 // space.streams, 1),
+        kind=NestKind.BLOCK_ROWS, threads=(PART_THREADS, 1), vector=space.vector, unroll=max(4 // space.streams, 1),
         persistent=True, registers=registers, shared=steps - registers, values=keeps, resident=PART_RESIDENT,
         cluster=cluster, evict=eviction(space), reasons=(reason,),
     )
@@ -302,7 +302,8 @@ def _streamed_rows(space: Space, groups: int) -> LoopSchedule:
         "maximum and sum of exponentials are computed in one pass",
     )
     return LoopSchedule(
-        kind=Kind.ROWS, threads=(lanes, 1), vector=space.vector, unroll=unroll, online=True, evict=eviction(space),
+        kind=NestKind.BLOCK_ROWS, threads=(lanes, 1),
+        vector=space.vector, unroll=unroll, online=True, evict=eviction(space),
         reasons=reasons,
     )
 
@@ -334,7 +335,8 @@ def _parts(space: Space, groups: int) -> LoopSchedule:
     if space.moments:
         reasons.append("sum and squared deviations from the mean are computed in one pass")
     return LoopSchedule(
-        kind=Kind.ROWS, threads=(threads, 1), vector=space.vector, unroll=unroll, split=split, online=space.moments,
+        kind=NestKind.BLOCK_ROWS, threads=(threads, 1),
+        vector=space.vector, unroll=unroll, split=split, online=space.moments,
         reasons=tuple(reasons),
     )
 
@@ -354,7 +356,7 @@ def _in_registers(space: Space, groups: int) -> LoopSchedule:
     early = constants > 0 and inputs + constants <= CONSTANT_WORDS and evict is not Evict.LAST
     reason = f"the row stays in registers: {steps * space.vector} elements for each of {lanes} threads"
     return LoopSchedule(
-        kind=Kind.ROWS, threads=(lanes, 1), vector=space.vector, unroll=_steps_together(space, steps, steps),
+        kind=NestKind.BLOCK_ROWS, threads=(lanes, 1), vector=space.vector, unroll=_steps_together(space, steps, steps),
         persistent=True, registers=steps, constants=early, evict=evict,
         resident=0 if early else max(space.device.registers // (64 * lanes), 1),
         reasons=(reason, *(("values that all rows share are loaded with the row",) if early else ())),
@@ -414,7 +416,7 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
     if online:
         reasons.append("maximum and sum of exponentials are computed in one pass")
     return LoopSchedule(
-        kind=Kind.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
+        kind=NestKind.BLOCK_ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
         shared=shared, values=keeps, resident=resident, online=online, blocks=blocks, evict=eviction(space),
         reasons=tuple(reasons),
     )

@@ -3,7 +3,7 @@
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, THREAD_WORDS, WARP
 from fuser_lab.schedule.gpu_limits import power_of_two
-from fuser_lab.schedule.state import Kind, LoopSchedule, Space, eviction
+from fuser_lab.schedule.state import LoopSchedule, NestKind, Space, eviction
 
 ELEMENTS = crossover("gpu.scans.elements")
 COLUMN_ELEMENTS = THREAD_WORDS // 2  # elements in all columns of a thread; the other registers are for computing
@@ -35,7 +35,7 @@ def _rows(space: Space) -> LoopSchedule:
         height = 1
         reason = f"{lanes} threads run along each row, {lanes * unroll * width} elements at a time"
     return LoopSchedule(
-        kind=Kind.SCANNED_ROWS, threads=(lanes, height), vector=width, unroll=unroll, evict=eviction(space),
+        kind=NestKind.BLOCK_SCANNED_ROWS, threads=(lanes, height), vector=width, unroll=unroll, evict=eviction(space),
         reasons=(reason,),
     )
 
@@ -58,6 +58,7 @@ def _columns(space: Space) -> LoopSchedule:
     if height > 1:
         reason += f", {height * unroll} rows at a time: {height} threads share each column"
     return LoopSchedule(
-        kind=Kind.SCANNED_COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, evict=eviction(space),
+        kind=NestKind.BLOCK_SCANNED_COLUMNS, threads=(lanes, height),
+        vector=width, unroll=unroll, evict=eviction(space),
         reasons=(reason,),
     )

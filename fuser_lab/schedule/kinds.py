@@ -1,4 +1,4 @@
-"""The parameters of each kind of nest on each form of target, which of their values are legal, and what these imply."""
+"""Which values of parameters are legal for each kind of nest, and what they imply."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -8,15 +8,14 @@ from fuser_lab.schedule.gpu_column_loops import MEETING_BUFFER, columns_in_clust
 from fuser_lab.schedule.gpu_limits import shared_room
 from fuser_lab.schedule.gpu_row_loops import fits_staged, in_cluster, row_room
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sums_meet
-from fuser_lab.schedule.state import Kind, LoopSchedule, Space, Style
-from fuser_lab.targets import Form, target_of
-
-Value = int | bool | tuple[int, int]
+from fuser_lab.schedule.state import LoopSchedule, NestKind, Space, Style, Value
+from fuser_lab.targets import Form
 
 _REGISTER_WORDS = 160  # registers per thread, for the part of a row that it keeps
 _UNROLLED = 64  # iterations of a loop that are written out at most, which limits the length of the code
 _ROWS_AHEAD = 2  # rows per block and step: the present row, and the next row, which is loaded in advance
 _MOST_PARTS = 1 << 16  # parts of a reduction at most, about the limit of CUDA for blocks in y
+_MOST_PARTIAL = 1 << 20  # additions before a subtotal at most, a limit of what is offered
 _SPLIT_FROM = 2  # elements reduced per result
 
 
@@ -43,7 +42,7 @@ def _in_given_cluster(space: Space, chosen: LoopSchedule, settings: Mapping[str,
     cluster = settings.get("cluster", chosen.cluster)
     if not isinstance(cluster, int) or cluster == chosen.cluster or _illegal_cluster(space, cluster):
         return chosen
-    if chosen.kind is Kind.KEPT_COLUMNS:
+    if chosen.kind is NestKind.BLOCK_KEPT_COLUMNS:
         return columns_in_cluster(space, cluster) or chosen
     if chosen.persistent or (chosen.split > 1 and space.passes > 1 and settings.get("split", 1) == 1):
         return in_cluster(space, cluster)
@@ -79,7 +78,7 @@ def _illegal_on_blocks(change: Change) -> str:
         return f"resident = {loops.resident} blocks of {x * y} threads exceed the capacity of a multiprocessor"
     if loops.split != 1 and space.shifted and vector > 1:
         return f"split = {loops.split} requires vector = 1: rows of {space.depth} begin anywhere in a wider access"
-    again = loops.kind is Kind.ROWS and not loops.persistent  # each pass may be a launch
+    again = loops.kind is NestKind.BLOCK_ROWS and not loops.persistent  # each pass may be a launch
     if loops.split != 1 and (not (space.is_one_pass or again) or space.depth < _SPLIT_FROM):
         return f"split = {loops.split} requires a reduction whose result the kernel does not use"
     return _illegal_split(space, loops)
@@ -100,8 +99,8 @@ def _illegal_on_cores(change: Change) -> str:
     most = max(space.kept_run, 1) if loops.style is Style.COLUMNS else 512
     if loops.style in {Style.COLUMNS, Style.TILES} and not 1 <= loops.tile <= most:
         return f"tile = {loops.tile} must be between 1 and {most}"
-    if not 1 <= loops.partial <= 1 << 20:
-        return f"partial = {loops.partial} must be between 1 and {1 << 20}"
+    if not 1 <= loops.partial <= _MOST_PARTIAL:
+        return f"partial = {loops.partial} must be between 1 and {_MOST_PARTIAL}"
     return ""
 
 
@@ -298,75 +297,47 @@ def _steps_of_columns(change: Change) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
-    """The parameters of a kind of nest on a form of targets.
+class Rules:
+    """The rules for the parameters of a kind of nest.
 
     Attributes
     ----------
-    names
-        Parameters that can be set by hand.
-    following
-        Parameters among them that follow from others if they are not set.
-    problem
-        Returns why values are illegal for this kind.
+    illegal
+        Returns why values are illegal, besides the reasons for any kind.
     implied
         Returns the loops with what follows from the values.
+    following
+        Names of the parameters that follow from others if they are not set.
     """
 
-    names: tuple[str, ...]
-    following: tuple[str, ...] = ()
-    problem: Callable[[Change], str] = _legal
+    illegal: Callable[[Change], str] = _legal
     implied: Callable[[Change], LoopSchedule] = _with_nothing
+    following: tuple[str, ...] = ()
 
 
-_PARAMETERS: Mapping[tuple[Form, Kind], Parameters] = {
-    (Form.BLOCKS, Kind.ELEMENTS): Parameters(
-        names=("threads", "blocks", "unroll", "vector", "specialized"), following=("blocks",),
-        problem=_illegal_elements, implied=_with_blocks,
+_RULES: Mapping[NestKind, Rules] = {
+    NestKind.BLOCK_ELEMENTS: Rules(illegal=_illegal_elements, implied=_with_blocks, following=("blocks",)),
+    NestKind.BLOCK_TILES: Rules(illegal=_illegal_tiles),
+    NestKind.BLOCK_TILE_SUMS: Rules(illegal=_illegal_tile_sums),
+    NestKind.BLOCK_ROWS: Rules(illegal=_illegal_rows, implied=_with_steps_of_rows, following=("resident",)),
+    NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS: Rules(
+        illegal=_illegal_column_sums, implied=_with_steps_of_column_sums, following=("resident",),
     ),
-    (Form.BLOCKS, Kind.TILES): Parameters(
-        names=("threads", "tile", "vector", "specialized"), problem=_illegal_tiles,
-    ),
-    (Form.BLOCKS, Kind.TILE_SUMS): Parameters(
-        names=("threads", "tile", "split", "resident", "specialized"), problem=_illegal_tile_sums,
-    ),
-    (Form.BLOCKS, Kind.ROWS): Parameters(
-        names=("threads", "unroll", "vector", "split", "cluster", "persistent", "resident", "specialized"),
-        following=("resident",), problem=_illegal_rows, implied=_with_steps_of_rows,
-    ),
-    (Form.BLOCKS, Kind.COLUMN_SUMS): Parameters(
-        names=("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized"),
-        following=("resident",), problem=_illegal_column_sums, implied=_with_steps_of_column_sums,
-    ),
-    (Form.BLOCKS, Kind.SCANNED_ROWS): Parameters(
-        names=("threads", "unroll", "vector", "specialized"), problem=_illegal_scanned_rows,
-    ),
-    (Form.BLOCKS, Kind.COLUMNS): Parameters(
-        names=("threads", "unroll", "vector", "split", "resident", "specialized"), problem=_illegal_columns,
-    ),
-    (Form.BLOCKS, Kind.KEPT_COLUMNS): Parameters(
-        names=("threads", "vector", "cluster", "specialized"), problem=_illegal_kept_columns,
-        implied=_with_steps_of_columns,
-    ),
-    (Form.BLOCKS, Kind.SCANNED_COLUMNS): Parameters(
-        names=("threads", "unroll", "vector", "specialized"), problem=_illegal_scanned_columns,
-    ),
-    (Form.CORES, Kind.ELEMENTS): Parameters(names=("parallel", "specialized")),
-    (Form.CORES, Kind.TILES): Parameters(names=("tile", "parallel", "specialized")),
-    (Form.CORES, Kind.ROWS): Parameters(names=("grain", "split", "partial", "parallel", "specialized")),
-    (Form.CORES, Kind.COLUMN_SUMS): Parameters(names=("grain", "parallel", "specialized")),
-    (Form.CORES, Kind.SCANNED_ROWS): Parameters(names=("parallel", "specialized")),
-    (Form.CORES, Kind.COLUMNS): Parameters(names=("tile", "split", "partial", "parallel", "specialized")),
-    (Form.CORES, Kind.SCANNED_COLUMNS): Parameters(names=("tile", "parallel", "specialized")),
+    NestKind.BLOCK_SCANNED_ROWS: Rules(illegal=_illegal_scanned_rows),
+    NestKind.BLOCK_COLUMNS: Rules(illegal=_illegal_columns),
+    NestKind.BLOCK_KEPT_COLUMNS: Rules(illegal=_illegal_kept_columns, implied=_with_steps_of_columns),
+    NestKind.BLOCK_SCANNED_COLUMNS: Rules(illegal=_illegal_scanned_columns),
+    **{kind: Rules() for kind in NestKind if kind.form is Form.CORES},
 }
 
 
-def parameters_of(target: str, kind: Kind) -> Parameters:
-    """Return the parameters of a kind of nest on the named target."""
-    return _PARAMETERS[target_of(target).form, kind]
+def rules_of(kind: NestKind) -> Rules:
+    """Return the rules for the parameters of a kind of nest."""
+    return _RULES[kind]
 
 
-def why_illegal(target: str, change: Change) -> str:
-    """Return why values are illegal for a nest on the named target; empty if they are legal."""
-    common = _illegal_on_blocks if target_of(target).has_blocks else _illegal_on_cores
-    return common(change) or parameters_of(target, change.chosen.kind).problem(change)
+def why_illegal(change: Change) -> str:
+    """Return why values are illegal; empty if they are legal."""
+    kind = change.chosen.kind
+    common = _illegal_on_blocks if kind.form is Form.BLOCKS else _illegal_on_cores
+    return common(change) or rules_of(kind).illegal(change)

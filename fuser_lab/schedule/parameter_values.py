@@ -10,38 +10,26 @@ from dataclasses import replace
 
 from fuser_lab.arguments import short_text
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
-from fuser_lab.schedule.kinds import Change, Value, parameters_of, why_illegal
-from fuser_lab.schedule.state import LoopSchedule, Space
+from fuser_lab.schedule.kinds import Change, rules_of, why_illegal
+from fuser_lab.schedule.state import FLAGS, MEANINGS, LoopSchedule, Space, Value, parameters_of
 
 Values = tuple[tuple[str, Value], ...]
 
-MEANINGS: Mapping[str, str] = {
-    "threads": "threads of a block, in x and y", "blocks": "blocks of the grid", "unroll": "steps in flight together",
-    "vector": "elements of one access", "split": "parts of each reduction",
-    "cluster": "blocks that share each row through each other's shared memory",
-    "persistent": "rows stay on chip between passes",
-    "resident": "blocks per multiprocessor for which registers are limited", "tile": "columns, or sides of a tile",
-    "grain": "rows of one parallel iteration", "parallel": "distributed over cores",
-    "partial": "additions before a subtotal", "shared": "column sums in shared memory, the others in registers",
-    "constants": "values that all rows share are loaded once",
-    "specialized": "all sizes are constants of the kernel, not arguments",
-}
 _BITS = 63  # bits of an integer, without its sign
-_FLAGS = ("constants", "parallel", "persistent", "specialized")
 
 
 def with_values(space: Space, target: str, chosen: LoopSchedule, values: Values) -> tuple[LoopSchedule, str]:
     """Return loops with some values set and an empty text, or the loops unchanged and the reason as a sentence."""
-    parameters, where = parameters_of(target, chosen.kind), f"a nest of {chosen.style.value} on {target}"
+    names, where = parameters_of(chosen.kind), f"a nest of {chosen.style.value} on {target}"
     for name, _ in values:
-        if name not in parameters.names:
-            return chosen, f"{name} is not a parameter of {where}; it has {', '.join(parameters.names)}"
+        if name not in names:
+            return chosen, f"{name} is not a parameter of {where}; it has {', '.join(names)}"
     settings = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
     change = Change.of(space, chosen, settings)
-    if problem := why_illegal(target, change):
+    if problem := why_illegal(change):
         return change.chosen, f"{problem}, for {where}"
     reasons = (*change.chosen.reasons, f"set by hand: {settings_text(settings)}")
-    return replace(parameters.implied(change), reasons=reasons), ""
+    return replace(rules_of(chosen.kind).implied(change), reasons=reasons), ""
 
 
 def check_values(values: Mapping[str, object]) -> Values:
@@ -59,13 +47,13 @@ def check_values(values: Mapping[str, object]) -> Values:
             raise ArgumentTypeError(msg)
         if name == "threads" and isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_int, value)):
             pairs.append((name, (operator.index(value[0]), operator.index(value[1]))))
-        elif (isinstance(value, bool) if name in _FLAGS else _is_int(value)):
+        elif (isinstance(value, bool) if name in FLAGS else _is_int(value)):
             pairs.append((name, value if isinstance(value, bool) else operator.index(value)))  # type: ignore[arg-type]
         else:
             if isinstance(value, int) and value.bit_length() > _BITS:
                 msg = f"with_params: {name} must fit in {_BITS} bits, given {short_text(value)}."
                 raise ScheduleError(msg)
-            kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(_FLAGS, "a bool")}
+            kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(FLAGS, "a bool")}
             msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {short_text(value)}."
             raise ArgumentTypeError(msg)
     return tuple(pairs)

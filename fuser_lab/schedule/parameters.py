@@ -15,9 +15,8 @@ from fuser_lab.schedule.gpu_element_loops import element_loops
 from fuser_lab.schedule.gpu_row_loops import row_loops
 from fuser_lab.schedule.gpu_scan_loops import scan_loops
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
-from fuser_lab.schedule.kinds import Value, parameters_of
-from fuser_lab.schedule.parameter_values import MEANINGS, Values, settings_text, with_values
-from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style, why
+from fuser_lab.schedule.parameter_values import Values, settings_text, with_values
+from fuser_lab.schedule.state import MEANINGS, LoopSchedule, Refused, Space, Style, Value, parameters_of, why
 from fuser_lab.targets import target_of
 
 
@@ -119,7 +118,7 @@ class NestChoice:
     @property
     def names(self) -> tuple[str, ...]:
         """The parameters that may be set by hand."""
-        return parameters_of(self.target, self.chosen.kind).names
+        return parameters_of(self.chosen.kind)
 
     @property
     def values(self) -> dict[str, Value]:
@@ -222,7 +221,7 @@ def _proposal(space: Space, target: str, chosen: LoopSchedule, proposal: LoopSch
         style = proposal.style.value
         msg = f"propose: the style of a nest on {target} must be {chosen.style.value!r} here, given {style!r}."
         raise ScheduleError(msg)
-    values = tuple((name, getattr(proposal, name)) for name in sorted(parameters_of(target, chosen.kind).names))
+    values = tuple((name, getattr(proposal, name)) for name in sorted(parameters_of(chosen.kind)))
     differ = tuple((name, value) for name, value in values if value != getattr(chosen, name))
     # Values that follow from others are those of the heuristics if nothing differs.
     schedule, problem = with_values(space, target, chosen, differ) if differ else (chosen, "")
