@@ -319,8 +319,9 @@ class Parameter:
 
 def _row(
     name: str, meaning: str, *nests: NestKind, is_flag: bool = False, hint: tuple[str, str] | None = None,
+    tried: tuple[Value, ...] = (),
 ) -> Parameter:
-    return Parameter(name=name, meaning=meaning, nests=frozenset(nests), is_flag=is_flag, hint=hint)
+    return Parameter(name=name, meaning=meaning, nests=frozenset(nests), is_flag=is_flag, hint=hint, tried=tried)
 
 
 _BLOCKS = frozenset(kind for kind in _K if kind.name.startswith("BLOCK_"))
