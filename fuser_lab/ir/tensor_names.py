@@ -80,6 +80,17 @@ def entry_for(tensor: str, by_tensor: Mapping[str, str]) -> str:
     return by_tensor.get(tensor, "")
 
 
+def derived_name(tensor: str, called: Mapping[str, str]) -> str:
+    """Return the user's name of a tensor, or for one that derives from a named one, this name with its suffix.
+
+    The parts of a composite op, such as ``T2_total`` and ``T2_deviation`` of a mean, have different names.
+    """
+    named = tensor
+    while named not in called and "_" in named:
+        named = named.rpartition("_")[0]
+    return called[named] + tensor[len(named) :] if named in called else ""
+
+
 def name_of(tensor: str, fusion: Fusion, called: Mapping[str, str]) -> str:
     """Return what a tensor is called: the user's name, else that of its op; ``""`` for an input without a name."""
     name = entry_for(tensor, called)
