@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fuser_lab.ir.fusion import Fusion
 
 Names = tuple[tuple[str, str], ...]  # the user's names of tensors, each with the fusion's name
-_MOST_MATCHES: Final = 4  # names that an error suggests
+_MOST_MATCHES: Final = 4  # names that an error suggests, or a note lists
 OF_GRAPH: Final = "%"  # begins the names of a captured graph's nodes, as in torch's text of it
 LONGEST: Final = 18  # characters of a name in a picture; a tooltip has all of them
 _TENSOR: Final = re.compile(r"\bT\d+(?:_\w+)?\b")
@@ -68,6 +68,16 @@ def names_by_tensor(names: Iterable[tuple[str, str]]) -> dict[str, str]:
         if not name.startswith(OF_GRAPH) and _TENSOR.fullmatch(name) is None:
             called.setdefault(tensor, name)
     return called
+
+
+def numbers_notes(names: Names) -> list[str]:
+    """Return a note if variables that read like names of tensors, as in scripts of nvFuser, are other tensors."""
+    pairs = [(name, tensor) for name, tensor in names if _TENSOR.fullmatch(name) and name != tensor]
+    others = [f"{name} of the script is {tensor}" for name, tensor in pairs]
+    if not others:
+        return []
+    more = f", and {len(others) - _MOST_MATCHES} more" if len(others) > _MOST_MATCHES else ""
+    return [f"tensors have numbers of their own, as in nvFuser's output: {', '.join(others[:_MOST_MATCHES])}{more}"]
 
 
 def entry_for(tensor: str, by_tensor: Mapping[str, str]) -> str:
