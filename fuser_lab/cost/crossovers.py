@@ -77,6 +77,11 @@ _CPU_SHORT_ROWS = Source(
     device="2 busy cores, processor time", date="2026-11-27",
     command="kernels measured alternately, not kept; docs/benchmarks.md, Threads and vectors",
 )
+_UNROLLED = Source(
+    device="ptxas for cc 9.0, registers and local memory", date="2026-11-29",
+    command="Segment.launches() of chains of tanh, erf or sin with products and sums, not kept: at most 43 registers "
+    "with 2,016 statements, 117 with 3,600",
+)
 _COMPILING = Source(
     device="CPU, not recorded, processor time", date="2026-11-28", command="python -m tests.benchmarks.chains",
 )
@@ -103,6 +108,10 @@ ROWS: Final[tuple[Crossover, ...]] = (
         _choice("2026-11-23"),
     ),
     _row("gpu.loads_in_flight", 8, "loads per thread", "loads in flight at once", _choice("2026-11-21")),
+    _row(
+        "gpu.unrolled", 2048, "statements per thread",
+        "up to here, NVVM is asked to write out the loops over the elements of a thread", _UNROLLED,
+    ),
     _row(
         "gpu.concurrent_blocks", 4, "blocks of 256 threads per multiprocessor",
         "rows are divided among so many blocks, which run concurrently", _choice("2026-11-21"),

@@ -70,7 +70,7 @@ T1[c] = t1
 """),
     "vector_accesses": ("cuda", COPIES, """
 c = index32(cuda.threadIdx.x)
-for v in range(4):
+for v in unrolled(4):
     t0 = T0[c * 4 + v]
     T1[c * 4 + v] = t0 * float32(2.0)
 """, """
@@ -78,7 +78,7 @@ c = index32(cuda.threadIdx.x)
 T0_v = cuda.local.array(4, float32)
 T1_v = cuda.local.array(4, float32)
 load_vector(T0, c * 4, T0_v, 0, 4, 4)
-for v in range(4):
+for v in unrolled(4):
     t0 = T0_v[v]
     T1_v[v] = t0 * float32(2.0)
 store_vector(T1, c * 4, T1_v, 0, 4, 4)
