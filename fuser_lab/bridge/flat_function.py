@@ -11,15 +11,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fuser_lab.bridge.host_scatters import (
+    PositionsKernel,
+    Scatter,
+    is_filled,
+    positions_kernel,
+    refuse,
+    scatter_kernel,
+    scatter_of,
+)
 from fuser_lab.bridge.in_place import InPlace
 from fuser_lab.bridge.lists import ListedRegions, RegionList, in_lists, kernels_of
 from fuser_lab.bridge.lowerings.views import VIEWS
 from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.torch_region import copy_with_strides, with_strides
+from fuser_lab.bridge.torch_region import TorchRegion, copy_with_strides, with_strides
 from fuser_lab.bridge.traced import Node, target_of, traced_tensor
 from fuser_lab.codegen.kernel_ir import ALIGNED
+from fuser_lab.errors import FuserLabError
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.targets import is_on_host
@@ -67,6 +77,7 @@ class FunctionWriter:
         self._given = dict(zip(inputs, arguments, strict=True))
         self.names: dict[str, Any] = {
             "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
+            "refuse": refuse,
         }
         self._by_torch = {
             "aten.mm.default": torch.mm, "aten.addmm.default": torch.addmm, "aten.bmm.default": torch.bmm,
@@ -78,7 +89,11 @@ class FunctionWriter:
         self._bases: dict[Node, _Base] = {}
         self._form: dict[Node, tuple[Node, Form]] = {}  # for each tensor: its base, and its form in it
         self._find_forms()
+        self._checks = self._position_checks(runs)
         self._runs = {region: run for region, run in runs.items() if self._fits(region, run)}
+        self._scatters = {unit: kernel for unit in units if not isinstance(unit, Region)
+                          if (kernel := _kernel_of(unit)) is not None}
+        self._checked: set[tuple[str, str, int]] = set()
         self._seen = self._views()
         self._returned = {node for unit in units if not isinstance(unit, Region) and unit.op == "output"
                           for node in unit.all_input_nodes}
@@ -165,7 +180,12 @@ class FunctionWriter:
             self._form[node] = base, (traced.shape, traced.strides, start)
 
     def _fits(self, region: Region, run: DirectRun) -> bool:
-        """Whether the inputs of a region are aligned like those of a run; memory allocated here is aligned."""
+        """Whether the inputs of a region are aligned like those of a run; memory allocated here is aligned.
+
+        The positions among them must have kernels that check them.
+        """
+        if None in self._checks[region]:
+            return False
         for node, needed in zip(region.input_nodes, run.alignments, strict=False):
             base, mask, rest = self._rest(node, needed)
             if base in self._given and self._given[base].data_ptr() & mask != rest:
@@ -230,7 +250,10 @@ class FunctionWriter:
     # Calls
 
     def _call(self, node: Node) -> None:
-        if self._is_view(node) or node in self._in_place.copies:
+        if self._is_view(node) or node in self._in_place.copies or self._fills_scatters(node):
+            return
+        if node in self._scatters:
+            self._scatter(node, *self._scatters[node])
             return
         target = target_of(node)
         if node.target is dropout_mask and is_on_host(node.meta["val"].device.type):
@@ -251,7 +274,8 @@ class FunctionWriter:
         self._define(node, f"{function}({', '.join(args)})", reads)
         if node in self._form and target not in _DENSE and node.op == "call_function":
             base = self._bases[node]
-            if any(self._form.get(user, (user,))[0] is node for user in node.users) or self._is_read_by_region(node):
+            read_by_kernel = self._is_read_by_region(node) or self._is_read_by_scatter(node)
+            if any(self._form.get(user, (user,))[0] is node for user in node.users) or read_by_kernel:
                 # For some ops, torch's kernel returns strides other than the traced ones.
                 self._emit(
                     f"if {base.name}.stride() != {base.strides}: {base.name} = strided({base.name}, {base.strides})",
@@ -269,6 +293,57 @@ class FunctionWriter:
             self._form[read][0] is node
             for region in self._runs for read in region.input_nodes if read in self._form
         )
+
+    def _is_read_by_scatter(self, node: Node) -> bool:
+        return any(self._form[read][0] is node for scatter, _ in self._scatters.values() for read in scatter.operands)
+
+    def _fills_scatters(self, node: Node) -> bool:
+        """Whether a node only fills tensors that kernels of scatters fill themselves."""
+        return all(user in self._scatters for user in node.users) and is_filled(node)
+
+    def _scatter(self, node: Node, scatter: Scatter, kernel: PositionsKernel) -> None:
+        """Emit new memory, addresses and the kernel of a write at positions."""
+        self._made_by_region(node)
+        values = [self._address(operand) for operand in (*scatter.operands, node)]
+        for word, (memory, address) in zip(kernel.words, values, strict=True):
+            self._emit(f"{self._constant(word)}.value = {address}", {memory})
+        self._emit(f"{self._constant(kernel)}()", {memory for memory, _ in values})
+        self._refusal(kernel, scatter.op, [
+            (each.node, f"the index of axis {each.axis}", -each.size if each.wraps else 0, each.size)
+            for each in scatter.positions
+        ])
+
+    def _refusal(self, kernel: PositionsKernel, op: str, checked: Sequence[tuple[Node, str, int, int]]) -> None:
+        """Emit the error of positions that a kernel missed, each with its name and bounds."""
+        missed, texts, reads = self._constant(kernel.missed), [], set()
+        for node, name, least, size in checked:
+            base, (shape, strides, start) = self._form[node]
+            memory = self._bases[base].name
+            texts.append(f"({name!r}, view({memory}, {shape}, {strides}, {start}), {least}, {size})")
+            reads.add(memory)
+        self._emit(f"if {missed}.value: {missed}.value = 0; refuse({op!r}, [{', '.join(texts)}])", reads)
+
+    def _position_checks(self, runs: Mapping[Region, DirectRun]) -> dict[Region, list[PositionsKernel | None]]:
+        """Return kernels that check the positions among the inputs of each region, None for others."""
+        checks: dict[Region, list[PositionsKernel | None]] = {}
+        for region in runs:
+            checks[region] = []
+            for places in region.prepared.positions if isinstance(region, TorchRegion) else ():
+                traced = traced_tensor(region.input_nodes[places.number].meta["val"])
+                checks[region].append(None if traced is None else positions_kernel(traced, places.size))
+        return checks
+
+    def _check_positions(self, region: TorchRegion) -> None:
+        """Emit checks of the positions among the inputs of a region, unless they have been checked."""
+        for places, kernel in zip(region.prepared.positions, self._checks[region], strict=True):
+            node = region.input_nodes[places.number]
+            memory, address = self._address(node)
+            if kernel is None or (memory, address, places.size) in self._checked:
+                continue
+            self._checked.add((memory, address, places.size))
+            self._emit(f"{self._constant(kernel.words[0])}.value = {address}", {memory})
+            self._emit(f"{self._constant(kernel)}()", {memory})
+            self._refusal(kernel, places.op, [(node, f"the index {places.name}", 0, places.size)])
 
     def _argument(self, value: Any, reads: set[str]) -> str:
         """Return an argument as text; the local variables that it reads are added to ``reads``."""
@@ -311,6 +386,8 @@ class FunctionWriter:
     def _direct(self, region: Region, run: DirectRun) -> None:
         """Emit new memory, addresses and kernels."""
         self._constant(run)  # the function keeps it alive, and with it the memory of intermediates
+        if isinstance(region, TorchRegion):
+            self._check_positions(region)
         for node in region.output_nodes:
             self._made_by_region(node)
         words: dict[int, list[str]] = {}
@@ -435,3 +512,12 @@ def _is_dense(form: Form) -> bool:
             return False
         step *= size
     return True
+
+
+def _kernel_of(node: Node) -> tuple[Scatter, PositionsKernel] | None:
+    """Return the write at positions that a node is, with its kernel; None if there is none, and torch runs the node."""
+    scatter = scatter_of(node) if node.op == "call_function" else None
+    try:
+        return None if scatter is None else (scatter, scatter_kernel(scatter))
+    except FuserLabError:  # of a compiler
+        return None

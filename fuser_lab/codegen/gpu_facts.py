@@ -418,7 +418,7 @@ class GpuFacts(NestFacts):
             places = axis_indices(self.nest.kept, chunk * size + v, ranges)
             return self.trial(places, ranges)
 
-        width = best_width(statements_of, "v")
+        width = best_width(statements_of, "v", self.device.bytes_per_cycle)
         # A partial last chunk needs separate code, which is not worthwhile for few elements.
         return width if count % width == 0 or count >= _MANY_ELEMENTS else 1
 

@@ -26,6 +26,7 @@ from fuser_lab.codegen.kernel_ir import (
     Await,
     Barrier,
     Buffer,
+    If,
     Kernel,
     Let,
     Load,
@@ -43,6 +44,7 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.rewrites import NarrowValues, narrow_values
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
@@ -96,7 +98,7 @@ _INTRINSICS = (
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
     "index32", "load_retained", "load_shifted", "load_streamed", "load_vector",
     "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
-    "philox_uniforms", "quotient", "small_to_float", "store_vector", "where",
+    "philox_uniforms", "quotient", "small_to_float", "store_vector", "unrolled", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
     "cluster_arrive", "cluster_arrived", "cluster_expect", "cluster_rank", "cluster_wait", "send_in_cluster",
     *(f"{name}_among" for name in _PAIRED.values()),
@@ -106,6 +108,7 @@ _LOOPS = {
     ParallelType.grid_x: "blockIdx.x", ParallelType.block_x: "threadIdx.x", ParallelType.block_y: "threadIdx.y",
     ParallelType.vectorize: "vectorize", ParallelType.unroll: "unroll", ParallelType.serial: "serial",
 }
+_WRITTEN_OUT = frozenset({ParallelType.vectorize, ParallelType.unroll})
 _HARDWARE = frozenset({ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y})  # indices in special registers
 _LIBRARY = {
     "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "exp2": "exp2", "log2": "log2",
@@ -126,7 +129,33 @@ _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST:
 _ARRIVALS = "arrivals"  # counts the data that blocks of a cluster send to each other
 _LEAST_SENT = 4  # bytes
 _WORDS = 1 << 32  # smaller indices are computed with 32 bits
+_UNROLLED = crossover("gpu.unrolled")
 _WIDE = 8  # bytes of a value that takes two words
+
+
+def _is_unrolled(loop: Loop) -> bool:
+    """Whether the compiler is to write out a loop, so that arrays indexed by its variable are registers."""
+    return loop.parallel in _WRITTEN_OUT and _length(loop) > 0 and _executed((loop,)) <= _UNROLLED
+
+
+def _executed(statements: tuple[Statement, ...]) -> int:
+    """Return the number of statements that a thread executes, at most; loops of unknown length count once."""
+    count = 0
+    for statement in statements:
+        if isinstance(statement, Loop):
+            count += max(_length(statement), 1) * _executed(statement.body)
+        elif isinstance(statement, If):
+            count += _executed(statement.then) + _executed(statement.otherwise)
+        else:
+            count += 1
+    return count
+
+
+def _length(loop: Loop) -> int:
+    """Return the number of iterations of a loop; 0 if it is not a constant."""
+    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+        return int(loop.stop.value.real - loop.start.value.real)
+    return 0
 
 
 def _is_power_of_two(term: Term) -> bool:
@@ -243,7 +272,7 @@ class CudaEmitter(Emitter):
             self._block(loop.body)
             return
         self._around += 1
-        self.serial_loop(loop)
+        self.serial_loop(loop, "unrolled" if _is_unrolled(loop) else "range")
         self._around -= 1
 
     def hardware(self, parallel: ParallelType) -> str:

@@ -315,11 +315,11 @@ def generate(request: KernelRequest, plan: KernelPlan | None = None) -> Generate
     """
     _check(request)
     if request.loops:
-        return _generate(lower(request))
+        return generated_from(lower(request))
     plan = plan or plan_kernel(request)
     welfords = welford_of(request.fusion)
     corrections = {name: welfords.get(expr, expr) for name, expr in plan.ops.corrections().items()}
-    return _generate(lower(request, plan), welfords | corrections)
+    return generated_from(lower(request, plan), welfords | corrections)
 
 
 def schedules_of(request: KernelRequest) -> tuple[NestChoice, ...]:
@@ -336,7 +336,7 @@ def _check(request: KernelRequest) -> None:
         raise CodegenError(msg)
 
 
-def _generate(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:
+def generated_from(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:
     """Return a kernel with its source, whose lines come from the expressions that some expressions stand for."""
     source, recorded = print_kernel(kernel), origins or {}
     return GeneratedKernel(
@@ -374,4 +374,4 @@ def generate_scheduled(
     pairs = layouts or ()
     strides = {tv.name: strides for tv, (strides, _) in zip(inputs, pairs, strict=bool(pairs))}
     alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, pairs, strict=bool(pairs))}
-    return _generate(lower_scheduled(scheduled, RULES, target or with_blocks().name, name, strides, alignments))
+    return generated_from(lower_scheduled(scheduled, RULES, target or with_blocks().name, name, strides, alignments))

@@ -309,7 +309,7 @@ def _values(line: Transform, choice: NestChoice) -> Values:
         msg = f"{line.kind}: nest {choice.number} is of style {style!r}, given {short_text(args['style'])}."
         raise ScheduleError(msg)
     arguments: dict[str, Any] = {name: value for name, value in args.items() if name not in _OF_LINES}
-    values = _checked(line.kind, arguments)
+    values = _values_in(line.kind, arguments)
     settings = dict(needed_values(choice, values))
     _, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())))
     if problem:
@@ -318,7 +318,7 @@ def _values(line: Transform, choice: NestChoice) -> Values:
     return tuple(sorted(settings.items()))
 
 
-def _checked(kind: str, arguments: Mapping[str, Any]) -> Values:
+def _values_in(kind: str, arguments: Mapping[str, Any]) -> Values:
     """Return the values of a transform's parameters, or raise ScheduleError for an unknown name or a wrong type."""
     try:
         return check_values(arguments)
@@ -359,7 +359,7 @@ def _of_hint(hint: Transform) -> dict[str, Any]:
         if hint.kind == kind:
             return {name: hint.arg(argument)}
     if hint.kind == "set_params":
-        return dict(_checked(hint.kind, dict(hint.args)))
+        return dict(_values_in(hint.kind, dict(hint.args)))
     return {"persistent": False} if hint.kind == "read_again" else {"specialized": hint.arg("sizes")}
 
 
