@@ -5,7 +5,9 @@ from fuser_lab.errors import ScheduleError
 from fuser_lab.ir.transform import Rules, ScheduledFusion, Transform
 from fuser_lab.ir.transform_arguments import int_of
 
-HINTS = ("launch_bounds", "grid", "cluster", "read_again", "specialize", "set_params")
+OF_SCHEDULERS = frozenset({"grid", "cluster", "read_again", "set_params"})
+"""Hints for loops that the scheduler of a plan's segment writes; other loops have no use for them."""
+HINTS = frozenset({"launch_bounds", "specialize"}) | OF_SCHEDULERS
 """Choices of a kernel that no loop expresses."""
 TEMPLATES = ("on_blocks", "on_cores")
 """Kinds that name a form of loops with its parameters: a grid of blocks of threads, and loops over cores."""

@@ -14,7 +14,7 @@ from typing import Any
 from fuser_lab.arguments import short_text
 from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Fusion
-from fuser_lab.ir.kernel_transforms import is_hint, is_template
+from fuser_lab.ir.kernel_transforms import OF_SCHEDULERS, is_hint, is_template
 from fuser_lab.ir.transform import Argument, ParallelType, Transform
 from fuser_lab.schedule.by_hand import FORMS_OF_KINDS, HandParams, LoopForm, NumberedSchedule
 from fuser_lab.schedule.kinds import rules_of
@@ -244,7 +244,8 @@ def read(
     ------
     ScheduleError
         If a template names a nest, a style or a parameter that the kernel does not have, or has an illegal value; or if
-        a schedule has both templates and loops for one target.
+        a schedule has both templates and loops for one target; or if it has hints that only the loops of a scheduler
+        may have, and an illegal value.
     """
     lines = [transform for transform in transforms if is_template(transform)]
     loops = tuple(transform for transform in transforms if not is_template(transform))
@@ -348,8 +349,13 @@ def _of_loops(
     }
     values = tuple(sorted(_fewest(choice, differ).items()))
     _, problem = with_values(choice.space, choice.target, choice.chosen, values)
+    hint = next((transform for transform in loops if transform.kind in OF_SCHEDULERS), None)
+    if problem and hint is not None:
+        where = "applies only to loops that the scheduler of a plan's segment writes, with legal parameters"
+        msg = f"{hint} {where}: {problem}."
+        raise ScheduleError(msg)
     if problem:
-        return None, f"{problem}"
+        return None, problem
     return ((LoopChange(target=choice.target, nest=choice.number, values=values),) if values else ()), ""
 
 
