@@ -446,9 +446,9 @@ class FunctionWriter:
         """
         taken: dict[str, Node] = {}
 
-        def returned(value: Any) -> str:
+        def result_text(value: Any) -> str:
             if isinstance(value, list | tuple):
-                return f"({''.join(f'{returned(part)}, ' for part in value)})"
+                return f"({''.join(f'{result_text(part)}, ' for part in value)})"
             if not isinstance(value, self._torch.fx.Node):
                 return self._argument(value, set())
             if value not in self._form:
@@ -467,7 +467,7 @@ class FunctionWriter:
             self._emit(f"{name} = {memory.name}.as_strided({shape}, {strides}, {place})", {memory.name})
             return name
 
-        return returned(node.args[0])
+        return result_text(node.args[0])
 
     # Lines
 

@@ -135,17 +135,17 @@ _WIDE = 8  # bytes of a value that takes two words
 
 def _is_unrolled(loop: Loop) -> bool:
     """Whether the compiler is to write out a loop, so that arrays indexed by its variable are registers."""
-    return loop.parallel in _WRITTEN_OUT and _length(loop) > 0 and _executed((loop,)) <= _UNROLLED
+    return loop.parallel in _WRITTEN_OUT and _length(loop) > 0 and _statement_count((loop,)) <= _UNROLLED
 
 
-def _executed(statements: tuple[Statement, ...]) -> int:
+def _statement_count(statements: tuple[Statement, ...]) -> int:
     """Return the number of statements that a thread executes, at most; loops of unknown length count once."""
     count = 0
     for statement in statements:
         if isinstance(statement, Loop):
-            count += max(_length(statement), 1) * _executed(statement.body)
+            count += max(_length(statement), 1) * _statement_count(statement.body)
         elif isinstance(statement, If):
-            count += _executed(statement.then) + _executed(statement.otherwise)
+            count += _statement_count(statement.then) + _statement_count(statement.otherwise)
         else:
             count += 1
     return count
