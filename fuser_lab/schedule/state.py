@@ -13,7 +13,7 @@ from math import prod
 
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import DEFAULT, Device
-from fuser_lab.targets import Form, target_of
+from fuser_lab.targets import Form
 
 
 class Style(enum.Enum):
@@ -23,6 +23,37 @@ class Style(enum.Enum):
     ROWS = "rows"  # the threads of a block (or the vector lanes of a core) share one reduction
     TILES = "tiles"  # no reduction: square tiles of two axes, transposed in shared memory
     COLUMNS = "columns"  # each thread (or lane) computes one result; adjacent lanes access adjacent elements
+
+
+class NestKind(enum.Enum):
+    """The kinds of nests, which differ in parameters and writers; those of blocks are on a GPU, of cores on a CPU."""
+
+    BLOCK_ELEMENTS = Form.BLOCKS, Style.ELEMENTS, "elements"
+    BLOCK_TILES = Form.BLOCKS, Style.TILES, "tiles"
+    BLOCK_TILE_SUMS = Form.BLOCKS, Style.TILES, "sums of tiles"
+    BLOCK_ROWS = Form.BLOCKS, Style.ROWS, "rows"
+    BLOCK_ROWS_WITH_COLUMN_SUMS = Form.BLOCKS, Style.ROWS, "rows that add to column sums"
+    BLOCK_SCANNED_ROWS = Form.BLOCKS, Style.ROWS, "scanned rows"
+    BLOCK_COLUMNS = Form.BLOCKS, Style.COLUMNS, "columns"
+    BLOCK_KEPT_COLUMNS = Form.BLOCKS, Style.COLUMNS, "columns that stay on chip between passes"
+    BLOCK_SCANNED_COLUMNS = Form.BLOCKS, Style.COLUMNS, "scanned columns"
+    CORE_ELEMENTS = Form.CORES, Style.ELEMENTS, "elements"
+    CORE_TILES = Form.CORES, Style.TILES, "tiles"
+    CORE_ROWS = Form.CORES, Style.ROWS, "rows"
+    CORE_ROWS_WITH_COLUMN_SUMS = Form.CORES, Style.ROWS, "rows that add to column sums"
+    CORE_SCANNED_ROWS = Form.CORES, Style.ROWS, "scanned rows"
+    CORE_COLUMNS = Form.CORES, Style.COLUMNS, "columns"
+    CORE_SCANNED_COLUMNS = Form.CORES, Style.COLUMNS, "scanned columns"
+
+    @property
+    def form(self) -> Form:
+        """How loops are distributed on the targets that have such nests."""
+        return self.value[0]
+
+    @property
+    def style(self) -> Style:
+        """Which loop is the innermost."""
+        return self.value[1]
 
 
 class Evict(enum.Enum):
@@ -162,8 +193,8 @@ class LoopSchedule:
 
     Attributes
     ----------
-    style
-        Which loop is the innermost.
+    kind
+        What the loops compute, and which of them is the innermost.
     parallel
         CPU: whether the outer loop is distributed over cores (small kernels are faster on one).
     grain
@@ -210,7 +241,7 @@ class LoopSchedule:
         One sentence per choice that gives the reason.
     """
 
-    style: Style
+    kind: NestKind
     parallel: bool = False
     grain: int = 1
     tile: int = 1
@@ -234,59 +265,14 @@ class LoopSchedule:
     reasons: tuple[str, ...] = ()
 
     @property
-    def keeps_columns(self) -> bool:
-        """Whether blocks of a GPU keep columns on chip between passes."""
-        return self.style is Style.COLUMNS and self.persistent
+    def style(self) -> Style:
+        """Which loop is the innermost."""
+        return self.kind.style
 
 
 # Parameters that can be set by hand
 
 Value = int | bool | tuple[int, int]
-
-
-class NestKind(enum.Enum):
-    """The kinds of nests whose parameters differ; those of blocks are on a GPU, those of cores on a CPU."""
-
-    BLOCK_ELEMENTS = enum.auto()
-    BLOCK_TILES = enum.auto()
-    BLOCK_ROWS = enum.auto()
-    BLOCK_COLUMNS = enum.auto()
-    BLOCK_ROWS_WITH_COLUMN_SUMS = enum.auto()
-    BLOCK_TILE_SUMS = enum.auto()
-    BLOCK_KEPT_COLUMNS = enum.auto()
-    BLOCK_SCANS = enum.auto()
-    CORE_ELEMENTS = enum.auto()
-    CORE_TILES = enum.auto()
-    CORE_ROWS = enum.auto()
-    CORE_COLUMNS = enum.auto()
-    CORE_ROWS_WITH_COLUMN_SUMS = enum.auto()
-    CORE_SCANNED_ROWS = enum.auto()
-    CORE_SCANNED_COLUMNS = enum.auto()
-
-
-_K = NestKind
-_BY_STYLE: Mapping[tuple[Form, Style], NestKind] = {
-    (Form.BLOCKS, Style.ELEMENTS): _K.BLOCK_ELEMENTS, (Form.BLOCKS, Style.TILES): _K.BLOCK_TILES,
-    (Form.BLOCKS, Style.ROWS): _K.BLOCK_ROWS, (Form.BLOCKS, Style.COLUMNS): _K.BLOCK_COLUMNS,
-    (Form.CORES, Style.ELEMENTS): _K.CORE_ELEMENTS, (Form.CORES, Style.TILES): _K.CORE_TILES,
-    (Form.CORES, Style.ROWS): _K.CORE_ROWS, (Form.CORES, Style.COLUMNS): _K.CORE_COLUMNS,
-}
-
-
-def kind_of(space: Space, target: str, loops: LoopSchedule) -> NestKind:
-    """Return the kind of a nest for which the heuristics choose some loops."""
-    form = target_of(target).form
-    if space.column_sums:
-        return _K.BLOCK_ROWS_WITH_COLUMN_SUMS if form is Form.BLOCKS else _K.CORE_ROWS_WITH_COLUMN_SUMS
-    if loops.keeps_columns:
-        return _K.BLOCK_KEPT_COLUMNS
-    if loops.style is Style.TILES and space.reduces:
-        return _K.BLOCK_TILE_SUMS
-    if space.scans and form is Form.BLOCKS:
-        return _K.BLOCK_SCANS
-    if space.scans:
-        return _K.CORE_SCANNED_ROWS if loops.style is Style.ROWS else _K.CORE_SCANNED_COLUMNS
-    return _BY_STYLE[form, loops.style]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,7 +310,8 @@ def _row(
     return Parameter(name=name, meaning=meaning, nests=frozenset(nests), is_flag=is_flag, hint=hint, tried=tried)
 
 
-_BLOCKS = frozenset(kind for kind in _K if kind.name.startswith("BLOCK_"))
+_K = NestKind
+_BLOCKS = frozenset(kind for kind in _K if kind.form is Form.BLOCKS)
 
 PARAMETERS = (
     _row("threads", "threads of a block, in x and y", *_BLOCKS),
@@ -363,9 +350,12 @@ MEANINGS: Mapping[str, str] = {parameter.name: parameter.meaning for parameter i
 FLAGS = frozenset(parameter.name for parameter in PARAMETERS if parameter.is_flag)
 
 
-def parameters_of(kind: NestKind) -> tuple[Parameter, ...]:
-    """Return the parameters of a kind of nest."""
-    return tuple(parameter for parameter in PARAMETERS if kind in parameter.nests)
+_NAMES = {kind: tuple(parameter.name for parameter in PARAMETERS if kind in parameter.nests) for kind in NestKind}
+
+
+def parameters_of(kind: NestKind) -> tuple[str, ...]:
+    """Return the names of the parameters of a kind of nest."""
+    return _NAMES[kind]
 
 
 @dataclass(frozen=True, slots=True)

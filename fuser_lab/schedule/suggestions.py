@@ -13,7 +13,7 @@ def suggestions(choice: NestChoice) -> tuple[Values, ...]:
     tried = [{parameter.name: v} for parameter in PARAMETERS if parameter.name in choice.names for v in parameter.tried]
     for values in (*_grid(choice), *tried):
         change = tuple(sorted((name, v) for name, v in values.items() if v != getattr(schedule, name)))
-        _, problem = with_values(choice.space, choice.target, choice.chosen, change, choice.names)
+        _, problem = with_values(choice.space, choice.target, choice.chosen, change)
         if change and not problem:
             changes[change] = None
     return tuple(changes)

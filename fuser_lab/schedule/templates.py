@@ -16,10 +16,11 @@ from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.kernel_transforms import OF_SCHEDULERS, is_hint, is_template
 from fuser_lab.ir.transform import Argument, ParallelType, Transform
-from fuser_lab.schedule.by_hand import FORMS_OF_STYLES, HandParams, LoopForm, NumberedSchedule
+from fuser_lab.schedule.by_hand import FORMS_OF_KINDS, HandParams, LoopForm, NumberedSchedule
+from fuser_lab.schedule.kinds import rules_of
 from fuser_lab.schedule.parameter_values import Values, check_values, with_values
 from fuser_lab.schedule.parameters import LoopChange, NestChoice
-from fuser_lab.schedule.state import PARAMETERS, LoopSchedule, Style, Value
+from fuser_lab.schedule.state import PARAMETERS, LoopSchedule, NestKind, Style, Value
 from fuser_lab.targets import Form, find, names, target_of, with_blocks
 
 LOOPS_TARGET = with_blocks().name
@@ -31,7 +32,7 @@ _HINTS: Mapping[str, tuple[str, str]] = {
 }
 # Parameters that loops and other transforms express; `set_params` has the rest.
 _EXPRESSED = frozenset({*_HINTS, "vector", "threads", "unroll", "split", "persistent", "specialized"})
-_PLAIN = LoopSchedule(style=Style.ELEMENTS)
+_PLAIN = LoopSchedule(kind=NestKind.BLOCK_ELEMENTS)
 _KINDS: Mapping[Form, str] = {Form.BLOCKS: "on_blocks", Form.CORES: "on_cores"}
 _DEFAULTS: Mapping[str, str] = {
     kind: next(name for name in names() if target_of(name).form is form) for form, kind in _KINDS.items()
@@ -110,7 +111,7 @@ def following(choices: Sequence[NestChoice]) -> Iterator[str]:
 
 
 def _steps_in_shared(choice: NestChoice) -> int:
-    return 0 if choice.space.column_sums else choice.schedule.shared
+    return 0 if choice.chosen.kind is NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS else choice.schedule.shared
 
 
 def _call(kind: str, argument: str, value: object) -> str:
@@ -125,10 +126,8 @@ def _form(fusion: Fusion, choices: Sequence[NestChoice], taken: Collection[str])
     if len(choices) != 1 or choices[0].target != LOOPS_TARGET:
         return None
     (choice,) = choices
-    space, loops = choice.space, choice.chosen
-    if space.scans or space.column_sums:
-        return None
-    form = FORMS_OF_STYLES.get(loops.style)
+    loops = choice.chosen
+    form = FORMS_OF_KINDS.get(loops.kind)
     return form if form and _write(form, fusion, _params(loops), taken) else None
 
 
@@ -183,10 +182,7 @@ def line_of(choice: NestChoice) -> Transform:
 
 def _later_names(choice: NestChoice) -> tuple[str, ...]:
     """Return the parameters that follow from others if they are not set."""
-    loops = choice.chosen
-    if not target_of(choice.target).has_blocks:
-        return ()
-    return {Style.ELEMENTS: ("blocks",), Style.ROWS: ("resident",)}.get(loops.style, ())
+    return rules_of(choice.chosen.kind).following
 
 
 def set_by_hand(choice: NestChoice) -> dict[str, Value]:
@@ -200,7 +196,7 @@ def set_by_hand(choice: NestChoice) -> dict[str, Value]:
 
 
 def _gives(choice: NestChoice, values: Mapping[str, Value], loops: LoopSchedule) -> bool:
-    got, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(values.items())), choice.names)
+    got, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(values.items())))
     return not problem and replace(got, reasons=()) == replace(loops, reasons=())
 
 
@@ -208,7 +204,7 @@ def _fewest(choice: NestChoice, values: Mapping[str, Value]) -> dict[str, Value]
     """Return values without the values that change nothing."""
     settings = dict(values)
     in_order = tuple(sorted(settings.items()))
-    loops, problem = with_values(choice.space, choice.target, choice.chosen, in_order, choice.names)
+    loops, problem = with_values(choice.space, choice.target, choice.chosen, in_order)
     if problem:
         return settings
     # Values that follow from others are dropped first.
@@ -316,7 +312,7 @@ def _values(line: Transform, choice: NestChoice) -> Values:
     arguments: dict[str, Any] = {name: value for name, value in args.items() if name not in _OF_LINES}
     values = _values_in(line.kind, arguments)
     settings = dict(needed_values(choice, values))
-    _, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())), choice.names)
+    _, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())))
     if problem:
         msg = f"{line.kind}: {problem}."
         raise ScheduleError(msg)
@@ -352,7 +348,7 @@ def _of_loops(
         if value != getattr(choice.chosen, name) or name in _later_names(choice)
     }
     values = tuple(sorted(_fewest(choice, differ).items()))
-    _, problem = with_values(choice.space, choice.target, choice.chosen, values, choice.names)
+    _, problem = with_values(choice.space, choice.target, choice.chosen, values)
     hint = next((transform for transform in loops if transform.kind in OF_SCHEDULERS), None)
     if problem and hint is not None:
         where = "applies only to loops that the scheduler of a plan's segment writes, with legal parameters"

@@ -6,7 +6,7 @@ from datetime import date
 import pytest
 
 from fuser_lab.cost.crossovers import ROWS, crossover, crossover_ratio
-from fuser_lab.schedule.gpu_loops import gains_from_copies
+from fuser_lab.schedule.gpu_row_loops import gains_from_copies
 
 _USE = re.compile(r'crossover(?:_ratio)?\("([a-z0-9_.]+)"\)')
 UNMEASURED_UNTIL = "2026-11-27"  # later rows name a measurement
