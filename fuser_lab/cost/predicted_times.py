@@ -20,7 +20,7 @@ from fuser_lab.ir import Expr, Fusion, OpKind
 _SLOWER = 8
 _FLOAT = 4  # bytes
 _ROUNDING = 1e-9  # relative error of sums of seconds in different orders, at most
-_TIMES_FROM = 10.0  # time / bound from which a sentence has this factor instead of per cent
+_TIMES_FROM = 10.0  # time / bound from which a sentence has this factor instead of %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,7 @@ def check(fusion: Fusion, scheduler: S, inputs: list[np.ndarray], alignment: dic
     return kernel
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
 @pytest.mark.parametrize(("record", "shape"), [p[1:] for p in PATTERNS], ids=[p[0] for p in PATTERNS])
 def test_every_pattern_in_every_dtype(record: Any, shape: tuple[int, ...], dtype: DataType) -> None:
@@ -515,7 +515,7 @@ def test_rows_are_right_whatever_is_chosen(
             check(build(add_norm, shapes, D.BFloat16), S.INNER_PERSISTENT, inputs)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("changes", [
     {"shared": 0}, {"shared": 1}, {"shared": 2}, {"unroll": 2}, {"unroll": 2, "constants": True}, {"blocks": 3},
     {"blocks": 1, "shared": 2, "unroll": 2, "constants": True},
