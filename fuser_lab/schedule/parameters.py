@@ -130,6 +130,10 @@ class NestChoice:
         """Whether any parameter is set by hand."""
         return replace(self.schedule, reasons=()) != replace(self.chosen, reasons=())
 
+    def __repr__(self) -> str:
+        """Return the same text, so that the choices of a kernel can be read when they are printed together."""
+        return str(self)
+
     def __str__(self) -> str:
         """Return the nest's loops, the reasons for them, and its parameters, one per line."""
         lines = [f"nest {self.number} on {self.target}: {describe(self.schedule, self.space)}"]
