@@ -187,8 +187,8 @@ class PlacesCheck:
         return all(_holds(place, inputs[place.number]) for place in self.places)
 
 
-def _holds(place: Places, given: Any) -> bool:
-    values = _on_host(given)
+def _holds(place: Places, positions: Any) -> bool:
+    values = _on_host(positions)
     return values is None or not values.size or _are_within(values, place.size)
 
 
