@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fuser_lab.codegen.cpu_common import chunk, know_ahead, outer_loop, scratch_of, write_ahead
+from fuser_lab.codegen.cpu_facts import UNROLLED
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import Ranges, thresholds, variables
 from fuser_lab.codegen.kernel_ir import If, Launch, Phase, Statement, every_term, walk
@@ -135,7 +136,8 @@ def _changes(statements: Sequence[Statement], ranges: Ranges, length: int) -> li
         if isinstance(statement, If):
             changes |= thresholds(statement.condition, "j", ranges)
     inner = sorted(n for n in changes if 0 < n < length)
-    return inner if len(inner) <= MOST_SECTIONS else []
+    # The loops of a short row are written out, and the compiler makes vectors of several rows.
+    return inner if len(inner) <= MOST_SECTIONS or length <= UNROLLED else []
 
 
 def _digits(statements: Sequence[Statement], length: int) -> tuple[int, ...]:

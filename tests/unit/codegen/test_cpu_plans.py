@@ -40,6 +40,20 @@ PLANS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], S, list[str]]]
         softmax(1), [(64, 4000)], S.INNER_PERSISTENT,
         ["reductions=[T5], stored=[], ahead=[], saved=[T4]", "stored=[T7], ahead=[], saved=[], restored=[T4]"],
     ),
+    "exponentials of columns, kept between passes": (
+        softmax(0), [(40, 64)], S.OUTER_PERSISTENT,
+        ["reductions=[T5], stored=[], ahead=[], saved=[T4]", "stored=[T7], ahead=[], saved=[], restored=[T4]"],
+    ),
+    "exponentials of columns that no cache holds": (
+        softmax(0), [(4000, 64)], S.OUTER_PERSISTENT, ["reductions=[T5], stored=[], ahead=[], saved=[]"],
+    ),
+    "a row of many short sections": (
+        lambda fd, x: fd.ops.cat([x, fd.ops.neg(x), fd.ops.exp(x), x, fd.ops.neg(x), fd.ops.exp(x), x, x], 1),
+        [(64, 1)], S.RESIZE, ["rows=64, length=8", "limits=[0, 1, 2, 3, 4, 5, 6, 7, 8]"],
+    ),
+    "exponentials of fewer columns than a vector has": (
+        lambda fd, x: fd.ops.sum(fd.ops.exp(x), [0]), [(400, 3)], S.REDUCTION, ["RowPlan"],
+    ),
     "subtotals of columns": (
         softmax(0), [(400, 64)], S.OUTER_PERSISTENT, ["is_short=False", "length=400, has_subtotals=True"],
     ),
