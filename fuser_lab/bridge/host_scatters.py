@@ -26,8 +26,9 @@ from fuser_lab.ir.scalar import Number
 from fuser_lab.ir.term import Apply, Const, Term, TermLike, Var, cast, index, select
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops.positions import out_of_range
-from fuser_lab.runtime.cpu.host_ready import movable
+from fuser_lab.runtime.cpu.host_ready import TensorCall, movable
 from fuser_lab.runtime.cpu.launcher import host_calls
+from fuser_lab.runtime.cpu.tensor_words import can_read_tensors
 from fuser_lab.runtime.interrupts import interrupts_deferred
 from fuser_lab.targets import CPU, is_on_host
 
@@ -230,7 +231,10 @@ _READERS: Mapping[str, Callable[..., Scatter | None]] = {
 
 
 class PositionsKernel:
-    """A kernel with the words that hold the addresses of its tensors, and one that is not 0 if a position missed."""
+    """A kernel with the words that hold the addresses of its tensors, and one that is not 0 if a position missed.
+
+    ``of_tensors`` is its call on tensors, or None.
+    """
 
     def __init__(self, kernel: GeneratedKernel) -> None:
         """Compile the kernel; its last buffer is that of the word."""
@@ -242,6 +246,10 @@ class PositionsKernel:
         words[-1].value = ctypes.addressof(self.missed)
         self.words = words[:-1]
         self._call, self._arguments = call, list(arrays)
+        self.of_tensors: TensorCall | None = None
+        if call.of_tensors is not None and can_read_tensors():
+            numbers = (*range(len(self.words)), arrays[-1])
+            self.of_tensors = TensorCall(function=call.of_tensors, arguments=numbers, sizes=call.sizes)
 
     def __call__(self) -> None:
         """Run with the addresses that are in place."""
