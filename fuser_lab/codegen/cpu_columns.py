@@ -1,6 +1,6 @@
 """Columns on the CPU: adjacent ones in vector lanes, or blocks of them to which a core adds row after row."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,10 +39,11 @@ from fuser_lab.codegen.nest_writing import (
     write_point,
     written_phase,
 )
-from fuser_lab.codegen.persistence import constant_along
+from fuser_lab.codegen.persistence import choose_saved, constant_along
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, cast, index
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.cpu_loops import CPU_SUMS_BYTES
 
 _ITERATIONS = 64  # of the outermost loop, that remain for the cores if blocks are joined
 _JOINED = 4096  # elements of the blocks that are joined, so that small blocks are not distributed one by one
@@ -69,10 +70,30 @@ def column_plan(nest: NestPlan) -> ColumnPlan:
     length = -(-depth // split)
     is_short = split == 1 and depth <= UNROLLED and facts.passes == 1
     ahead = [() if is_short else constant_along(facts, number) for number in range(facts.passes)]
+    passes = with_values_ahead(_with_kept(nest, passes_of(nest)), ahead)
     return ColumnPlan(
-        nest=nest, passes=with_values_ahead(passes_of(nest), ahead), is_short=is_short, units=units,
+        nest=nest, passes=passes, is_short=is_short, units=units,
         grain=max(1, min(units // _ITERATIONS, _JOINED // max(depth * tile, 1))), length=length,
         has_subtotals=length > schedule.partial and any(fold.rounds for fold in folds_of(facts.nest.reductions)),
+    )
+
+
+def _with_kept(nest: NestPlan, passes: Sequence[Pass]) -> tuple[Pass, ...]:
+    """Return passes that keep expensive values of a block for later ones, as far as these fit in a core's cache."""
+    facts, schedule = nest.facts, nest.choice.schedule
+    room, kept = CPU_SUMS_BYTES, []
+    # Values of later passes come first, because they contain those of earlier ones.
+    for entry in reversed(choose_saved(facts) if schedule.split == 1 and len(passes) > 1 else ()):
+        nbytes = facts.space.depth * schedule.tile * entry.tensor.dtype.compute.itemsize
+        if nbytes <= room:
+            kept.append(entry)
+            room -= nbytes
+    return tuple(
+        replace(
+            step, saved=tuple(entry.tensor for entry in kept if entry.written == number),
+            restored=tuple(entry.tensor for entry in kept if entry.written < number),
+        )
+        for number, step in enumerate(passes)
     )
 
 
@@ -132,6 +153,7 @@ class _Block:
     end: Term
     done: Mapping[Expr, Buffer] = field(default_factory=dict)  # results of reductions, for each column
     ahead: Mapping[TensorView, Buffer] = field(default_factory=dict)  # values that are computed before a pass
+    kept: Mapping[TensorView, Buffer] = field(default_factory=dict)  # values of all elements, row after row
 
 
 def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
@@ -147,6 +169,8 @@ def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
         group = stack.enter_context(values.loop("group", -(-plan.units // plan.grain), many, pinned=True))
         totals = running_sums(plan.nest, values, tile, "sums", wide=plan.has_subtotals)
         subtotals = running_sums(plan.nest, values, tile, "block_sums") if plan.has_subtotals else {}
+        saved = [tensor for step in plan.passes for tensor in step.saved]
+        kept = scratch_of(values, saved, "kept", facts.space.depth * tile)
         start, stop = chunk(values, group, plan.grain, plan.units)
         unit: Term = group
         if plan.grain > 1:
@@ -161,7 +185,9 @@ def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
         first, last = index_variable(values, "first", first), index_variable(values, "last", last)
         guarded = split > 1 and not schedule.specialized
         begin, end = chunk(values, part, plan.length, facts.space.depth, guarded=guarded, count=split)
-        block = _Block(places=code.flat(facts.kept_outer, i), first=first, last=last, begin=begin, end=end)
+        block = _Block(
+            places=code.flat(facts.kept_outer, i), first=first, last=last, begin=begin, end=end, kept=kept,
+        )
         for number, step in enumerate(plan.passes):
             block = _write_pass(plan, code, step, block, totals, subtotals, is_last=number + 1 == len(plan.passes))
         with _each_column(plan, code, block, pinned=True) as (slot, c, places):
@@ -229,7 +255,9 @@ def _write_rows(
         with _each_column(plan, code, block) as (slot, _, places):
             close_folds(code, cells(block.done, slot), places)
             know_ahead(code, block.ahead, places, slot)
-            write_point(code, {**places, **around}, cells(sums, slot), step.stored, {}, ZERO)
+            here, element = {**places, **around}, code.values.simplify(q * plan.nest.choice.schedule.tile + slot)
+            know_ahead(code, {tv: block.kept[tv] for tv in step.restored}, here, element)
+            write_point(code, here, cells(sums, slot), step.stored, {tv: block.kept[tv] for tv in step.saved}, element)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from fuser_lab.codegen.nest_facts import NestFacts, TiledAxes, extent_of, tiles_of
-from fuser_lab.codegen.persistence import inputs_needed, is_scalar
+from fuser_lab.codegen.persistence import calls_functions, inputs_needed, is_scalar
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.schedule.cpu_loops import PARTIAL_ADDITIONS
 from fuser_lab.schedule.state import Space
@@ -24,6 +24,17 @@ class CpuFacts(NestFacts):
         return (
             self.passes == 1 and not self.nest.scans and bool(outer) and len(reduced) > 1 and outer[-1].extent >= LANES
             and reduced[-1].extent <= NARROW and extent_of(reduced) <= UNROLLED
+        )
+
+    @cached_property
+    def inner_reduced(self) -> bool:
+        """Whether loops are over rows.
+
+        They also are if fewer results are adjacent than a vector has elements, and functions compute what is reduced.
+        """
+        return super().inner_reduced or (
+            not self.has_windows and extent_of(self.kept_run) < LANES <= extent_of(self.reduced_run)
+            and any(calls_functions(self, expr.tensor_inputs[0]) for expr in self.nest.reductions)
         )
 
     @property

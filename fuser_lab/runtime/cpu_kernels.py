@@ -31,7 +31,6 @@ from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.core.types import functions
 from numba.np.arrayobj import populate_array
-from numba.np.ufunc.parallel import _launch_threads
 
 from fuser_lab.files.json_text import json_text
 from fuser_lab.process.collector import collecting_rarely
@@ -43,6 +42,7 @@ from fuser_lab.runtime.cpu.llvm_process import LlvmError
 from fuser_lab.runtime.cpu.pipelines import KernelCompiler, Library
 from fuser_lab.runtime.cpu.tensor_words import BLOCK
 from fuser_lab.runtime.known_calls import known_calls, known_parameters, plain_messages
+from fuser_lab.runtime.numba_compat import launch_threads
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.waiting import WAITING
 
@@ -278,7 +278,7 @@ def load_kernel(kernel: MachineCode) -> tuple[Callable[..., None], Callable[...,
         msg = f"{kernel.name} needs {', '.join(missing)} of libgcc (GCC 12 or newer): this processor has no F16C."
         raise LlvmError(msg)
     if kernel.threaded:
-        _launch_threads()  # type: ignore[no-untyped-call]
+        launch_threads()
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
     # In LLVM's global context, which is never freed: garbage collection may free another context before its engine.
     engine = llvm.create_mcjit_compiler(
