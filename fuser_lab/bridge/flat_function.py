@@ -1,7 +1,8 @@
 """The Python function of a captured graph: its statements, and the forms in which they read tensors.
 
-Kernels receive addresses, so a view that only regions read is never created; other views are created from their
-storage, without the dispatcher. A region's result is created in the form that is read first.
+Kernels receive addresses, or read them from tensors on the CPU, so a view that only regions read is never created;
+other views are created from their storage, without the dispatcher. A region's result is created in the form that is
+read first.
 """
 
 import functools
@@ -31,6 +32,7 @@ from fuser_lab.bridge.traced import Node, target_of, traced_tensor
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import FuserLabError
 from fuser_lab.runtime.arrays import empty_strided
+from fuser_lab.runtime.cpu.host_ready import HostRun, TensorCall
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.targets import is_on_host
 
@@ -304,14 +306,22 @@ class FunctionWriter:
     def _scatter(self, node: Node, scatter: Scatter, kernel: PositionsKernel) -> None:
         """Emit new memory, addresses and the kernel of a write at positions."""
         self._made_by_region(node)
-        values = [self._address(operand) for operand in (*scatter.operands, node)]
-        for word, (memory, address) in zip(kernel.words, values, strict=True):
-            self._emit(f"{self._constant(word)}.value = {address}", {memory})
-        self._emit(f"{self._constant(kernel)}()", {memory for memory, _ in values})
+        self._positions_call(kernel, (*scatter.operands, node))
         self._refusal(kernel, scatter.op, [
             (each.node, f"the index of axis {each.axis}", -each.size if each.wraps else 0, each.size)
             for each in scatter.positions
         ])
+
+    def _positions_call(self, kernel: PositionsKernel, nodes: Sequence[Node]) -> None:
+        """Emit the addresses of tensors and the call of a kernel."""
+        name = self._constant(kernel)  # the function keeps it alive
+        if kernel.of_tensors is not None:
+            self._tensor_call(kernel.of_tensors, nodes)
+            return
+        values = [self._address(node) for node in nodes]
+        for word, (memory, address) in zip(kernel.words, values, strict=True):
+            self._emit(f"{self._constant(word)}.value = {address}", {memory})
+        self._emit(f"{name}()", {memory for memory, _ in values})
 
     def _refusal(self, kernel: PositionsKernel, op: str, checked: Sequence[tuple[Node, str, int, int]]) -> None:
         """Emit the error of positions that a kernel missed, each with its name and bounds."""
@@ -341,8 +351,7 @@ class FunctionWriter:
             if kernel is None or (memory, address, places.size) in self._checked:
                 continue
             self._checked.add((memory, address, places.size))
-            self._emit(f"{self._constant(kernel.words[0])}.value = {address}", {memory})
-            self._emit(f"{self._constant(kernel)}()", {memory})
+            self._positions_call(kernel, (node,))
             self._refusal(kernel, places.op, [(node, f"the index {places.name}", 0, places.size)])
 
     def _argument(self, value: Any, reads: set[str]) -> str:
@@ -390,6 +399,11 @@ class FunctionWriter:
             self._check_positions(region)
         for node in region.output_nodes:
             self._made_by_region(node)
+        calls = run.of_tensors if isinstance(run, HostRun) else None
+        if calls is not None:
+            for tensor_call in calls:
+                self._tensor_call(tensor_call, (*region.input_nodes, *region.output_nodes))
+            return
         words: dict[int, list[str]] = {}
         for place, word in run.words:
             words.setdefault(place, []).append(self._constant(word))
@@ -400,6 +414,19 @@ class FunctionWriter:
                 self._emit(f"{written}{address}", {memory})
         for call in run.calls:
             self._emit(f"{self._constant(call)}()", {memory for memory, _ in values})
+
+    def _tensor_call(self, call: TensorCall, nodes: Sequence[Node]) -> None:
+        """Emit the call of a kernel that takes tensors; another first element, and an intermediate, is an address."""
+        values, reads = [], set()
+        for argument in call.arguments:
+            if not isinstance(argument, int):
+                values.append(str(argument.ctypes.data))
+                continue
+            memory, address = self._address(nodes[argument])
+            values.append(memory if address == f"{memory}.data_ptr()" else address)
+            reads.add(memory)
+        values += [self._argument(size, reads) for size in call.sizes]
+        self._emit(f"{self._constant(call.function)}({', '.join(values)})", reads)
 
     def _list(self, listed: ListedRegions) -> None:
         """Emit new memory for the results of a list of regions, the addresses of all tensors, and one launch."""

@@ -26,10 +26,11 @@ from fuser_lab.ir.scalar import Number
 from fuser_lab.ir.term import Apply, Const, Term, TermLike, Var, cast, index, select
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops.positions import out_of_range
-from fuser_lab.runtime.cpu.host_ready import movable
+from fuser_lab.runtime.cpu.host_ready import TensorCall, movable
 from fuser_lab.runtime.cpu.launcher import host_calls
+from fuser_lab.runtime.cpu.tensor_words import can_read_tensors
 from fuser_lab.runtime.interrupts import interrupts_deferred
-from fuser_lab.targets import CPU, is_on_host
+from fuser_lab.targets import find, is_on_host
 
 _DTYPES = frozenset({"float32", "float64", "int32", "int64"})  # torch adds others in a wider type, or in none
 _INDEX_DTYPES = frozenset({"int32", "int64"})
@@ -84,13 +85,13 @@ def scatter_of(node: Node) -> Scatter | None:
     if not target.size or not target.shape or any(operand is None or not operand.size for operand in operands):
         return None
     scatter = reader(node, target, *node.args, **node.kwargs)
-    if scatter is None or any(_traced(each.node).dtype not in _INDEX_DTYPES for each in scatter.positions):
+    if scatter is None or any(_tensor_of(each.node).dtype not in _INDEX_DTYPES for each in scatter.positions):
         return None
     sources = [value for value in (scatter.source, scatter.start) if not isinstance(value, bool | int | float)]
-    return scatter if all(_traced(value).dtype == target.dtype for value in sources) else None
+    return scatter if all(_tensor_of(value).dtype == target.dtype for value in sources) else None
 
 
-def _traced(node: Node) -> TracedTensor:
+def _tensor_of(node: Node) -> TracedTensor:
     traced = traced_tensor(node.meta["val"])
     assert traced is not None
     return traced
@@ -125,7 +126,7 @@ def _index_put(
 ) -> Scatter | None:
     places = [place for place, each in enumerate(indices) if each is not None]
     rest = [axis for axis in range(len(target.shape)) if axis not in places]
-    common = broadcast_shapes(*(_traced(indices[place]).shape for place in places))
+    common = broadcast_shapes(*(_tensor_of(indices[place]).shape for place in places))
     # As in NumPy, the axes of indices that are not adjacent come first.
     before = places[0] if places == list(range(places[0], places[-1] + 1)) else 0
     extents = (*(target.shape[axis] for axis in rest[:before]), *common, *(target.shape[a] for a in rest[before:]))
@@ -135,17 +136,17 @@ def _index_put(
     positions = tuple(
         Positions(
             node=indices[place], axis=place, size=target.shape[place], step=target.strides[place], wraps=True,
-            steps=(*[0] * before, *_aligned(_traced(indices[place]), common), *[0] * after),
+            steps=(*[0] * before, *_steps_in(_tensor_of(indices[place]), common), *[0] * after),
         )
         for place in places
     )
     return Scatter(
         op="index_put", target=target, extents=extents, steps=steps, positions=positions, source=values,
-        source_steps=_aligned(_traced(values), extents), start=_start(x), combine="add" if accumulate else None,
+        source_steps=_steps_in(_tensor_of(values), extents), start=_start(x), combine="add" if accumulate else None,
     )
 
 
-def _aligned(tensor: TracedTensor, shape: Sequence[int]) -> tuple[int, ...]:
+def _steps_in(tensor: TracedTensor, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of a tensor that is broadcast to a shape."""
     steps = [0 if size == 1 else step for size, step in zip(tensor.shape, tensor.strides, strict=True)]
     steps = steps[max(0, len(steps) - len(shape)) :]
@@ -170,7 +171,7 @@ def _along(
     target: TracedTensor, op: str, x: Node, dim: int, places: Node, source: Node, combine: str | None,
 ) -> Scatter:
     """Return the writes of slices of the source at one position each."""
-    axis, traced, read = axis_of(dim, len(target.shape)), _traced(places), _traced(source)
+    axis, traced, read = axis_of(dim, len(target.shape)), _tensor_of(places), _tensor_of(source)
     step = traced.strides[0] if traced.shape else 0
     positions = Positions(
         node=places, axis=axis, size=target.shape[axis], step=target.strides[axis], wraps=False,
@@ -193,14 +194,14 @@ def _scatter(
     op = target_of(node).split(".")[1]
     if not include_self or (reduce is not None and reduce not in _COMBINED):
         return None
-    axis, traced = axis_of(dim, len(target.shape)), _traced(places)
+    axis, traced = axis_of(dim, len(target.shape)), _tensor_of(places)
     is_number = isinstance(source, bool | int | float)
     positions = Positions(
         node=places, axis=axis, steps=traced.strides, size=target.shape[axis], step=target.strides[axis], wraps=False,
     )
     return Scatter(
         op=op, target=target, extents=traced.shape, steps=_others(target.strides, axis), positions=(positions,),
-        source=source, source_steps=(0,) * len(traced.shape) if is_number else _traced(source).strides,
+        source=source, source_steps=(0,) * len(traced.shape) if is_number else _tensor_of(source).strides,
         start=_start(x), combine="add" if op == "scatter_add" else _COMBINED.get(reduce or ""),
     )
 
@@ -210,7 +211,7 @@ def _embedding(
 ) -> Scatter | None:
     if by_frequency:
         return None
-    traced, read = _traced(places), _traced(gradient)
+    traced, read = _tensor_of(places), _tensor_of(gradient)
     positions = Positions(
         node=places, axis=0, steps=(*traced.strides, 0), size=rows, step=target.strides[0], wraps=False,
     )
@@ -230,7 +231,10 @@ _READERS: Mapping[str, Callable[..., Scatter | None]] = {
 
 
 class PositionsKernel:
-    """A kernel with the words that hold the addresses of its tensors, and one that is not 0 if a position missed."""
+    """A kernel with the words that hold the addresses of its tensors, and one that is not 0 if a position missed.
+
+    ``of_tensors`` is its call on tensors, or None.
+    """
 
     def __init__(self, kernel: GeneratedKernel) -> None:
         """Compile the kernel; its last buffer is that of the word."""
@@ -242,6 +246,10 @@ class PositionsKernel:
         words[-1].value = ctypes.addressof(self.missed)
         self.words = words[:-1]
         self._call, self._arguments = call, list(arrays)
+        self.of_tensors: TensorCall | None = None
+        if call.of_tensors is not None and can_read_tensors():
+            numbers = (*range(len(self.words)), arrays[-1])
+            self.of_tensors = TensorCall(function=call.of_tensors, arguments=numbers, sizes=call.sizes)
 
     def __call__(self) -> None:
         """Run with the addresses that are in place."""
@@ -257,7 +265,7 @@ def scatter_kernel(scatter: Scatter) -> PositionsKernel:
     def buffer_of(value: Node | Number) -> Buffer | None:
         if isinstance(value, bool | int | float):
             return None
-        traced = _traced(value)
+        traced = _tensor_of(value)
         return Buffer(name=next(tensors), dtype=DTYPES[traced.dtype], size=_span(traced), role=Role.INPUT)
 
     start = buffer_of(scatter.start)
@@ -265,15 +273,16 @@ def scatter_kernel(scatter: Scatter) -> PositionsKernel:
     source = buffer_of(scatter.source)
     result = Buffer(name="result", dtype=dtype, size=_span(target), role=Role.OUTPUT)
 
-    def visited(at: Term, source_at: Term) -> Iterator[Statement]:
+    def visit(at: Term, source_at: Term) -> Iterator[Statement]:
         """Yield the write of one element."""
         value: Term = _constant(dtype, scatter.source) if source is None else Load(dtype, source, source_at)
         if scatter.combine is not None:
             value = Apply(dtype, scatter.combine, (Load(dtype, result, at), value))
         yield Store(buffer=result, position=at, value=value)
 
-    body = (*_started(scatter, start, result), *_visits(scatter, [b for b in positions if b is not None], visited))
-    return _kernel(scatter.op, (*(b for b in (start, *positions, source) if b is not None), result), body)
+    body = (*_fill(scatter, start, result), *_visits(scatter, [b for b in positions if b is not None], visit))
+    buffers = (*(b for b in (start, *positions, source) if b is not None), result)
+    return _kernel(scatter.op, target.device, buffers, body)
 
 
 def positions_kernel(places: TracedTensor, size: int) -> PositionsKernel | None:
@@ -281,7 +290,7 @@ def positions_kernel(places: TracedTensor, size: int) -> PositionsKernel | None:
 
     None if there is none, because the positions are not adjacent in memory or of a rare dtype.
     """
-    loops = _merged(places.shape, (places.strides,))
+    loops = _loops_over(places.shape, (places.strides,))
     if places.dtype not in _INDEX_DTYPES or len(loops) > 1 or any(steps != (1,) for _, steps in loops):
         return None
     read = Buffer(name="x0", dtype=DTYPES[places.dtype], size=_span(places), role=Role.INPUT)
@@ -295,7 +304,7 @@ def positions_kernel(places: TracedTensor, size: int) -> PositionsKernel | None:
         _loop(at, Var(count.dtype, count.name), (Let(name=worst.name, value=farther, update=True),)),
         Store(buffer=_MISSED, position=index(0), value=cast(worst >= bound, DataType.Int)),
     )
-    return _kernel("positions", (read,), body, (count, most))
+    return _kernel("positions", places.device, (read,), body, (count, most))
 
 
 def refuse(op: str, checked: Sequence[tuple[str, Any, int, int]]) -> NoReturn:
@@ -314,15 +323,17 @@ _Loops = tuple[tuple[int, tuple[int, ...]], ...]  # the extent of each loop, and
 
 
 def _kernel(
-    name: str, buffers: tuple[Buffer, ...], body: tuple[Statement, ...], sizes: tuple[Size, ...] = (),
+    name: str, device: str, buffers: tuple[Buffer, ...], body: tuple[Statement, ...], sizes: tuple[Size, ...] = (),
 ) -> PositionsKernel:
+    target = find(device)
+    assert target is not None  # of a tensor in host memory
     inputs = tuple(buffer for buffer in buffers if buffer.role is Role.INPUT)
     outputs = (*(buffer for buffer in buffers if buffer.role is Role.OUTPUT), _MISSED)
     phase = Phase(name=name, buffers=(*buffers, _MISSED), scalars=(), body=body, sizes=sizes)
     return PositionsKernel(
         generated_from(
             Kernel(
-                name=name, target=CPU.name, scheduler=SchedulerType.EXPR_EVAL, inputs=inputs, scalars=(),
+                name=name, target=target.name, scheduler=SchedulerType.EXPR_EVAL, inputs=inputs, scalars=(),
                 outputs=outputs, workspace=(), phases=(phase,), ops=((name, name),),
             ),
         ),
@@ -338,7 +349,7 @@ def _constant(dtype: DataType, value: Any) -> Term:
     return Const(dtype, float(value) if dtype.is_float else int(value))
 
 
-def _merged(extents: Sequence[int], steps: Sequence[Sequence[int]]) -> _Loops:
+def _loops_over(extents: Sequence[int], steps: Sequence[Sequence[int]]) -> _Loops:
     """Return loops over axes; two axes are one loop if the steps along the outer one follow from the inner one."""
     loops: list[tuple[int, tuple[int, ...]]] = []
     for extent, *here in zip(extents, *steps, strict=True):
@@ -351,11 +362,11 @@ def _merged(extents: Sequence[int], steps: Sequence[Sequence[int]]) -> _Loops:
     return tuple(loops)
 
 
-def _nest(loops: _Loops, visited: _Visit) -> tuple[Statement, ...]:
+def _nest(loops: _Loops, visit: _Visit) -> tuple[Statement, ...]:
     """Return loops around the statements for the places of the first and the second tensor."""
     variables = [Var(DataType.Index, f"e{number}") for number in range(len(loops))]
     at, other = (sum((v * steps[k] for v, (_, steps) in zip(variables, loops, strict=True)), index(0)) for k in (0, 1))
-    body: tuple[Statement, ...] = tuple(visited(at, other))
+    body: tuple[Statement, ...] = tuple(visit(at, other))
     for variable, (extent, _) in zip(reversed(variables), reversed(loops), strict=True):
         body = (_loop(variable, extent, body),)
     return body
@@ -365,24 +376,24 @@ def _loop(variable: Var, extent: TermLike, body: tuple[Statement, ...]) -> Loop:
     return Loop(var=variable.name, start=index(0), stop=index(extent), parallel=ParallelType.serial, body=body)
 
 
-def _started(scatter: Scatter, start: Buffer | None, result: Buffer) -> tuple[Statement, ...]:
+def _fill(scatter: Scatter, start: Buffer | None, result: Buffer) -> tuple[Statement, ...]:
     """Return the loops that fill the result before anything is written at positions."""
     target = scatter.target
-    traced = target if start is None else _traced(scatter.start)
+    traced = target if start is None else _tensor_of(scatter.start)
     order = sorted(range(len(target.shape)), key=lambda axis: -target.strides[axis])
-    loops = _merged([target.shape[a] for a in order], [[t.strides[a] for a in order] for t in (target, traced)])
+    loops = _loops_over([target.shape[a] for a in order], [[t.strides[a] for a in order] for t in (target, traced)])
 
-    def visited(at: Term, from_: Term) -> Iterator[Statement]:
+    def visit(at: Term, from_: Term) -> Iterator[Statement]:
         value = _constant(result.dtype, scatter.start) if start is None else Load(result.dtype, start, from_)
         yield Store(buffer=result, position=at, value=value)
 
-    return _nest(loops, visited)
+    return _nest(loops, visit)
 
 
-def _visits(scatter: Scatter, buffers: Sequence[Buffer], visited: _Visit) -> tuple[Statement, ...]:
+def _visits(scatter: Scatter, buffers: Sequence[Buffer], visit: _Visit) -> tuple[Statement, ...]:
     """Return the loops over the source; a position is read, and checked, in the outermost loop that determines it."""
     tensors = (scatter.steps, scatter.source_steps, *(each.steps for each in scatter.positions))
-    loops = _merged(scatter.extents, tensors)
+    loops = _loops_over(scatter.extents, tensors)
     variables = [Var(DataType.Index, f"v{number}") for number in range(len(loops))]
 
     def place(tensor: int) -> Term:
@@ -404,7 +415,7 @@ def _visits(scatter: Scatter, buffers: Sequence[Buffer], visited: _Visit) -> tup
                 written = (If(condition=Apply(DataType.Bool, "ne", (here, index(scatter.skipped))), then=written),)
             return (Let(name=here.name, value=read), *written)
         if depth == len(loops):
-            return tuple(visited(at, place(1)))
+            return tuple(visit(at, place(1)))
         variable, (extent, steps) = variables[depth], loops[depth]
         return (_loop(variable, extent, inside(depth + 1, waiting, at + variable * steps[0])),)
 

@@ -139,3 +139,23 @@ def test_what_torch_gives_otherwise_than_it_traced_is_laid_as_traced():
         x = torch.randn(3, 4)
         torch.testing.assert_close(run(x), (x * 2).tanh() + 1)
     assert frames() == [1]
+
+
+def test_kernels_read_the_addresses_of_tensors(monkeypatch):
+    """Tensors are arguments of kernels, wherever they begin in their memory, unless the words in them are unknown."""
+
+    def function(x, y):
+        return torch.softmax(x * y, -1), (x + 1).sum(0)
+
+    memory = torch.randn(20, 8)
+    for can_read in (True, False):
+        torch._dynamo.reset()
+        if not can_read:
+            monkeypatch.setattr("fuser_lab.runtime.cpu.host_ready.can_read_tensors", lambda: False)
+        run = torch.compile(function, backend="fuser_lab", dynamic=False)
+        for start in (3, 3, 5, 0):
+            inputs = memory[start : start + 6], memory[start + 1, 2:3]
+            for ours, theirs in zip(run(*inputs), function(*inputs), strict=True):
+                torch.testing.assert_close(ours, theirs)
+        (frame,) = next(iter(bridge.last().graphs[0].run._frames.values()))
+        assert ("data_ptr" in frame.__code__.co_names) is not can_read
