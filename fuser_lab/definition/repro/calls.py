@@ -12,7 +12,7 @@ from fuser_lab.arguments import brief, is_whole
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.repro import spellings
 from fuser_lab.definition.repro.arguments import as_device
-from fuser_lab.definition.repro.expressions import ACCEPTED, HARMLESS, RUNS, SCHEDULED, SCHEDULES, Expressions
+from fuser_lab.definition.repro.expressions import Expressions
 from fuser_lab.definition.repro.helpers import HELPER_FUNCTIONS, NOTED
 from fuser_lab.definition.repro.layouts import (
     COMPARISONS,
@@ -46,6 +46,7 @@ from fuser_lab.definition.repro.values import (
     Unread,
     description,
 )
+from fuser_lab.definition.repro.vocabulary import ACCEPTED, HARMLESS, RUNS, SCHEDULED, SCHEDULES
 from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.definition.strides import describe_strides
 from fuser_lab.dtypes import DataType, of_python

@@ -3,7 +3,7 @@
 import ast
 import builtins
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fuser_lab.arguments import is_whole
@@ -11,7 +11,6 @@ from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.repro.arguments import FORMATS, TORCH_DTYPES, dtype_named
 from fuser_lab.definition.repro.helpers import HELPER_FUNCTIONS, HELPERS
 from fuser_lab.definition.repro.layouts import changed_by, compare_tensors, compute_tensors, taken_from
-from fuser_lab.definition.repro.makers import MAKERS
 from fuser_lab.definition.repro.source import Script
 from fuser_lab.definition.repro.values import (
     COMPARED,
@@ -40,7 +39,16 @@ from fuser_lab.definition.repro.values import (
     short,
     small,
 )
-from fuser_lab.definition.schedulable import Schedulable
+from fuser_lab.definition.repro.vocabulary import (
+    ACCEPTED,
+    COMMON,
+    FORBIDDEN,
+    HARMLESS,
+    RUNS,
+    SCHEDULED,
+    SCHEDULES,
+    has_meaning,
+)
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, FuserLabError, UnsupportedError
@@ -49,49 +57,10 @@ from fuser_lab.ir import Number
 _DEEPEST = 100  # nested expressions
 _SPARE_STEPS = 50_000  # evaluated nodes, besides one for each node of the script
 
-# Libraries whose names may occur. All of nvFuser's frontends, including ours, count as one.
-LIBRARIES = frozenset({
-    "torch", "numpy", "math", "thunder", "typing", "__future__", "ml_dtypes", "pytest", "os", "sys", "time", "copy",
-    "functools", "itertools", "random", "types",
-})  # fmt: skip
-FRONTENDS = frozenset({"nvfuser", "nvfuser_direct", "fuser_lab"})
-# Names that a snippet may use without importing them.
-_COMMON = {
-    "torch": Path(("torch",)), "np": Path(("numpy",)), "numpy": Path(("numpy",)), "math": Path(("math",)),
-    "nvfuser": Path(("nvfuser",)), "nvfuser_direct": Path(("nvfuser",)), "fl": Path(("nvfuser",)),
-    "FusionDefinition": Path(("nvfuser", "FusionDefinition")), "DataType": Path(("nvfuser", "DataType")),
-    "make_tensor": Path(("torch", "testing", "make_tensor")), "exec_nvfuser": Path(("nvfuser", "exec_nvfuser")),
-}  # fmt: skip
 _VALUE = re.compile(r"\b[A-Za-z]+\d+\b")  # T3, i0
-# Methods of a definition that take its inputs.
-RUNS = ("execute", "validate", "manual_execute", "manual_validate")
-SCHEDULES = ("sched", "schedule")
-# Methods that change a tensor's loops, and those that describe them.
-SCHEDULED = frozenset(name for name in dir(Schedulable) if not name.startswith("_")) | {
-    "get_loop_domain", "get_logical_domain", "get_root_domain", "domain", "definition", "uses", "set_loop_domain",
-}  # fmt: skip
-# Names with a meaning here besides tensor functions, dtypes and formats.
-_MEANT = frozenset({
-    "torch.device", "torch.Size", "torch.Tensor", "torch.set_default_dtype", "torch.set_default_tensor_type",
-})  # fmt: skip
 _OF_GRADIENTS = ("requires_grad", "grad")
-HARMLESS = frozenset({"print", "repr", "type", "isinstance", "getattr", "hasattr", "dir", "id", "super", "dict"})
 
-FORBIDDEN: Mapping[type[ast.AST], str] = {
-    ast.SetComp: "a set comprehension",
-    ast.Await: "await",
-    ast.Yield: "yield",
-    ast.YieldFrom: "yield",
-    ast.IfExp: "a conditional expression",
-    ast.Starred: "a starred expression",
-}
-ACCEPTED = (
-    "supported are names, numbers, lists, DataType.X, fd.define_*, fd.ops.*, fd.add_output, torch functions that "
-    "create inputs, and functions that the script defines"
-)
-
-
-# Modules that may be imported beside a definition: they are not read, and using them is refused.
+# Constructs that may be used beside a definition, where they have no value.
 _ASIDE = (ast.SetComp,)
 
 
@@ -316,8 +285,8 @@ class Expressions:
         holder = scope.find(name)
         if holder is not None:
             return self._value_of_library(node, holder.names[name])
-        if name in _COMMON:
-            return self._value_of_library(node, _COMMON[name])
+        if name in COMMON:
+            return self._value_of_library(node, COMMON[name])
         if name in HELPERS or name in HELPER_FUNCTIONS:
             return HELPERS.get(name, Path(("nvfuser", name)))
         if name in FUNCTIONS or name in HARMLESS:
@@ -606,14 +575,3 @@ def _as_function(node: ast.Lambda) -> ast.FunctionDef:
     body = ast.copy_location(ast.Return(value=node.body), node)
     made = ast.FunctionDef(name="lambda", args=node.args, body=[body], decorator_list=[])
     return ast.copy_location(made, node)
-
-
-def has_meaning(name: str) -> bool:
-    """Whether a library's name is read here, so a script must not assign to it."""
-    library, _, rest = name.partition(".")
-    names = _MEANT | CONSTANTS.keys() | FUNCTIONS.keys() | {
-        f"torch.{each}" for each in (*MAKERS, *TORCH_DTYPES, *FORMATS)
-    }  # fmt: skip
-    return library == "nvfuser" or not rest or any(
-        name == each or name.startswith(f"{each}.") or each.startswith(f"{name}.") for each in names
-    )

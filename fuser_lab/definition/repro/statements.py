@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from fuser_lab.definition.repro.calls import Calls
-from fuser_lab.definition.repro.expressions import ACCEPTED, FRONTENDS, LIBRARIES
 from fuser_lab.definition.repro.helpers import HELPER_FUNCTIONS, HELPERS
 from fuser_lab.definition.repro.source import Script
 from fuser_lab.definition.repro.values import (
@@ -14,6 +13,7 @@ from fuser_lab.definition.repro.values import (
     Scope,
     Unread,
 )
+from fuser_lab.definition.repro.vocabulary import ACCEPTED, FRONTENDS, LIBRARIES
 
 
 class _Return(Exception):  # noqa: N818 - not an error: it ends a function of the script
