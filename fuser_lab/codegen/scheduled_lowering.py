@@ -122,7 +122,7 @@ def _launch_bounds(scheduled: ScheduledFusion) -> int:
         elif is_template(transform):
             msg = f"{transform} is a template for a plan's segment and cannot be combined with other loops."
             raise ScheduleError(msg)
-        elif transform.kind in {"grid", "cluster", "read_again"}:
+        elif transform.kind in {"grid", "cluster", "read_again", "set_params"}:
             msg = f"{transform} applies only to loops that the scheduler of a plan's segment writes; remove it."
             raise ScheduleError(msg)
     return resident

@@ -73,6 +73,8 @@ class ToyPass(Pass):
 
 from fuser_lab.codegen.kernel_ir import Loop, Store
 
+EXAMPLE = "loop(c, 64, serial, let(t0, T0[c]), store(T1, c, t0))"
+
 
 def noted(body):
     """Puts a note on each store."""
@@ -89,11 +91,10 @@ def noted(body):
         },
         {
             "fuser_lab/codegen/kernel_passes.py": {
-                "from fuser_lab.codegen.rewrites import rewrite, unconditional, without_equal_branches": (
-                    "from fuser_lab.codegen.toy_notes import noted\n"
-                ),
-                '    KernelPass(name="divided_loops", run=divide_long_loops, forms=_CORES),': (
-                    '    KernelPass(name="toy_notes", run=noted, forms=_CORES),\n'
+                "from fuser_lab.codegen.kernel_ir import Statement": "from fuser_lab.codegen import toy_notes\n",
+                '    KernelPass(name="divided_loops", run=long_loops.divide_long_loops, forms=_CORES, '
+                'example=long_loops.EXAMPLE),': (
+                    '    KernelPass(name="toy_notes", run=toy_notes.noted, forms=_CORES, example=toy_notes.EXAMPLE),\n'
                 ),
             },
         },
@@ -224,7 +225,7 @@ REGISTRY_WIDE = (
     "unit/ops/test_samples.py", "unit/ops/test_misuses.py", "unit/ops/test_against_torch.py",
     "unit/passes/test_rewrites.py", "unit/passes/test_required_orders.py", "unit/report/test_pass_diff.py",
     "unit/schedule/test_own.py", "unit/runtime/test_sanitize.py", "unit/codegen/test_named_constants.py",
-    "unit/codegen/test_kernels_in_lock_step.py",
+    "unit/codegen/test_kernels_in_lock_step.py", "unit/codegen/test_pass_texts.py",
 )
 CONCERNED = (
     "toy or every_op or every_scheduler or passes_have_names or text_and_json or answers_that_are_none or your_own"

@@ -18,7 +18,7 @@ import numpy as np
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
-from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, torch_module
+from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, storage_dtype, torch_module
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.cpu.launcher import HostCall
 from fuser_lab.runtime.environment import Environment
@@ -254,9 +254,7 @@ class HostRuns:
         return None
 
     def taken(self) -> HostRun | None:
-        """Take out a run that only needs new addresses; None if there is none."""
-        if self._check is not None:
-            return None
+        """Take out a run that only needs new addresses and checked values; None if there is none."""
         try:
             run = self._kept.pop()
         except IndexError:
@@ -357,6 +355,12 @@ def _pointing(array: Any) -> Any:
     """Return an array of the same form that owns no memory and can point anywhere."""
     same = np.asarray(Unowned(array.__array_interface__["data"][0], array.shape, array.strides, f"|V{array.itemsize}"))
     return same.view(array.dtype)
+
+
+def movable(dtype: DataType) -> tuple[Any, ctypes.c_void_p]:
+    """Return an array of stored elements that can point anywhere, for a kernel, and the word with its address."""
+    array = _pointing(np.empty(1, storage_dtype(dtype)))
+    return array, _word(array)
 
 
 def _is_direct(value: Any, flat: Any) -> bool:
