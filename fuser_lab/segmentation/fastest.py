@@ -260,6 +260,11 @@ class _Search:
             self._add(word, bottom_up(self.fusion, self.closed, options))
         if isinstance(self.rationed, _Rationed) and not self.budget.is_late:
             self._add("open bottom-up", bottom_up(self.fusion, self.rationed.halved(), self.options))
+        if self.options.search_calls is None:
+            self._add_optimal()
+
+    def _add_optimal(self) -> None:
+        """Add the plan of the strategy "optimal": before the search, unless the time that this takes is limited."""
         if len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
             budget = self.budget.share(STATES_FOR_OPTIMAL, of_work=WORK_FOR_OPTIMAL)
             idle = None if self.clock is None else self.clock.idle
@@ -319,6 +324,11 @@ class _Search:
 
         Segments repeat the chains with which a bottom-up plan is fastest.
         """
+        self._search_space()
+        if self.options.search_calls is not None:
+            self._add_optimal()
+
+    def _search_space(self) -> None:
         (_, options), _ = min(zip(self._ways, self.known, strict=False), key=lambda way: way[1].seconds)
         plain = replace(options, welford=False, privatize=False)
         written = as_bottom_up_writes_it(self.fusion, self.closed, self.options)
