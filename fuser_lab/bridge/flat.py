@@ -202,12 +202,6 @@ def _may_be_flat(graph: Any) -> bool:
 _NO_FRAMES: deque[Frame] = deque()
 
 
-def _put(memories: Sequence[Any], results: Sequence[Any]) -> None:
-    """Write results into new memory, which may have the form of a view of them."""
-    for memory, result in zip(memories, results, strict=True):
-        memory.as_strided(result.shape, result.stride()).copy_(result)
-
-
 def _no_queue() -> int:
     return 0
 
@@ -244,7 +238,6 @@ class _Writer:
         self._given = dict(zip(inputs, arguments, strict=True))
         self.names: dict[str, Any] = {
             "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
-            "put": _put,
         }
         self._by_torch = {
             "aten.mm.default": torch.mm, "aten.addmm.default": torch.addmm, "aten.bmm.default": torch.bmm,
@@ -507,22 +500,8 @@ class _Writer:
             if place in words:
                 written = "".join(f"{word}.value = " for word in words[place])
                 self._emit(f"{written}{address}", {memory})
-        memories = {memory for memory, _ in values}
-        calls = [f"{self._constant(call)}()" for call in run.calls]
-        if run.check is None:
-            for call in calls:
-                self._emit(call, memories)
-            return
-        # The region reports positions outside of their axes, or leaves itself to torch.
-        positions = ", ".join(
-            f"{place}: {self._argument(region.input_nodes[place], memories)}" for place in run.check.numbers
-        )
-        operands = ", ".join(self._argument(node, memories) for node in region.input_nodes)
-        outputs = ", ".join(self._bases[node].name for node in region.output_nodes)
-        self._emit(
-            f"if {self._constant(run.check)}.passes({{{positions}}}): {'; '.join(calls)}\n"
-            f"    else: put(({outputs},), {self._constant(region)}({operands}))", memories,
-        )
+        for call in run.calls:
+            self._emit(f"{self._constant(call)}()", {memory for memory, _ in values})
 
     def _list(self, listed: ListedRegions) -> None:
         """Emit new memory for the results of a list of regions, the addresses of all tensors, and one launch."""

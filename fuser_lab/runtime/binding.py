@@ -168,30 +168,6 @@ def _keeps_elements(expr: Expr) -> bool:
     return expr.kind.is_view and expr.kind is not OpKind.RESIZE
 
 
-_UNSIGNED = {np.dtype(f"i{size}"): np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacesCheck:
-    """Whether the positions among a run's inputs are inside their axes."""
-
-    places: tuple[Places, ...]
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The numbers of the inputs that are positions."""
-        return tuple(dict.fromkeys(place.number for place in self.places))
-
-    def passes(self, inputs: Sequence[Any] | Mapping[int, Any]) -> bool:
-        """Return False if a run with these inputs raises an error; positions suffice, by number."""
-        return all(_holds(place, inputs[place.number]) for place in self.places)
-
-
-def _holds(place: Places, positions: Any) -> bool:
-    values = _on_host(positions)
-    return values is None or not values.size or _are_within(values, place.size)
-
-
 def check_places(places: Sequence[Places], arguments: Sequence[Any], imported: Sequence[Any]) -> None:
     """Raise InputError if a position in host memory is outside its axis.
 
@@ -212,11 +188,11 @@ def _are_within(values: Any, size: int) -> bool:
 
     Many positions are read by as many threads as run kernels: one of them would take as long as the kernel.
     """
-    unsigned = values.view(_UNSIGNED.get(values.dtype, values.dtype))
+    unsigned = values.view(f"u{values.dtype.itemsize}") if values.dtype.kind == "i" else values
     parts = unsigned.size // _POSITIONS_EACH
     parts = parts if parts < 2 else min(parts, threads_here())
     if parts < 2:
-        return bool(np.maximum.reduce(unsigned, axis=None) < size)
+        return bool(unsigned.max() < size)
     flat = unsigned.ravel() if unsigned.flags.c_contiguous else unsigned
     largest = _workers().map(np.max, np.array_split(flat, min(parts, len(flat))))
     return all(part < size for part in largest)

@@ -16,7 +16,6 @@ from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
 from fuser_lab.process.host_memory import check_fits, free_bytes
 from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy, torch_module
-from fuser_lab.runtime.binding import PlacesCheck
 from fuser_lab.runtime.compile import refusal_error
 from fuser_lab.runtime.cpu.copies import copy_transposed
 from fuser_lab.runtime.cpu.host_ready import HostRuns, can_repoint
@@ -136,7 +135,7 @@ class HostMemory:
         return start
 
     def ready_runs(
-        self, outputs: object, check: PlacesCheck | None = None,
+        self, outputs: object, check: Callable[[Sequence[Any]], None] | None = None,
     ) -> HostRuns | None:
         """Return the store of runs that can be repeated with other arrays, after ``check`` of the inputs."""
         return HostRuns(check) if can_repoint() else None

@@ -19,7 +19,7 @@ import numpy as np
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
 from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, torch_module
-from fuser_lab.runtime.binding import PlacesCheck, Slot
+from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.cpu.launcher import HostCall
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Origin, Seen, needs_scalars, view_of
@@ -70,9 +70,7 @@ class Results:
 class HostRun:
     """One run as calls on separate array objects; used by one thread at a time."""
 
-    __slots__ = (
-        "_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_results", "_words", "check",
-    )
+    __slots__ = ("_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_results", "_words")
 
     def __init__(
         self, inputs: Sequence[Any], computed: Sequence[Any], results: Results,
@@ -83,7 +81,6 @@ class HostRun:
 
         ``numbers`` are scalar inputs: the position among the values, a list or mapping, and the position or key there.
         """
-        self.check: PlacesCheck | None = None  # of the inputs, which a caller that takes the run must ask
         self._calls, self._words, self._arguments, self._results = tuple(calls), tuple(words), tuple(numbers), results
         self._inputs = tuple(map(_form, inputs))
         self._outputs = tuple(map(_form, computed))
@@ -229,8 +226,8 @@ class HostRuns:
 
     __slots__ = ("_check", "_kept")
 
-    def __init__(self, check: PlacesCheck | None = None) -> None:
-        """Store runs; ``check`` says which inputs they cannot take because of their values."""
+    def __init__(self, check: Callable[[Sequence[Any]], None] | None = None) -> None:
+        """Store runs; ``check`` raises for inputs whose values do not fit."""
         self._kept: deque[HostRun] = deque(maxlen=_KEPT)
         self._check = check
 
@@ -257,21 +254,23 @@ class HostRuns:
         return None
 
     def taken(self) -> HostRun | None:
-        """Take out a run that only needs new addresses, after its check; None if there is none."""
+        """Take out a run that only needs new addresses; None if there is none."""
+        if self._check is not None:
+            return None
         try:
             run = self._kept.pop()
         except IndexError:
             return None
-        run.check = self._check
         return run if run.is_plain else None
 
     def _passes(self, inputs: Sequence[Any]) -> bool:
         """Whether the values of inputs are valid; if not, the slow path raises the error."""
         assert self._check is not None
         try:
-            return self._check.passes(inputs)
+            self._check(inputs)
         except Exception:  # noqa: BLE001 - the long way reports what is wrong with inputs of any kind
             return False
+        return True
 
     def keep(self, run: Any) -> None:
         """Keep a run."""

@@ -21,7 +21,7 @@ from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import TensorView
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, kind_of, quick_empty, to_numpy
-from fuser_lab.runtime.binding import PlacesCheck, Slot
+from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.gpu.cubins import machine_code_of
 from fuser_lab.runtime.gpu.driver import Function, Launch, Launches, unload_unused
@@ -301,7 +301,7 @@ class DeviceMemory:
         return start
 
     def ready_runs(
-        self, outputs: Sequence[Slot], check: PlacesCheck | None = None,
+        self, outputs: Sequence[Slot], check: Callable[[Sequence[Any]], None] | None = None,
     ) -> ReadyRuns:
         """Return the store of runs on torch tensors that can be repeated with other tensors."""
         torch = _torch()

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.ir import TensorView, Val
-from fuser_lab.runtime.binding import PlacesCheck
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Seen, detach
 from fuser_lab.runtime.gpu.driver import Launches
@@ -90,10 +89,6 @@ class DirectRun(Protocol):
     @property
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """For each input, a mask of the address bits that kernels rely on, and their values; empty on the CPU."""
-
-    @property
-    def check(self) -> PlacesCheck | None:
-        """The check of positions among inputs, without which the run reads outside of arrays; None on a GPU."""
 
 
 class ReadyRun:
@@ -278,10 +273,6 @@ class ReadyRun:
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """For each input, a mask of the address bits that kernels rely on, and their values."""
         return tuple(self._rests[: self._inputs])
-
-    @property
-    def check(self) -> None:
-        """None: kernels give 0 for positions out of range."""
 
     def takes(self, inputs: int, outputs: int) -> bool:
         """Whether the run has this many inputs and outputs, and no output is a view of an input."""

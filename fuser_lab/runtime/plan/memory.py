@@ -9,7 +9,7 @@ from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.cost.device import Device
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
-from fuser_lab.runtime.binding import PlacesCheck, Slot
+from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.gpu.ready import ReadyRuns
 from fuser_lab.runtime.plan.ahead import Capability
@@ -82,11 +82,11 @@ class Memory(Protocol):
         """Return the calls with their arguments in place."""
 
     def ready_runs(
-        self, outputs: Sequence[Slot], check: PlacesCheck | None = None,
+        self, outputs: Sequence[Slot], check: Callable[[Sequence[Any]], None] | None = None,
     ) -> "ReadyRuns | HostRuns | None":
         """Return a store of runs that may be repeated with other arrays; None if that saves nothing.
 
-        ``check`` says for which inputs a run raises an error; it is called only if inputs are in host memory.
+        ``check`` raises for inputs whose values do not fit; it is called only if inputs are in host memory.
         """
 
     def launches(
