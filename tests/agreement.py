@@ -21,7 +21,7 @@ from fuser_lab.passes import ExplicitSeeds
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.arrays import describe, flat_view, storage_dtype
 from fuser_lab.runtime.evaluate import apply_views, evaluate_segment, origins_of
-from tests.kernels import generate
+from tests import kernels
 
 TARGETS = ("cpu", "cuda")
 STRATEGIES = ("bottom_up", "top_down", "unfused")
@@ -101,10 +101,7 @@ Strides = Mapping[str, tuple[int, ...]]
 
 def kernel_of(part: Any, strides: Strides, target: str) -> GeneratedKernel:
     """The kernel of a segment for inputs of these strides, on the plan's device."""
-    return generate(
-        part.fusion, part.scheduler, target, "kernel", strides, changes=part.changes, loops=part.loops,
-        device=part.plan.oracle.device,
-    )
+    return kernels.kernel_of(part, target, strides)
 
 
 def lock_step(

@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
+from itertools import groupby
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # as pytest does
@@ -26,6 +27,7 @@ from tests.layering.test_vague_names import vague_names
 _ROOT = Path(__file__).resolve().parents[1]
 _LONG_FILE = 600  # lines
 _SIGNATURES = 10
+_SMALL = 8  # numbers up to here count things that a reader sees, such as the bytes of a Double
 _DEEP = 4  # classes; a writer that is made of fewer is not listed
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 _LINE_WITHOUT_COMMENT = re.compile(r"^(?!.*#)_?[A-Z][A-Z0-9_]*(?:: [^=\n]+)? = (?![a-z\"'])", re.MULTILINE)
@@ -165,6 +167,26 @@ def bare_constants(source: str) -> list[str]:
     return bare
 
 
+def bare_comparisons(source: str) -> list[str]:
+    """Return the comparisons in functions whose limit is written as a number, from 9 on or with a fraction.
+
+    Tuples, such as compute capabilities, and arguments of calls do not count.
+    """
+    compared = [
+        (node, side) for function in ast.walk(ast.parse(source)) if isinstance(function, _FUNCTIONS)
+        for node in ast.walk(function) if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)
+    ]
+    return list(dict.fromkeys(
+        f"line {node.lineno}: {ast.unparse(node)}" for node, side in compared
+        if _is_number(side) and not isinstance(side, ast.Tuple) and any(map(_decides, ast.walk(side)))
+    ))
+
+
+def _decides(node: ast.AST) -> bool:
+    value = node.value if isinstance(node, ast.Constant) else None
+    return (isinstance(value, float) and value % 1 != 0) or (type(value) in {int, float} and value > _SMALL)
+
+
 def _is_number(node: ast.expr) -> bool:
     """Return whether an expression is arithmetic on numbers, or a tuple of such."""
     return not any(isinstance(n, ast.Call | ast.Attribute | ast.Subscript | ast.Dict) for n in ast.walk(node)) and any(
@@ -238,7 +260,9 @@ def main() -> None:
     now = Figures(_ROOT)
     if options.way:
         for target, modules in now.way().items():
-            print(f"{target}: {', '.join(modules)}")
+            print(f"{target}, in the order in which functions of modules are first called:")
+            for package, group in groupby(modules, package_of):
+                print(f"  {package}: {', '.join(Path(module).stem for module in group)}")
     elif options.against is None:
         print(table({"now": now}))
     else:

@@ -1,9 +1,13 @@
 """Requests for kernels and plans written in one line, as most tests write them."""
 
+import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from typing import Any
 
+from fuser_lab import schedule
 from fuser_lab.codegen import pipeline
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.pipeline import GeneratedKernel
@@ -14,6 +18,8 @@ from fuser_lab.plan import Segment
 from fuser_lab.plan.requests import request_of
 from fuser_lab.runtime.plan import executor
 from fuser_lab.runtime.plan.executor import PreparedPlan
+from fuser_lab.schedule.base import Heuristics, Propose, RuledScheduler
+from fuser_lab.schedule.open import OpenScheduler
 from fuser_lab.schedule.parameters import LoopChange
 
 
@@ -38,7 +44,7 @@ def prepare(
     changes: Mapping[int, Sequence[LoopChange]] | None = None, **options: Any,
 ) -> PreparedPlan:
     """A plan of segments with their schedulers, and with parameters set by hand for some of them by number."""
-    requests = [KernelRequest(fusion=part, scheduler=scheduler) for part, scheduler in segments]
+    requests = [_request(part, scheduler, target, "", None, None) for part, scheduler in segments]
     for number, given in (changes or {}).items():
         requests[number] = replace(requests[number], changes=given)
     return executor.prepare(fusion, requests, target, **options)
@@ -49,10 +55,25 @@ def kernel_of(segment: Segment, target: str, strides: Strides) -> GeneratedKerne
     return pipeline.generate(replace(request_of(segment, target), strides=strides))
 
 
+@cache
+def proposers() -> Mapping[SchedulerType, Propose]:
+    """What the schedulers of the package propose instead of the default, whether nvFuser has them or not."""
+    proposed = dict[SchedulerType, Propose]()
+    for module in pkgutil.iter_modules(schedule.__path__, f"{schedule.__name__}."):
+        for entry in vars(import_module(module.name)).values():
+            if not isinstance(entry, type) or not issubclass(entry, Heuristics):
+                continue
+            if entry.propose is not Heuristics.propose and entry not in {RuledScheduler, OpenScheduler}:
+                proposed[entry().type] = entry().propose
+    return proposed
+
+
 def _request(
     fusion: Fusion, scheduler: SchedulerType | None, target: str, name: str, strides: Strides | None,
     alignment: Mapping[str, int] | None, **options: Any,
 ) -> KernelRequest:
+    if scheduler in proposers():
+        options = {"propose": proposers()[scheduler], **options}
     return KernelRequest(
         fusion=fusion, scheduler=scheduler, target=target, name=name, strides=strides or {}, alignment=alignment or {},
         **options,

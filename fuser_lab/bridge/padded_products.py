@@ -26,6 +26,7 @@ _ALIGNED = 16  # bytes of which each row's address should be a multiple
 # 206 of an H200 (989 Tflop/s with 16-bit floats, 4.8 TB/s), as in pad_mm.
 _LEAST_INTENSITY = 103
 _ROUNDS = 3  # runs of each way, of which the fastest counts
+_PADDED = b"padded"  # the answer on disk that pads are faster
 _PRODUCTS = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default"})
 
 Decision = Callable[[Any, Sequence[Any], tuple[int, int, int]], bool]
@@ -39,7 +40,7 @@ def pad_products(gm: Any, is_faster: Decision | None = None) -> None:
     """
     if is_symbolic(gm):
         return
-    decide = is_faster or _is_faster
+    decide = is_faster or TimedProducts()
     pads: dict[tuple[Node, tuple[int, ...]], Node] = {}
     for node in list(gm.graph.nodes):
         if target_of(node) not in _PRODUCTS or node.kwargs:
@@ -125,31 +126,34 @@ def _call(graph: Any, target: Any, args: tuple[Any, ...], like: Node, kwargs: di
     return node
 
 
-def _is_faster(op: Any, operands: Sequence[Any], added: tuple[int, int, int]) -> bool:
-    """Return whether a padded product is faster on the operands' GPU, with the time to pad and to copy the slice."""
-    device = operands[0].device
-    if is_on_host(device.type):
-        return False
-    torch = torch_for("fuser_lab.bridge")
-    described = [(tuple(map(int, x.shape)), tuple(map(int, x.stride()))) for x in operands]
-    asked = repr((
-        torch.__version__, torch.cuda.get_device_name(device), str(op), str(operands[-1].dtype), described, added,
-    ))
-    return _kept_answer(asked, partial(_measure, torch, op, operands, added))
+class TimedProducts:
+    """Times products once: their answers stay in the object, and on disk for other processes."""
 
+    def __init__(self) -> None:
+        """Set up without answers."""
+        self._answers: dict[str, bool] = {}
 
-_ANSWERS: dict[str, bool] = {}
+    def __call__(self, op: Any, operands: Sequence[Any], added: tuple[int, int, int]) -> bool:
+        """Return whether a padded product is faster on its GPU, with the time to pad and to copy the slice."""
+        device = operands[0].device
+        if is_on_host(device.type):
+            return False
+        torch = torch_for("fuser_lab.bridge")
+        described = [(tuple(map(int, x.shape)), tuple(map(int, x.stride()))) for x in operands]
+        content = repr((
+            torch.__version__, torch.cuda.get_device_name(device), str(op), str(operands[-1].dtype), described, added,
+        ))
+        return self.answer(content, partial(_measure, torch, op, operands, added))
 
-
-def _kept_answer(asked: str, measure: Callable[[], bool]) -> bool:
-    """Return the answer to a question that was measured before, by this or another process, or else measure it."""
-    name = f"products/{hashlib.sha256(asked.encode()).hexdigest()}"
-    if asked not in _ANSWERS:
-        content = store.read(name)
-        _ANSWERS[asked] = measure() if content is None else content == b"padded"
-        if content is None:
-            store.write(name, b"padded" if _ANSWERS[asked] else b"as it is")
-    return _ANSWERS[asked]
+    def answer(self, content: str, measure: Callable[[], bool]) -> bool:
+        """Return the answer that this or another process measured for a content, or else measure it."""
+        if content not in self._answers:
+            name = f"products/{hashlib.sha256(content.encode()).hexdigest()}"
+            stored = store.read(name)
+            self._answers[content] = measure() if stored is None else stored == _PADDED
+            if stored is None:
+                store.write(name, _PADDED if self._answers[content] else b"as it is")
+        return self._answers[content]
 
 
 def _measure(torch: Any, op: Any, operands: Sequence[Any], added: tuple[int, int, int]) -> bool:

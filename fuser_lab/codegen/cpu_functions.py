@@ -64,6 +64,10 @@ MOST_UNNAMED = crossover("cpu.named_constants")
 Block = tuple[Statement, ...]
 _Key = tuple[DataType, str]  # the value as text: 0.0 and -0.0 are equal
 
+EXAMPLE = """
+loop(c, 64, serial, let(t0, T0[c]), let(t1, t0 * 0.5), let(t2, t1 + t0), store(T1, c, t2 * 0.5))
+"""
+
 
 def with_named_constants(body: Block) -> Block:
     """Return a phase's body in which constants are variables that are assigned first, if there are many."""

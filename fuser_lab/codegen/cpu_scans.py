@@ -21,7 +21,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr
 from fuser_lab.ir.term import Apply, Term, cast, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.state import Style
+from fuser_lab.schedule.state import NestKind
 
 PARTS = crossover("cpu.scans.parts")
 VECTOR = 8  # the number of elements of a part is a multiple of this
@@ -43,17 +43,21 @@ class ScanPlan:
 def scan_plan(nest: NestPlan) -> ScanPlan:
     """Return how the scans of a nest are visited."""
     depth, levels = nest.facts.space.depth, scan_levels(nest.facts.fusion, nest.facts.nest)
-    if nest.choice.schedule.style is not Style.ROWS or depth <= SHORT:
+    if nest.schedule.kind is not NestKind.CORE_SCANNED_ROWS or depth <= SHORT:
         return ScanPlan(nest=nest, levels=levels)
     sections = -(-depth // SECTION)
     each = -(-depth // (sections * PARTS * VECTOR)) * VECTOR
     return ScanPlan(nest=nest, levels=levels, sections=sections, parts=-(-depth // (sections * each)), each=each)
 
 
-def write_scans(plan: ScanPlan) -> Iterator[Phase]:
-    """Yield the only phase of a nest with scans."""
-    rows = plan.nest.choice.schedule.style is Style.ROWS
-    yield written_phase(plan.nest, "", partial(_rows if rows else _columns, plan))
+def write_scanned_rows(plan: ScanPlan) -> Iterator[Phase]:
+    """Yield the only phase of a nest with scans along rows."""
+    yield written_phase(plan.nest, "", partial(_rows, plan))
+
+
+def write_scanned_columns(plan: ScanPlan) -> Iterator[Phase]:
+    """Yield the only phase of a nest with scans along columns."""
+    yield written_phase(plan.nest, "", partial(_columns, plan))
 
 
 def _rows(plan: ScanPlan, code: PhaseCode) -> Launch:

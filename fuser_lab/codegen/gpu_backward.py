@@ -23,7 +23,7 @@ from fuser_lab.codegen.gpu_row_steps import (
     load_row,
     place_in_row,
 )
-from fuser_lab.codegen.gpu_rows import at_row, passes_over
+from fuser_lab.codegen.gpu_rows import at_row, passes_over, row_plan
 from fuser_lab.codegen.index_math import ACCESS_BYTES, substitute
 from fuser_lab.codegen.kernel_ir import (
     LARGEST_STATIC,
@@ -36,6 +36,7 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     VectorLoad,
 )
+from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import Fold, PhaseCode, Places, folds_of, open_loop, update, write_point
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.values import Values
@@ -65,9 +66,10 @@ class BackwardPlan:
     following: tuple[TensorView, ...]  # inputs of which the next row is loaded while the current one is computed
 
 
-def backward_plan(row: RowPlan) -> BackwardPlan:
-    """Return how blocks iterate over the rows of a plan."""
-    facts, schedule = row.facts, row.nest.schedule
+def backward_plan(nest: NestPlan) -> BackwardPlan:
+    """Return how blocks iterate over the rows of a nest."""
+    row = row_plan(nest)
+    facts, schedule = row.facts, nest.schedule
     needed = dict.fromkeys(tv for number in range(facts.passes) for tv in inputs_needed(facts, number, row.saved))
     saved = [s.tensor for s in row.saved if s.written == 0 and s.tensor in row.widths]
     return BackwardPlan(

@@ -21,8 +21,9 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.ops import OPS
+from fuser_lab.schedule.gpu_column_loops import MANY, SHORT
 from fuser_lab.schedule.gpu_element_loops import LOOKUPS
-from fuser_lab.schedule.gpu_loops import MANY, SHORT, STAGED_BYTES, gains_from_copies
+from fuser_lab.schedule.gpu_row_loops import STAGED_BYTES, gains_from_copies
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
 from fuser_lab.schedule.state import Space
 
@@ -417,7 +418,7 @@ class GpuFacts(NestFacts):
             places = axis_indices(self.nest.kept, chunk * size + v, ranges)
             return self.trial(places, ranges)
 
-        width = best_width(statements_of, "v")
+        width = best_width(statements_of, "v", self.device.bytes_per_cycle)
         # A partial last chunk needs separate code, which is not worthwhile for few elements.
         return width if count % width == 0 or count >= _MANY_ELEMENTS else 1
 

@@ -26,7 +26,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.gpu_loops import ELEMENTS, common_plain_steps
+from fuser_lab.schedule.gpu_limits import ELEMENTS
+from fuser_lab.schedule.gpu_row_loops import common_plain_steps
 
 _SHIFTED_BYTES = (2, 4)  # of elements that are combined from two accesses
 

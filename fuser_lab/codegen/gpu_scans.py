@@ -35,7 +35,7 @@ from fuser_lab.codegen.values import Values
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Term, cast, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.state import Style
+from fuser_lab.schedule.state import NestKind
 
 _FEW_ROUNDS = 16  # of which a sum of Float is within 1e-6 of the exact one: each has an error of 6e-8
 
@@ -94,7 +94,7 @@ def scan_plan(nest: NestPlan) -> ScanPlan:
     """Return how threads share the rows or columns of a nest with scans."""
     facts, schedule, space = gpu_facts(nest.facts), nest.schedule, nest.facts.space
     lanes, height = schedule.threads
-    if schedule.style is Style.ROWS:
+    if schedule.kind is NestKind.BLOCK_SCANNED_ROWS:
         axes, groups = facts.nest.reduced, space.groups(schedule.vector)
         rounds = -(-groups // (lanes * schedule.unroll))
         divides = facts.lead is not None and schedule.vector > 1
@@ -111,10 +111,14 @@ def scan_plan(nest: NestPlan) -> ScanPlan:
     )
 
 
-def write_scans(plan: ScanPlan) -> Iterator[Phase]:
-    """Yield the only phase of a nest with scans."""
-    is_along_rows = plan.nest.schedule.style is Style.ROWS
-    yield gpu_phase(plan.nest, "", partial(_rows if is_along_rows else _columns, plan))
+def write_scanned_rows(plan: ScanPlan) -> Iterator[Phase]:
+    """Yield the only phase of a nest with scans along rows."""
+    yield gpu_phase(plan.nest, "", partial(_rows, plan))
+
+
+def write_scanned_columns(plan: ScanPlan) -> Iterator[Phase]:
+    """Yield the only phase of a nest with scans along columns."""
+    yield gpu_phase(plan.nest, "", partial(_columns, plan))
 
 
 def _open(plan: ScanPlan, code: PhaseCode) -> _Scans:

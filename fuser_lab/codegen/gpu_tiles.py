@@ -129,12 +129,14 @@ def _tiles_of(area: int, tensors: Sequence[TensorView]) -> dict[TensorView, tupl
 
 
 def write_tiles(plan: TilePlan) -> Iterator[Phase]:
-    """Yield the phase of a nest over tiles, or two if its reductions are cut into parts."""
-    if plan.nest.facts.nest.reductions:
-        yield gpu_phase(plan.nest, "_parts" if plan.results.parts else "", partial(_tile_sums, plan))
-        yield from total_phase(plan.results)
-    else:
-        yield gpu_phase(plan.nest, "", partial(_tiles, plan))
+    """Yield the only phase of a nest over tiles."""
+    yield gpu_phase(plan.nest, "", partial(_tiles, plan))
+
+
+def write_tile_sums(plan: TilePlan) -> Iterator[Phase]:
+    """Yield the phase of reductions over tiles, or two if they are cut into parts."""
+    yield gpu_phase(plan.nest, "_parts" if plan.results.parts else "", partial(_tile_sums, plan))
+    yield from total_phase(plan.results)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuser_lab.codegen.cpu_functions import with_named_constants
+from fuser_lab.codegen import cpu_functions, long_loops, rewrites, vectorize
 from fuser_lab.codegen.kernel_ir import Statement
-from fuser_lab.codegen.long_loops import divide_long_loops
-from fuser_lab.codegen.rewrites import rewrite, unconditional, without_equal_branches
-from fuser_lab.codegen.vectorize import with_vectors
 from fuser_lab.targets import Form, target_of
 
 Block = tuple[Statement, ...]
@@ -17,23 +14,31 @@ Block = tuple[Statement, ...]
 class KernelPass:
     """A rewrite of a phase's statements that does not change the phase's results.
 
-    ``run`` returns new statements; it applies to kernels whose loops have one of the ``forms``.
+    ``run`` returns new statements; it applies to kernels whose loops have one of the ``forms``. ``example`` are
+    statements that the pass changes, as a Python expression with the names of `tests.pages.kernel_passes`.
     """
 
     name: str
     run: Callable[[Block], Block]
     forms: frozenset[Form]
+    example: str
 
 
 _BLOCKS, _CORES = frozenset({Form.BLOCKS}), frozenset({Form.CORES})
 
 KERNEL_PASSES = (
-    KernelPass(name="cheaper_values", run=rewrite, forms=_BLOCKS),
-    KernelPass(name="vector_accesses", run=with_vectors, forms=_BLOCKS),
-    KernelPass(name="equal_branches", run=without_equal_branches, forms=_BLOCKS),
-    KernelPass(name="unconditional_loads", run=unconditional, forms=_BLOCKS | _CORES),
-    KernelPass(name="divided_loops", run=divide_long_loops, forms=_CORES),
-    KernelPass(name="named_constants", run=with_named_constants, forms=_CORES),
+    KernelPass(name="cheaper_values", run=rewrites.rewrite, forms=_BLOCKS, example=rewrites.LOGISTIC),
+    KernelPass(name="vector_accesses", run=vectorize.with_vectors, forms=_BLOCKS, example=vectorize.EXAMPLE),
+    KernelPass(
+        name="equal_branches", run=rewrites.without_equal_branches, forms=_BLOCKS, example=rewrites.EQUAL_BRANCHES,
+    ),
+    KernelPass(
+        name="unconditional_loads", run=rewrites.unconditional, forms=_BLOCKS | _CORES, example=rewrites.LOOKED_UP,
+    ),
+    KernelPass(name="divided_loops", run=long_loops.divide_long_loops, forms=_CORES, example=long_loops.EXAMPLE),
+    KernelPass(
+        name="named_constants", run=cpu_functions.with_named_constants, forms=_CORES, example=cpu_functions.EXAMPLE,
+    ),
 )
 """All passes, in the order in which they are applied."""
 

@@ -26,7 +26,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.schedule.parameters import Chooser, NestChoice
-from fuser_lab.schedule.state import LoopSchedule, Refused, Style
+from fuser_lab.schedule.state import LoopSchedule, NestKind, Refused, Style
 from fuser_lab.targets import target_of
 
 EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
@@ -325,7 +325,8 @@ class _Planner:
             plan = self._nest(part, nest, place, () if planned else notes)
             if isinstance(plan, Refused):
                 return plan
-            if self._has_blocks and plan.facts.space.is_walked_again and not plan.choice.schedule.keeps_columns:
+            is_kept = plan.schedule.kind is NestKind.BLOCK_KEPT_COLUMNS
+            if self._has_blocks and plan.facts.space.is_walked_again and not is_kept:
                 return self._separate_passes(part, number, notes)
             planned.append(plan)
         if planned and self._counts:
@@ -341,7 +342,7 @@ class _Planner:
         plan = self._nest(part, nests[0], 0)
         if isinstance(plan, Refused):
             return plan
-        return (plan,) if plan.choice.schedule.keeps_columns else Refused("columns do not fit on chip")
+        return (plan,) if plan.schedule.kind is NestKind.BLOCK_KEPT_COLUMNS else Refused("columns do not fit on chip")
 
     def _separate_passes(self, part: _Part, number: int, notes: Sequence[str] = ()) -> _Nests:
         """Return nests that first store results of independent reductions in memory, then compute the rest."""

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fuser_lab.codegen.index_math import is_index
 from fuser_lab.codegen.kernel_ir import (
@@ -386,12 +387,20 @@ class _Walk(Samples):
         steps = np.arange(0, nbytes, min(SECTOR_BYTES, nbytes)).reshape(1, 1, 1, -1)
         touched_sectors = np.where(mask[..., None], (starts[..., None] + steps) // SECTOR_BYTES, -1)
         sectors = np.sort(touched_sectors.reshape(len(starts), -1), axis=1)
-        lines = np.diff(sectors // (LINE_BYTES // SECTOR_BYTES), axis=1, prepend=-1) != 0
-        self._count("lines", self._average(lines.sum(axis=1)) * times)
+        for piece in range(0, nbytes, width * size):
+            self._count("lines", self._average(_lines(starts + piece, min(width * size, LINE_BYTES), mask)) * times)
         used = self._average(mask.sum(axis=(1, 2))) * nbytes * times
         touch = _Touch(sectors=sectors, times=times, used=used, gathered=place.gathered or place.numbers is None)
         self._sectors.setdefault(("stored" if stored else "fetched", buffer), []).append(touch)
         return place
+
+
+def _lines(starts: Whole, nbytes: int, mask: npt.NDArray[np.bool_]) -> Whole:
+    """Return the number of cache lines that the active lanes of each sampled warp meet in one instruction."""
+    ends = np.stack((starts, starts + nbytes - 1), axis=-1) // LINE_BYTES
+    lines = np.sort(np.where(mask[..., None], ends, -1).reshape(len(starts), -1), axis=1)
+    counts: Whole = (np.diff(lines, axis=1, prepend=-1) != 0).sum(axis=1)
+    return counts
 
 
 def _scattered_numbers(count: int, most: int) -> list[int]:

@@ -31,16 +31,18 @@ from fuser_lab.codegen.kernel_ir import (
     VectorLoad,
     VectorStore,
     terms_of,
+    walk,
 )
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir.term import Term, Var
+from fuser_lab.ir.term import Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import Form, target_of
 
 _OF_THREADS = frozenset({Role.SCRATCH, Role.WORDS})  # memory of a thread, with elements that others do not see
 _THREADS = frozenset({ParallelType.block_x, ParallelType.block_y})
 _TOGETHER = frozenset({Scope.BLOCK, Scope.CLUSTER})  # scopes whose threads wait for one another
+_IN_TURN = frozenset({ParallelType.serial, ParallelType.unroll, ParallelType.unswitch})  # iterations of one thread
 
 
 def verify_kernel(kernel: Kernel) -> None:
@@ -51,6 +53,7 @@ def verify_kernel(kernel: Kernel) -> None:
     * A buffer is a parameter or allocated before it is accessed, and is accessed under one description; it is
       written before it is read, unless it is an input, which is never written.
     * What threads of a block wait for is not in a branch or loop that some of them do not reach.
+    * A loop whose iterations reduce over a block has a second wait, after which the memory of the reduction is free.
     * Iterations that cores share write no variable or scratch buffer from outside of them.
 
     Raises
@@ -163,6 +166,11 @@ class _PhaseVerifier:
     def _loop(self, loop: Loop) -> None:
         if (loop.var in self._names and loop.var not in self._local) or loop.var in self._buffers:
             self._fail(loop, f"defines {loop.var}, which already exists there")
+        if loop.parallel in _IN_TURN and loop.stop != index(1) and (reduction := _lonely_reduction(loop.body)):
+            self._fail(reduction, (
+                f"is the only wait of an iteration of {_text(loop)}: the next iteration overwrites the shared memory "
+                "from which slower threads still read; end the body with a Barrier"
+            ))
         divides, outside = self._divides, self._outside
         if self._varies(loop.start) or self._varies(loop.stop):
             self._divides = loop
@@ -243,6 +251,12 @@ def _waits(statement: Statement) -> bool:
     if isinstance(statement, Reduce | Scan):
         return statement.scope in _TOGETHER
     return isinstance(statement, Barrier | Arrive)
+
+
+def _lonely_reduction(body: Sequence[Statement]) -> Reduce | None:
+    """Return the reduction over a block that is the only statement of a loop's body at which threads wait, or None."""
+    waits = [s for s in walk(tuple(body)) if _waits(s) and not isinstance(s, Arrive)]
+    return waits[0] if len(waits) == 1 and isinstance(waits[0], Reduce) and waits[0].scope is Scope.BLOCK else None
 
 
 def _read_whole(statement: Statement) -> Iterator[Buffer]:

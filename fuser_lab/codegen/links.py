@@ -23,8 +23,8 @@ from fuser_lab.codegen.numba_cpu import CpuEmitter
 from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.ir.term import Term
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.parameter_values import MEANINGS
 from fuser_lab.schedule.parameters import NestChoice
+from fuser_lab.schedule.state import MEANINGS
 from fuser_lab.targets import target_of
 
 _LOCATION: Final = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")

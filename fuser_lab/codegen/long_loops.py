@@ -69,6 +69,10 @@ _EIGHT_BITS = 40  # instructions of a conversion to or from eight bits, which LL
 Block = tuple[Statement, ...]
 Names = frozenset[str]
 
+EXAMPLE = """
+loop(c, 64, serial, let(t0, T0[c]), let(t1, t0 * 0.5), let(t2, t1 + t0), store(T1, c, t2 * 0.5))
+"""
+
 
 def divide_long_loops(body: Block) -> Block:
     """Return a phase's body in which each long innermost loop is split into several loops over blocks of iterations."""

@@ -6,6 +6,7 @@ The source imports a compiler, but printing it does not, so kernels can be read 
 import re
 from dataclasses import dataclass, replace
 
+from fuser_lab.codegen.cuda_scans import FULL_MASK, scan_lines
 from fuser_lab.codegen.emitter import (
     ATOM,
     BITS,
@@ -25,6 +26,7 @@ from fuser_lab.codegen.kernel_ir import (
     Await,
     Barrier,
     Buffer,
+    If,
     Kernel,
     Let,
     Load,
@@ -42,6 +44,7 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.codegen.rewrites import NarrowValues, narrow_values
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
@@ -95,7 +98,7 @@ _INTRINSICS = (
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
     "index32", "load_retained", "load_shifted", "load_streamed", "load_vector",
     "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
-    "philox_uniforms", "quotient", "small_to_float", "store_vector", "where",
+    "philox_uniforms", "quotient", "small_to_float", "store_vector", "unrolled", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
     "cluster_arrive", "cluster_arrived", "cluster_expect", "cluster_rank", "cluster_wait", "send_in_cluster",
     *(f"{name}_among" for name in _PAIRED.values()),
@@ -105,6 +108,7 @@ _LOOPS = {
     ParallelType.grid_x: "blockIdx.x", ParallelType.block_x: "threadIdx.x", ParallelType.block_y: "threadIdx.y",
     ParallelType.vectorize: "vectorize", ParallelType.unroll: "unroll", ParallelType.serial: "serial",
 }
+_WRITTEN_OUT = frozenset({ParallelType.vectorize, ParallelType.unroll})
 _HARDWARE = frozenset({ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y})  # indices in special registers
 _LIBRARY = {
     "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "exp2": "exp2", "log2": "log2",
@@ -125,8 +129,33 @@ _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST:
 _ARRIVALS = "arrivals"  # counts the data that blocks of a cluster send to each other
 _LEAST_SENT = 4  # bytes
 _WORDS = 1 << 32  # smaller indices are computed with 32 bits
-WIDE = 8  # bytes of a value that takes two words
-FULL_MASK = "0xFFFFFFFF"
+_UNROLLED = crossover("gpu.unrolled")
+_WIDE = 8  # bytes of a value that takes two words
+
+
+def _is_unrolled(loop: Loop) -> bool:
+    """Whether the compiler is to write out a loop, so that arrays indexed by its variable are registers."""
+    return loop.parallel in _WRITTEN_OUT and _length(loop) > 0 and _statement_count((loop,)) <= _UNROLLED
+
+
+def _statement_count(statements: tuple[Statement, ...]) -> int:
+    """Return the number of statements that a thread executes, at most; loops of unknown length count once."""
+    count = 0
+    for statement in statements:
+        if isinstance(statement, Loop):
+            count += max(_length(statement), 1) * _statement_count(statement.body)
+        elif isinstance(statement, If):
+            count += _statement_count(statement.then) + _statement_count(statement.otherwise)
+        else:
+            count += 1
+    return count
+
+
+def _length(loop: Loop) -> int:
+    """Return the number of iterations of a loop; 0 if it is not a constant."""
+    if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+        return int(loop.stop.value.real - loop.start.value.real)
+    return 0
 
 
 def _is_power_of_two(term: Term) -> bool:
@@ -243,7 +272,7 @@ class CudaEmitter(Emitter):
             self._block(loop.body)
             return
         self._around += 1
-        self.serial_loop(loop)
+        self.serial_loop(loop, "unrolled" if _is_unrolled(loop) else "range")
         self._around -= 1
 
     def hardware(self, parallel: ParallelType) -> str:
@@ -443,16 +472,16 @@ class CudaEmitter(Emitter):
         if lanes == 1:
             return
         value = Var(statement.value.dtype, statement.name)
-        received = self._exchange(f"shfl_xor_sync({mask}, {{}}, {lanes // 2} >> step)", value)
+        received = self.exchange(f"shfl_xor_sync({mask}, {{}}, {lanes // 2} >> step)", value)
         self._line(f"for step in range({lanes.bit_length() - 1}):", statement.origin)
         with self._indent():
             self._combine(statement, f"{statement.name}_other", received)
 
-    def _exchange(self, call: str, value: Var) -> str:
+    def exchange(self, call: str, value: Var) -> str:
         """Return another lane's value received by a shuffle; ``call`` has braces in place of the sent value."""
         dtype, name = value.dtype, value.name
         carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
-        is_wide = carried.itemsize // (2 if dtype.is_complex else 1) == WIDE
+        is_wide = carried.itemsize // (2 if dtype.is_complex else 1) == _WIDE
         needs_wide = is_wide and not _IMPORTS[self.compiler].wide_shuffles
         shuffle = f"wide_{call}" if needs_wide else f"cuda.{call}"
         if dtype.is_complex:
@@ -465,85 +494,8 @@ class CudaEmitter(Emitter):
 
     def scan(self, statement: Scan) -> None:
         """Print running values of threads, of the lanes of a warp by shuffles, and of warps through shared memory."""
-        name, dtype, each, origin = statement.carry.name, statement.buffer.dtype, statement.each, statement.origin
-        lanes = 1 if statement.scope is Scope.THREAD else min(self._threads_x, WARP)
-        warps = self._threads_x // WARP if statement.scope is Scope.BLOCK else 1
-        totals = statement.parts * warps
-        if totals > WARP:
-            msg = f"a scan has {totals} totals of warps and parts; one warp can combine at most {WARP}."
-            raise CodegenError(msg)
-        part, place = Var(DataType.Index, f"{name}_part"), Var(DataType.Index, f"{name}_at")
-        array, start = f"{name}_own", Var(dtype, f"{name}_start")
-        mine, lane = Var(dtype, f"{array}[{part.name}]"), f"{name}_lane"
-
-        def element(at: Term) -> Load:
-            return Load(dtype, statement.buffer, part * each + at)
-
-        def folded(a: Term, b: Term) -> str:
-            return self.term(Apply(a.dtype, statement.fn, (a, cast(b, a.dtype))))
-
-        def among(value: Var, count: int, mask: str) -> None:
-            """Print running values of adjacent lanes, doubling the number of combined lanes each time."""
-            other = Var(dtype, f"{name}_other")
-            self._line(f"for {name}_step in range({(count - 1).bit_length()}):", origin)
-            with self._indent():
-                received = self._exchange(f"shfl_up_sync({mask}, {{}}, 1 << {name}_step)", value)
-                self._line(f"{other.name} = {received}", origin)
-                self._line(f"if {lane} >= 1 << {name}_step:", origin)
-                self._line(f"    {value.name} = {folded(other, value)}", origin)
-
-        mask = FULL_MASK
-        self._line(f"{lane} = cuda.threadIdx.x % {lanes}", origin)
-        if 1 < lanes < WARP:
-            # As in a reduction, the mask has only the lanes of this row.
-            mask = f"{name}_lanes"
-            self._line(f"{mask} = {(1 << lanes) - 1:#x} << (cuda.threadIdx.y * {lanes} % {WARP})", origin)
-        self._line(f"{array} = cuda.local.array({statement.parts}, {TYPE_NAMES[dtype]})", origin)
-        self._line(f"for {part.name} in range({statement.parts}):", origin)
-        with self._indent():
-            if each > 1:
-                self._line(f"for {place.name} in range(1, {each}):", origin)
-                text = folded(element(place - 1), element(place))
-                self._line(f"    {self.term(element(place))} = {text}", origin)
-            self._line(f"{mine.name} = {self.term(element(index(each - 1)))}", origin)
-            if lanes > 1:
-                among(mine, lanes, mask)
-        everything, warp = Var(dtype, f"{name}_all"), f"{name}_warp"
-        if warps > 1:
-            shared = f"{name}_shared"
-            self._line(f"{warp} = cuda.threadIdx.x // {WARP}", origin)
-            self._line(f"{shared} = cuda.shared.array({totals}, {TYPE_NAMES[dtype]})", origin)
-            if self._around:
-                self._line("cuda.syncthreads()", origin)  # all threads have read the values of the previous round
-            self._line(f"if {lane} == {WARP - 1}:", origin)
-            self._line(f"    for {part.name} in range({statement.parts}):", origin)
-            self._line(f"        {shared}[{part.name} * {warps} + {warp}] = {mine.name}", origin)
-            self._line("cuda.syncthreads()", origin)
-            identity = self.constant(dtype, statement.identity)
-            self._line(f"{everything.name} = {shared}[{lane}] if {lane} < {totals} else {identity}", origin)
-            among(everything, totals, mask)
-        self._line(f"for {part.name} in range({statement.parts}):", origin)
-        with self._indent():
-            self._line(f"{start.name} = {self.term(cast(statement.carry, dtype))}", origin)
-            if warps > 1:
-                earlier = self._exchange(f"shfl_sync({mask}, {{}}, {part.name} * {warps} + {warp} - 1)", everything)
-                self._line(f"{name}_other = {earlier}", origin)
-                self._line(f"if {part.name} * {warps} + {warp} > 0:", origin)
-                self._line(f"    {start.name} = {folded(start, Var(dtype, f'{name}_other'))}", origin)
-            if lanes > 1:
-                self._line(f"{name}_other = {self._exchange(f'shfl_up_sync({mask}, {{}}, 1)', mine)}", origin)
-                self._line(f"if {lane} > 0:", origin)
-                self._line(f"    {start.name} = {folded(start, Var(dtype, f'{name}_other'))}", origin)
-            self._line(f"for {place.name} in range({each}):", origin)
-            self._line(f"    {self.term(element(place))} = {folded(start, element(place))}", origin)
-            if warps == 1:
-                first = "0" if lanes == WARP else f"cuda.threadIdx.y * {lanes} % {WARP}"
-                end = f"shfl_sync({mask}, {{}}, {first} + {lanes - 1})"
-                last = self._exchange(end, mine) if lanes > 1 else mine.name
-                self._line(f"{name} = {folded(statement.carry, Var(dtype, last))}", origin)
-        if warps > 1:
-            last = self._exchange(f"shfl_sync({mask}, {{}}, {totals - 1})", everything)
-            self._line(f"{name} = {folded(statement.carry, Var(dtype, last))}", origin)
+        for line in scan_lines(statement, self._threads_x, self, repeats=self._around > 0):
+            self._line(line, statement.origin)
 
     def _combine(self, statement: Reduce, other: str, value: str) -> None:
         dtype, name = statement.value.dtype, statement.name

@@ -7,25 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fuser_lab.analysis.numbering import number_values
-from fuser_lab.codegen import (
-    cpu_bands,
-    cpu_columns,
-    cpu_elements,
-    cpu_rows,
-    cpu_scans,
-    cpu_tiles,
-    gpu_backward,
-    gpu_columns,
-    gpu_elements,
-    gpu_kept_columns,
-    gpu_row_parts,
-    gpu_rows,
-    gpu_scans,
-    gpu_tiles,
-)
 from fuser_lab.codegen.decompose import decompose, welford_of, with_float_values
 from fuser_lab.codegen.emitter import Place, Source
 from fuser_lab.codegen.gpu_common import with_hints
@@ -38,6 +22,7 @@ from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.values import call_text
+from fuser_lab.codegen.writers import style_plan
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.scheduling import RULES
 from fuser_lab.dtypes import DataType
@@ -47,7 +32,7 @@ from fuser_lab.ir.replay import replay
 from fuser_lab.ir.term import Var
 from fuser_lab.ir.transform import ScheduledFusion
 from fuser_lab.schedule.parameters import Chooser, KeptChoice, NestChoice
-from fuser_lab.schedule.state import Space, Style
+from fuser_lab.schedule.state import Space
 from fuser_lab.schedule.tuned_parameters import kept_choice
 from fuser_lab.targets import names, target_of, with_blocks
 
@@ -71,10 +56,21 @@ class MovesMore:
     moved: int
 
 
-def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator[tuple[str, Made]]:
-    """Yield the name of each step from a request to source, and what it makes.
+class Step(NamedTuple):
+    """A step from a request to source: its name and what it makes, which ``str`` prints."""
 
-    A step is computed when it is asked for; `text_of` prints what it makes. ``plan`` is what `plan_kernel` returns
+    name: str
+    made: Made
+
+    def __str__(self) -> str:
+        """Return the name, then what the step makes."""
+        return f"--- {self.name}\n{text_of(self.made)}"
+
+
+def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator[Step]:
+    """Yield each step from a request to source, with its name and what it makes.
+
+    A step is computed when it is asked for; ``print`` shows what it makes. ``plan`` is what `plan_kernel` returns
     for the request, if a caller has it: the writers then receive the schedules that the caller shows.
 
     - ``decompose``, ``accurate``, ``sums_of_rows``: the ops of the segment as kernels compute them
@@ -91,26 +87,26 @@ def steps_of(request: KernelRequest, plan: KernelPlan | None = None) -> Iterator
     """
     if request.loops:
         fusion = decompose(with_float_values(request.fusion))
-        yield "decompose", fusion
+        yield Step("decompose", fusion)
         kernel = _lower_loop_by_loop(fusion, request)
     else:
         ops = KernelOps.of(request.fusion) if plan is None else plan.ops
-        yield "decompose", ops.decomposed
-        yield "accurate", ops.corrected
-        yield "sums_of_rows", ops.fusion
+        yield Step("decompose", ops.decomposed)
+        yield Step("accurate", ops.corrected)
+        yield Step("sums_of_rows", ops.fusion)
         plan = plan or plan_of(ops, request, _chooser(request))
-        yield "nests", tuple(nest.facts.nest for nest in plan.nests)
-        yield "space", tuple(nest.facts.space for nest in plan.nests)
-        yield "schedule", plan.choices
+        yield Step("nests", tuple(nest.facts.nest for nest in plan.nests))
+        yield Step("space", tuple(nest.facts.space for nest in plan.nests))
+        yield Step("schedule", plan.choices)
         styles = tuple(map(style_plan, plan.nests))
-        yield "plan", styles
+        yield Step("plan", styles)
         nests = tuple(map(write, styles))
-        yield "write", kernel_of(plan, nests)
+        yield Step("write", kernel_of(plan, nests))
         kernel = kernel_of(plan, tuple(map(run_passes, nests)))
-        yield "passes", kernel
+        yield Step("passes", kernel)
         kernel = with_sizes(kernel) if request.shared is None else request.shared.kernel(kernel)
-    yield "sizes", kernel
-    yield "print", print_kernel(kernel)
+    yield Step("sizes", kernel)
+    yield Step("print", print_kernel(kernel))
 
 
 def text_of(made: Made) -> str:
@@ -120,51 +116,6 @@ def text_of(made: Made) -> str:
     if isinstance(made, tuple):
         return "\n".join(map(str, made))
     return made.text if isinstance(made, Source) else str(made)
-
-
-def style_plan(nest: NestPlan) -> StylePlan[Any]:
-    """Return the plan of a nest in the terms of its style, and the function that writes it."""
-    return (_gpu_style if target_of(nest.choice.target).has_blocks else _cpu_style)(nest)
-
-
-def _gpu_style(nest: NestPlan) -> StylePlan[Any]:
-    schedule = nest.schedule
-    if nest.facts.nest.scans:
-        return StylePlan(nest, gpu_scans.scan_plan(nest), gpu_scans.write_scans)
-    if schedule.style is Style.ELEMENTS:
-        return StylePlan(nest, gpu_elements.element_plan(nest), gpu_elements.write_elements)
-    if schedule.style is Style.TILES:
-        return StylePlan(nest, gpu_tiles.tile_plan(nest), gpu_tiles.write_tiles)
-    if schedule.keeps_columns:
-        return StylePlan(nest, gpu_kept_columns.kept_column_plan(nest), gpu_kept_columns.write_kept_columns)
-    if schedule.style is Style.COLUMNS:
-        return StylePlan(nest, gpu_columns.column_plan(nest), gpu_columns.write_columns)
-    rows = gpu_rows.row_plan(nest)
-    if nest.facts.column_sums:
-        return StylePlan(nest, gpu_backward.backward_plan(rows), gpu_backward.write_backward)
-    if schedule.split > 1:
-        return StylePlan(nest, gpu_row_parts.parted_row_plan(rows), gpu_row_parts.write_parted_rows)
-    return StylePlan(nest, rows, gpu_rows.write_staged_rows if schedule.staged else gpu_rows.write_rows)
-
-
-def _cpu_style(nest: NestPlan) -> StylePlan[Any]:
-    style = nest.schedule.style
-    if nest.facts.nest.scans:
-        return StylePlan(nest, cpu_scans.scan_plan(nest), cpu_scans.write_scans)
-    if style is Style.ELEMENTS:
-        return StylePlan(nest, cpu_elements.element_plan(nest), cpu_elements.write_elements)
-    if style is Style.TILES:
-        return StylePlan(nest, cpu_tiles.tile_plan(nest), cpu_tiles.write_tiles)
-    if style is Style.COLUMNS:
-        return StylePlan(nest, cpu_columns.column_plan(nest), cpu_columns.write_columns)
-    rows = cpu_rows.row_plan(nest)
-    if nest.facts.column_sums:
-        return StylePlan(nest, rows, cpu_rows.write_rows_with_column_sums)
-    if bands := cpu_bands.band_plan(rows):
-        return StylePlan(nest, bands, cpu_bands.write_bands)
-    if staged := cpu_rows.with_stages(rows):
-        return StylePlan(nest, staged, cpu_rows.write_staged_rows)
-    return StylePlan(nest, rows, cpu_rows.write_rows)
 
 
 def write(style: StylePlan[Any]) -> WrittenNest:
@@ -364,11 +315,11 @@ def generate(request: KernelRequest, plan: KernelPlan | None = None) -> Generate
     """
     _check(request)
     if request.loops:
-        return _generate(lower(request))
+        return generated_from(lower(request))
     plan = plan or plan_kernel(request)
     welfords = welford_of(request.fusion)
     corrections = {name: welfords.get(expr, expr) for name, expr in plan.ops.corrections().items()}
-    return _generate(lower(request, plan), welfords | corrections)
+    return generated_from(lower(request, plan), welfords | corrections)
 
 
 def schedules_of(request: KernelRequest) -> tuple[NestChoice, ...]:
@@ -385,7 +336,7 @@ def _check(request: KernelRequest) -> None:
         raise CodegenError(msg)
 
 
-def _generate(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:
+def generated_from(kernel: Kernel, origins: Mapping[str, str] | None = None) -> GeneratedKernel:
     """Return a kernel with its source, whose lines come from the expressions that some expressions stand for."""
     source, recorded = print_kernel(kernel), origins or {}
     return GeneratedKernel(
@@ -423,4 +374,4 @@ def generate_scheduled(
     pairs = layouts or ()
     strides = {tv.name: strides for tv, (strides, _) in zip(inputs, pairs, strict=bool(pairs))}
     alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, pairs, strict=bool(pairs))}
-    return _generate(lower_scheduled(scheduled, RULES, target or with_blocks().name, name, strides, alignments))
+    return generated_from(lower_scheduled(scheduled, RULES, target or with_blocks().name, name, strides, alignments))

@@ -75,6 +75,29 @@ _LARGEST_E4M3 = 448.0  # largest number of Float8_e4m3fn (OCP 8-bit floating poi
 
 Block = tuple[Statement, ...]
 
+LOGISTIC = """
+loop(c, 64, block_x, let(t0, T0[c]), let(t1, 1.0 / (1.0 + apply("exp", -t0))), store(T1, c, t1))
+"""
+EQUAL_BRANCHES = """
+loop(
+    c, 16, block_x,
+    choose(c < 4, then=[let(t0, T0[c]), let(t2, t0)], otherwise=[let(t2, T0[c])]),
+    choose(c < 8, then=[let(t3, T0[c])], otherwise=[let(t3, -T0[c])]),
+    store(T1, c, t2 * t3),
+)
+"""
+LOOKED_UP = """
+loop(
+    c, 64, block_x,
+    let(at, cast(T0[c] * 32.0, Index)),
+    choose(
+        apply("and", at >= 0, at < 64),
+        then=[let(t0, T0[at]), let(t1, t0)], otherwise=[let(t1, number(0.0))],
+    ),
+    store(T1, c, t1),
+)
+"""
+
 
 def rewrite(body: Block) -> Block:
     """Return statements with cheaper values, and without values that are no longer used."""

@@ -41,7 +41,7 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Fusion, OpKind, Scalar
-from fuser_lab.ir.kernel_transforms import is_template
+from fuser_lab.ir.kernel_transforms import OF_SCHEDULERS, is_template
 from fuser_lab.ir.term import Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType, Rules, ScheduledFusion
 from fuser_lab.ir.transform_arguments import int_of
@@ -122,7 +122,7 @@ def _launch_bounds(scheduled: ScheduledFusion) -> int:
         elif is_template(transform):
             msg = f"{transform} is a template for a plan's segment and cannot be combined with other loops."
             raise ScheduleError(msg)
-        elif transform.kind in {"grid", "cluster", "read_again"}:
+        elif transform.kind in OF_SCHEDULERS:
             msg = f"{transform} applies only to loops that the scheduler of a plan's segment writes; remove it."
             raise ScheduleError(msg)
     return resident

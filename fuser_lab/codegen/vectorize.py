@@ -1,9 +1,4 @@
-"""Vector accesses: the element accesses of a VECTORIZE loop are combined.
-
-    for v in range(8):                          load_vector(T0, 8 * c, T0_v, 0, 8, 8)
-        t0 = T0[8 * c + v]               ->     for v in range(8):
-        T1[8 * c + v] = f(t0)                       T1_v[v] = f(T0_v[v])
-                                                store_vector(T1, 8 * c, T1_v, 0, 8, 8)
+"""Vector accesses: the element accesses of a VECTORIZE loop are combined, as in `EXAMPLE`.
 
 An access is combined if its position is a term without v, divisible by the number of elements, plus v. Accesses at
 other positions, under conditions on v, and at data-dependent positions are unchanged, unless their elements are next to
@@ -53,14 +48,21 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.rewrites import depends_on, made_of_data
 from fuser_lab.codegen.windows import Key, Loops, Window, holds_for, place_of, window_of, windows_of
 from fuser_lab.cost.crossovers import crossover
+from fuser_lab.cost.device import LINE_BYTES, WARP
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
 
 SMALL = crossover("vectors.small")
+_LINES = crossover("vectors.lines")
+_STARTING = crossover("vectors.starting")
 _OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
 
 Block = tuple[Statement, ...]
+
+EXAMPLE = """
+loop(c, 16, block_x, loop(v, 4, vectorize, let(t0, T0[c * 4 + v]), store(T1, c * 4 + v, t0 * 2.0)))
+"""
 
 
 def with_vectors(body: Block) -> Block:
@@ -561,23 +563,40 @@ def _tensor_accesses(statements: Block) -> Iterator[tuple[Buffer, Term, Load | N
         yield from ((load.buffer, load.position, load) for load in loads)
 
 
-def best_width(trial: Callable[[int], Block], name: str) -> int:
+def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float) -> int:
     """Return the number of elements per thread with the fewest memory accesses; the largest one among equals.
 
     ``trial(size)`` returns the statements for one element, with the variable ``name`` as its position in a chunk of
-    ``size``. Accesses are weighted by the bytes of their buffer, because a small buffer is in the cache.
+    ``size``. Accesses are weighted by the bytes of their buffer, because a small buffer is in the cache. The number is
+    reduced if a multiprocessor would spend more cycles on the lines of its cache than memory, which moves
+    ``bytes_per_cycle``, spends on the large buffers.
     """
     single = list(accesses(trial(1), name))
     largest = max((_bytes(a.buffer) for a in single), default=0)
-    # An access of the widest dtype fills one hardware access; small buffers may need two.
-    widest = max((a.buffer.dtype.itemsize for a in single if _bytes(a.buffer) * SMALL >= largest), default=ACCESS_BYTES)
+    large = [a for a in single if _bytes(a.buffer) * SMALL >= largest]
+    # An access of the widest dtype fills one hardware access; small buffers may need several.
+    widest = max((a.buffer.dtype.itemsize for a in large), default=ACCESS_BYTES)
     best, least, size = 1, float("inf"), 1
     while size * widest <= ACCESS_BYTES:
         cost = _cost(trial(size), name, size)
         if cost <= least:
             best, least = size, cost
         size *= 2
-    return best
+    moving = sum(a.buffer.dtype.itemsize for a in large if a.step != 0) / bytes_per_cycle
+
+    def cycles(size: int) -> float:
+        lines = sum(_lines(access, size) for access in accesses(trial(size), name))
+        return max(moving, lines / _LINES / size, _STARTING / (WARP * size))
+
+    return min((1 << n for n in reversed(range(best.bit_length()))), key=cycles)
+
+
+def _lines(access: Access, size: int) -> float:
+    """Return the cache lines that a warp looks up for ``size`` elements of each thread, per thread."""
+    apart = LINE_BYTES if access.step is None else abs(access.step) * size * access.buffer.dtype.itemsize
+    lines = min(max(apart * WARP / LINE_BYTES, 1.0), WARP)
+    number = 1 if access.step == 0 else size // max(access.width(size), 1)
+    return number * lines / WARP
 
 
 def _cost(statements: Block, name: str, size: int) -> float:

@@ -7,6 +7,7 @@ docs/benchmarks.md was measured with it. ``python -m tests.pages.thresholds > do
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
@@ -77,6 +78,15 @@ _CPU_SHORT_ROWS = Source(
     device="2 busy cores, processor time", date="2026-11-27",
     command="kernels measured alternately, not kept; docs/benchmarks.md, Threads and vectors",
 )
+_UNROLLED = Source(
+    device="ptxas for cc 9.0, registers and local memory", date="2026-11-29",
+    command="Segment.launches() of chains of tanh, erf or sin with products and sums, not kept: at most 43 registers "
+    "with 2,016 statements, 117 with 3,600",
+)
+_RATES = Source(
+    device="H200", date="2026-11-23",
+    command="python -m tests.fitting tests/data/kernels/H200.csv.gz: lines, and blocks of four warps, for 1.7 GHz",
+)
 _COMPILING = Source(
     device="CPU, not recorded, processor time", date="2026-11-28", command="python -m tests.benchmarks.chains",
 )
@@ -103,6 +113,10 @@ ROWS: Final[tuple[Crossover, ...]] = (
         _choice("2026-11-23"),
     ),
     _row("gpu.loads_in_flight", 8, "loads per thread", "loads in flight at once", _choice("2026-11-21")),
+    _row(
+        "gpu.unrolled", 2048, "statements per thread",
+        "up to here, NVVM is asked to write out the loops over the elements of a thread", _UNROLLED,
+    ),
     _row(
         "gpu.concurrent_blocks", 4, "blocks of 256 threads per multiprocessor",
         "rows are divided among so many blocks, which run concurrently", _choice("2026-11-21"),
@@ -385,6 +399,8 @@ ROWS: Final[tuple[Crossover, ...]] = (
         "vectors.small", 16, "times smaller than the largest buffer",
         "smaller buffers do not decide the width of accesses", _choice("2026-11-21"),
     ),
+    _row("vectors.lines", 2, "lines per cycle", "a multiprocessor looks up so many lines of its cache", _RATES),
+    _row("vectors.starting", 23, "cycles per warp", "a multiprocessor starts warps at this interval", _RATES),
     _row(
         "windows.sparsest", 3, "elements of a window per element that is read",
         "sparser windows are not loaded as vectors", _choice("2026-11-27"),
@@ -407,7 +423,7 @@ _VALUES: Final[Mapping[str, float]] = MappingProxyType({row.name: row.value for 
 
 def crossover(name: str) -> int:
     """Return the whole number of a row."""
-    value = _VALUES[name]
+    value = crossover_ratio(name)
     if not isinstance(value, int):
         msg = f"crossover: the row {name!r} holds {value}, which is not a whole number; call crossover_ratio."
         raise TypeError(msg)
@@ -416,4 +432,8 @@ def crossover(name: str) -> int:
 
 def crossover_ratio(name: str) -> float:
     """Return the number of a row that may be a fraction."""
+    if name not in _VALUES:
+        similar = get_close_matches(name, _VALUES, n=3) or ["ROWS in fuser_lab/cost/crossovers.py"]
+        msg = f"crossover: unknown row {name!r}; choose from {', '.join(similar)}, or add a row."
+        raise LookupError(msg)
     return _VALUES[name]

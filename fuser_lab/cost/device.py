@@ -10,6 +10,7 @@ WARP = 32  # threads that execute one instruction together, on every NVIDIA GPU
 WORD_BYTES = 4  # bytes of a register
 ACCESS_BYTES = 16  # bytes of the widest memory access of a thread (CUDA C++ Programming Guide, device memory accesses)
 SECTOR_BYTES = 32  # bytes of the smallest transaction with memory (CUDA C++ Best Practices Guide, coalesced access)
+CLOCK = 1.7e9  # cycles per second of a multiprocessor: near the boost clock of data-center GPUs (data sheets)
 LINE_BYTES = 128  # bytes of a line of a multiprocessor's cache, of four sectors
 BLOCK_THREADS = 1024  # threads per block at most (CUDA C++ Programming Guide, technical specifications)
 MOST_BLOCKS = (1 << 31) - 1  # blocks per launch at most along x (ibid.)
@@ -108,6 +109,11 @@ class Device:
     def largest_cluster(self) -> int:
         """Most blocks of a cluster for a kernel that requests a non-portable size: 16 on data-center GPUs."""
         return 2 * self.max_cluster if (9, 0) <= self.cc < (12, 0) else self.max_cluster
+
+    @property
+    def bytes_per_cycle(self) -> float:
+        """Bytes that memory moves for each multiprocessor during one of its cycles."""
+        return self.bandwidth * 1e9 / (CLOCK * self.sms)
 
     @property
     def is_high_bandwidth(self) -> bool:

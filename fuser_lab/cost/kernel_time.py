@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.cost.amounts import seconds_label
-from fuser_lab.cost.device import DEFAULT, DEVICES, WARP, WORD_BYTES, Device
+from fuser_lab.cost.device import CLOCK, DEFAULT, DEVICES, WARP, WORD_BYTES, Device
 
 Numbers = npt.NDArray[np.float64]
 Columns = Mapping[str, npt.NDArray[Any]]
@@ -30,7 +30,6 @@ _MOST_BLOCKS: Final = 32  # per multiprocessor
 _REGISTERS: Final = 255  # per thread at most
 _IN_REGISTERS: Final = 1.5  # words of a thread's arrays per register up to which they fit in registers
 # Assumptions for a device that was not measured: seconds, and fractions of a multiprocessor's cycle.
-_CLOCK: Final = 1.7e9
 _ISSUED: Final = 4  # instructions per cycle of a multiprocessor
 _SPECIAL: Final = 0.5  # functions of a warp per cycle: 16 units for 32 lanes
 _SHARPNESS: Final = 1.3  # exponent with which the times of resources add up: 1 is their sum, infinity their maximum
@@ -183,11 +182,11 @@ class Rates:
     @classmethod
     def of(cls, device: Device) -> "Rates":
         """Return the rates of a device from its data sheet; the remaining rates are assumed equal on all GPUs."""
-        memory, cycles = 0.9 * device.bandwidth * 1e9, _CLOCK * device.sms
+        memory, cycles = 0.9 * device.bandwidth * 1e9, CLOCK * device.sms
         return cls(
             launch=3e-6, phase=3.5e-6, read=memory, write=memory, kept=device.l2 / 10, cache=40 * cycles,
             stores=40 * cycles, partials=10 * cycles, lines=cycles, shared=cycles, local=50 * cycles,
-            issue=_ISSUED * cycles, special=_SPECIAL * cycles, blocks=1.2 * _CLOCK, warps=cycles, latency=0.3e-6,
+            issue=_ISSUED * cycles, special=_SPECIAL * cycles, blocks=1.2 * CLOCK, warps=cycles, latency=0.3e-6,
             hoisted=0.02e-6, step=0.3e-6, block=0.5e-6, instruction=2e-9, tail=0.5, sharpness=_SHARPNESS,
             overlap=_SHARPNESS,
         )

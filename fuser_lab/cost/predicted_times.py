@@ -19,6 +19,8 @@ from fuser_lab.ir import Expr, Fusion, OpKind
 # for float32 and 16 for special functions (CUDA C++ Programming Guide, arithmetic instructions).
 _SLOWER = 8
 _FLOAT = 4  # bytes
+_ROUNDING = 1e-9  # relative error of sums of seconds in different orders, at most
+_TIMES_FROM = 10.0  # time / bound from which a sentence has this factor instead of %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +145,11 @@ class TimeBound:
     @property
     def status(self) -> str:
         """How much slower the plan is than any plan, both by bytes and arithmetic, in a few words."""
-        if self.seconds <= self.bound:
+        if self.gap < _ROUNDING:
             return "no plan is faster by bytes and arithmetic"
-        return f"at most {100 * self.gap:.3g} % slower than the fastest possible plan, by bytes and arithmetic"
+        times = self.gap + 1
+        slower = f"{100 * self.gap:.3g} % slower than" if times < _TIMES_FROM else f"{times:.0f} times as slow as"
+        return f"at most {slower} the fastest possible plan, by bytes and arithmetic"
 
     def __str__(self) -> str:
         """Return the certificate as text."""

@@ -15,6 +15,7 @@ from fuser_lab.definition.schedule_arguments import (
     order_of,
     parallel_type,
     parallel_types,
+    param_arguments,
     sharing,
     template_arguments,
     whole,
@@ -376,6 +377,10 @@ class Transforms:
     def specialize(self, sizes: bool = True) -> None:
         """Make all sizes constants of the kernel, or, if not ``sizes``, those of its outermost loops arguments."""
         self._hand.add("specialize", sizes=flag(sizes, "specialize", "sizes"))
+
+    def set_params(self, **params: Any) -> None:
+        """Set parameters of a segment's kernel that neither loops nor another transform express."""
+        self._hand.add("set_params", "", **param_arguments("set_params", params))
 
     def on_blocks(self, style: str, nest: int = 0, **params: Any) -> None:
         """Give a nest of a segment's kernel on a GPU a form of loops, such as ``"rows"``, with its parameters.

@@ -120,7 +120,15 @@ def sharing(method: str, mode: Any) -> str:
 
 def template_arguments(method: str, style: Any, nest: Any, params: Mapping[str, Any]) -> dict[str, Argument]:
     """Return the arguments of a form of loops: its style, its nest, and whole numbers, flags or a pair of threads."""
-    checked: dict[str, Argument] = {"style": _TEXT.of(style, method, "style"), "nest": whole(method, "nest", nest)}
+    return {
+        "style": _TEXT.of(style, method, "style"), "nest": whole(method, "nest", nest),
+        **param_arguments(method, params),
+    }
+
+
+def param_arguments(method: str, params: Mapping[str, Any]) -> dict[str, Argument]:
+    """Return parameters of a kernel, which are whole numbers, flags or a pair of threads, and the name of a target."""
+    checked = dict[str, Argument]()
     for name, value in params.items():
         if name == "target":
             checked[name] = _TEXT.of(value, method, name)

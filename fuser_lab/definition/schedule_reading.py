@@ -15,7 +15,9 @@ _TRANSFORMS: Final = (
     "inline_most", "inner_split", "merge", "outer_split", "parallelize", "parallelize_like", "reorder", "rfactor",
     "set_memory_type", "split", "transform_like", "vectorize",
 )
-_OF_KERNELS: Final = ("cluster", "grid", "launch_bounds", "on_blocks", "on_cores", "read_again", "specialize")
+_OF_KERNELS: Final = (
+    "cluster", "grid", "launch_bounds", "on_blocks", "on_cores", "read_again", "set_params", "specialize",
+)
 OF_TENSORS: Final = frozenset({*_TRANSFORMS, "axis"})
 OF_SCHEDULES: Final = frozenset({*_TRANSFORMS, *_OF_KERNELS, "axis", "reduction_factor", "tensor"})
 _ENUMS: Final[Mapping[str, type[Enum]]] = {"ParallelType": ParallelType, "MemoryType": MemoryType}

@@ -5,7 +5,9 @@ from fuser_lab.errors import ScheduleError
 from fuser_lab.ir.transform import Rules, ScheduledFusion, Transform
 from fuser_lab.ir.transform_arguments import int_of
 
-HINTS = ("launch_bounds", "grid", "cluster", "read_again", "specialize")
+OF_SCHEDULERS = frozenset({"grid", "cluster", "read_again", "set_params"})
+"""Hints for loops that the scheduler of a plan's segment writes; other loops have no use for them."""
+HINTS = frozenset({"launch_bounds", "specialize"}) | OF_SCHEDULERS
 """Choices of a kernel that no loop expresses."""
 TEMPLATES = ("on_blocks", "on_cores")
 """Kinds that name a form of loops with its parameters: a grid of blocks of threads, and loops over cores."""
@@ -51,6 +53,15 @@ def specialize(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -
     _check_once(scheduled, transform)
     if not isinstance(transform.arg("sizes"), bool):
         msg = f"specialize: sizes must be a bool, given {short_text(transform.arg('sizes'))}."
+        raise ScheduleError(msg)
+    return scheduled
+
+
+def set_params(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
+    """Return a schedule whose kernel has these values of parameters that neither loops nor other hints express."""
+    _check_once(scheduled, transform)
+    if not transform.args:
+        msg = "set_params: no parameter is given; name at least one."
         raise ScheduleError(msg)
     return scheduled
 

@@ -12,7 +12,7 @@ from fuser_lab.ir.alike_transforms import bounded_transform_backward, paralleliz
 from fuser_lab.ir.copy_transforms import cache_after, cache_before, cache_fork, rfactor
 from fuser_lab.ir.fusion import Fusion
 from fuser_lab.ir.inline_transforms import compute_at, inline_at, inline_most
-from fuser_lab.ir.kernel_transforms import cluster, grid, launch_bounds, read_again, specialize, template
+from fuser_lab.ir.kernel_transforms import cluster, grid, launch_bounds, read_again, set_params, specialize, template
 from fuser_lab.ir.loop_transforms import merge, parallelize, reorder, set_memory_type, split
 from fuser_lab.ir.transform import Rules, ScheduledFusion, Transform
 from fuser_lab.ir.transform_arguments import produce_position
@@ -71,6 +71,7 @@ _KINDS: Mapping[str, Callable[[ScheduledFusion, Transform, Rules], ScheduledFusi
     "cluster": cluster,
     "read_again": read_again,
     "specialize": specialize,
+    "set_params": set_params,
     "on_blocks": template,
     "on_cores": template,
 }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fuser_lab.ir.fusion import Fusion
 
 Names = tuple[tuple[str, str], ...]  # the user's names of tensors, each with the fusion's name
-_MOST_MATCHES: Final = 4  # names that an error suggests
+_MOST_MATCHES: Final = 4  # names that an error suggests, or a note lists
 OF_GRAPH: Final = "%"  # begins the names of a captured graph's nodes, as in torch's text of it
 LONGEST: Final = 18  # characters of a name in a picture; a tooltip has all of them
 _TENSOR: Final = re.compile(r"\bT\d+(?:_\w+)?\b")
@@ -70,6 +70,16 @@ def names_by_tensor(names: Iterable[tuple[str, str]]) -> dict[str, str]:
     return called
 
 
+def numbers_notes(names: Names) -> list[str]:
+    """Return a note if variables that read like names of tensors, as in scripts of nvFuser, are other tensors."""
+    pairs = [(name, tensor) for name, tensor in names if _TENSOR.fullmatch(name) and name != tensor]
+    others = [f"{name} of the script is {tensor}" for name, tensor in pairs]
+    if not others:
+        return []
+    more = f", and {len(others) - _MOST_MATCHES} more" if len(others) > _MOST_MATCHES else ""
+    return [f"tensors have numbers of their own, as in nvFuser's output: {', '.join(others[:_MOST_MATCHES])}{more}"]
+
+
 def entry_for(tensor: str, by_tensor: Mapping[str, str]) -> str:
     """Return what a mapping has for a tensor, or for the one that it derives from, or an empty text.
 
@@ -78,6 +88,17 @@ def entry_for(tensor: str, by_tensor: Mapping[str, str]) -> str:
     while tensor not in by_tensor and "_" in tensor:
         tensor = tensor.rpartition("_")[0]
     return by_tensor.get(tensor, "")
+
+
+def derived_name(tensor: str, called: Mapping[str, str]) -> str:
+    """Return the user's name of a tensor, or for one that derives from a named one, this name with its suffix.
+
+    The parts of a composite op, such as ``T2_total`` and ``T2_deviation`` of a mean, have different names.
+    """
+    named = tensor
+    while named not in called and "_" in named:
+        named = named.rpartition("_")[0]
+    return called[named] + tensor[len(named) :] if named in called else ""
 
 
 def name_of(tensor: str, fusion: Fusion, called: Mapping[str, str]) -> str:

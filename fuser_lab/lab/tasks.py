@@ -17,7 +17,8 @@ from fuser_lab.lab.rows import canonical_text, text_hash
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import described_input, segment
 from fuser_lab.report.units import plural
-from fuser_lab.schedule.parameter_values import Value, check_values
+from fuser_lab.schedule.parameter_values import check_values
+from fuser_lab.schedule.state import Value
 from fuser_lab.schedule.suggestions import suggestions
 from fuser_lab.segmentation import SegmenterOptions
 from fuser_lab.targets import CPU

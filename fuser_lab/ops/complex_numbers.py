@@ -14,6 +14,7 @@ from fuser_lab.ops.promotion import (
     ResultType,
     infer_pointwise,
     match_ranks,
+    pointwise_of,
 )
 from fuser_lab.ops.registry import (
     Arg,
@@ -83,43 +84,25 @@ _COMPLEX_KINDS = (
     (DataType.ComplexFloat, (0, 3)), (DataType.ComplexFloat, (1, 4)),
 )
 
-REAL = register(
-    OpDef(
-        name="real",
-        kind=OpKind.POINTWISE,
-        frontend=_real,
-        infer=infer_pointwise("real", ResultType.REAL),
-        reference=np.real,
-        scalar=part_of("real"),
-        doc="Real part; a copy of real input.",
-        samples=(
-            *(Sample("fd.ops.real(a)", (Arg(shape, dtype),)) for dtype, shape in _COMPLEX_KINDS),
-            Sample("fd.ops.real(a)", (Arg((3, 4), DataType.Half),)),
-            Sample("fd.ops.add(a, fd.ops.real(2.5))"),
-            Sample("fd.ops.add(a, fd.ops.real(2.5 + 1j))"),
-        ),
-        misuses=unary_misuses("real", frozenset(Kind)),
-        positional_only=True,
+REAL = pointwise_of(
+    "real", _real, part_of("real"), np.real, "Real part; a copy of real input.", ResultType.REAL,
+    samples=(
+        *(Sample("fd.ops.real(a)", (Arg(shape, dtype),)) for dtype, shape in _COMPLEX_KINDS),
+        Sample("fd.ops.real(a)", (Arg((3, 4), DataType.Half),)),
+        Sample("fd.ops.add(a, fd.ops.real(2.5))"),
+        Sample("fd.ops.add(a, fd.ops.real(2.5 + 1j))"),
     ),
+    misuses=unary_misuses("real", frozenset(Kind)),
 )
-IMAG = register(
-    OpDef(
-        name="imag",
-        kind=OpKind.POINTWISE,
-        frontend=_imag,
-        infer=infer_pointwise("imag", ResultType.REAL),
-        reference=np.imag,
-        scalar=part_of("imag"),
-        doc="Imaginary part of complex input.",
-        samples=(
-            *(Sample("fd.ops.imag(a)", (Arg(shape, dtype),)) for dtype, shape in _COMPLEX_KINDS),
-            Sample("fd.ops.add(a, fd.ops.imag(2.5 + 1j))"),
-        ),
-        misuses=(
-            *unary_misuses("imag", frozenset(Kind)),
-            *(Misuse(f"fd.ops.imag({letter})", "imag: complex input is required, given") for letter in "xnmh"),
-        ),
-        positional_only=True,
+IMAG = pointwise_of(
+    "imag", _imag, part_of("imag"), np.imag, "Imaginary part of complex input.", ResultType.REAL,
+    samples=(
+        *(Sample("fd.ops.imag(a)", (Arg(shape, dtype),)) for dtype, shape in _COMPLEX_KINDS),
+        Sample("fd.ops.add(a, fd.ops.imag(2.5 + 1j))"),
+    ),
+    misuses=(
+        *unary_misuses("imag", frozenset(Kind)),
+        *(Misuse(f"fd.ops.imag({letter})", "imag: complex input is required, given") for letter in "xnmh"),
     ),
 )
 COMPLEX = register(

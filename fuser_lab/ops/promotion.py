@@ -29,10 +29,12 @@ from fuser_lab.ops.registry import (
     Attrs,
     AxisFactory,
     InferRule,
+    Misuse,
     OpDef,
     Operand,
     Recorder,
     Result,
+    Sample,
     Step,
     joined_extent,
     register,
@@ -280,19 +282,30 @@ def pointwise(
     kinds = frozenset(_ACCEPTED.get(promotion, (set(Kind), ""))[0]) - ({Kind.COMPLEX} if not takes_complex else set())
     if promotion is Promotion.FLOAT_ONLY:
         kinds = frozenset({Kind.FLOAT})
-    entry = OpDef(
-        name=name,
-        kind=OpKind.POINTWISE,
-        frontend=frontend,
-        infer=infer_pointwise(name, result),
-        reference=reference,
-        scalar=scalar,
-        doc=doc,
+    entry = pointwise_of(
+        name, frontend, scalar, reference, doc, result,
         samples=unary_samples(name, kinds, domain) if arity == 1 else binary_samples(name, kinds, domain),
         misuses=unary_misuses(name, kinds) if arity == 1 else binary_misuses(name, kinds),
-        positional_only=True,
     )
-    return register(entry)
+    return entry
+
+
+def pointwise_of(
+    name: str,
+    frontend: Callable[..., Any],
+    scalar: Callable[..., Term],
+    reference: Callable[..., Any],
+    doc: str,
+    result: ResultType = ResultType.SAME,
+    *,
+    samples: tuple[Sample, ...],
+    misuses: tuple[Misuse, ...],
+) -> OpDef:
+    """Register a pointwise op whose operands ``frontend`` converts, and return its record."""
+    return register(OpDef(
+        name=name, kind=OpKind.POINTWISE, frontend=frontend, infer=infer_pointwise(name, result), reference=reference,
+        scalar=scalar, doc=doc, samples=samples, misuses=misuses, positional_only=True,
+    ))
 
 
 def _cast(rec: Recorder, arg: Operand, dtype: DataType) -> Val:

@@ -4,28 +4,25 @@ import numpy as np
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
-from fuser_lab.ir import OpKind, Scalar, Val
+from fuser_lab.ir import Scalar, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.pointwise import as_numbers
 from fuser_lab.ops.promotion import (
     Promotion,
-    ResultType,
     common_dtype,
     convert,
-    infer_pointwise,
     match_ranks,
+    pointwise_of,
     promote_operands,
 )
 from fuser_lab.ops.registry import (
     Arg,
     Array,
     Misuse,
-    OpDef,
     Operand,
     Recorder,
     Sample,
-    register,
 )
 
 
@@ -41,37 +38,29 @@ def _where(rec: Recorder, condition: Operand, x: Operand, y: Operand, /) -> Val:
 
 
 _F, _H, _N, _B = DataType.Float, DataType.Half, DataType.Int, DataType.Bool
-WHERE = register(
-    OpDef(
-        name="where",
-        kind=OpKind.POINTWISE,
-        frontend=_where,
-        infer=infer_pointwise("where", ResultType.SAME),
-        reference=np.where,
-        scalar=t.select,
-        doc="x where condition is true, else y.",
-        samples=(
-            Sample("fd.ops.where(a, b, c)", (Arg((3, 4), _B), Arg((3, 4)), Arg((3, 4)))),
-            Sample("fd.ops.where(a, b, c)", (Arg((3, 1), _B), Arg((4,)), Arg(()))),
-            Sample("fd.ops.where(a, b, c)", (Arg((3, 4), _B), Arg((3, 4), _H), Arg((3, 4), _H))),
-            Sample("fd.ops.where(a, b, c)", (Arg((5,), _B), Arg((5,), _H), Arg((5,), DataType.BFloat16))),
-            Sample("fd.ops.where(a, b, 0.1)", (Arg((3, 4), _B), Arg((3, 4), _H))),
-            Sample("fd.ops.where(a, 1, b)", (Arg((3, 4), _B), Arg((3, 4), _N))),
-            Sample("fd.ops.where(a, 1.5, 2)", (Arg((3, 4), _B),)),
-            Sample("fd.ops.where(a, b, c)", (Arg((0, 4), _B), Arg((4,), _N), Arg((1, 4)))),
-            Sample("fd.ops.where(a, b, c)", (Arg((), _B), Arg((), _B), Arg((), _B))),
-            Sample("fd.ops.where(a, b, 1j)", (Arg((3, 4), _B), Arg((3, 4), DataType.ComplexFloat))),
-            Sample("fd.ops.where(True, a, b)", (Arg((3, 4)), Arg((3, 4)))),
-            Sample("fd.ops.add(a, fd.ops.where(False, 1.0, 2.0))"),
-        ),
-        misuses=(
-            Misuse("fd.ops.where(x, x, x)", "where: condition should be of DataType.Bool, given DataType.Float"),
-            Misuse("fd.ops.where(n, x, x)", "where: condition should be of DataType.Bool, given DataType.Int"),
-            Misuse("fd.ops.where(m, x)", "where(condition, x, y, /): missing a required argument", ArgumentTypeError),
-            Misuse("fd.ops.where(m, None, x)", "where: x is None", ArgumentTypeError),
-            Misuse("fd.ops.where(m, x, y)", "where: operands have sizes 4 and 5 on axis 1"),
-        ),
-        positional_only=True,
+WHERE = pointwise_of(
+    "where", _where, t.select, np.where,
+    "x where condition is true, else y.",
+    samples=(
+        Sample("fd.ops.where(a, b, c)", (Arg((3, 4), _B), Arg((3, 4)), Arg((3, 4)))),
+        Sample("fd.ops.where(a, b, c)", (Arg((3, 1), _B), Arg((4,)), Arg(()))),
+        Sample("fd.ops.where(a, b, c)", (Arg((3, 4), _B), Arg((3, 4), _H), Arg((3, 4), _H))),
+        Sample("fd.ops.where(a, b, c)", (Arg((5,), _B), Arg((5,), _H), Arg((5,), DataType.BFloat16))),
+        Sample("fd.ops.where(a, b, 0.1)", (Arg((3, 4), _B), Arg((3, 4), _H))),
+        Sample("fd.ops.where(a, 1, b)", (Arg((3, 4), _B), Arg((3, 4), _N))),
+        Sample("fd.ops.where(a, 1.5, 2)", (Arg((3, 4), _B),)),
+        Sample("fd.ops.where(a, b, c)", (Arg((0, 4), _B), Arg((4,), _N), Arg((1, 4)))),
+        Sample("fd.ops.where(a, b, c)", (Arg((), _B), Arg((), _B), Arg((), _B))),
+        Sample("fd.ops.where(a, b, 1j)", (Arg((3, 4), _B), Arg((3, 4), DataType.ComplexFloat))),
+        Sample("fd.ops.where(True, a, b)", (Arg((3, 4)), Arg((3, 4)))),
+        Sample("fd.ops.add(a, fd.ops.where(False, 1.0, 2.0))"),
+    ),
+    misuses=(
+        Misuse("fd.ops.where(x, x, x)", "where: condition should be of DataType.Bool, given DataType.Float"),
+        Misuse("fd.ops.where(n, x, x)", "where: condition should be of DataType.Bool, given DataType.Int"),
+        Misuse("fd.ops.where(m, x)", "where(condition, x, y, /): missing a required argument", ArgumentTypeError),
+        Misuse("fd.ops.where(m, None, x)", "where: x is None", ArgumentTypeError),
+        Misuse("fd.ops.where(m, x, y)", "where: operands have sizes 4 and 5 on axis 1"),
     ),
 )
 
@@ -113,36 +102,28 @@ def _reference_clamp(x: Array, low: Array, high: Array) -> Array:
     return np.asarray(np.where(above > high, high, above))
 
 
-CLAMP = register(
-    OpDef(
-        name="clamp",
-        kind=OpKind.POINTWISE,
-        frontend=_clamp,
-        infer=infer_pointwise("clamp", ResultType.SAME),
-        reference=_reference_clamp,
-        scalar=_clamp_term,
-        doc="x limited to [min, max], in x's dtype; None means no limit on that side.",
-        samples=(
-            *(
-                Sample(f"fd.ops.clamp(a, {bounds})", (Arg(shape, dtype),))
-                for dtype, shape, bounds in (
-                    (_F, (3, 4), "-0.5, 1.25"), (_F, (), "None, 0.5"), (_F, (0, 3), "0.5, None"),
-                    (_F, (1, 4), "None, None"), (_H, (3, 4), "-0.3, 0.7"), (DataType.BFloat16, (5,), "-1, 1"),
-                    (_N, (3, 4), "-1, 1"), (_N, (5,), "None, 1"), (DataType.Int32, (5,), "0, None"),
-                    (DataType.Double, (2, 1, 3), "fd.define_scalar(-1.5), 2"),
-                )
-            ),
-            Sample("fd.ops.add(a, fd.ops.clamp(5.0, -1.0, 1.5))"),
+CLAMP = pointwise_of(
+    "clamp", _clamp, _clamp_term, _reference_clamp,
+    "x limited to [min, max], in x's dtype; None means no limit on that side.",
+    samples=(
+        *(
+            Sample(f"fd.ops.clamp(a, {bounds})", (Arg(shape, dtype),))
+            for dtype, shape, bounds in (
+                (_F, (3, 4), "-0.5, 1.25"), (_F, (), "None, 0.5"), (_F, (0, 3), "0.5, None"),
+                (_F, (1, 4), "None, None"), (_H, (3, 4), "-0.3, 0.7"), (DataType.BFloat16, (5,), "-1, 1"),
+                (_N, (3, 4), "-1, 1"), (_N, (5,), "None, 1"), (DataType.Int32, (5,), "0, None"),
+                (DataType.Double, (2, 1, 3), "fd.define_scalar(-1.5), 2"),
+            )
         ),
-        misuses=(
-            Misuse("fd.ops.clamp()", "clamp(x, min=None, max=None, /): missing a required argument", ArgumentTypeError),
-            Misuse("fd.ops.clamp(x, min=0)", "clamp(x, min=None, max=None, /): ", ArgumentTypeError),
-            Misuse("fd.ops.clamp(x, x, x)", "clamp: min must be a scalar, given the tensor"),
-            Misuse("fd.ops.clamp(x, 0, 'a')", "clamp: max must be a tensor, scalar or number", ArgumentTypeError),
-            Misuse("fd.ops.clamp(z, 0, 1)", "clamp: complex input is not supported"),
-            Misuse("fd.ops.clamp(n, float('nan'), 1)", "clamp: min is nan, which has no value of dtype"),
-        ),
-        positional_only=True,
+        Sample("fd.ops.add(a, fd.ops.clamp(5.0, -1.0, 1.5))"),
+    ),
+    misuses=(
+        Misuse("fd.ops.clamp()", "clamp(x, min=None, max=None, /): missing a required argument", ArgumentTypeError),
+        Misuse("fd.ops.clamp(x, min=0)", "clamp(x, min=None, max=None, /): ", ArgumentTypeError),
+        Misuse("fd.ops.clamp(x, x, x)", "clamp: min must be a scalar, given the tensor"),
+        Misuse("fd.ops.clamp(x, 0, 'a')", "clamp: max must be a tensor, scalar or number", ArgumentTypeError),
+        Misuse("fd.ops.clamp(z, 0, 1)", "clamp: complex input is not supported"),
+        Misuse("fd.ops.clamp(n, float('nan'), 1)", "clamp: min is nan, which has no value of dtype"),
     ),
 )
 
@@ -154,33 +135,26 @@ def _threshold(rec: Recorder, x: Operand, threshold: Operand, value: Operand, /)
     return rec.emit(THRESHOLD, [tensor, *bounds])[0]
 
 
-THRESHOLD = register(
-    OpDef(
-        name="threshold",
-        kind=OpKind.POINTWISE,
-        frontend=_threshold,
-        infer=infer_pointwise("threshold", ResultType.SAME),
-        reference=lambda x, threshold, value: np.where(x <= threshold, value, x),
-        scalar=lambda x, threshold, value: t.select(x <= threshold, value, x),
-        doc="value where x <= threshold, else x; in x's dtype.",
-        samples=(
-            *(
-                Sample(f"fd.ops.threshold(a, {numbers})", (Arg(shape, dtype),))
-                for dtype, shape, numbers in (
-                    (_F, (3, 4), "0.5, -2.0"), (_F, (), "0.5, 7"), (_F, (0, 3), "0.5, 1.0"), (_H, (1, 4), "0.3, 0.1"),
-                    (DataType.BFloat16, (5,), "0, 1"), (_N, (3, 4), "1, 20"), (DataType.Int32, (5,), "0, 3"),
-                )
-            ),
-            Sample("fd.ops.threshold(a, fd.define_scalar(0.5), 1.0)"),
+THRESHOLD = pointwise_of(
+    "threshold", _threshold, lambda x, threshold, value: t.select(x <= threshold, value, x),
+    lambda x, threshold, value: np.where(x <= threshold, value, x),
+    "value where x <= threshold, else x; in x's dtype.",
+    samples=(
+        *(
+            Sample(f"fd.ops.threshold(a, {numbers})", (Arg(shape, dtype),))
+            for dtype, shape, numbers in (
+                (_F, (3, 4), "0.5, -2.0"), (_F, (), "0.5, 7"), (_F, (0, 3), "0.5, 1.0"), (_H, (1, 4), "0.3, 0.1"),
+                (DataType.BFloat16, (5,), "0, 1"), (_N, (3, 4), "1, 20"), (DataType.Int32, (5,), "0, 3"),
+            )
         ),
-        misuses=(
-            Misuse("fd.ops.threshold(x, 0.5)", "threshold(x, threshold, value, /): missing", ArgumentTypeError),
-            Misuse("fd.ops.threshold(x, x, 0.5)", "threshold: threshold must be a scalar, given the tensor"),
-            Misuse("fd.ops.threshold(x, 0.5, x)", "threshold: value must be a scalar, given the tensor"),
-            Misuse("fd.ops.threshold(x, None, 0.5)", "threshold: threshold is None", ArgumentTypeError),
-            Misuse("fd.ops.threshold(z, 0, 1)", "threshold: complex input is not supported"),
-        ),
-        positional_only=True,
+        Sample("fd.ops.threshold(a, fd.define_scalar(0.5), 1.0)"),
+    ),
+    misuses=(
+        Misuse("fd.ops.threshold(x, 0.5)", "threshold(x, threshold, value, /): missing", ArgumentTypeError),
+        Misuse("fd.ops.threshold(x, x, 0.5)", "threshold: threshold must be a scalar, given the tensor"),
+        Misuse("fd.ops.threshold(x, 0.5, x)", "threshold: value must be a scalar, given the tensor"),
+        Misuse("fd.ops.threshold(x, None, 0.5)", "threshold: threshold is None", ArgumentTypeError),
+        Misuse("fd.ops.threshold(z, 0, 1)", "threshold: complex input is not supported"),
     ),
 )
 
@@ -208,30 +182,22 @@ def _reference_lerp(start: Array, end: Array, weight: Array) -> Array:
     return np.asarray(np.where(np.abs(weight) < 0.5, near, end - distance * (1 - weight)))
 
 
-LERP = register(
-    OpDef(
-        name="lerp",
-        kind=OpKind.POINTWISE,
-        frontend=_lerp,
-        infer=infer_pointwise("lerp", ResultType.SAME),
-        reference=as_numbers(_reference_lerp),
-        scalar=_between,
-        doc="start + weight * (end - start).",
-        samples=(
-            Sample("fd.ops.lerp(a, b, c)", (Arg((3, 4)), Arg((3, 4)), Arg((3, 4)))),
-            Sample("fd.ops.lerp(a, b, c)", (Arg((3, 1)), Arg((4,)), Arg(()))),
-            Sample("fd.ops.lerp(a, b, 0.3)", (Arg((3, 4), _H), Arg((3, 4), _H))),
-            Sample("fd.ops.lerp(a, 1.0, b)", (Arg((0, 4)), Arg((0, 4)))),
-            Sample("fd.ops.lerp(0, a, 0.75)", (Arg((3, 4), _N),)),
-            Sample("fd.ops.lerp(a, b, c)", (Arg((3, 4), _N), Arg((3, 4), _N), Arg((3, 4), _N))),
-            Sample("fd.ops.lerp(a, b, 0.75)", (Arg((3, 4), DataType.ComplexFloat), Arg((3, 4), DataType.ComplexFloat))),
-            Sample("fd.ops.add(a, fd.ops.lerp(1.0, 3.0, 0.25))"),
-        ),
-        misuses=(
-            Misuse("fd.ops.lerp(x, x)", "lerp(start, end, weight, /): missing a required argument", ArgumentTypeError),
-            Misuse("fd.ops.lerp(x, x, None)", "lerp: weight is None", ArgumentTypeError),
-            Misuse("fd.ops.lerp(x, y, 0.5)", "lerp: operands have sizes 4 and 5 on axis 1"),
-        ),
-        positional_only=True,
+LERP = pointwise_of(
+    "lerp", _lerp, _between, as_numbers(_reference_lerp),
+    "start + weight * (end - start).",
+    samples=(
+        Sample("fd.ops.lerp(a, b, c)", (Arg((3, 4)), Arg((3, 4)), Arg((3, 4)))),
+        Sample("fd.ops.lerp(a, b, c)", (Arg((3, 1)), Arg((4,)), Arg(()))),
+        Sample("fd.ops.lerp(a, b, 0.3)", (Arg((3, 4), _H), Arg((3, 4), _H))),
+        Sample("fd.ops.lerp(a, 1.0, b)", (Arg((0, 4)), Arg((0, 4)))),
+        Sample("fd.ops.lerp(0, a, 0.75)", (Arg((3, 4), _N),)),
+        Sample("fd.ops.lerp(a, b, c)", (Arg((3, 4), _N), Arg((3, 4), _N), Arg((3, 4), _N))),
+        Sample("fd.ops.lerp(a, b, 0.75)", (Arg((3, 4), DataType.ComplexFloat), Arg((3, 4), DataType.ComplexFloat))),
+        Sample("fd.ops.add(a, fd.ops.lerp(1.0, 3.0, 0.25))"),
+    ),
+    misuses=(
+        Misuse("fd.ops.lerp(x, x)", "lerp(start, end, weight, /): missing a required argument", ArgumentTypeError),
+        Misuse("fd.ops.lerp(x, x, None)", "lerp: weight is None", ArgumentTypeError),
+        Misuse("fd.ops.lerp(x, y, 0.5)", "lerp: operands have sizes 4 and 5 on axis 1"),
     ),
 )

@@ -56,7 +56,7 @@ class PlanChange:
     because
         Why the first of the ops moved, as a clause; empty if the edit itself says it.
     moved, seconds
-        Change of the bytes that are read and written, and of the predicted time.
+        Change of the bytes that are read and written, and of the predicted time; None if that was not asked.
     device
         The device that the time is predicted for.
     called
@@ -67,7 +67,7 @@ class PlanChange:
     is_same: bool
     because: str
     moved: int
-    seconds: float
+    seconds: float | None
     device: str
     called: tuple[tuple[str, str], ...] = ()
 
@@ -75,8 +75,10 @@ class PlanChange:
     def counts(self) -> str:
         """The change of segments, bytes and predicted time."""
         before, after = (len(side.schedulers) for side in (self.difference.before, self.difference.after))
-        moved, seconds = change_label(self.moved, bytes_label), change_label(self.seconds, seconds_label)
-        return f"{before} → {plural(after, 'segment')}, {moved} moved, {seconds} predicted ({self.device})"
+        text = f"{before} → {plural(after, 'segment')}, {change_label(self.moved, bytes_label)} moved"
+        if self.seconds is None:
+            return text
+        return f"{text}, {change_label(self.seconds, seconds_label)} predicted ({self.device})"
 
     @property
     def ops(self) -> str:
@@ -104,9 +106,12 @@ class PlanChange:
 
 
 def plan_change(
-    first: Any, second: Any, *, asks_why: bool = True, difference: PlanDiff | None = None,
+    first: Any, second: Any, *, asks_why: bool = True, predicts: bool = True, difference: PlanDiff | None = None,
 ) -> PlanChange:
-    """Return what is different in a plan after an edit; ``asks_why=False`` omits the reason, which takes longer."""
+    """Return what is different in a plan after an edit.
+
+    ``asks_why=False`` omits the reason and ``predicts=False`` the change of the predicted time, which take longer.
+    """
     before: ExplainedPlan = first
     after: ExplainedPlan = second
     difference = plan_diff(before, after) if difference is None else difference
@@ -115,7 +120,7 @@ def plan_change(
         is_same=before.hash == after.hash,
         because=_reason(before, after, difference) if asks_why else "",
         moved=-difference.bytes_saved,
-        seconds=after.predicted_time().seconds - before.predicted_time().seconds,
+        seconds=after.predicted_time().seconds - before.predicted_time().seconds if predicts else None,
         device=after.target,
         called=after.names,
     )

@@ -12,6 +12,7 @@ from fuser_lab.codegen.kernel_ir import Kernel, Layout, layout_of
 from fuser_lab.codegen.kernel_profile import kernel_features
 from fuser_lab.codegen.pipeline import evaluated_because, lower
 from fuser_lab.codegen.request import KernelRequest
+from fuser_lab.codegen.values import level_of
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.host_plan import host_seconds
 from fuser_lab.cost.host_time import UNSURE, HostFeatures, HostRates
@@ -31,9 +32,12 @@ from fuser_lab.segmentation.previews import Amount
 from fuser_lab.targets import on_this_cpu, with_blocks
 
 # Seconds that the array library takes for an expression on the host, beyond its bytes and arithmetic: the calls in
-# Python and the copies of a segment's results, measured on an AMD EPYC.
+# Python and the copies of a segment's results, measured on an AMD EPYC on 2026-11-29. With both cores busy, `python -m
+# tests.benchmarks.evaluated_ops` prints 15 to 31 us of processor time there, median 23.
 EVALUATED_ON_HOST = 12e-6
 MOST_LOWERED = 2000  # expressions of a fusion up to which its kernels are lowered for a plan's time: about 3 s
+# Expressions, counted in each pass that computes them, up to which the kernels of a plan are lowered in about a second.
+_MOST_AT_ONCE = 10_000
 Features = KernelFeatures | HostFeatures
 Given = tuple[tuple[int, ...], ...]  # strides in elements of each tensor among the inputs, to which no pass adds one
 
@@ -60,6 +64,18 @@ def found_layouts(segmented: SegmentedFusion, given: Given) -> tuple[Mapping[str
 
 # For each segment of a plan. A search compares many plans once, for which the key would take longer than the answer.
 layouts_and_idle = lru_cache(maxsize=4)(found_layouts)
+
+
+def is_slow(segmented: SegmentedFusion) -> bool:
+    """Return whether lowering the kernels of a plan takes more than about a second.
+
+    A kernel in which reductions depend on one another computes its expressions again for each of them.
+    """
+    if len(segmented.fusion.tensor_exprs) > MOST_LOWERED:
+        return False
+    parts = (group.candidate.narrowed for group in segmented.groups)
+    passes = ((part, 1 + max(level_of(part).values(), default=0)) for part in parts)
+    return sum(count * len(part.tensor_exprs) for part, count in passes) > _MOST_AT_ONCE
 
 
 def read_layouts(tensors: Iterable[TensorView], layouts: Mapping[str, Layout]) -> dict[str, Layout]:

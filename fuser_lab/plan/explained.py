@@ -217,6 +217,13 @@ class ExplainedPlan(PlanBase):
         return clock_of(self).predict(self.segmented)
 
     @cached_property
+    def is_slow_to_predict(self) -> bool:
+        """Whether `predicted_time` takes more than about a second: kernels with many dependent reductions are long."""
+        from fuser_lab.plan.clock import is_slow
+
+        return is_slow(self.segmented)
+
+    @cached_property
     def segment_times(self) -> tuple[Prediction, ...]:
         """The predicted time of each segment in the plan, of which `predicted_time` is the sum."""
         from fuser_lab.plan.clock import clock_of

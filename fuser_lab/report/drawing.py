@@ -14,7 +14,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.ir import TensorView
-from fuser_lab.ir.tensor_names import entry_for, name_of, names_by_tensor
+from fuser_lab.ir.tensor_names import derived_name, entry_for, name_of, names_by_tensor
 from fuser_lab.passes.annotations import HINT
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView, view_verdicts, word
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fuser_lab.report.subject import SegmentLike
 
 COMPACT_FROM: Final = 40  # ops; beyond this, one line per box keeps a fusion on one screen
+_SAME: Final = frozenset({HINT, "cast"})  # ops of which the result has the name of the operand
 _Place = tuple[int | None, str]  # a segment, or None outside of all, and a node
 
 
@@ -248,7 +249,7 @@ class Drawing:
     def _op(self, expr: Expr, segment: int) -> NodeView:
         results = expr.tensor_outputs
         first = results[0]
-        line = entry_for(first.name, self._lines)
+        line, word = entry_for(first.name, self._lines), entry_for if expr.op.name in _SAME else derived_name
         return NodeView(
             id=self._op_id(expr, segment),
             kind="op",
@@ -264,7 +265,7 @@ class Drawing:
             text=f"{expr_text(expr)}\n{line}" if line else expr_text(expr),
             line=line,
             module=entry_for(first.name, self._modules),
-            called=tuple(entry_for(result.name, self._called) for result in results),
+            called=tuple(word(result.name, self._called) for result in results),
         )
 
     def _op_id(self, expr: Expr, segment: int) -> str:

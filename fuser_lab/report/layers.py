@@ -38,6 +38,7 @@ _MOST_BENDS, _MOST_PIECES = 20_000, 200_000
 _MOST_PARTS = 400  # of all items together
 _ENTRANCES = 12.0  # pixels between the tips of arrows into one item
 _ATTACHED = 2  # passes over the ends of wires; each depends on the other end
+_MOST_TURNED = 400  # items and bends up to which the ends of ranks are exchanged: each exchange counts all crossings
 _CORNER = 24.0  # pixels from the side of an annex, which is round, to its wires
 _STEP = 1.0  # pixels aside that are worth a corner
 _CROSSING = 8.0  # how much more a tensor from or for another frame wants to be straight than one of an annex
@@ -98,8 +99,10 @@ class Net:
         self.is_torn = graph.pitch is not None and order.is_torn(self.rows, links)
         if not self.is_torn:
             self._at = {n: at for row in self.rows for at, n in enumerate(row)}
+            self._on_left, crossed = self._sides(links)
+            if crossed and len(members) <= _MOST_TURNED:
+                self._turn_ends(links, crossed)
             self._leave_labels()
-            self._on_left = self._sides(links)
             self._spread_tips()
             self._x = spread.spread(self.rows, self._width, self._links(), graph.gap, self._parts)
 
@@ -192,22 +195,51 @@ class Net:
                 is_left = self._at[wire.source] < len(self.rows[self.rank[wire.source]]) // 2
                 self._exits[n] = (1 if is_left else -1) * (item.width - _BEND_WIDTH) / 2
 
-    def _sides(self, links: order.Links) -> dict[int, bool]:
-        """Return for each annex beside the frame whether it is on the left, where its wire crosses less."""
-        at, sides = self._at, dict[int, bool]()
+    def _turn_ends(self, links: order.Links, crossed: int) -> None:
+        """Move items that only annexes feed to the other end of their rank where fewer wires then cross."""
+        fed = {path[1] for path in self._paths if path[0] in self._beside}
+        before = order.crossings(self.rows, links) + crossed
+        for row in self.rows:
+            for end in (0, -1) if len(row) > 1 else ():
+                n = row[end]
+                if not before or n not in fed or links.above[n]:
+                    continue
+                earlier, sides = list(row), self._on_left
+                row.remove(n)
+                row.insert(0 if end else len(row), n)
+                self._at.update((m, at) for at, m in enumerate(row))
+                self._on_left, crossed = self._sides(links)
+                after = order.crossings(self.rows, links) + crossed
+                if after < before:
+                    before = after
+                    continue
+                row[:], self._on_left = earlier, sides
+                self._at.update((m, at) for at, m in enumerate(row))
+
+    def _sides(self, links: order.Links) -> tuple[dict[int, bool], int]:
+        """Return for each annex beside the frame whether it is on the left, where its wire crosses less.
+
+        The number is that of the crossings, among them those of wires to annexes with wires from annexes.
+        """
+        at, sides, total = self._at, dict[int, bool](), 0
         taken: dict[tuple[int, bool], int] = defaultdict(int)
+        passing: dict[tuple[int, str, bool], int] = defaultdict(int)  # wires of annexes, by the space below a rank
         for wire, path in zip(self._graph.wires, self._paths, strict=True):
             for n, near in ((wire.source, path[1]), (wire.target, path[-2])):
                 if n in self._beside and near in at and n not in sides:
                     row = self.rows[self.rank[near]]
                     ends = links.above if self._beside[n] == "source" else links.below
                     crossed = [len(ends[m]) + 1 for m in row]  # to pass an item is as bad as a crossing
-                    here = self.rank[n]
-                    left = sum(crossed[: at[near]]) + 2 * taken[here, True]
-                    right = sum(crossed[at[near] + 1 :]) + 2 * taken[here, False]
+                    here, kind = self.rank[n], self._beside[n]
+                    space, other = (here, "target") if kind == "source" else (here - 1, "source")
+                    left = sum(crossed[: at[near]]) + 2 * taken[here, True] + passing[space, other, True]
+                    right = sum(crossed[at[near] + 1 :]) + 2 * taken[here, False] + passing[space, other, False]
                     sides[n] = left <= right
+                    passed = row[: at[near]] if sides[n] else row[at[near] + 1 :]
+                    total += sum(len(ends[m]) for m in passed) + passing[space, other, sides[n]]
                     taken[here, sides[n]] += 1
-        return sides
+                    passing[space, kind, sides[n]] += 1
+        return sides, total
 
     def _spread_tips(self) -> None:
         """Set the offsets of the tips of wires into the same item that have none."""

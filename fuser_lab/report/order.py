@@ -169,6 +169,14 @@ def _crossings(rows: Sequence[Sequence[int]], links: Links, ats: Sequence[float]
     return total
 
 
+def crossings(rows: Sequence[Sequence[int]], links: Links) -> int:
+    """Return the number of crossings of links between these ranks."""
+    ats = [0.0] * len(links.above)
+    for row in rows:
+        _number(row, ats)
+    return _crossings(rows, links, ats)
+
+
 def is_torn(rows: Sequence[Sequence[int]], links: Links) -> bool:
     """Return whether a link crosses an item that takes several ranks."""
     ats = [0.0] * len(links.above)

@@ -76,10 +76,11 @@ def time_lines(plan: PlanLike, rows: Iterable[Any] = ()) -> tuple[TimeLine, ...]
 
 
 def _predicted_line(plan: PlanLike) -> TimeLine | None:
-    if not hasattr(plan, "segment_times"):
+    parts = getattr(plan, "segment_times", None)
+    if parts is None:
         return None
-    gaps = {n: time.launch for n, time in enumerate(plan.segment_times) if time.seconds}
-    work = {n: time.seconds - gaps.get(n, 0.0) for n, time in enumerate(plan.segment_times)}
+    gaps = {n: time.launch for n, time in enumerate(parts) if time.seconds}
+    work = {n: time.seconds - gaps.get(n, 0.0) for n, time in enumerate(parts)}
     return TimeLine(
         kind="predicted", device=device_of(plan).name, spans=_in_order(work, gaps), gaps=sum(gaps.values()),
         seconds=sum(work.values()) + sum(gaps.values()),

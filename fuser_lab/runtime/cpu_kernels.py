@@ -19,16 +19,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite import ir
 from numba import _dynfunc  # type: ignore[attr-defined]
 from numba.core import base, errors, sigutils
 from numba.core import compiler as numba_compiler
 from numba.core import config as numba_config
+from numba.core import types as numba_types
 from numba.core.codegen import JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.core.types import functions
-from numba.np.ufunc.parallel import _launch_threads
+from numba.np.arrayobj import populate_array
 
 from fuser_lab.files.json_text import json_text
 from fuser_lab.process.collector import collecting_rarely
@@ -38,17 +40,21 @@ from fuser_lab.runtime.called_loops import CalledLoop, callable_in_block, called
 from fuser_lab.runtime.compile import content_key, defined_in
 from fuser_lab.runtime.cpu.llvm_process import LlvmError
 from fuser_lab.runtime.cpu.pipelines import KernelCompiler, Library
+from fuser_lab.runtime.cpu.tensor_words import BLOCK
 from fuser_lab.runtime.known_calls import known_calls, known_parameters, plain_messages
+from fuser_lab.runtime.numba_compat import launch_threads
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.waiting import WAITING
 
 compiler: Any = numba_compiler  # its names are not exported for type checkers
+types: Any = numba_types
 config: Any = numba_config
 
 _HALF_CONVERSIONS = ("__extendhfsf2", "__truncsfhf2", "__truncdfhf2")
 MOST_KERNELS = 256  # in memory, in addition to those in use; about 100 KB each
 
-Functions = Mapping[str, Callable[..., None]]
+# By name: the function of NumPy arrays, and that of tensors.
+Functions = Mapping[str, tuple[Callable[..., None], Callable[..., None] | None]]
 
 _LOADED: Recent[str, Functions] = Recent(MOST_KERNELS)
 _LOCK = new_lock()  # Numba compiles only one kernel at a time anyway
@@ -76,11 +82,13 @@ def kernel(signature: str, **options: Any) -> Callable[[Callable[..., None]], De
 class MachineCode:
     """A kernel as an object file: its entry point, and the symbol for the address of its `Environment`.
 
-    ``threaded`` means that it calls Numba's thread pool, ``relocatable`` that another process may load it.
+    ``tensors`` is the entry point that takes tensors of torch, empty if there is none. ``threaded`` means that it calls
+    Numba's thread pool, ``relocatable`` that another process may load it.
     """
 
     name: str
     entry: str
+    tensors: str
     environment: str
     threaded: bool
     relocatable: bool
@@ -89,6 +97,8 @@ class MachineCode:
 
 class KernelLibrary(Library):
     """A library of functions that is compiled but not loaded."""
+
+    has_entry_of_tensors = False
 
     def _finalize_specific(self) -> None:
         """Load nothing."""
@@ -129,8 +139,91 @@ def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
         loops = {loop: _typed_loop(loop) for loop in called_by(definition.function)}
         with callable_in_block(loops):
             described = _add_function(definition, options, pipeline, library)
+        if pipeline is KernelCompiler and takes_tensors(described.argtypes):
+            _add_entry_of_tensors(library, described)
+            library.has_entry_of_tensors = True
         library.finalize()
         return library, described
+
+
+def takes_tensors(parameters: Sequence[Any]) -> bool:
+    """Whether a kernel with parameters of these types has an entry point that takes tensors."""
+    return all(isinstance(parameter, types.Array | types.Integer | types.Float) for parameter in parameters)
+
+
+def _add_entry_of_tensors(library: KernelLibrary, described: Any) -> None:
+    """Add a function of Python that takes tensors of torch, or addresses as integers, where the kernel takes arrays.
+
+    Numbers are those of the kernel.
+
+    It reads the addresses where `tensor_words` says. Numba's entry point takes NumPy arrays, whose addresses Python has
+    to set, one at a time: for ten arrays that takes longer than many a kernel.
+    """
+    context = cpu_target.target_context
+    module = context.create_module(_of_tensors(described.llvm_func_name))
+    callee = ir.Function(
+        module, context.call_conv.get_function_type(described.restype, described.argtypes), described.llvm_func_name,
+    )
+    pyobject = context.get_argument_type(types.pyobject)
+    entry = ir.Function(module, ir.FunctionType(pyobject, [pyobject] * 3), _of_tensors(described.llvm_func_name))
+    word, builder = ir.IntType(64), ir.IRBuilder(entry.append_basic_block("entry"))
+    api = context.get_python_api(builder)
+    block = ir.GlobalVariable(module, word.as_pointer(), _of_layout(described.llvm_func_name))
+    block.linkage, block.initializer = "common", ir.Constant(word.as_pointer(), None)
+    integer = ir.GlobalVariable(module, ir.IntType(8), "PyLong_Type")
+    start = builder.load(block)
+    offsets = [builder.load(builder.gep(start, [ir.Constant(word, place)])) for place in range(len(BLOCK))]
+
+    def word_at(address: Any, offset: Any) -> Any:
+        return builder.load(builder.inttoptr(builder.add(address, offset), word.as_pointer()))
+
+    values = []
+    for place, parameter in enumerate(described.argtypes):
+        value = api.tuple_getitem(entry.args[1], place)
+        if isinstance(parameter, types.Integer):
+            values.append(context.cast(builder, api.long_as_longlong(value), types.int64, parameter))
+            continue
+        if isinstance(parameter, types.Float):
+            values.append(context.cast(builder, api.float_as_double(value), types.float64, parameter))
+            continue
+        itemsize = context.get_abi_sizeof(context.get_data_type(parameter.dtype))
+        is_integer = builder.icmp_unsigned("==", builder.bitcast(api.get_type(value), integer.type), integer)
+        address = builder.alloca(word)
+        with builder.if_else(is_integer) as (then, otherwise):
+            with then:
+                builder.store(builder.ptrtoint(api.long_as_voidptr(value), word), address)
+            with otherwise:
+                tensor, storage, memory, first = offsets
+                held = word_at(builder.ptrtoint(value, word), tensor)
+                elements = builder.mul(word_at(held, first), ir.Constant(word, itemsize))
+                builder.store(builder.add(word_at(word_at(held, storage), memory), elements), address)
+        array = context.make_array(parameter)(context, builder)
+        data = builder.inttoptr(builder.load(address), array.data.type)
+        populate_array(  # type: ignore[no-untyped-call]
+            array, data, [ir.Constant(word, _LENGTH)], [ir.Constant(word, itemsize)], itemsize, None,
+        )
+        values.append(array._getvalue())  # noqa: SLF001 - Numba's own name for the value of a structure
+    state = api.save_thread()
+    status, _ = context.call_conv.call_function(
+        builder, callee, described.restype, described.argtypes, values, attrs=("noinline",),
+    )
+    api.restore_thread(state)
+    with builder.if_then(status.is_error, likely=False):
+        context.call_conv.raise_error(builder, api, status)
+        builder.ret(api.get_null_object())
+    api.return_none()
+    library.add_ir_module(module)
+
+
+_LENGTH = 1 << 40  # of arrays whose lengths kernels do not read
+
+
+def _of_tensors(name: str) -> str:
+    return f"{name}.tensors"
+
+
+def _of_layout(name: str) -> str:
+    return f"{name}.layout"
 
 
 def _typed_loop(loop: CalledLoop) -> tuple[KernelLibrary, Any]:
@@ -163,14 +256,17 @@ def compile_kernel(definition: Definition) -> MachineCode:
     library, described = compiled_library(definition)
     return MachineCode(
         name=definition.function.__name__, entry=described.llvm_cpython_wrapper_name,
+        tensors=described.llvm_func_name if library.has_entry_of_tensors else "",
         environment=cpu_target.target_context.get_env_name(described),
         threaded="pipeline_class" in definition.options, relocatable=not library.has_dynamic_globals,
         code=library.machine_code,
     )
 
 
-def load_kernel(kernel: MachineCode) -> Callable[..., None]:
+def load_kernel(kernel: MachineCode) -> tuple[Callable[..., None], Callable[..., None] | None]:
     """Return a kernel as a function that Python calls; its memory is freed with the function.
+
+    The second function is the one that takes tensors of torch, or None.
 
     Raises
     ------
@@ -182,7 +278,7 @@ def load_kernel(kernel: MachineCode) -> Callable[..., None]:
         msg = f"{kernel.name} needs {', '.join(missing)} of libgcc (GCC 12 or newer): this processor has no F16C."
         raise LlvmError(msg)
     if kernel.threaded:
-        _launch_threads()  # type: ignore[no-untyped-call]
+        launch_threads()
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
     # In LLVM's global context, which is never freed: garbage collection may free another context before its engine.
     engine = llvm.create_mcjit_compiler(
@@ -193,11 +289,19 @@ def load_kernel(kernel: MachineCode) -> Callable[..., None]:
     environment = _dynfunc.Environment({})
     place = ctypes.c_void_p.from_address(engine.get_global_value_address(kernel.environment))
     place.value = id(environment)
-    function: Callable[..., None] = _dynfunc.make_function(
-        sys.modules[__name__], kernel.name, f"the kernel {kernel.name}", engine.get_function_address(kernel.entry),
-        environment, (engine,),
-    )
-    return function
+
+    def function_at(symbol: str) -> Callable[..., None]:
+        made: Callable[..., None] = _dynfunc.make_function(
+            sys.modules[__name__], kernel.name, f"the kernel {kernel.name}", engine.get_function_address(symbol),
+            environment, (engine,),
+        )
+        return made
+
+    if not kernel.tensors:
+        return function_at(kernel.entry), None
+    block = ctypes.c_void_p.from_address(engine.get_global_value_address(_of_layout(kernel.tensors)))
+    block.value = ctypes.addressof(BLOCK)
+    return function_at(kernel.entry), function_at(_of_tensors(kernel.tensors))
 
 
 @functools.cache
@@ -222,6 +326,16 @@ def _unknown_symbols() -> tuple[str, ...]:
 
 def functions_of(source: str, names: Sequence[str]) -> tuple[Callable[..., None], ...]:
     """Return the kernels of generated source by name, from memory, from disk, or newly compiled."""
+    return tuple(function for function, _ in entries_of(source, names))
+
+
+def entries_of(
+    source: str, names: Sequence[str],
+) -> tuple[tuple[Callable[..., None], Callable[..., None] | None], ...]:
+    """Return the same, each with its function that takes tensors of torch, or None.
+
+    That function also takes addresses as integers. `fuser_lab.runtime.cpu.tensor_words.can_read_tensors` must hold.
+    """
     key = content_key(source)
     kernels = _LOADED.get(key)
     if kernels is None:
@@ -254,6 +368,9 @@ def _place(source: str) -> str:
     return f"cpu_{content_key(source)}.{_processor()}.bin"
 
 
+_FORMAT = "entries of tensors"  # of the files; those of other formats have other names
+
+
 def cpu_has(feature: str) -> bool:
     """Return whether kernels may use an extension of the processor, given LLVM's name for it, such as ``fma``."""
     *_, features = _codegen().magic_tuple()
@@ -264,7 +381,7 @@ def cpu_has(feature: str) -> bool:
 def _processor() -> str:
     """Return a hash of the properties of the processor that machine code depends on."""
     settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE, config.BOUNDSCHECK)
-    versions = (importlib.metadata.version("llvmlite"), sys.implementation.cache_tag)
+    versions = (_FORMAT, importlib.metadata.version("llvmlite"), sys.implementation.cache_tag)
     properties = (*versions, *map(str, settings), *_codegen().magic_tuple())
     return hashlib.sha256("\n".join(properties).encode()).hexdigest()[:12]
 
@@ -272,7 +389,10 @@ def _processor() -> str:
 def _pack(kernels: Sequence[MachineCode]) -> bytes:
     """Return kernels as a line of JSON and their object files."""
     head = [
-        {"name": k.name, "entry": k.entry, "environment": k.environment, "threaded": k.threaded, "size": len(k.code)}
+        {
+            "name": k.name, "entry": k.entry, "tensors": k.tensors, "environment": k.environment,
+            "threaded": k.threaded, "size": len(k.code),
+        }
         for k in kernels
     ]
     return b"".join((json_text(head).encode(), b"\n", *(k.code for k in kernels)))

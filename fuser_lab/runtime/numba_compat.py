@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.np.ufunc import parallel
 
 from fuser_lab.process.forks import after_fork, new_lock, renew_in_forks
 
@@ -20,8 +21,18 @@ _OPENMP_SPINS = "OMP_WAIT_POLICY" not in os.environ
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
+def launch_threads() -> None:
+    """Start Numba's threads; Numba resets OpenMP's number of threads, which is also torch's, so that is restored."""
+    library = ctypes.CDLL(None)
+    threads = library.omp_get_max_threads() if hasattr(library, "omp_get_max_threads") else None
+    parallel._launch_threads()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as Numba's own code
+    if threads is not None:
+        library.omp_set_num_threads(threads)
+
+
 def cpu_threads() -> int:
     """Return the number of threads of a parallel loop."""
+    launch_threads()
     return numba.get_num_threads()
 
 

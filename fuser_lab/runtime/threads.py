@@ -16,9 +16,9 @@ from numba.core.callwrapper import PyCallWrapper
 from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
 from numba.extending import intrinsic
-from numba.np.ufunc.parallel import _launch_threads
 
 from fuser_lab.runtime.cpu.pipelines import KernelCompiler, WorkerLowering
+from fuser_lab.runtime.numba_compat import launch_threads
 
 _BYTES, _SIZE = ir.IntType(8).as_pointer(), ir.IntType(64)
 # Numba's functions return a status and take, before their arguments, a pointer for the result, here None, and one for
@@ -127,8 +127,8 @@ class _Lowering(WorkerLowering):
 
     def run_pass(self, state: Any) -> bool:
         """Lower after starting the pool, which a kernel read from disk also starts."""
-        _launch_threads()  # type: ignore[no-untyped-call]
-        state.reload_init.append(_launch_threads)
+        launch_threads()
+        state.reload_init.append(launch_threads)
         state.flags.no_cfunc_wrapper = True  # it is not called from C
         return super().run_pass(state)
 

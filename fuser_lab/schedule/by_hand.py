@@ -14,7 +14,7 @@ from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ir.alike_transforms import mapped_positions
 from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType
-from fuser_lab.schedule.state import Style
+from fuser_lab.schedule.state import NestKind
 
 THREADS = 128  # threads per block of a schedule by hand, as of the automatic kernels of elements
 TILE, ROWS = 32, 8  # elements per side of a tile, and rows of it that the threads move at a time
@@ -410,10 +410,11 @@ _FORMS: Mapping[SchedulerType, tuple[LoopForm, ...]] = {
     SchedulerType.TRANSPOSE: (_transpose, _pointwise),
     SchedulerType.RESIZE: (_pointwise,),
 }
-FORMS_OF_STYLES: Mapping[Style, LoopForm] = {
-    Style.ELEMENTS: _pointwise, Style.ROWS: _rows, Style.COLUMNS: _columns,
+FORMS_OF_KINDS: Mapping[NestKind, LoopForm] = {
+    NestKind.BLOCK_ELEMENTS: _pointwise, NestKind.BLOCK_ROWS: _rows, NestKind.BLOCK_COLUMNS: _columns,
+    NestKind.BLOCK_KEPT_COLUMNS: _columns,
 }
-"""The forms in which the kernels of plans are written, by style; there is none for tiles."""
+"""The forms in which the kernels of plans are written as loops, by kind of nest."""
 _LACKING: Mapping[SchedulerType, str] = {
     SchedulerType.INNER_OUTER_PERSISTENT: "column sums are combined across blocks, and no transform expresses that",
     SchedulerType.MATMUL: "tensor cores are not used; the array library evaluates it",

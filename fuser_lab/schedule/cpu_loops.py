@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.planned_cpu import CORES, HALF_L1, L2_BYTES, SIDE
-from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
+from fuser_lab.schedule.state import LoopSchedule, NestKind, Refused, Space
 
 CPU_PARALLEL_FROM = crossover("cpu.parallel_from")
 CPU_TILE = crossover("cpu.columns.tile")
@@ -27,7 +27,8 @@ def cpu_loops(space: Space) -> LoopSchedule | Refused:
         return Refused(f"the sums of {space.depth} columns do not fit in a core's cache, so they read the rows again")
     # Rows of a band: few enough for accurate sums and to occupy all cores.
     least = CORES if loops.parallel else 1
-    return replace(loops, grain=max(min(PARTIAL_ROWS, -(-space.rows // least)), 1))
+    grain = max(min(PARTIAL_ROWS, -(-space.rows // least)), 1)
+    return replace(loops, kind=NestKind.CORE_ROWS_WITH_COLUMN_SUMS, grain=grain)
 
 
 def _loops(space: Space) -> LoopSchedule:
@@ -37,9 +38,9 @@ def _loops(space: Space) -> LoopSchedule:
         return _scan_loops(space, parallel=parallel)
     if space.transposed != (0, 0):
         side = SIDE if space.itemsize <= 4 else SIDE // 2
-        return LoopSchedule(style=Style.TILES, parallel=parallel, tile=side)
+        return LoopSchedule(kind=NestKind.CORE_TILES, parallel=parallel, tile=side)
     if not space.reduces:
-        return LoopSchedule(style=Style.ELEMENTS, parallel=parallel)
+        return LoopSchedule(kind=NestKind.CORE_ELEMENTS, parallel=parallel)
     if space.inner_reduced:
         few = space.rows < CORES and space.passes == 1
         split = CORES if parallel and few and space.depth >= CPU_PARALLEL_FROM // 4 else 1
@@ -48,21 +49,21 @@ def _loops(space: Space) -> LoopSchedule:
         short = PARTIAL_ELEMENTS // max(space.depth, 1)
         grain = max(min(2, short, space.rows), min(space.rows // 64, short), 1)
         return LoopSchedule(
-            style=Style.ROWS, parallel=parallel, grain=grain, split=split, persistent=space.passes > 1,
+            kind=NestKind.CORE_ROWS, parallel=parallel, grain=grain, split=split, persistent=space.passes > 1,
             partial=PARTIAL_ADDITIONS if space.scalar else PARTIAL_ELEMENTS,
         )
     tile = min(space.kept_run, HALF_L1) if space.passes == 1 else _columns_at_a_time(space, parallel=parallel)
     units = (space.rows // max(space.kept_run, 1)) * -(-space.kept_run // max(tile, 1))
     few = units < CPU_FEW_UNITS and space.passes == 1
     split = CORES if parallel and few and space.depth >= 2 * CORES else 1
-    return LoopSchedule(style=Style.COLUMNS, parallel=parallel, tile=tile, split=split, partial=PARTIAL_ROWS)
+    return LoopSchedule(kind=NestKind.CORE_COLUMNS, parallel=parallel, tile=tile, split=split, partial=PARTIAL_ROWS)
 
 
 def _scan_loops(space: Space, *, parallel: bool) -> LoopSchedule:
     if space.inner_reduced:
-        return LoopSchedule(style=Style.ROWS, parallel=parallel and space.rows > 1)
+        return LoopSchedule(kind=NestKind.CORE_SCANNED_ROWS, parallel=parallel and space.rows > 1)
     tile = _columns_at_a_time(space, parallel=parallel)
-    return LoopSchedule(style=Style.COLUMNS, parallel=parallel and space.rows > tile, tile=tile)
+    return LoopSchedule(kind=NestKind.CORE_SCANNED_COLUMNS, parallel=parallel and space.rows > tile, tile=tile)
 
 
 def _columns_at_a_time(space: Space, *, parallel: bool) -> int:

@@ -5,7 +5,7 @@ from math import prod
 
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import BLOCK_THREADS, LINE_BYTES, MOST_BLOCKS, WARP
-from fuser_lab.schedule.state import LoopSchedule, Space, Style, eviction
+from fuser_lab.schedule.state import LoopSchedule, NestKind, Space, eviction
 
 AFTER_SCALARS = crossover("gpu.elements.after_scalars")
 LOOKUPS = crossover("gpu.lookups.chunks")
@@ -45,7 +45,7 @@ def element_loops(space: Space) -> LoopSchedule:
     if space.repeats > 1:
         reasons.append(f"{unroll} chunks per thread: they share the elements of an input that repeats")
     return LoopSchedule(
-        style=Style.ELEMENTS, threads=(THREADS, 1), blocks=max(blocks, 1), vector=space.vector, unroll=unroll,
+        kind=NestKind.BLOCK_ELEMENTS, threads=(THREADS, 1), blocks=max(blocks, 1), vector=space.vector, unroll=unroll,
         evict=eviction(space),
         reasons=tuple(reasons),
     )
@@ -67,7 +67,7 @@ def _tiles(space: Space) -> LoopSchedule:
     sides = tile_sides(tile, space.transposed)
     threads = max(min(prod(sides) // (2 * space.vector), TILE_THREADS), WARP)
     return LoopSchedule(
-        style=Style.TILES, threads=(threads, 1), tile=tile, vector=space.vector, evict=eviction(space),
+        kind=NestKind.BLOCK_TILES, threads=(threads, 1), tile=tile, vector=space.vector, evict=eviction(space),
         reasons=(
             f"some tensors are contiguous along an axis of {across}, others along one of {along}",
             f"tiles of {tile}: rows of {tile * space.itemsize} bytes" if min(sides) == tile

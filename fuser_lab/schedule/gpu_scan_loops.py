@@ -1,8 +1,9 @@
 """Choice of the loops of a nest with scans on a GPU: threads along the scanned axis, and elements per thread."""
 
 from fuser_lab.cost.crossovers import crossover
-from fuser_lab.cost.device import MEETING_BYTES, SECTOR_BYTES, THREAD_WORDS, WARP
-from fuser_lab.schedule.state import LoopSchedule, Space, Style, eviction
+from fuser_lab.cost.device import SECTOR_BYTES, THREAD_WORDS, WARP
+from fuser_lab.schedule.gpu_limits import power_of_two
+from fuser_lab.schedule.state import LoopSchedule, NestKind, Space, eviction
 
 ELEMENTS = crossover("gpu.scans.elements")
 COLUMN_ELEMENTS = THREAD_WORDS // 2  # elements in all columns of a thread; the other registers are for computing
@@ -34,7 +35,7 @@ def _rows(space: Space) -> LoopSchedule:
         height = 1
         reason = f"{lanes} threads run along each row, {lanes * unroll * width} elements at a time"
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, height), vector=width, unroll=unroll, evict=eviction(space),
+        kind=NestKind.BLOCK_SCANNED_ROWS, threads=(lanes, height), vector=width, unroll=unroll, evict=eviction(space),
         reasons=(reason,),
     )
 
@@ -57,29 +58,7 @@ def _columns(space: Space) -> LoopSchedule:
     if height > 1:
         reason += f", {height * unroll} rows at a time: {height} threads share each column"
     return LoopSchedule(
-        style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, evict=eviction(space),
+        kind=NestKind.BLOCK_SCANNED_COLUMNS, threads=(lanes, height),
+        vector=width, unroll=unroll, evict=eviction(space),
         reasons=(reason,),
     )
-
-
-def power_of_two(number: int) -> int:
-    """Return the smallest power of two that is not below a number."""
-    return 1 << max(number - 1, 0).bit_length()
-
-
-def illegal_scan(space: Space, schedule: LoopSchedule) -> str:
-    """Return why given parameters are illegal for scans on a GPU; empty if they are legal."""
-    x, y = schedule.threads
-    if x < WARP and x & (x - 1):
-        return f"threads = {schedule.threads} must be a multiple of {WARP}, or a power of two below it"
-    if schedule.style is Style.COLUMNS:
-        nbytes = x * y * schedule.vector * max(space.sum_bytes, 1)
-        why = f"{x * y} threads exchange {nbytes} bytes in shared memory, more than {MEETING_BYTES}"
-        return why if y > 1 and nbytes > MEETING_BYTES else ""
-    if x > WARP and x % WARP:
-        return f"threads = {schedule.threads} must be a multiple of {WARP}, or a power of two below it"
-    if y > 1 and x > WARP:
-        return f"threads = {schedule.threads}: rows can share a block only if each has one warp"
-    if x > WARP and x // WARP * schedule.unroll > WARP:
-        return f"{x // WARP} warps of {schedule.unroll} parts have more than the {WARP} totals that a warp can combine"
-    return ""

@@ -5,7 +5,7 @@ from math import prod
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import LINE_BYTES, STATIC_BUFFER, STATIC_SHARED
 from fuser_lab.schedule.gpu_element_loops import SMALLEST_TILE, tile_sides
-from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style, eviction
+from fuser_lab.schedule.state import Evict, LoopSchedule, NestKind, Space, eviction
 
 TILE_BYTES = 2 * LINE_BYTES  # bytes per row of a tile
 LARGEST_TILE = crossover("gpu.tile_sums.largest")
@@ -39,7 +39,8 @@ def tile_sum_loops(space: Space) -> LoopSchedule | None:
     if split > 1:
         reasons.append(f"{bands} blocks are too few: {split} blocks divide the tiles of each")
     return LoopSchedule(
-        style=Style.TILES, threads=(threads, 1), tile=tile, vector=space.vector, split=split, resident=RESIDENT,
+        kind=NestKind.BLOCK_TILE_SUMS, threads=(threads, 1),
+        tile=tile, vector=space.vector, split=split, resident=RESIDENT,
         evict=Evict.NORMAL if space.mirrored else eviction(space), reasons=tuple(reasons),
     )
 

@@ -22,6 +22,7 @@ BLOCK_THREADS = 256  # (nvFuser: normalization_utils.cpp:50)
 # Registers of 4 bytes per thread for kept values: 255, less 40 for everything else, and 5 that may be spilled
 # (nvFuser: normalization_utils.cpp:166-175, scheduler/utils.h:47-48).
 REGISTERS = 255 - 40 + 5
+REGISTER_BITS = 32  # of a register of NVIDIA's GPUs
 LAST_BLOCK_WORK = 0.25  # share of another block's work that the last block should stay below (ibid. 273)
 FEWEST_BLOCKS = 0.9  # share of the blocks along the reduced axes that an adjustment leaves (ibid. 285)
 TURING = (7, 5)  # compute capability without that adjustment (ibid. 471-477)
@@ -75,7 +76,7 @@ class _Columns:
         """
         elements = _quotient(_quotient(self.numel, threads), blocks)
         bits = _quotient(_quotient(self.bits, threads), blocks) * self.vector
-        return _quotient(bits, 32) + elements <= REGISTERS
+        return _quotient(bits, REGISTER_BITS) + elements <= REGISTERS
 
     def work_of_last(self, threads: int, buffer: int) -> float:
         """Return the share of ``buffer`` elements per thread that is left for the last block, 0 if all are equal.

@@ -9,37 +9,15 @@ from math import prod
 
 from fuser_lab.errors import ScheduleError
 from fuser_lab.schedule.cpu_loops import cpu_loops
+from fuser_lab.schedule.gpu_column_loops import column_loops, columns_in_cluster
+from fuser_lab.schedule.gpu_column_sum_loops import backward_loops
 from fuser_lab.schedule.gpu_element_loops import element_loops
-from fuser_lab.schedule.gpu_loops import backward_loops, column_loops, kept_column_loops, row_loops
+from fuser_lab.schedule.gpu_row_loops import row_loops
 from fuser_lab.schedule.gpu_scan_loops import scan_loops
 from fuser_lab.schedule.gpu_tile_sum_loops import tile_sum_loops
-from fuser_lab.schedule.parameter_values import MEANINGS, Value, Values, settings_text, with_values
-from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style, why
-from fuser_lab.targets import Form, target_of
-
-_NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
-    (Form.BLOCKS, Style.ELEMENTS): ("threads", "blocks", "unroll", "vector", "specialized"),
-    (Form.BLOCKS, Style.TILES): ("threads", "tile", "vector", "specialized"),
-    (Form.BLOCKS, Style.ROWS): (
-        "threads", "unroll", "vector", "split", "cluster", "persistent", "resident", "specialized",
-    ),
-    (Form.BLOCKS, Style.COLUMNS): ("threads", "unroll", "vector", "split", "resident", "specialized"),
-    (Form.CORES, Style.ELEMENTS): ("parallel", "specialized"),
-    (Form.CORES, Style.TILES): ("tile", "parallel", "specialized"),
-    (Form.CORES, Style.ROWS): ("grain", "split", "partial", "parallel", "specialized"),
-    (Form.CORES, Style.COLUMNS): ("tile", "split", "partial", "parallel", "specialized"),
-}
-# For rows that also accumulate column sums, on a GPU and on a CPU.
-BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")
-TILE_SUM_NAMES = ("threads", "tile", "split", "resident", "specialized")
-KEPT_COLUMN_NAMES = ("threads", "vector", "cluster", "specialized")
-SCAN_NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
-    (Form.BLOCKS, Style.ROWS): ("threads", "unroll", "vector", "specialized"),
-    (Form.BLOCKS, Style.COLUMNS): ("threads", "unroll", "vector", "specialized"),
-    (Form.CORES, Style.ROWS): ("parallel", "specialized"),
-    (Form.CORES, Style.COLUMNS): ("tile", "parallel", "specialized"),
-}
-BANDS_NAMES = ("grain", "parallel", "specialized")
+from fuser_lab.schedule.parameter_values import Values, settings_text, with_values
+from fuser_lab.schedule.state import MEANINGS, LoopSchedule, Refused, Space, Style, Value, parameters_of, why
+from fuser_lab.targets import target_of
 
 
 def choose_loops(space: Space, target: str) -> LoopSchedule | Refused:
@@ -63,7 +41,8 @@ def _gpu_loops(space: Space) -> LoopSchedule:
     tiles = tile_sum_loops(space) if space.transposed != (0, 0) else None
     if tiles is not None:
         return tiles
-    loops = None if space.inner_reduced or space.passes == 1 else kept_column_loops(space)
+    # Clusters would keep longer columns; only parameters set by hand ask for them.
+    loops = None if space.inner_reduced or space.passes == 1 else columns_in_cluster(space, 1)
     if loops is not None:
         return loops
     if not space.inner_reduced and space.is_one_pass:
@@ -124,8 +103,8 @@ class KeptChoice:
 class NestChoice:
     """The loops of one nest of a kernel: what was proposed, the actual loops, and the parameters set by hand.
 
-    ``names`` are the parameters that may be set by hand; ``problem`` says why the given values were rejected.
-    ``chosen`` is the heuristics' choice, with the parameters kept from `fl.tune` where ``is_kept``.
+    ``problem`` says why the given values were rejected. ``chosen`` is the heuristics' choice, with the parameters kept
+    from `fl.tune` where ``is_kept``.
     """
 
     number: int
@@ -133,9 +112,13 @@ class NestChoice:
     space: Space
     chosen: LoopSchedule
     schedule: LoopSchedule
-    names: tuple[str, ...]
     problem: str = ""
     is_kept: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that may be set by hand."""
+        return parameters_of(self.chosen.kind)
 
     @property
     def values(self) -> dict[str, Value]:
@@ -146,6 +129,10 @@ class NestChoice:
     def is_changed(self) -> bool:
         """Whether any parameter is set by hand."""
         return replace(self.schedule, reasons=()) != replace(self.chosen, reasons=())
+
+    def __repr__(self) -> str:
+        """Return the same text, so that the choices of a kernel can be read when they are printed together."""
+        return str(self)
 
     def __str__(self) -> str:
         """Return the nest's loops, the reasons for them, and its parameters, one per line."""
@@ -190,25 +177,23 @@ class Chooser:
         self, number: int, space: Space, chosen: LoopSchedule, notes: Sequence[str] = (),
     ) -> NestChoice:
         """Return the loops of a nest for which the heuristics choose some loops."""
-        target, names = self.target, _names(space, self.target, chosen)
+        target = self.target
         if self.propose is not None:
-            chosen = _proposal(space, target, chosen, names, self.propose(space, target))
+            chosen = _proposal(space, target, chosen, self.propose(space, target))
         chosen = replace(chosen, reasons=(*notes, *chosen.reasons)) if notes else chosen
-        chosen, is_kept = self._with_kept(number, space, chosen, names)
+        chosen, is_kept = self._with_kept(number, space, chosen)
         values = next((change.values for change in self.changes if change.nest == number), ())
-        schedule, problem = with_values(space, target, chosen, values, names) if values else (chosen, "")
+        schedule, problem = with_values(space, target, chosen, values) if values else (chosen, "")
         return NestChoice(
-            number=number, target=target, space=space, chosen=chosen, schedule=schedule, names=names, problem=problem,
+            number=number, target=target, space=space, chosen=chosen, schedule=schedule, problem=problem,
             is_kept=is_kept,
         )
 
-    def _with_kept(
-        self, number: int, space: Space, chosen: LoopSchedule, names: tuple[str, ...],
-    ) -> tuple[LoopSchedule, bool]:
+    def _with_kept(self, number: int, space: Space, chosen: LoopSchedule) -> tuple[LoopSchedule, bool]:
         """Return loops with the parameters kept for a nest, if they are legal, and whether they are used."""
         values, because = self.kept.values.get(number, ()), self.kept.refused if number == 0 else ""
         if values:
-            schedule, problem = with_values(space, self.target, chosen, values, names)
+            schedule, problem = with_values(space, self.target, chosen, values)
             if not problem:
                 reason = f"parameters {self.kept.origin}: {settings_text(dict(values))}; {self.kept.gain}"
                 return replace(schedule, reasons=(*chosen.reasons, reason)), True
@@ -228,9 +213,7 @@ class Chooser:
             raise ScheduleError(msg)
 
 
-def _proposal(
-    space: Space, target: str, chosen: LoopSchedule, names: tuple[str, ...], proposal: LoopSchedule,
-) -> LoopSchedule:
+def _proposal(space: Space, target: str, chosen: LoopSchedule, proposal: LoopSchedule) -> LoopSchedule:
     """Return loops with the parameters that a user-defined scheduler proposes.
 
     Raises
@@ -242,10 +225,10 @@ def _proposal(
         style = proposal.style.value
         msg = f"propose: the style of a nest on {target} must be {chosen.style.value!r} here, given {style!r}."
         raise ScheduleError(msg)
-    values = tuple((name, getattr(proposal, name)) for name in sorted(names))
+    values = tuple((name, getattr(proposal, name)) for name in sorted(parameters_of(chosen.kind)))
     differ = tuple((name, value) for name, value in values if value != getattr(chosen, name))
     # Values that follow from others are those of the heuristics if nothing differs.
-    schedule, problem = with_values(space, target, chosen, differ, names) if differ else (chosen, "")
+    schedule, problem = with_values(space, target, chosen, differ) if differ else (chosen, "")
     if problem:
         msg = f"propose: {problem}."
         raise ScheduleError(msg)
@@ -258,21 +241,6 @@ def prefer(loops: LoopSchedule, space: Space, target: str, because: str, **value
     If the values are illegal for the nest, or it lacks one of the parameters, the loops are unchanged, and their
     reasons say so.
     """
-    names = _names(space, target, loops)
-    schedule, problem = with_values(space, target, loops, tuple(sorted(values.items())), names)
+    schedule, problem = with_values(space, target, loops, tuple(sorted(values.items())))
     reason = f"{settings_text(values)} is not used: {problem}" if problem else because
     return replace(schedule, reasons=(*loops.reasons, reason))
-
-
-def _names(space: Space, target: str, chosen: LoopSchedule) -> tuple[str, ...]:
-    """Return the parameters that may be set by hand."""
-    if space.column_sums:
-        return BACKWARD_NAMES if target_of(target).has_blocks else BANDS_NAMES
-    if chosen.keeps_columns:
-        return KEPT_COLUMN_NAMES
-    if chosen.style is Style.TILES and space.reduces:
-        return TILE_SUM_NAMES
-    by_style = SCAN_NAMES if space.scans else _NAMES
-    return by_style[target_of(target).form, chosen.style]
-
-

@@ -7,11 +7,13 @@ are read once and reduced to a few numbers have the lower priority: the cache ke
 """
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import prod
 
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.targets import Form
 
 
 class Style(enum.Enum):
@@ -21,6 +23,37 @@ class Style(enum.Enum):
     ROWS = "rows"  # the threads of a block (or the vector lanes of a core) share one reduction
     TILES = "tiles"  # no reduction: square tiles of two axes, transposed in shared memory
     COLUMNS = "columns"  # each thread (or lane) computes one result; adjacent lanes access adjacent elements
+
+
+class NestKind(enum.Enum):
+    """The kinds of nests, which differ in parameters and writers; those of blocks are on a GPU, of cores on a CPU."""
+
+    BLOCK_ELEMENTS = Form.BLOCKS, Style.ELEMENTS, "elements"
+    BLOCK_TILES = Form.BLOCKS, Style.TILES, "tiles"
+    BLOCK_TILE_SUMS = Form.BLOCKS, Style.TILES, "sums of tiles"
+    BLOCK_ROWS = Form.BLOCKS, Style.ROWS, "rows"
+    BLOCK_ROWS_WITH_COLUMN_SUMS = Form.BLOCKS, Style.ROWS, "rows that add to column sums"
+    BLOCK_SCANNED_ROWS = Form.BLOCKS, Style.ROWS, "scanned rows"
+    BLOCK_COLUMNS = Form.BLOCKS, Style.COLUMNS, "columns"
+    BLOCK_KEPT_COLUMNS = Form.BLOCKS, Style.COLUMNS, "columns that stay on chip between passes"
+    BLOCK_SCANNED_COLUMNS = Form.BLOCKS, Style.COLUMNS, "scanned columns"
+    CORE_ELEMENTS = Form.CORES, Style.ELEMENTS, "elements"
+    CORE_TILES = Form.CORES, Style.TILES, "tiles"
+    CORE_ROWS = Form.CORES, Style.ROWS, "rows"
+    CORE_ROWS_WITH_COLUMN_SUMS = Form.CORES, Style.ROWS, "rows that add to column sums"
+    CORE_SCANNED_ROWS = Form.CORES, Style.ROWS, "scanned rows"
+    CORE_COLUMNS = Form.CORES, Style.COLUMNS, "columns"
+    CORE_SCANNED_COLUMNS = Form.CORES, Style.COLUMNS, "scanned columns"
+
+    @property
+    def form(self) -> Form:
+        """How loops are distributed on the targets that have such nests."""
+        return self.value[0]
+
+    @property
+    def style(self) -> Style:
+        """Which loop is the innermost."""
+        return self.value[1]
 
 
 class Evict(enum.Enum):
@@ -160,8 +193,8 @@ class LoopSchedule:
 
     Attributes
     ----------
-    style
-        Which loop is the innermost.
+    kind
+        What the loops compute, and which of them is the innermost.
     parallel
         CPU: whether the outer loop is distributed over cores (small kernels are faster on one).
     grain
@@ -208,7 +241,7 @@ class LoopSchedule:
         One sentence per choice that gives the reason.
     """
 
-    style: Style
+    kind: NestKind
     parallel: bool = False
     grain: int = 1
     tile: int = 1
@@ -232,9 +265,97 @@ class LoopSchedule:
     reasons: tuple[str, ...] = ()
 
     @property
-    def keeps_columns(self) -> bool:
-        """Whether blocks of a GPU keep columns on chip between passes."""
-        return self.style is Style.COLUMNS and self.persistent
+    def style(self) -> Style:
+        """Which loop is the innermost."""
+        return self.kind.style
+
+
+# Parameters that can be set by hand
+
+Value = int | bool | tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A field of `LoopSchedule` that can be set by hand.
+
+    Attributes
+    ----------
+    name
+        The name of the field.
+    meaning
+        What the value counts or says.
+    nests
+        The kinds of nests that have the parameter.
+    is_flag
+        Whether the value is a bool; otherwise it is a whole number.
+    hint
+        The transform, and its argument, that shows a value which no loop expresses; by default ``set_params``.
+    tried
+        Values that `fl.tune` tries, beside the combinations in `suggestions`.
+    """
+
+    name: str
+    meaning: str
+    nests: frozenset[NestKind]
+    is_flag: bool = False
+    hint: tuple[str, str] | None = None
+    tried: tuple[Value, ...] = ()
+
+
+def _row(
+    name: str, meaning: str, *nests: NestKind, is_flag: bool = False, hint: tuple[str, str] | None = None,
+    tried: tuple[Value, ...] = (),
+) -> Parameter:
+    return Parameter(name=name, meaning=meaning, nests=frozenset(nests), is_flag=is_flag, hint=hint, tried=tried)
+
+
+_K = NestKind
+_BLOCKS = frozenset(kind for kind in _K if kind.form is Form.BLOCKS)
+
+PARAMETERS = (
+    _row("threads", "threads of a block, in x and y", *_BLOCKS),
+    _row(
+        "blocks", "blocks of the grid", _K.BLOCK_ELEMENTS, _K.BLOCK_ROWS_WITH_COLUMN_SUMS, hint=("grid", "blocks"),
+    ),
+    _row("unroll", "steps in flight together", *_BLOCKS - {_K.BLOCK_TILES, _K.BLOCK_TILE_SUMS, _K.BLOCK_KEPT_COLUMNS}),
+    _row(
+        "tile", "columns, or sides of a tile",
+        _K.BLOCK_TILES, _K.BLOCK_TILE_SUMS, _K.CORE_TILES, _K.CORE_COLUMNS, _K.CORE_SCANNED_COLUMNS,
+    ),
+    _row("vector", "elements of one access", *_BLOCKS - {_K.BLOCK_TILE_SUMS}),
+    _row("grain", "rows of one parallel iteration", _K.CORE_ROWS, _K.CORE_ROWS_WITH_COLUMN_SUMS),
+    _row(
+        "split", "parts of each reduction",
+        _K.BLOCK_ROWS, _K.BLOCK_COLUMNS, _K.BLOCK_TILE_SUMS, _K.CORE_ROWS, _K.CORE_COLUMNS,
+    ),
+    _row("partial", "additions before a subtotal", _K.CORE_ROWS, _K.CORE_COLUMNS),
+    _row(
+        "cluster", "blocks that share each row through each other's shared memory", _K.BLOCK_ROWS,
+        _K.BLOCK_KEPT_COLUMNS, hint=("cluster", "blocks"),
+    ),
+    _row("persistent", "rows stay on chip between passes", _K.BLOCK_ROWS, is_flag=True),
+    _row("shared", "column sums in shared memory, the others in registers", _K.BLOCK_ROWS_WITH_COLUMN_SUMS),
+    _row("constants", "values that all rows share are loaded once", _K.BLOCK_ROWS_WITH_COLUMN_SUMS, is_flag=True),
+    _row(
+        "resident", "blocks per multiprocessor for which registers are limited", _K.BLOCK_ROWS, _K.BLOCK_COLUMNS,
+        _K.BLOCK_ROWS_WITH_COLUMN_SUMS, _K.BLOCK_TILE_SUMS, hint=("launch_bounds", "blocks"),
+    ),
+    _row("parallel", "distributed over cores", *frozenset(_K) - _BLOCKS, is_flag=True),
+    _row("specialized", "all sizes are constants of the kernel, not arguments", *_K, is_flag=True),
+)
+"""All parameters, in the order in which they are shown."""
+
+MEANINGS: Mapping[str, str] = {parameter.name: parameter.meaning for parameter in PARAMETERS}
+FLAGS = frozenset(parameter.name for parameter in PARAMETERS if parameter.is_flag)
+
+
+_NAMES = {kind: tuple(parameter.name for parameter in PARAMETERS if kind in parameter.nests) for kind in NestKind}
+
+
+def parameters_of(kind: NestKind) -> tuple[str, ...]:
+    """Return the names of the parameters of a kind of nest."""
+    return _NAMES[kind]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Changes of the parameters of a nest that are worth measuring."""
 
-from fuser_lab.schedule.parameter_values import Value, Values, with_values
+from fuser_lab.schedule.parameter_values import Values, with_values
 from fuser_lab.schedule.parameters import NestChoice
-from fuser_lab.schedule.state import Style
+from fuser_lab.schedule.state import PARAMETERS, Style, Value
 from fuser_lab.targets import target_of
 
 
@@ -10,9 +10,10 @@ def suggestions(choice: NestChoice) -> tuple[Values, ...]:
     """Return legal changes of a choice that are worth measuring; `tune` searches these."""
     schedule = choice.schedule
     changes: dict[Values, None] = {}
-    for values in _grid(choice):
+    tried = [{parameter.name: v} for parameter in PARAMETERS if parameter.name in choice.names for v in parameter.tried]
+    for values in (*_grid(choice), *tried):
         change = tuple(sorted((name, v) for name, v in values.items() if v != getattr(schedule, name)))
-        _, problem = with_values(choice.space, choice.target, choice.chosen, change, choice.names)
+        _, problem = with_values(choice.space, choice.target, choice.chosen, change)
         if change and not problem:
             changes[change] = None
     return tuple(changes)

@@ -14,12 +14,13 @@ from typing import Any
 from fuser_lab.arguments import short_text
 from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Fusion
-from fuser_lab.ir.kernel_transforms import is_hint, is_template
+from fuser_lab.ir.kernel_transforms import OF_SCHEDULERS, is_hint, is_template
 from fuser_lab.ir.transform import Argument, ParallelType, Transform
-from fuser_lab.schedule.by_hand import FORMS_OF_STYLES, HandParams, LoopForm, NumberedSchedule
-from fuser_lab.schedule.parameter_values import Value, Values, check_values, with_values
+from fuser_lab.schedule.by_hand import FORMS_OF_KINDS, HandParams, LoopForm, NumberedSchedule
+from fuser_lab.schedule.kinds import rules_of
+from fuser_lab.schedule.parameter_values import Values, check_values, with_values
 from fuser_lab.schedule.parameters import LoopChange, NestChoice
-from fuser_lab.schedule.state import LoopSchedule, Style
+from fuser_lab.schedule.state import PARAMETERS, LoopSchedule, NestKind, Style, Value
 from fuser_lab.targets import Form, find, names, target_of, with_blocks
 
 LOOPS_TARGET = with_blocks().name
@@ -27,8 +28,11 @@ LOOPS_TARGET = with_blocks().name
 
 _LATER = ("resident", "blocks")  # parameters that follow from others if they are not set
 _HINTS: Mapping[str, tuple[str, str]] = {
-    "resident": ("launch_bounds", "blocks"), "blocks": ("grid", "blocks"), "cluster": ("cluster", "blocks"),
+    parameter.name: parameter.hint for parameter in PARAMETERS if parameter.hint is not None
 }
+# Parameters that loops and other transforms express; `set_params` has the rest.
+_EXPRESSED = frozenset({*_HINTS, "vector", "threads", "unroll", "split", "persistent", "specialized"})
+_PLAIN = LoopSchedule(kind=NestKind.BLOCK_ELEMENTS)
 _KINDS: Mapping[Form, str] = {Form.BLOCKS: "on_blocks", Form.CORES: "on_cores"}
 _DEFAULTS: Mapping[str, str] = {
     kind: next(name for name in names() if target_of(name).form is form) for form, kind in _KINDS.items()
@@ -107,7 +111,7 @@ def following(choices: Sequence[NestChoice]) -> Iterator[str]:
 
 
 def _steps_in_shared(choice: NestChoice) -> int:
-    return 0 if choice.space.column_sums else choice.schedule.shared
+    return 0 if choice.chosen.kind is NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS else choice.schedule.shared
 
 
 def _call(kind: str, argument: str, value: object) -> str:
@@ -122,10 +126,8 @@ def _form(fusion: Fusion, choices: Sequence[NestChoice], taken: Collection[str])
     if len(choices) != 1 or choices[0].target != LOOPS_TARGET:
         return None
     (choice,) = choices
-    space, loops = choice.space, choice.chosen
-    if space.scans or space.column_sums:
-        return None
-    form = FORMS_OF_STYLES.get(loops.style)
+    loops = choice.chosen
+    form = FORMS_OF_KINDS.get(loops.kind)
     return form if form and _write(form, fusion, _params(loops), taken) else None
 
 
@@ -156,6 +158,12 @@ def _hints(choice: NestChoice) -> Iterator[Transform]:
         yield Transform(kind="read_again")
     if loops.specialized is not chosen.specialized:
         yield Transform(kind="specialize", args=(("sizes", loops.specialized),))
+    rest = tuple(
+        (name, getattr(loops, name)) for name in choice.names
+        if name not in _EXPRESSED and (name in settings or getattr(loops, name) != getattr(_PLAIN, name))
+    )
+    if rest:
+        yield Transform(kind="set_params", args=rest)
 
 
 def line_of(choice: NestChoice) -> Transform:
@@ -174,10 +182,7 @@ def line_of(choice: NestChoice) -> Transform:
 
 def _later_names(choice: NestChoice) -> tuple[str, ...]:
     """Return the parameters that follow from others if they are not set."""
-    loops = choice.chosen
-    if not target_of(choice.target).has_blocks:
-        return ()
-    return {Style.ELEMENTS: ("blocks",), Style.ROWS: ("resident",)}.get(loops.style, ())
+    return rules_of(choice.chosen.kind).following
 
 
 def set_by_hand(choice: NestChoice) -> dict[str, Value]:
@@ -191,7 +196,7 @@ def set_by_hand(choice: NestChoice) -> dict[str, Value]:
 
 
 def _gives(choice: NestChoice, values: Mapping[str, Value], loops: LoopSchedule) -> bool:
-    got, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(values.items())), choice.names)
+    got, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(values.items())))
     return not problem and replace(got, reasons=()) == replace(loops, reasons=())
 
 
@@ -199,7 +204,7 @@ def _fewest(choice: NestChoice, values: Mapping[str, Value]) -> dict[str, Value]
     """Return values without the values that change nothing."""
     settings = dict(values)
     in_order = tuple(sorted(settings.items()))
-    loops, problem = with_values(choice.space, choice.target, choice.chosen, in_order, choice.names)
+    loops, problem = with_values(choice.space, choice.target, choice.chosen, in_order)
     if problem:
         return settings
     # Values that follow from others are dropped first.
@@ -239,7 +244,8 @@ def read(
     ------
     ScheduleError
         If a template names a nest, a style or a parameter that the kernel does not have, or has an illegal value; or if
-        a schedule has both templates and loops for one target.
+        a schedule has both templates and loops for one target; or if it has hints that only the loops of a scheduler
+        may have, and an illegal value.
     """
     lines = [transform for transform in transforms if is_template(transform)]
     loops = tuple(transform for transform in transforms if not is_template(transform))
@@ -304,20 +310,21 @@ def _values(line: Transform, choice: NestChoice) -> Values:
         msg = f"{line.kind}: nest {choice.number} is of style {style!r}, given {short_text(args['style'])}."
         raise ScheduleError(msg)
     arguments: dict[str, Any] = {name: value for name, value in args.items() if name not in _OF_LINES}
-    try:
-        values = check_values(arguments)
-    except ArgumentTypeError as error:
-        raise ScheduleError(_with_name(str(error), line.kind)) from None
+    values = _values_in(line.kind, arguments)
     settings = dict(needed_values(choice, values))
-    _, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())), choice.names)
+    _, problem = with_values(choice.space, choice.target, choice.chosen, tuple(sorted(settings.items())))
     if problem:
         msg = f"{line.kind}: {problem}."
         raise ScheduleError(msg)
     return tuple(sorted(settings.items()))
 
 
-def _with_name(message: str, kind: str) -> str:
-    return message.replace("with_params:", f"{kind}:", 1)
+def _values_in(kind: str, arguments: Mapping[str, Any]) -> Values:
+    """Return the values of a transform's parameters, or raise ScheduleError for an unknown name or a wrong type."""
+    try:
+        return check_values(arguments)
+    except ArgumentTypeError as error:
+        raise ScheduleError(str(error).replace("with_params:", f"{kind}:", 1)) from None
 
 
 def _of_loops(
@@ -335,24 +342,31 @@ def _of_loops(
         return None, "its steps differ from those of the automatic kernel in more than numbers"
     for transform in loops:
         if is_hint(transform):
-            name, value = _of_hint(transform)
-            numbers[name] = value
+            numbers |= _of_hint(transform)
     differ = {
         name: value for name, value in numbers.items()
         if value != getattr(choice.chosen, name) or name in _later_names(choice)
     }
     values = tuple(sorted(_fewest(choice, differ).items()))
-    _, problem = with_values(choice.space, choice.target, choice.chosen, values, choice.names)
+    _, problem = with_values(choice.space, choice.target, choice.chosen, values)
+    hint = next((transform for transform in loops if transform.kind in OF_SCHEDULERS), None)
+    if problem and hint is not None:
+        where = "applies only to loops that the scheduler of a plan's segment writes, with legal parameters"
+        msg = f"{hint} {where}: {problem}."
+        raise ScheduleError(msg)
     if problem:
-        return None, f"{problem}"
+        return None, problem
     return ((LoopChange(target=choice.target, nest=choice.number, values=values),) if values else ()), ""
 
 
-def _of_hint(hint: Transform) -> tuple[str, Any]:
+def _of_hint(hint: Transform) -> dict[str, Any]:
+    """Return the parameters that a hint sets."""
     for name, (kind, argument) in _HINTS.items():
         if hint.kind == kind:
-            return name, hint.arg(argument)
-    return ("persistent", False) if hint.kind == "read_again" else ("specialized", hint.arg("sizes"))
+            return {name: hint.arg(argument)}
+    if hint.kind == "set_params":
+        return dict(_values_in(hint.kind, dict(hint.args)))
+    return {"persistent": False} if hint.kind == "read_again" else {"specialized": hint.arg("sizes")}
 
 
 def _numbers(

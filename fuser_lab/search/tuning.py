@@ -37,8 +37,8 @@ from fuser_lab.runtime.interrupts import progress_bar
 from fuser_lab.runtime.plan.executor import PreparedPlan
 from fuser_lab.runtime.plan.generator import with_seeds
 from fuser_lab.runtime.plan.timing import distance
-from fuser_lab.schedule.parameter_values import Value
 from fuser_lab.schedule.parameters import NestChoice
+from fuser_lab.schedule.state import Value
 from fuser_lab.schedule.suggestions import suggestions
 from fuser_lab.schedule.tuned_parameters import KeptResult
 from fuser_lab.search.trial_results import kept_result

@@ -142,10 +142,10 @@ class SegmentedFusion:
     @cached_property
     def homes(self) -> dict[str, tuple[int, ...]]:
         """Groups that compute the value of each expression: they hold the expression or a replica of it."""
-        groups_of = {name: set(places) for name, places in self.home.items()}
+        groups_of = dict(self.home)
         for replica, original in self.replicas.items():
-            groups_of[original].update(self.home[replica])
-        return {name: tuple(sorted(places)) for name, places in groups_of.items()}
+            groups_of[original] = tuple(sorted({*groups_of[original], *self.home[replica]}))
+        return groups_of
 
     @cached_property
     def written(self) -> frozenset[TensorView]:

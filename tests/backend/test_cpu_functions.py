@@ -322,7 +322,7 @@ def called_and_written(name: str) -> tuple[Callable[..., None], str]:
         options={"error_model": "numpy", "fastmath": FLAGS, "nogil": True},
     )
     library, _ = cpu_kernels.compiled_library(definition)
-    return cpu_kernels.load_kernel(cpu_kernels.compile_kernel(definition)), library.get_asm_str()
+    return cpu_kernels.load_kernel(cpu_kernels.compile_kernel(definition))[0], library.get_asm_str()
 
 
 @pytest.mark.skipif(not has("avx"), reason="vectors of SSE are as long as the stack is aligned")

@@ -384,12 +384,12 @@ def test_graphs_of_one_function_belong_together(by_torch):
 def test_kernels_are_compiled_in_the_background_before_they_run(monkeypatch):
     from fuser_lab.runtime.plan.background import IN_BACKGROUND
 
-    def functions_of(source, names):
+    def entries_of(source, names):
         run.append(source)
-        return tuple(lambda *_: None for _ in names)
+        return tuple((lambda *_: None, None) for _ in names)
 
     ahead, run = [], []
-    monkeypatch.setattr("fuser_lab.runtime.cpu_kernels.functions_of", functions_of)
+    monkeypatch.setattr("fuser_lab.runtime.cpu_kernels.entries_of", entries_of)
     monkeypatch.setattr("fuser_lab.runtime.plan.variants.compile_ahead", lambda *_: None)
     monkeypatch.setattr(IN_BACKGROUND, "add", lambda kernels: ahead.append({kernel.source for kernel in kernels}))
     x = torch.randn(6, 6, requires_grad=True)

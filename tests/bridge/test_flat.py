@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from needs import needs
 
+from fuser_lab.errors import RegionWarning
+
 torch = needs("torch")
 nn, F = torch.nn, torch.nn.functional
 bridge = importlib.import_module("fuser_lab.torch")
@@ -111,6 +113,21 @@ def test_a_write_to_what_is_saved_is_an_error_as_in_eager():
     assert frames() == [1, 1]
 
 
+def test_positions_are_checked_before_kernels_read_at_them():
+    def function(x, places):
+        return x.exp().gather(1, places) * 2, x.sin()
+
+    run, x = torch.compile(function, backend="fuser_lab"), torch.randn(5, 9)
+    for places in (torch.randint(0, 9, (5, 3)), torch.zeros(5, 3, dtype=torch.int64), torch.full((5, 3), 8)):
+        torch.testing.assert_close(run(x, places), function(x, places))
+    (frame,) = bridge.last().graphs[0].run._frames[0]
+    assert any(hasattr(value, "passes") for value in frame.__globals__.values()), "the function runs the kernels itself"
+    with pytest.raises(RuntimeError, match="out of bounds"), pytest.warns(RegionWarning, match="9"):
+        run(x, torch.full((5, 3), 9))
+    places = torch.randint(0, 9, (5, 3))
+    torch.testing.assert_close(run(x, places), function(x, places))
+
+
 def test_what_torch_gives_otherwise_than_it_traced_is_laid_as_traced():
     @torch.library.custom_op("fuser_lab_tests::doubled_by_columns", mutates_args=())
     def doubled(x: torch.Tensor) -> torch.Tensor:
@@ -122,3 +139,23 @@ def test_what_torch_gives_otherwise_than_it_traced_is_laid_as_traced():
         x = torch.randn(3, 4)
         torch.testing.assert_close(run(x), (x * 2).tanh() + 1)
     assert frames() == [1]
+
+
+def test_kernels_read_the_addresses_of_tensors(monkeypatch):
+    """Tensors are arguments of kernels, wherever they begin in their memory, unless the words in them are unknown."""
+
+    def function(x, y):
+        return torch.softmax(x * y, -1), (x + 1).sum(0)
+
+    memory = torch.randn(20, 8)
+    for can_read in (True, False):
+        torch._dynamo.reset()
+        if not can_read:
+            monkeypatch.setattr("fuser_lab.runtime.cpu.host_ready.can_read_tensors", lambda: False)
+        run = torch.compile(function, backend="fuser_lab", dynamic=False)
+        for start in (3, 3, 5, 0):
+            inputs = memory[start : start + 6], memory[start + 1, 2:3]
+            for ours, theirs in zip(run(*inputs), function(*inputs), strict=True):
+                torch.testing.assert_close(ours, theirs)
+        (frame,) = next(iter(bridge.last().graphs[0].run._frames.values()))
+        assert ("data_ptr" in frame.__code__.co_names) is not can_read

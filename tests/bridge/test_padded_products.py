@@ -110,16 +110,15 @@ def test_other_products_stay(dtype: str, shapes: Sequence[tuple[int, ...]], monk
 
 def test_answers_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(padded_products, "_ANSWERS", {})
     measured: list[str] = []
 
     def measure(answer: bool) -> Callable[[], bool]:
         return lambda: measured.append("measured") or answer  # type: ignore[func-returns-value]
 
-    for _ in range(2):
-        assert padded_products._kept_answer("a product", measure(True))
-        assert not padded_products._kept_answer("another", measure(False))
-        padded_products._ANSWERS.clear()  # as another process
+    for timed in (padded_products.TimedProducts(), padded_products.TimedProducts()):  # as two processes
+        for _ in range(2):
+            assert timed.answer("a product", measure(True))
+            assert not timed.answer("another", measure(False))
     assert len(measured) == 2
 
 

@@ -46,7 +46,7 @@ shown = fl.explore(found)
 shown.show_region(0, 1)
 shown
 """
-WIDTH = 1360  # pixels of the page
+WIDTH = 1480  # pixels of the page
 HEIGHTS = """.fl-modelmap { height: 420px !important }
 .fl-explorer:not(.fl-modelmap) { height: 560px !important }"""
 

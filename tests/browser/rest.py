@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 SIZES: Final = ((1280, 720), (1280, 800), (1440, 900), (1680, 1050), (1920, 1080))
 MOST_REST: Final = 1.0  # seconds from the last answer to the last change
 _PATIENCE: Final = 20.0  # seconds after which a page that still changes counts as never at rest
-_QUIET: Final = 0.4  # seconds without a change or a message
+# Seconds without a change or a message after an action: more than a frame and the timers of the page that draw take.
+_QUIET: Final = 0.15
+_LONG_QUIET: Final = 1.0  # the same after the last action, in which slower cycles are seen
 _NARROWER: Final = 90  # pixels by which the window is resized for a moment
 _TICK: Final = 30.0  # milliseconds between two looks at the page
 
@@ -121,7 +123,8 @@ def drive(stage: Stage, quiet: float = _QUIET) -> dict[str, Rest]:
     rests = {name: rest_after(stage, lambda name=name: open_view(stage.root, name), quiet)
              for name in view_names(stage.root)}
     rests |= {f"key {key}": rest_after(stage, lambda key=key: press(key), quiet) for key in "ittmi"}
-    return rests | {"window": rest_after(stage, resize, quiet)}
+    rests["window"] = rest_after(stage, resize, quiet)
+    return rests | {"end": rest_after(stage, lambda: None, _LONG_QUIET)}
 
 
 def main(names: Sequence[str]) -> int:

@@ -46,7 +46,8 @@ window.render = (el) => widget.render({ model: window.model, el });
 window.show = (text) => {
   window.model = new Model(JSON.parse(text));
   window.gone = window.render(document.querySelector("main"));
-  return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  const nodes = () => document.querySelectorAll(".fl-node").length;
+  return new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(nodes()))));
 };
 </script></body></html>"""
 # Milliseconds from a click on an element to the frame with the requested picture.
@@ -98,8 +99,8 @@ class Stage:
         self.explorer = explorer
         explorer.send_state = self._push  # type: ignore[method-assign]
         explorer.wait = self._wait  # type: ignore[method-assign]
-        self.page.evaluate("(text) => window.show(text)", self._news())
-        if self.errors or not self.page.locator(".fl-node").count():
+        nodes = self.page.evaluate("(text) => window.show(text)", self._news())
+        if self.errors or not nodes:
             message = f"the explorer did not open: {self.errors}"
             raise RuntimeError(message)
 

@@ -151,11 +151,11 @@ def _strides(tensor: TensorInput) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def _forced(loops: Sequence[LoopSchedule]) -> Iterator[None]:
-    """Give the nests of kernels these loops instead of those that are chosen, where they have the same style."""
+    """Give the nests of kernels these loops instead of those that are chosen, where they are of the same kind."""
     plain = Chooser.choice_from
 
     def choice_from(self: Chooser, number: int, space: Space, chosen: LoopSchedule, *notes: Any) -> Any:
-        if number < len(loops) and loops[number].style is chosen.style and space.vector % loops[number].vector == 0:
+        if number < len(loops) and loops[number].kind is chosen.kind and space.vector % loops[number].vector == 0:
             chosen = loops[number]
         return plain(self, number, space, chosen, *notes)
 

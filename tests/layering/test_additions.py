@@ -73,6 +73,8 @@ class ToyPass(Pass):
 
 from fuser_lab.codegen.kernel_ir import Loop, Store
 
+EXAMPLE = "loop(c, 64, serial, let(t0, T0[c]), store(T1, c, t0))"
+
 
 def noted(body):
     """Puts a note on each store."""
@@ -89,11 +91,10 @@ def noted(body):
         },
         {
             "fuser_lab/codegen/kernel_passes.py": {
-                "from fuser_lab.codegen.rewrites import rewrite, unconditional, without_equal_branches": (
-                    "from fuser_lab.codegen.toy_notes import noted\n"
-                ),
-                '    KernelPass(name="divided_loops", run=divide_long_loops, forms=_CORES),': (
-                    '    KernelPass(name="toy_notes", run=noted, forms=_CORES),\n'
+                "from fuser_lab.codegen.kernel_ir import Statement": "from fuser_lab.codegen import toy_notes\n",
+                '    KernelPass(name="divided_loops", run=long_loops.divide_long_loops, forms=_CORES, '
+                'example=long_loops.EXAMPLE),': (
+                    '    KernelPass(name="toy_notes", run=toy_notes.noted, forms=_CORES, example=toy_notes.EXAMPLE),\n'
                 ),
             },
         },
@@ -133,6 +134,22 @@ class Toy(Heuristics):
             "tests/backend/fusions.py": {
                 '    Case(name="zero-dim", record=lambda fd, x: fd.ops.exp(x), shapes=((),)),': (
                     '    Case(name="toy", record=lambda fd, x: fd.ops.toy_op(x), shapes=((9, 17),), scheduler=S.TOY),\n'
+                ),
+            },
+        },
+    ),
+    "a kernel parameter": (
+        {},
+        {
+            "fuser_lab/schedule/state.py": {
+                "    evict: Evict = Evict.NORMAL": "    toy: int = 0\n",
+                '    _row("parallel", "distributed over cores", *frozenset(_K) - _BLOCKS, is_flag=True),': (
+                    '    _row("toy", "blocks per multiprocessor, as a toy", _K.BLOCK_ELEMENTS, tried=(1, 2)),\n'
+                ),
+            },
+            "fuser_lab/codegen/gpu_common.py": {
+                "    return replace(phase, launch=replace(phase.launch, shared=shared, resident=resident))": (
+                    "    resident = plan.schedule.toy or resident\n"
                 ),
             },
         },
@@ -211,6 +228,11 @@ x = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
 for out in (*plan.prepare("toy").run([x]), *fd.reference([x])):
     np.testing.assert_allclose(out, np.sin(x / (1 + np.abs(x))), rtol=1e-5, atol=1e-6)
 
+changed = plan.with_params(1, target="cuda", toy=2)
+assert "fd.sched.set_params(toy=2)" in str(changed.segments[1].schedule)
+again = plan.with_schedule(1, str(changed.segments[1].schedule))
+assert again.segments[1].params("cuda")[0].values["toy"] == 2
+
 assert "generated for toy" in first.source("toy")
 page = str(bake([plan], None))
 assert "'target': 'toy', 'view': 'source', 'label': 'Toys'" in page
@@ -224,7 +246,8 @@ REGISTRY_WIDE = (
     "unit/ops/test_samples.py", "unit/ops/test_misuses.py", "unit/ops/test_against_torch.py",
     "unit/passes/test_rewrites.py", "unit/passes/test_required_orders.py", "unit/report/test_pass_diff.py",
     "unit/schedule/test_own.py", "unit/runtime/test_sanitize.py", "unit/codegen/test_named_constants.py",
-    "unit/codegen/test_kernels_in_lock_step.py",
+    "unit/codegen/test_kernels_in_lock_step.py", "unit/codegen/test_pass_texts.py",
+    "unit/schedule/test_parameter_effects.py",
 )
 CONCERNED = (
     "toy or every_op or every_scheduler or passes_have_names or text_and_json or answers_that_are_none or your_own"

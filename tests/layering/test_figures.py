@@ -2,7 +2,7 @@
 
 import ast
 
-from tests.figures import Figures, bare_constants, classes
+from tests.figures import Figures, bare_comparisons, bare_constants, classes
 from tests.layering.test_imports import REPOSITORY
 from tests.layering.test_vague_names import files_of_package
 
@@ -55,6 +55,28 @@ def test_numbers_without_a_comment():
     assert bare_constants(WRITER) == ["LIMIT"]
     source = "A: int = 1 << 20\nB = (3, 4)\nC = True\nD = frozenset({1})\nlower = 5\n"
     assert bare_constants(source) == ["A", "B"]
+
+
+def test_limits_of_comparisons():
+    source = """
+def loops(depth, cc, item):
+    if depth > 300 or item < 0.5 * depth or cc >= (9, 0) or depth > LIMIT or item == 8:
+        return depth < 1 << 20
+"""
+    assert bare_comparisons(source) == [
+        f"line {line}: {text}" for line, text in ((3, "depth > 300"), (3, "item < 0.5 * depth"), (4, "depth < 1 << 20"))
+    ]
+
+
+def test_no_choice_of_a_kernel_compares_with_a_bare_number():
+    bare = [
+        f"{path.relative_to(REPOSITORY)}, {text}" for path in files_of_package()
+        if path.parent.name in {"schedule", "codegen"} for text in bare_comparisons(path.read_text("utf-8"))
+    ]
+    assert not bare, (
+        "a number that decides is a row of fuser_lab/cost/crossovers.py with its unit and source, or is computed from "
+        "the device, bytes or lanes; a mere limit is a constant of the module with a comment"
+    )
 
 
 def test_every_number_names_its_unit():

@@ -41,8 +41,8 @@ ROOMS = (
 )
 # Methods of plans, which the explorer calls.
 OF_PLAN = frozenset({"renamed", "resegmented"})
-# Functions of a flat graph, which torch and the printed code call.
-OF_FLAT = frozenset({("flat.py", "boxed"), ("flat.py", "returned")})
+# A function of a flat graph that torch calls.
+OF_FLAT = frozenset({("flat.py", "boxed")})
 # Functions that may have such a name, with the reason; words that only end like a participle.
 PARTICIPLES = {
     ("fuser_lab/runtime/called_loops.py", "called"): "a decorator, which kernels print",

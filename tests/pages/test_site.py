@@ -127,6 +127,8 @@ def test_the_site_searches_from_disk_and_opens_explorers_without_a_request(site,
     for words, result in (("segment_set", "04 segment_set"), ("memory traffic", "01 Memory traffic")):
         page.locator("input[name=q]").first.fill(words)
         page.keyboard.press("Enter")
+        # The results move down when the search ends; a press and its release would meet two places.
+        expect(page.locator("#search-results .search-summary")).to_contain_text("Search finished")
         page.locator("#search-results a", has_text=result).first.click()
         expect(page.locator("h1")).to_contain_text(result)
     page.goto((site / "docs" / "gallery.html").as_uri())

@@ -138,3 +138,16 @@ def test_normal_numbers_need_no_double_precision_and_no_memory() -> None:
     assert ".local" not in ptx
     # One run of the generator, twenty products, for four numbers.
     assert len(re.findall(r"\bmul\.(?:lo|wide|hi)\.\S*64|\bmul\.wide\.u32|\bmul\.hi", ptx)) < 30
+
+
+@with_numba_only("loops of two long iterations are not written out")
+@pytest.mark.parametrize(
+    ("dtype", "fn", "calls"), [(D.Double, "erfc", 4), (D.Double, "exp", 16), (D.BFloat16, "tanh", 14)],
+)
+def test_elements_of_a_thread_are_registers_however_many_instructions_they_take(dtype: D, fn: str, calls: int) -> None:
+    def chain(fd: Any, x: Any) -> Any:
+        for _ in range(calls):
+            x = fd.ops.add(fd.ops.mul(getattr(fd.ops, fn)(x), 1.5), 0.25)
+        return fd.ops.cast(x, dtype)
+
+    assert ".local" not in ptx_of(build(chain, [(1 << 20,)], dtype))

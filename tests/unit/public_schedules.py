@@ -38,6 +38,7 @@ OF_A_KERNEL: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "launch_bounds": ((2,), {}),
     "on_blocks": (("elements", 0), {"threads": (128, 1)}),
     "on_cores": (("elements", 0), {"parallel": False}),
+    "set_params": ((), {"blocks": 4}),
     "specialize": ((True,), {}),
 }
 METHODS = (

@@ -75,6 +75,9 @@ def test_a_bound_says_how_much_slower_a_plan_is_by_the_same_model():
     assert str(bound).partition("\n")[0] == status
     best = replace(bound, seconds=bound.bound)
     assert str(best).startswith("no plan is faster by bytes and arithmetic\n")
+    assert replace(bound, seconds=bound.bound * (1 + 2.0**-52)).status == best.status
+    worse = replace(bound, seconds=15 * bound.bound)
+    assert worse.status == "at most 15 times as slow as the fastest possible plan, by bytes and arithmetic"
 
 
 def test_the_explorer_sends_it_with_an_event_that_makes_the_edit(unfused):

@@ -113,6 +113,32 @@ def test_a_tensor_that_an_edit_derives_from_another_inherits_its_name(plan):
     assert f"total {hint}" in str(hinted)
 
 
+def test_a_note_says_which_tensors_have_other_numbers_than_in_the_script():
+    script = """
+with FusionDefinition() as fd:
+    T0 = fd.define_tensor(shape=[8, 4], contiguity=True)
+    S1 = fd.define_scalar(2.0)
+    T2 = fd.ops.mul(T0, S1)
+    T3 = fd.ops.exp(T2)
+    fd.add_output(T3)
+"""
+    fd, _ = fl.load_repro(script)
+    note = "tensors have numbers of their own, as in nvFuser's output: T2 of the script is T1, T3 of the script is T2"
+    assert note in fd.notes
+    assert not any("numbers" in note for note in fl.load_repro(SCRIPT)[0].notes)
+
+
+def test_the_parts_of_a_composite_op_are_told_apart():
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([64, 32], contiguity=True)
+        var, mean = fd.ops.var_mean(x, dims=[1])
+        column = fd.ops.broadcast(fd.ops.add(var, mean), [False, True])
+        fd.add_output(fd.ops.sub(x, column))
+    called = [name for node in view_plan(fl.segment(fd)).nodes if node.kind == "op" for name in node.called if name]
+    assert {"mean", "mean_total", "mean_deviation", "mean_square", "var", "column"} <= set(called)
+    assert len(set(called)) == len(called)
+
+
 def test_names_of_a_captured_graph_and_of_its_lines():
     torch = pytest.importorskip("torch")
 

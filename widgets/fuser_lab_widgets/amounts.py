@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.cost.measured_times import Timings
-from fuser_lab.report.timing_table import ratio_label
+from fuser_lab.report.timing_table import ratio_label, timing_table
 from fuser_lab.report.units import bytes_label, seconds_label
 
 if TYPE_CHECKING:
@@ -50,6 +50,19 @@ def by_bytes(header: Header, model: CostModel) -> float:
     return header.bytes_moved / model.bandwidth + header.segments * model.launch
 
 
+def ratio_heading(base: str) -> str:
+    """Return the heading of ratios to the time of a plan."""
+    return f"ratio to {base}"
+
+
+def times_table(timings: Timings) -> dict[str, Any]:
+    """Return the table of measured times for the page; the heading of the ratios names the plan that they are of."""
+    data: dict[str, Any] = timing_table(timings).to_dict()
+    base = next((row.plan for row in timings.rows if row.segment is None), "")
+    headings = [ratio_heading(base) if name == "ratio" and base else name for name in data["columns"]]
+    return data | {"columns": headings}
+
+
 def target_name(plan: Any) -> str:
     """Return the name of the device that a plan's times are predicted for; empty for a plan without one."""
     return str(plan.target) if hasattr(plan, "predicted_time") else ""
@@ -66,14 +79,16 @@ class Amounts:
     """Predicted times of plans, a cost model of the device that ran, measurements of whole plans, and their conditions.
 
     ``target`` is the device that times are predicted for, empty if there is none; ``plans`` are by their hash, which
-    measurements (``measured``) and certificates are by, too. ``peers`` are the rows of peers. ``note`` says how the
-    times were measured, and ``doubts`` why their differences may be chance.
+    measurements (``measured``) and certificates are by, too. ``base`` is the hash of the plan that ratios are relative
+    to, the first one of the last run. ``peers`` are the rows of peers. ``note`` says how the times were measured, and
+    ``doubts`` why their differences may be chance.
     """
 
     target: str = ""
     plans: Mapping[str, Any] = field(default_factory=dict)
     machine: CostModel | None = None
     measured: Mapping[str, TimingRow] = field(default_factory=dict)
+    base: str = ""
     peers: Sequence[TimingRow] = ()
     note: str = ""
     doubts: Sequence[str] = ()
@@ -110,9 +125,10 @@ class Amounts:
         }
 
     def with_ratios(self, hashes: Sequence[str]) -> Amounts:
-        """Return the amounts with measurements as ratios to the first plan of these that was measured."""
+        """Return the amounts with measurements of these plans as ratios to the base."""
         timed = [key for key in hashes if key in self.measured and self.measured[key].median > 0]
-        rows = Timings(rows=(*(self.measured[key] for key in timed), *self.peers)).compared().rows
+        base = [self.measured[self.base]] if self.base in self.measured else []
+        rows = Timings(rows=(*base, *(self.measured[key] for key in timed), *self.peers)).compared().rows[len(base) :]
         return replace(
             self, measured={**self.measured, **dict(zip(timed, rows, strict=False))}, peers=rows[len(timed) :],
         )
@@ -125,7 +141,8 @@ class Amounts:
         name = f"measured ({' / '.join(devices)})" if devices else "measured"
         at_target = [f"predicted ({self.target})"] if self.target else []
         by_models = (f"by bytes ({model.device})" for model in self.others)
-        return (*([name, "± IQR", "ratio"] if rows else []), *at_target, *by_models)
+        ratio = ratio_heading(self.measured[self.base].plan) if self.base in self.measured else "ratio"
+        return (*([name, "± IQR", ratio] if rows else []), *at_target, *by_models)
 
     def cells(self, header: Header) -> tuple[str, ...]:
         """Return the cells of a plan's times."""

@@ -8,10 +8,10 @@ from fuser_lab import targets
 from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.modules import has_modules, module_folds
 from fuser_lab.report.repeats import blocks
-from fuser_lab.report.timing_table import timed_plans, timing_doubts, timing_note, timing_table
+from fuser_lab.report.timing_table import timed_plans, timing_doubts, timing_note
 from fuser_lab.report.view_model import view_plan
 from fuser_lab_widgets import answers, lines, profiles, scenes, sources, tabs
-from fuser_lab_widgets.amounts import Amounts, target_name
+from fuser_lab_widgets.amounts import Amounts, target_name, times_table
 from fuser_lab_widgets.heat import heat
 
 if TYPE_CHECKING:
@@ -45,13 +45,14 @@ def bake(
     conditions = "" if timings is None else timing_note(timings, doubts=False)
     by_hash = {view.header.hash: plan for view, plan in zip(views, plans, strict=True)}
     amounts = Amounts(
-        target=target_name(plans[0]), plans=by_hash, machine=machine, measured=totals, note=conditions,
+        target=target_name(plans[0]), plans=by_hash, machine=machine, measured=totals, base=next(iter(totals), ""),
+        note=conditions,
         doubts=[] if timings is None else timing_doubts(timings),
     )
     timed: dict[str, Any] = {"running": False, "done": 0, "total": 0, "note": _UNTIMED}
     if timings is not None:
         timed |= {
-            "table": timing_table(timings).to_dict(), "note": note, "plans": timed_plans(timings),
+            "table": times_table(timings), "note": note, "plans": timed_plans(timings),
             "measured": amounts.medians,
         }
     made = [_plan(n, plans, views, amounts, rows, pieces, followed, profile) for n in range(len(plans))]

@@ -353,7 +353,9 @@ class Explorer(anywidget.AnyWidget):
         """Start idle computations, not before the picture is sent, because threads share the interpreter."""
         with self._lock:
             self._picture.prepare()
-            self._picture.colour(self._runs.amounts, self._runs.rows, running=self._runs.runner.running)
+            self._picture.colour(
+                self._runs.amounts, self._runs.rows, running=self._runs.runner.running, follow=self._times_changed,
+            )
             self._foresight.start()
             self._steps.look_beside()
         self._saved_form.follow()
@@ -400,6 +402,9 @@ class Explorer(anywidget.AnyWidget):
 
     def _run_ended(self) -> None:
         self._foresight.restart()
+        self._times_changed()
+
+    def _times_changed(self) -> None:
         self._panels.drop(tabs.following(tabs.Follows.TIMES))
 
     def _tab_data(self) -> tabs.Shown:

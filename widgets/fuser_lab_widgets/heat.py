@@ -26,10 +26,11 @@ def heat(plan: EditablePlan, view: ViewModel, rows: Iterable[Any]) -> dict[str, 
     taken = list(rows)
     moved = {s.index: s.bytes_in + s.bytes_out for s in view.segments}
     scales = {"bytes": _scale(moved, bytes_label, "bytes read and written")}
-    if not hasattr(plan, "segment_times"):
+    parts = getattr(plan, "segment_times", None)
+    if parts is None:
         return scales
     device = device_of(plan)
-    times = {index: part.seconds for index, part in enumerate(plan.segment_times) if index in moved}
+    times = {index: part.seconds for index, part in enumerate(parts) if index in moved}
     measured = measured_seconds(plan, taken)
     on_target = all(is_label_of(device, row.device) for row in taken)
     by = f"predicted for {device.name}"

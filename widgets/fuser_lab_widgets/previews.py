@@ -28,8 +28,8 @@ Hint = list[Any]
 
 
 def can_preview(plan: EditablePlan) -> bool:
-    """Whether a plan supports previews."""
-    return hasattr(plan, "preview_cut")
+    """Whether a plan supports previews that take less than about a second."""
+    return hasattr(plan, "preview_cut") and not getattr(plan, "is_slow_to_predict", False)
 
 
 def one_of_several(view: ViewModel, edge: EdgeView) -> str | None:

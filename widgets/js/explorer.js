@@ -81,7 +81,10 @@ export class Explorer {
     channel.on("foreseen", () => this.previews.draw());
     channel.on("advice", () => this.advice.draw());
     channel.on("times", () => this.header.drawTimes());
-    channel.on("status", () => this.status.draw(channel));
+    channel.on("status", () => {
+      this.status.draw(channel);
+      if (channel.get("answer").refused) this.inspector.draw(); // the status line has the sentence, or no longer
+    });
     channel.on("code", () => this.inspector.drawCode());
   }
 

@@ -317,6 +317,8 @@ export class Graph {
   /** Handle a click on an item; `lookOnly` only selects it. */
   act(id, lookOnly = false) {
     const edge = this.edge(id);
+    this.explorer.previews.hide();
+    this.acted = id;
     this.explorer.channel.send(ACTS[this.explorer.modes.at(edge, lookOnly)], { id, kind: edge?.kind }); // Python works while the page draws
     this.explorer.setSelected(id);
   }
@@ -341,7 +343,8 @@ export class Graph {
     const { previews, modes } = this.explorer;
     const item = event.target.closest?.(".fl-edge, .fl-label");
     const edge = item && this.edge(item.dataset.id);
-    if (!edge || event.buttons) previews.hide();
+    if (edge?.id !== this.acted) this.acted = null; // of what was clicked, the answer is in sight
+    if (!edge || event.buttons || this.acted) previews.hide();
     else previews.show(edge, modes.at(edge, event.shiftKey), event);
   }
 

@@ -34,23 +34,22 @@ export class Inspector {
     if (this.shown) requestAnimationFrame(() => (this.element.scrollTop = 0)); // at once, it would lay out the picture
     this.isCode = false;
     if (!answer.id) {
-      this.element.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why."),
-        !this.channel.editable ? "" : h("p.fx-empty", {}, "A click on an edge does what the menu More or the key e chooses:"),
-        !this.channel.editable ? "" : h("ul.fx-empty", {}, ...MODES.map(([label, title]) => h("li", {}, h("b", {}, label), `. ${title}.`))),
-        !this.channel.editable ? "" : h("p.fx-empty", {}, "A green band along an edge means that gluing there saves time; a wider band saves more. A grey edge between segments cannot be glued."), previews.lastEdit());
+      const said = (text) => h("p.fx-empty", {}, text);
+      const edits = !this.channel.editable ? [] : [said("A click on an edge does what the menu More or the key e chooses:"), h("ul.fx-empty", {}, ...MODES.map(([label, title]) => h("li", {}, h("b", {}, label), `. ${title}.`))),
+        said("A green band along an edge means that gluing there saves time; a wider band saves more. A grey edge between segments cannot be glued.")];
+      this.element.replaceChildren(h("h3", {}, "Inspector"), said("Select an edge, an op or a segment to see what it moves and why."), ...edits, previews.lastEdit());
       return;
     }
     this.element.replaceChildren(
       h("h3", {}, answer.title),
-      answer.sentence ? h(`p.fx-why${answer.refused ? ".fx-refused" : ""}`, {}, answer.sentence) : "",
+      answer.sentence && answer.sentence !== this.channel.get("status").text ? h(`p.fx-why${answer.refused ? ".fx-refused" : ""}`, {}, answer.sentence) : "",
       h("div.fx-actions", {}, ...this.buttons(answer)),
       previews.block(answer.preview),
       previews.lastEdit(),
       facts(answer.facts),
       answer.layout?.length ? h("details", {}, h("summary", {}, "Memory layout"), facts(answer.layout)) : "",
       answer.note ? h("p.fx-note", {}, answer.note) : "",
-      answer.moves?.length ? h("h4", {}, "Moved to another segment") : "",
-      answer.moves?.length ? verdicts(answer.moves) : "",
+      ...(answer.moves?.length ? [h("h4", {}, "Moved to another segment"), verdicts(answer.moves)] : []),
       answer.verdicts?.length ? h("h4", {}, "Schedulers, in order") : "",
       verdicts(answer.verdicts, (code) => this.explorer.lift(code)),
     );

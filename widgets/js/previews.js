@@ -41,7 +41,7 @@ export class Previews {
   /** Show the effect of a click at a position of the page; request an unknown preview. */
   show(edge, mode, place) {
     this.shown = { edge, mode, place };
-    this.showHint(this.clickText(edge, mode), place);
+    this.showHint(this.clickText(edge, mode), place, edge);
     flag(this.hint, "cannot", !mode && this.known(edge.id)?.[0] === false);
     const key = `${this.channel.get("scene").plan} ${edge.id}`;
     if (mode || this.known(edge.id) || this.asked === key || !["inside", "boundary"].includes(edge.kind)) return;
@@ -67,13 +67,22 @@ export class Previews {
     this.shown = this.described = null;
   }
 
-  showHint(text, { clientX, clientY }) {
-    flag(this.hint, "on", true);
-    this.hint.textContent = text;
-    const frame = this.hint.parentNode.getBoundingClientRect();
-    this.hint.style.left = `${Math.min(clientX - frame.left + 14, frame.width - this.hint.offsetWidth - 6)}px`;
-    const [below, height] = [clientY - frame.top + 16, this.hint.offsetHeight];
-    this.hint.style.top = `${below + height <= frame.height ? below : Math.max(below - height - 28, 0)}px`;
+  /** Show a text at the height of a position, beside the boxes at the ends of an edge that are there. */
+  showHint(text, { clientX, clientY }, edge) {
+    const { hint, explorer: { graph } } = this;
+    flag(hint, "on", true);
+    hint.textContent = text;
+    const frame = hint.parentNode.getBoundingClientRect();
+    const [x, width, height] = [clientX - frame.left, hint.offsetWidth, hint.offsetHeight];
+    const top = Math.min(Math.max(clientY - frame.top - height / 2, 0), frame.height - height);
+    let [left, right] = [x - 14, x + 14];
+    for (const id of [edge.source, edge.target]) {
+      const box = graph.item(id)?.getBoundingClientRect();
+      if (!box || box.bottom < top + frame.top || box.top > top + frame.top + height) continue;
+      [left, right] = [Math.min(left, box.left - frame.left - 6), Math.max(right, box.right - frame.left + 6)];
+    }
+    hint.style.left = `${right + width < frame.width || left < width ? Math.min(right, frame.width - width - 6) : left - width}px`;
+    hint.style.top = `${top}px`;
   }
 
   // ---- previews from Python

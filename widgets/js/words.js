@@ -70,7 +70,7 @@ function drawName(one, node, near, size) {
   const fits = (words) => measured(words, size) <= node.w - 8;
   const fitting = size <= node.h && (forms.find(fits) || shortened(forms[1], fits));
   const words = near ? dataset.words : fitting || "";
-  const called = text.querySelector(".fl-called")?.textContent;
+  const called = node.kind === "op" && text.querySelector("tspan")?.textContent; // the user's name, or else that of the tensor
   const named = Boolean(called) && words === dataset.words && fits(`${words}${called}`);
   if (text.firstChild.data !== words) text.firstChild.data = words;
   text.style.fontSize = near ? "" : `${size}px`;

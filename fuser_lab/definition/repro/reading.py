@@ -35,6 +35,7 @@ from fuser_lab.definition.repro.values import (
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Fusion, Scalar
+from fuser_lab.ir.tensor_names import numbers_notes
 
 Builder = TypeVar("Builder", bound=FusionBuilder)
 
@@ -129,7 +130,7 @@ class _Reader(Statements):
         # Raises for a definition without outputs.
         fusion: Fusion = self.guarded(self._candidate.node, lambda: builder.fusion)
         inputs = self._inputs(fusion, scope)
-        builder.notes = tuple(dict.fromkeys(self.notes))
+        builder.notes = tuple(dict.fromkeys((*numbers_notes(tuple(self.called)), *self.notes)))
         builder.sources = tuple((name, line) for name, line in self.sources.items() if line)
         builder.names = tuple(self.called)
         return builder, inputs

@@ -18,9 +18,10 @@ import numpy as np
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
-from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, torch_module
+from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, storage_dtype, torch_module
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.cpu.launcher import HostCall
+from fuser_lab.runtime.cpu.tensor_words import can_read_tensors
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Origin, Seen, needs_scalars, view_of
 from fuser_lab.runtime.guards import GUARDS, LARGEST_WORD, guard_of, span_of
@@ -67,21 +68,37 @@ class Results:
         return [next(rest) if view is None else view(inputs) for view in self.views]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorCall:
+    """A kernel that takes tensors: each argument is the position of its value, or the array of an intermediate.
+
+    After them it takes the numbers in ``sizes``.
+    """
+
+    function: Callable[..., None]
+    arguments: tuple[Any, ...]
+    sizes: tuple[int | float, ...]
+
+
 class HostRun:
     """One run as calls on separate array objects; used by one thread at a time."""
 
-    __slots__ = ("_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_results", "_words")
+    __slots__ = (
+        "_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_results", "_words", "of_tensors",
+    )
 
     def __init__(
         self, inputs: Sequence[Any], computed: Sequence[Any], results: Results,
         words: Sequence[tuple[int, ctypes.c_void_p]], calls: Sequence[Callable[[], None]],
-        numbers: Sequence[tuple[int, Any, Any]],
+        numbers: Sequence[tuple[int, Any, Any]], of_tensors: "tuple[TensorCall, ...] | None" = None,
     ) -> None:
         """Take calls whose arrays are repointed by ``words``, each with the position of its value.
 
         ``numbers`` are scalar inputs: the position among the values, a list or mapping, and the position or key there.
+        ``of_tensors`` are the same calls on tensors; None if one of them is not a kernel of tensors alone.
         """
         self._calls, self._words, self._arguments, self._results = tuple(calls), tuple(words), tuple(numbers), results
+        self.of_tensors = of_tensors
         self._inputs = tuple(map(_form, inputs))
         self._outputs = tuple(map(_form, computed))
         self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)
@@ -254,9 +271,7 @@ class HostRuns:
         return None
 
     def taken(self) -> HostRun | None:
-        """Take out a run that only needs new addresses; None if there is none."""
-        if self._check is not None:
-            return None
+        """Take out a run that only needs new addresses and checked values; None if there is none."""
         try:
             run = self._kept.pop()
         except IndexError:
@@ -350,13 +365,36 @@ class HostRuns:
             for origin, output in zip(origins, outputs, strict=True)
         )
         results = Results(makers=tuple(makers) if makes_results else None, views=tuple(views))
-        return HostRun(inputs, made, results, words, bound, numbers)
+        at = {name: place for place, slot in enumerate((*slots, *computed)) for name in names[slot.name]
+              if isinstance(slot, Slot) and slot.layout.size}
+        return HostRun(inputs, made, results, words, bound, numbers, _on_tensors(calls, at, run_env.arguments))
+
+
+def _on_tensors(
+    calls: Sequence[Any], at: Mapping[str, int], arguments: Mapping[str, Any],
+) -> tuple[TensorCall, ...] | None:
+    """Return calls as those of kernels that take tensors, or None; ``at`` has the positions of values by name."""
+    made = []
+    for call in calls:
+        if not isinstance(call, HostCall) or call.of_tensors is None or call.regions is not None:
+            return None
+        values = tuple(at[name] if name in at else arguments.get(name) for name in call.arguments)
+        if not all(name in at or isinstance(arguments.get(name), np.ndarray) for name in call.arguments):
+            return None
+        made.append(TensorCall(function=call.of_tensors, arguments=values, sizes=call.sizes))
+    return tuple(made) if can_read_tensors() else None
 
 
 def _pointing(array: Any) -> Any:
     """Return an array of the same form that owns no memory and can point anywhere."""
     same = np.asarray(Unowned(array.__array_interface__["data"][0], array.shape, array.strides, f"|V{array.itemsize}"))
     return same.view(array.dtype)
+
+
+def movable(dtype: DataType) -> tuple[Any, ctypes.c_void_p]:
+    """Return an array of stored elements that can point anywhere, for a kernel, and the word with its address."""
+    array = _pointing(np.empty(1, storage_dtype(dtype)))
+    return array, _word(array)
 
 
 def _is_direct(value: Any, flat: Any) -> bool:

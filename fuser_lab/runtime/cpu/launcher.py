@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCall:
-    """One CPU function and the names of its arguments, followed by `sizes`; `regions` are those of a parallel one."""
+    """One CPU function and the names of its arguments, followed by `sizes`; `regions` are those of a parallel one.
+
+    ``of_tensors`` is the same function of tensors of torch, and addresses as integers; None if there is none.
+    """
 
     function: Callable[..., None]
+    of_tensors: Callable[..., None] | None
     arguments: tuple[str, ...]
     sizes: tuple[int | float, ...]
     regions: "ParallelRegions | None"
@@ -48,20 +52,20 @@ def host_calls(generated: GeneratedKernel) -> tuple[HostCall, ...]:
     if not phases:
         return ()
     try:
-        from fuser_lab.runtime.cpu_kernels import functions_of
+        from fuser_lab.runtime.cpu_kernels import entries_of
         from fuser_lab.runtime.numba_compat import PARALLEL
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"numba", "llvmlite"}:
             raise
         msg = "CPU kernels are compiled by Numba, which is not installed."
         raise MissingCompilerError(msg) from None
-    functions = functions_of(generated.source, tuple(phase.name for phase in phases))
+    functions = entries_of(generated.source, tuple(phase.name for phase in phases))
     return tuple(
         HostCall(
-            function=function, arguments=arguments_of(phase), sizes=tuple(size.word for size in phase.sizes),
-            regions=PARALLEL if _is_parallel(phase) else None,
+            function=function, of_tensors=of_tensors, arguments=arguments_of(phase),
+            sizes=tuple(size.word for size in phase.sizes), regions=PARALLEL if _is_parallel(phase) else None,
         )
-        for function, phase in zip(functions, phases, strict=True)
+        for (function, of_tensors), phase in zip(functions, phases, strict=True)
     )
 
 

@@ -147,6 +147,46 @@ def _replacements(
 
     compiler = importlib.import_module("numba.cuda.compiler").CUDACompiler
     yield replace_attribute(compiler, "define_pipelines", without_unused)
+    yield replace_attribute(lowering, "lower_inst", _with_unrolled_loops)
+
+
+def _with_unrolled_loops(lower_inst: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return a method that lowers a statement, and asks NVVM to unroll the loop that a jump back to `unrolled` ends.
+
+    NVVM by itself unrolls loops of up to about a thousand instructions; the arrays of longer ones stay in local memory.
+    """
+    ir: Any = importlib.import_module("numba.cuda.core.ir")
+
+    def lower(self: Any, statement: Any) -> None:
+        lower_inst(self, statement)
+        if isinstance(statement, ir.Jump) and _heads_unrolled_loop(ir, self.func_ir, statement.target):
+            jump, module = self.builder.block.terminator, self.module
+            blocks = self.function.blocks
+            if blocks.index(self.blkmap[statement.target]) <= blocks.index(self.builder.block):
+                jump.set_metadata("llvm.loop", _unrolling(module))
+
+    return lower
+
+
+def _heads_unrolled_loop(ir: Any, function: Any, label: int) -> bool:
+    """Whether a block, or the block that it only jumps to, asks for the next number of ``unrolled(...)``."""
+    statements = function.blocks[label].body
+    if isinstance(statements[0], ir.Jump):
+        return _heads_unrolled_loop(ir, function, statements[0].target)
+    for statement in statements:
+        step = statement.value if isinstance(statement, ir.Assign) else None
+        if isinstance(step, ir.Expr) and step.op == "iternext":
+            call = function.get_definition(function.get_definition(step.value).value)
+            return bool(function.get_definition(call.func).name == "unrolled")
+    return False
+
+
+def _unrolling(module: Any) -> Any:
+    """Return the metadata of a loop that is to be unrolled completely: a node whose first operand is itself."""
+    request = module.add_metadata([_llvm().MetaDataString(module, "llvm.loop.unroll.full")])
+    node = _llvm().MDValue(module, (), name=str(len(module.metadata)))
+    node.operands = node, request
+    return node
 
 
 def _find_singly_assigned_variables(lower: Any) -> None:

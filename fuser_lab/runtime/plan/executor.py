@@ -8,7 +8,7 @@ from fuser_lab.codegen.pipeline import GeneratedKernel
 from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.errors import OutOfMemoryError, UnsupportedError
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime.binding import check_outs
+from fuser_lab.runtime.binding import Places, check_outs
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.runtime.interrupts import import_whole
@@ -19,7 +19,7 @@ from fuser_lab.runtime.plan.repeats import ready_runs_of, repeatable_run
 from fuser_lab.runtime.plan.run_memory import RunMemory, is_exhausted
 from fuser_lab.runtime.plan.steps import BoundRun, CancelFlag, Cancelled, Step
 from fuser_lab.runtime.plan.variants import NestedRun, Variant, Variants
-from fuser_lab.targets import CPU, Later, find, names
+from fuser_lab.targets import CPU, Later, find, names, target_of
 
 
 class PreparedPlan:
@@ -93,6 +93,11 @@ class PreparedPlan:
         None if no run of the plan can be repeated.
         """
         return None if self._ready is None else self._ready.started
+
+    @property
+    def positions(self) -> tuple[Places, ...]:
+        """The inputs in host memory that are positions, which a run from `taken_run` does not check."""
+        return self._parts.indices if target_of(self.target).on_host else ()
 
     def taken_run(self) -> DirectRun | None:
         """Take a stored run that only needs new addresses; None if there is none."""

@@ -72,6 +72,7 @@ WITHOUT_TENSOR = {
     "grid": lambda _: {"blocks": 2},
     "cluster": lambda _: {"blocks": 2},
     "read_again": lambda _: {},
+    "set_params": lambda _: {},
     "specialize": lambda _: {"sizes": True},
     "on_blocks": lambda _: {"style": "rows", "nest": 0},
     "on_cores": lambda _: {"style": "rows", "nest": 0},

@@ -31,7 +31,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ir.term import index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
-from fuser_lab.schedule import gpu_loops
+from fuser_lab.schedule import gpu_row_loops
 from fuser_lab.schedule.parameters import LoopChange
 from tests.kernels import generate
 
@@ -92,8 +92,8 @@ def test_rows_of_every_kind(columns: int, dtype: DataType, cluster: int) -> None
 def test_maximum_and_sum_of_a_row_are_exchanged_at_once(
     threads: int, online: bool, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = gpu_loops._small_parts
-    monkeypatch.setattr(gpu_loops, "_small_parts", lambda *given: replace(before(*given), online=online))
+    before = gpu_row_loops._small_parts
+    monkeypatch.setattr(gpu_row_loops, "_small_parts", lambda *given: replace(before(*given), online=online))
     x = numbers((5, 33_000), D.Half)
     x[0, :20_000] = -np.inf
     x[1] = -np.inf

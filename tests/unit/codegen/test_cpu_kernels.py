@@ -117,7 +117,7 @@ VIEWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 @pytest.mark.parametrize("which", [0, 1])
 def test_transposes_of_any_strides(which: int, view: Callable[[np.ndarray], np.ndarray]) -> None:

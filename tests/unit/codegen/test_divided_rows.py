@@ -21,8 +21,8 @@ from fuser_lab.errors import ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir.term import Const, Var
 from fuser_lab.runtime.gpu.ptx import kernel_key
-from fuser_lab.schedule import gpu_loops
-from fuser_lab.schedule.gpu_loops import row_loops
+from fuser_lab.schedule import gpu_row_loops
+from fuser_lab.schedule.gpu_row_loops import row_loops
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.state import Space
 from tests.kernels import generate, lower
@@ -61,7 +61,7 @@ class TestLengths:
 def test_what_all_rows_share_is_put_together_from_whole_accesses(
     monkeypatch: pytest.MonkeyPatch, length: int, dtype: DataType, shifted: bool,
 ) -> None:
-    monkeypatch.setattr(gpu_loops, "SHIFTED_STEPS", 0)  # accesses as wide as those of long rows
+    monkeypatch.setattr(gpu_row_loops, "SHIFTED_STEPS", 0)  # accesses as wide as those of long rows
     shapes = [(41, length), (41, length), (length,)]
     inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
     kernel = check(build(add_norm, shapes, dtype), S.INNER_PERSISTENT, inputs)

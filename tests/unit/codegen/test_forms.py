@@ -108,11 +108,11 @@ def test_branches_of_code_that_writes_the_text_of_an_error() -> None:
 
 
 def test_branches_that_return_why_parameters_are_illegal_are_those_of_errors() -> None:
-    source = Source.of("schedule/gpu_scan_loops")
+    source = Source.of("schedule/kinds")
     apart = errors(source.module, branches(source.module)[source.module])
     lines = {source.line(first): source.line(then) for first, then in apart}
     assert lines["if y > 1 and x > WARP:"].startswith("return f")
-    assert "if schedule.style is Style.COLUMNS:" not in lines
+    assert "if loops.staged:" not in lines
 
 
 def test_parameters_of_rows_with_column_sums_are_legal_for_fewer_rows_than_chosen_blocks() -> None:

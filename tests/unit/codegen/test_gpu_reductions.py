@@ -40,8 +40,10 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ir.term import Apply, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
-from fuser_lab.schedule import gpu_loops, parameters
-from fuser_lab.schedule.gpu_loops import COMMON_STEPS, backward_loops, column_loops, row_loops
+from fuser_lab.schedule import gpu_row_loops, parameters
+from fuser_lab.schedule.gpu_column_loops import column_loops
+from fuser_lab.schedule.gpu_column_sum_loops import backward_loops
+from fuser_lab.schedule.gpu_row_loops import COMMON_STEPS, row_loops
 from fuser_lab.schedule.parameters import LoopChange, describe
 from fuser_lab.schedule.state import LoopSchedule, Refused, Space, Style
 from tests import agreement
@@ -83,7 +85,7 @@ def check(fusion: Fusion, scheduler: S, inputs: list[np.ndarray], alignment: dic
     return kernel
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
 @pytest.mark.parametrize(("record", "shape"), [p[1:] for p in PATTERNS], ids=[p[0] for p in PATTERNS])
 def test_every_pattern_in_every_dtype(record: Any, shape: tuple[int, ...], dtype: DataType) -> None:
@@ -218,8 +220,9 @@ def test_the_maximum_and_the_sum_of_a_very_long_row_take_one_pass(monkeypatch: p
     kernel = lower(build(softmax, [(300, 600_000)], D.BFloat16), S.INNER_PERSISTENT, "cuda", "kernel", {})
     assert kernel.phases[0].schedule is not None
     assert kernel.phases[0].schedule.online
-    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 30)  # so few rows would be split into parts
-    monkeypatch.setattr(gpu_loops, "_long_rows", lambda space: gpu_loops.in_cluster(space, 1))  # or shared by blocks
+    monkeypatch.setattr(gpu_row_loops, "LONG_ROW", 1 << 30)  # so few rows would be split into parts
+    # Or shared by blocks.
+    monkeypatch.setattr(gpu_row_loops, "_long_rows", lambda space: gpu_row_loops.in_cluster(space, 1))
     shape = (3, 140_000)
     x = numbers(shape, D.Float)
     x[0, :70_000] = -np.inf
@@ -251,7 +254,7 @@ def norm_and_moments(fd: Any, x: Any) -> Any:
 def test_several_passes_over_few_long_rows_are_launches_of_all_blocks(
     record: Any, shape: tuple[int, int], dtype: DataType, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 10)
+    monkeypatch.setattr(gpu_row_loops, "LONG_ROW", 1 << 10)
     fusion = build(record, [shape], dtype)
     (x,) = [numbers(shape, dtype)]
     kernel = check(fusion, S.INNER_PERSISTENT if record is not moments else S.REDUCTION, [x])
@@ -285,7 +288,7 @@ def test_sum_and_squared_deviations_of_few_long_rows_are_found_in_one_pass(
     columns: int, split: int, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where the mean is far from 0, and where it differs between the parts of a row."""
-    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 10)
+    monkeypatch.setattr(gpu_row_loops, "LONG_ROW", 1 << 10)
     x = np.random.default_rng(0).normal(size=(3, columns)).astype(np.float32)
     x[0] += 1e6
     x[1] += np.linspace(-1e3, 1e3, columns, dtype=np.float32)
@@ -301,7 +304,7 @@ def test_sum_and_squared_deviations_of_few_long_rows_are_found_in_one_pass(
 
 
 def test_only_a_mean_of_all_elements_is_found_with_squared_deviations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 10)
+    monkeypatch.setattr(gpu_row_loops, "LONG_ROW", 1 << 10)
 
     def record(fd: Any, x: Any, count: float) -> Any:
         origin = fd.ops.div(fd.ops.sum(x, [1], keepdim=True), count)
@@ -318,13 +321,13 @@ def test_a_kernel_for_many_lengths_of_a_row_finds_squared_deviations_in_a_second
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In one pass, the numbers of elements of its parts would be constants of the kernel."""
-    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 10)
+    monkeypatch.setattr(gpu_row_loops, "LONG_ROW", 1 << 10)
     kernel = check(build(moments, [(1, 8192)], D.Double), S.REDUCTION, [numbers((1, 8192), D.Double)])
     assert [phase.name for phase in kernel.phases] == ["kernel_parts", "kernel_parts_1", "kernel_total"]
 
 
 def test_passes_over_few_long_rows_alternate_in_direction(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 10)
+    monkeypatch.setattr(gpu_row_loops, "LONG_ROW", 1 << 10)
     change = LoopChange(target="cuda", nest=0, values=(("split", 3),))
     fusion = build(softmax, [(2, 50_000)], D.Float)
     kernel = generate(fusion, S.INNER_PERSISTENT, "cuda", "kernel", changes=(change,)).kernel_ir
@@ -512,7 +515,7 @@ def test_rows_are_right_whatever_is_chosen(
             check(build(add_norm, shapes, D.BFloat16), S.INNER_PERSISTENT, inputs)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("changes", [
     {"shared": 0}, {"shared": 1}, {"shared": 2}, {"unroll": 2}, {"unroll": 2, "constants": True}, {"blocks": 3},
     {"blocks": 1, "shared": 2, "unroll": 2, "constants": True},

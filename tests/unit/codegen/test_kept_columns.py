@@ -12,8 +12,8 @@ from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, If, Role, VectorLoad, VectorStore, terms_of, walk
 from fuser_lab.errors import ScheduleError
 from fuser_lab.ir.term import Apply
-from fuser_lab.schedule.gpu_loops import KEPT_THREADS, MEETING_BUFFER
-from fuser_lab.schedule.state import Style
+from fuser_lab.schedule.gpu_column_loops import KEPT_THREADS, MEETING_BUFFER
+from fuser_lab.schedule.state import NestKind
 from tests.kernels import generate
 
 
@@ -51,7 +51,7 @@ def test_each_element_is_read_once(record: Any, shapes: list[tuple[int, ...]], d
     fusion = build(record, shapes, dtype)
     kernel = run(fusion, S.OUTER_PERSISTENT, [numbers(shape, dtype) for shape in shapes], ONE_SM)
     (schedule,) = schedules(kernel)
-    assert schedule.keeps_columns
+    assert schedule.kind is NestKind.BLOCK_KEPT_COLUMNS
     assert len(kernel.phases) == 1
     assert not kernel.workspace
 
@@ -68,7 +68,7 @@ def test_columns_of_an_input_whose_elements_are_not_adjacent_are_kept_as_well(dt
     fusion = build(record, shapes, dtype)
     kernel = run(fusion, S.OUTER_PERSISTENT, [numbers(shape, dtype) for shape in shapes], ONE_SM)
     (schedule,) = schedules(kernel)
-    assert schedule.keeps_columns
+    assert schedule.kind is NestKind.BLOCK_KEPT_COLUMNS
     assert schedule.vector > 1
     assert len(kernel.phases) == 1
 
@@ -80,7 +80,7 @@ def test_elements_are_divided_by_a_result_of_their_column_without_a_branch(last:
 
     kernel = kernel_of(record, [(64, 512, 2048)], D.Float, S.OUTER_PERSISTENT)
     (schedule,) = schedules(kernel)
-    assert schedule.keeps_columns
+    assert schedule.kind is NestKind.BLOCK_KEPT_COLUMNS
     roots = [root for phase in kernel.phases for s in walk(phase.body) for root in terms_of(s)]
     names = {term.fn for root in roots for term in root.walk() if isinstance(term, Apply)}
     assert ("div" in names, "quotient" in names) == (exact, not exact)
@@ -115,14 +115,14 @@ def test_loads_of_rows_beyond_the_depth_have_no_condition() -> None:
 def test_columns_that_do_not_fit_are_read_once_for_each_result(shape: tuple[int, int]) -> None:
     kernel = kernel_of(softmax(0), [shape], D.BFloat16, S.OUTER_PERSISTENT)
     assert len(kernel.phases) > 1
-    assert not any(schedule.keeps_columns for schedule in schedules(kernel))
+    assert not any(schedule.kind is NestKind.BLOCK_KEPT_COLUMNS for schedule in schedules(kernel))
 
 
 def test_depths_share_kernels() -> None:
     names = set()
     for depth in range(100, 500, 7):
         generated = generate(build(softmax(0), [(depth, 32768)], D.Float), S.OUTER_PERSISTENT, "cuda")
-        assert all(schedule.keeps_columns for schedule in schedules(generated.kernel_ir))
+        assert all(schedule.kind is NestKind.BLOCK_KEPT_COLUMNS for schedule in schedules(generated.kernel_ir))
         lines = generated.source.splitlines()
         names.add("\n".join(line for line in lines if not line.lstrip().startswith("#")))
     assert len(names) <= 6
@@ -133,7 +133,7 @@ def test_parameters_by_hand_keep_the_columns() -> None:
         fd.add_output(softmax(0)(fd, fd.define_tensor([256, 65536], contiguity=True, dtype=D.Float)))
     plan = fl.segment(fd, [fl.spec((256, 65536), "float32")])
     (nest,) = plan.segments[0].params("cuda")
-    assert nest.schedule.style is Style.COLUMNS
+    assert nest.schedule.kind is NestKind.BLOCK_KEPT_COLUMNS
     assert set(nest.values) == {"threads", "vector", "cluster", "specialized"}
     (changed,) = plan.with_params(0, threads=(8, 32)).segments[0].params("cuda")
     assert (changed.schedule.threads, changed.schedule.registers) == ((8, 32), 8)
@@ -167,7 +167,7 @@ def test_variances_of_columns_far_from_0_are_accurate(shape: tuple[int, int]) ->
     x = (np.random.default_rng(0).standard_normal(shape) + 1e6).astype(np.float32)
     kernel = generate(build(record, [shape], D.Float), S.OUTER_PERSISTENT, "cuda", "kernel", device=ONE_SM).kernel_ir
     (schedule,) = schedules(kernel)
-    assert schedule.keeps_columns
+    assert schedule.kind is NestKind.BLOCK_KEPT_COLUMNS
     memory = {"T0": x.reshape(-1)} | {b.name: np.zeros(b.size, np.float32) for b in kernel.outputs}
     evaluate_kernel(kernel, memory)
     np.testing.assert_allclose(memory[kernel.outputs[1].name], x.astype(np.float64).var(0), rtol=1e-6)

@@ -153,6 +153,9 @@ WRONG = {
         [threads(Loop(var="i", start=index(0), stop=LANE, parallel=ParallelType.serial, body=(Barrier(),)))],
         "in 'for i in ...'",
     ),
+    "a sum of a block in each iteration, without another wait": (
+        [threads(loop(SUMMED))], "is the only wait of an iteration of 'for i in ...'",
+    ),
     "a sum of a block for some threads": ([threads(If(condition=LANE < 7, then=(SUMMED,)))], "waits for threads"),
 }
 

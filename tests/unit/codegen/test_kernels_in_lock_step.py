@@ -1,5 +1,7 @@
 """Both targets' kernels, run by NumPy, agree with the reference evaluation; no compiler is needed."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from backend.fusions import CASES, Case, D, S, build, close, numbers, outputs_of
@@ -16,6 +18,8 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Loop,
     Reduce,
+    Scope,
+    Statement,
     Store,
     dense_strides,
     layout_of,
@@ -24,6 +28,8 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.term import Const, Term, Var, index
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.targets import target_of
 from tests.agreement import lock_step
@@ -63,7 +69,7 @@ def check(fusion: Fusion, scheduler: S, target: str, inputs: list[np.ndarray]) -
     return kernel
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_agrees_with_the_reference(case: Case, target: str) -> None:
@@ -129,19 +135,40 @@ def test_invariants(case: Case, target: str) -> None:
                         assert term.buffer.name in names
         computed = {e for s in walk(phase.body) if isinstance(s, Let | Store | If) and (e := s.origin)}
         assert computed <= {name for name, _ in kernel.ops}
-        _uniform(phase.body, inside_condition=False, height=phase.launch.threads[1])
+        _uniform(phase.body, set())
 
 
-def _uniform(statements: tuple[object, ...], *, inside_condition: bool, height: int) -> None:
-    """All threads of a block reach a reduction among them."""
+def _uniform(statements: tuple[Statement, ...], lanes: set[str], divided: str = "") -> None:
+    """All lanes of a row reach each reduction among them: ``lanes`` are the names whose values differ between them."""
     for statement in statements:
-        if isinstance(statement, Reduce):
-            assert not inside_condition or height > 1, "a block reduction under a condition"
-        elif isinstance(statement, Loop):
-            _uniform(statement.body, inside_condition=inside_condition, height=height)
-        elif isinstance(statement, If):
-            _uniform(statement.then, inside_condition=True, height=height)
-            _uniform(statement.otherwise, inside_condition=True, height=height)
+        match statement:
+            case Let(name=name, value=value) if _differs(value, lanes):
+                lanes.add(name)
+            case Reduce(name=name):
+                assert not divided, f"{name} is reduced where lanes of a row differ, in {divided}"
+            case Loop(var=var, body=body):
+                if statement.parallel is ParallelType.block_x:
+                    lanes.add(var)
+                is_divided = _differs(statement.start, lanes) or _differs(statement.stop, lanes)
+                _uniform(body, lanes, f"the loop over {var}" if is_divided else divided)
+            case If(condition=condition, then=then, otherwise=otherwise):
+                where = f"a branch on {condition}" if _differs(condition, lanes) else divided
+                _uniform(then, lanes, where)
+                _uniform(otherwise, lanes, where)
+
+
+def _differs(term: Term, lanes: set[str]) -> bool:
+    return any(isinstance(part, Var) and part.name in lanes for part in term.walk())
+
+
+def test_a_reduction_that_some_lanes_miss_is_noticed() -> None:
+    lane = Var(D.Index, "lane")
+    total = Reduce(name="total", fn="add", value=Const(D.Float, 1.0), identity=0.0, scope=Scope.WARP)
+    for first, divides in ((lane, True), (Const(D.Index, 3), False)):
+        branch = (Let(name="row", value=first), If(condition=Var(D.Index, "row") < 4, then=(total,)))
+        body = (Loop(var="lane", start=index(0), stop=index(32), parallel=ParallelType.block_x, body=branch),)
+        with pytest.raises(AssertionError, match="a branch on") if divides else nullcontext():
+            _uniform(body, set())
 
 
 def test_inputs_of_a_persistent_row_are_read_once_on_a_gpu() -> None:

@@ -60,7 +60,7 @@ def check(fusion: Fusion, inputs: Sequence[np.ndarray], targets: Sequence[str] =
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", ROWS, ids=str)
 def test_rows_of_every_length(shape: tuple[int, int]) -> None:
     for dtype in (D.Float, D.BFloat16):

@@ -299,7 +299,22 @@ def test_the_width_with_the_fewest_accesses() -> None:
 
     for dtype, alignment, width in ((F, 16, 4), (F, 8, 4), (DataType.BFloat16, 16, 8), (DataType.Double, 16, 2),
                                     (DataType.Bool, 16, 16), (DataType.ComplexDouble, 16, 1)):
-        assert best_width(trial(c + v, dtype, alignment), "v") == width
+        assert best_width(trial(c + v, dtype, alignment), "v", bytes_per_cycle=21) == width
+
+
+@pytest.mark.parametrize(("dtype", "width"), [(F, 8), (DataType.Int, 4)])
+def test_columns_that_every_row_reads_in_many_lines_make_accesses_narrower(dtype: DataType, width: int) -> None:
+    # Eight neighbouring integers of 64 bits take four accesses, of which each meets sixteen lines.
+    columns = [buffer(name, 1 << 12, dtype=dtype, alignment=16) for name in ("T0", "T1")]
+    rows = buffer("T2", 1 << 24, dtype=DataType.BFloat16, alignment=16, role=Role.OUTPUT)
+
+    def trial(size: int) -> tuple[Statement, ...]:
+        column = apply("mod", c, (1 << 12) // size) * size + v
+        first, second = (Load(dtype, given, column) for given in columns)
+        value = apply("cast", apply("mul", first, second), dtype=DataType.BFloat16)
+        return (Store(buffer=rows, position=c * size + v, value=value),)
+
+    assert best_width(trial, "v", bytes_per_cycle=21) == width
 
 
 def test_one_plus_tanh_and_cosines_of_turns() -> None:

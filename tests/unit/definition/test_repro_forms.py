@@ -56,8 +56,9 @@ def test_forms_define_what_is_said_by_hand(name):
     assert str(fd) == str(direct)
     assert fd.fusion == direct.fusion
     assert [(v.shape, v.strides) if isinstance(v, TensorSpec) else v for v in inputs] == list(known.inputs)
-    assert len(fd.notes) == len(known.notes)
-    assert all(said in note for note, said in zip(fd.notes, known.notes, strict=True))
+    notes = [note for note in fd.notes if "numbers of their own" not in note]
+    assert len(notes) == len(known.notes)
+    assert all(said in note for note, said in zip(notes, known.notes, strict=True))
 
 
 @pytest.mark.sampled(2)

@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from browser.flow import measured
 from machine import allowed
 
 import fuser_lab as fl
@@ -143,6 +144,14 @@ def test_headers_and_labels_hide_neither_ops_nor_wires(name, strategy):
         assert all(apart(box, other) for other in drawn.nodes.values())
         below = {t for t, x, y in passed if box.x < x < box.x + box.width and box.y < y < box.y + box.height}
         assert below <= {named}
+
+
+def test_wires_of_inputs_and_results_beside_a_segment_cross_no_more_than_they_must():
+    regions = {entry.name: entry for entry in fl.corpus(kind="forward")}
+    most = {"t5_large/forward/5": 0, "swin_t/forward/45": 1}  # the second has an op that moves to the end of its rank
+    for name, crossings in most.items():
+        view = view_plan(fl.segment(*regions[name].load()), decisions=False)
+        assert measured(view)[0].crossings <= crossings
 
 
 def test_labels_that_the_explorer_enlarges_do_not_touch_each_other():

@@ -97,3 +97,21 @@ def test_numbas_own_variable_comes_first(cache: Path) -> None:
     count = os.cpu_count() or 1
     found = said(cache, "say(right=right())", OMP_NUM_THREADS="1", NUMBA_NUM_THREADS=str(count))
     assert found["label"] == f"CPU ({count} thread{'s' if count != 1 else ''})"
+
+
+TORCH_FIRST = """
+import torch
+torch.set_num_threads(1)
+torch.get_num_threads()  # the first call in a thread sets the number of OpenMP
+from fuser_lab.runtime.numba_compat import cpu_threads
+print(cpu_threads(), torch.get_num_threads())
+"""
+
+
+def test_torch_keeps_its_number_of_threads() -> None:
+    needs("torch")
+    ran = subprocess.run(
+        [sys.executable, "-c", TORCH_FIRST], text=True, capture_output=True, timeout=120, check=True,
+        env={**os.environ, "NUMBA_NUM_THREADS": "2", "PYTHONPATH": ":".join(p for p in sys.path if p)},
+    )
+    assert ran.stdout == "2 1\n"

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 import fuser_lab as fl
 from fuser_lab.codegen.kernel_ir import Alloc, Reduce, Role, walk
 from fuser_lab.cost.device import A100, DEVICES, H200
-from fuser_lab.schedule.gpu_loops import backward_loops, row_loops, row_room, shared_room
+from fuser_lab.schedule.gpu_column_sum_loops import backward_loops
+from fuser_lab.schedule.gpu_limits import shared_room
+from fuser_lab.schedule.gpu_row_loops import row_loops, row_room
 from fuser_lab.schedule.state import LoopSchedule, Space
 from tests.kernels import generate
 

@@ -8,7 +8,7 @@ from unit.schedule.asking import BY_NAME, ask, case_fusion, codes, example, fusi
 from fuser_lab.cost.device import A100, H200
 from fuser_lab.cost.verdict import SchedulerType as Type
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 
 # Their counts hold only after a rewrite before segmentation, or with one of its options.
 OTHERWISE = {
@@ -45,7 +45,7 @@ def test_sum_broadcast_add_is_refused_with_names_and_numbers():
     fusion = example("sum_broadcast_add")
     answer = ask(fusion)
     assert answer.chosen is None
-    assert len(answer.verdicts) == len(Type)
+    assert len(answer.verdicts) == len(SCHEDULERS)
     text = {verdict.scheduler: verdict.text for verdict in answer.verdicts}
     assert text[Type.REDUCTION] == (
         "T4 expands T3, a result of the reduction, back to 8192 elements: that needs a second walk along the reduced "

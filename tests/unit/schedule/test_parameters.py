@@ -18,7 +18,8 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule.parameter_values import Values, with_values
-from fuser_lab.schedule.parameters import BACKWARD_NAMES, LoopChange
+from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.schedule.state import NestKind, parameters_of
 from fuser_lab.schedule.suggestions import suggestions
 from tests.kernels import generate
 
@@ -88,7 +89,7 @@ def test_whatever_is_suggested_gives_the_same_results(
     wanted = evaluate(fusion, inputs, exact=False)
     found: list[Values] = []
     for nest in generate(fusion, scheduler, target).kernel_ir.nests:
-        legal = [v for v in TOGETHER if not with_values(nest.space, target, nest.chosen, v, nest.names)[1]]
+        legal = [v for v in TOGETHER if not with_values(nest.space, target, nest.chosen, v)[1]]
         options = (*(legal if target == "cpu" else ()), *suggestions(nest))
         for values in options[:: max(len(options) // (12 if THOROUGH else 6), 1)] if target == "cuda" else options:
             found.append(values)
@@ -215,7 +216,7 @@ def test_rows_that_add_to_sums_of_columns_have_parameters_of_their_own() -> None
     (segment,) = plan.segments
     assert segment.scheduler is S.INNER_OUTER_PERSISTENT
     first, *totals_of_parts = segment.params()
-    assert list(first.values) == list(BACKWARD_NAMES)
+    assert tuple(first.values) == parameters_of(NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS)
     assert first.space.column_sums == (4, 4)
     assert all("split" in nest.values for nest in totals_of_parts)
     given = plan.with_params(0, threads=512, blocks=264, shared=1, unroll=2, constants=True, resident=1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fuser_lab.cost.device import H200
-from fuser_lab.schedule.gpu_loops import SHIFTED_STEPS, row_loops
+from fuser_lab.schedule.gpu_row_loops import SHIFTED_STEPS, row_loops
 from fuser_lab.schedule.state import LoopSchedule, Space
 
 MANY = 1 << 17

@@ -99,8 +99,24 @@ def test_blocks_that_share_a_row_are_a_line_of_the_schedule() -> None:
     assert edited.segments[0].source("cuda") == given.segments[0].source("cuda")
     assert plan.with_schedule(0, text.replace("blocks=4", "blocks=2")).hash == plan.with_params(0, cluster=2).hash
     assert plan.with_schedule(0, text.replace("blocks=4", "blocks=1")).hash == plan.hash
-    with pytest.raises(ScheduleError, match=r"fd\.sched\.cluster\(blocks=3\) applies only to loops that the scheduler"):
+    with pytest.raises(ScheduleError, match=r"cluster\(blocks=3\) applies .*: cluster = 3 must be a power of two"):
         plan.with_schedule(0, text.replace("blocks=4", "blocks=3"))
+
+
+def test_values_of_parameters_are_a_line_of_the_schedule() -> None:
+    plan = softmax_plan()
+    text = str(plan.segments[0].schedule)
+    edited = plan.with_schedule(0, f"{text}fd.sched.set_params(resident=4, specialized=True)\n")
+    assert edited.hash == plan.with_params(0, resident=4, specialized=True).hash
+    for arguments, problem in (
+        ("nothing=3", r"set_params: unknown parameter 'nothing'; choose from threads"),
+        ("unroll=True", r"set_params: unroll must be an int, given True"),
+        ("grain=3", r"set_params\(grain=3\) applies .*: grain is not a parameter of a nest of rows on cuda"),
+        ("resident=2000", r"set_params\(resident=2000\) applies .*: resident = 2000 blocks .* exceed the capacity"),
+        ("", r"set_params: no parameter is given"),
+    ):
+        with pytest.raises(ScheduleError, match=problem):
+            plan.with_schedule(0, f"{text}fd.sched.set_params({arguments})\n")
 
 
 def test_other_loops_refuse_what_only_the_scheduler_writes() -> None:

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("anywidget")
 
 from fuser_lab_widgets import Explorer, panels
-from fuser_lab_widgets.amounts import Amounts, outcome
+from fuser_lab_widgets.amounts import Amounts, outcome, times_table
 from fuser_lab_widgets.baked import bake
 
 import fuser_lab as fl
@@ -90,6 +90,18 @@ def test_the_table_of_all_plans_has_times_by_device_and_says_what_they_assume():
     assert [name for _, name, _ in amounts.facts(view.header)] == ["predicted (H200)", "by bytes (this CPU)"]
     assert amounts.predict(view.header) == one.predicted_time()
     assert amounts.facts(view.header)[1][0] == "401 µs"  # 4.004 MB at 10 GB/s, and one launch
+
+
+def test_ratios_are_to_the_first_plan_of_the_run_which_the_heading_names_in_all_tables():
+    one, two = plans()
+    rows = (replace(row(one), plan="bottom-up"), replace(row(two, median=1.8e-3), plan="mine"))
+    headings = times_table(Timings(rows=rows))["columns"]
+    amounts = Amounts(base=one.hash, measured={one.hash: rows[0], two.hash: rows[1]})
+    beside = [("start", "the plan before the edits", view_plan(one))]
+    html = panels.comparison(beside, "", None, view_plan(two), amounts)
+    assert "ratio to bottom-up" in headings
+    assert columns_of(html)[3] == "ratio to bottom-up"
+    assert re.findall(r">(\d\.\d\d)<", html) == ["2.00", "1.00"]
 
 
 @pytest.mark.parametrize(("iqr", "label"), [(1e-5, "1.10"), (2e-4, "1.10 (tie)")])

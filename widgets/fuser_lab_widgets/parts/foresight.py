@@ -3,6 +3,7 @@
 from typing import Any
 
 from fuser_lab.report.collapse import is_large
+from fuser_lab.report.markup import element, to_html
 from fuser_lab_widgets import previews
 from fuser_lab_widgets.background import PAUSE, Background
 from fuser_lab_widgets.messages import Message
@@ -75,6 +76,9 @@ class Foresight:
     def best_edits(self) -> str:
         """Return the ranked edits of the plan on show, or that the search is in progress."""
         plan, number = self._page.plan, self._page.number
+        if getattr(plan, "is_slow_to_predict", False):
+            text = "Edits are not ranked: predicting the time of one takes seconds, because a kernel has many passes."
+            return to_html(element("p", text, css="fx-note"))
         if not previews.can_preview(plan):
             return previews.best_html((), number)
         if self._best is not None and self._best[0] is plan:

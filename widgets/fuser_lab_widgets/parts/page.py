@@ -72,7 +72,9 @@ class Page:
         difference = self.difference
         if self._compared is None or difference is None:
             return None
-        return plan_change(self._compared[1], self.plan, asks_why=asks_why, difference=difference)
+        after, before, _ = self._compared
+        predicts = not (before.is_slow_to_predict or after.is_slow_to_predict)
+        return plan_change(before, after, asks_why=asks_why, predicts=predicts, difference=difference)
 
     def later(self, kind: str, act: Callable[[], None]) -> None:
         """Do something once the picture is sent, because it may take longer, instead of what is waiting of its kind."""
@@ -84,6 +86,12 @@ class Page:
         with self.widget.hold_sync():
             for kind, act in waiting.items():
                 self.guard({"type": kind}, act)
+
+    @property
+    def awaits_times(self) -> bool:
+        """Whether predicted times of the plan on show take seconds and are not there yet."""
+        is_slow = getattr(self.plan, "is_slow_to_predict", False)
+        return is_slow and self.widget.heat.get("plan") != self.number
 
     @property
     def selected(self) -> str:

@@ -41,6 +41,9 @@ class Panels:
         """Write a tab and send it."""
         page = self._page.widget
         page.panels = {**page.panels, name: page.panels.get(name, {})}  # a user is looking at it
+        if self._page.awaits_times and name in tabs.following(tabs.Follows.TIMES):
+            self._send(name, to_html(element("p", "Predicting the times of these kernels …", css="fx-empty")))
+            return
         self._send(name, tabs.WRITTEN[name](self.data(ranked=ranked)))
 
     def _send(self, name: str, html: str) -> None:

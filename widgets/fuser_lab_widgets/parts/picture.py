@@ -1,9 +1,11 @@
 """The picture of the plan on show: its level of detail, what is unfolded in it, and its colours."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from fuser_lab.errors import FuserLabError
+from fuser_lab.process.forks import renew_in_forks
 from fuser_lab.report.diff import PlanDiff
 from fuser_lab.report.repeats import blocks
 from fuser_lab_widgets import scenes, unfolding
@@ -36,6 +38,7 @@ class Picture:
         self._canvas = Canvas()
         self._chunks = 0, 0  # the first chunk of pieces that the page has, and the first that it lacks
         self.background = Background(pause=PAUSE)
+        self._predicting = renew_in_forks(threading.Lock())
         self._heated: tuple[Any, Any] = (None, None)  # the plan and the rows of the colourings
         self.handlers: Handlers = {"detail": self._choose_detail, "open": self._open}
 
@@ -90,27 +93,37 @@ class Picture:
             are_folded = drawn["detail"] in {"modules", "blocks"}
             self._selection.folds = {*self.modules, *unfolded} if are_folded else None
 
-    def colour(self, amounts: Amounts, rows: Sequence[Any], *, running: bool) -> None:
+    def colour(
+        self, amounts: Amounts, rows: Sequence[Any], *, running: bool, follow: Callable[[], None],
+    ) -> None:
         """Send times and colourings, unless they are those of this plan and, once a run has ended, these rows.
 
-        Predicted times of the first picture, which take longer than the picture itself, follow once it is painted.
+        Predicted times that take longer than the picture itself, as those of the first picture, follow once it is
+        painted, those of one plan at a time; after those that take seconds, ``follow`` is called.
         """
         page = self._page
         plan, timed = page.plan, self._heated[1] if running else rows
         if plan is self._heated[0] and timed is self._heated[1]:
             return
         self._heated, number, view = (plan, timed), page.number, page.view
+        is_slow = getattr(plan, "is_slow_to_predict", False)
+        at_once = page.widget.heat and not is_slow and not self.background.busy
         self.background.cancel()
 
-        def find() -> dict[str, Any]:
-            return {"plan": number, "times": amounts.facts(view.header), **heat(plan, view, rows)}
+        def find() -> dict[str, Any] | None:
+            with self._predicting:
+                if page.number != number:
+                    return None
+                return {"plan": number, "times": amounts.facts(view.header), **heat(plan, view, rows)}
 
         def tell(colours: dict[str, Any] | None, _problem: str) -> None:
             with page.sending():
                 if colours is not None and page.number == number:
                     page.widget.heat = colours
+                    if is_slow:
+                        follow()
 
-        if page.widget.heat or not hasattr(plan, "segment_times"):
+        if at_once or not hasattr(plan, "predicted_time"):
             tell(find(), "")
         else:
             self.background.start(find, tell)

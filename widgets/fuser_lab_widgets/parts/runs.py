@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fuser_lab.report.timing_table import timed_plans, timing_doubts, timing_note, timing_table
+from fuser_lab.report.timing_table import timed_plans, timing_doubts, timing_note
 from fuser_lab.report.units import plural
-from fuser_lab_widgets.amounts import Amounts, outcome, target_name
+from fuser_lab_widgets.amounts import Amounts, outcome, target_name, times_table
 from fuser_lab_widgets.messages import Message
 from fuser_lab_widgets.parts.comparison import Comparison
 from fuser_lab_widgets.parts.page import Handlers, Page
@@ -44,7 +44,8 @@ class Runs:
         timings = self.timings
         return Amounts(
             target=target_name(self._page.plan), plans=self._page.plans, machine=self.machine, measured=self.totals,
-            peers=self._peers, note="" if timings is None else timing_note(timings, doubts=False),
+            base=next(iter(self._hashes), ""), peers=self._peers,
+            note="" if timings is None else timing_note(timings, doubts=False),
             doubts=[] if timings is None else timing_doubts(timings), certificates=self._search.certificates,
         )
 
@@ -105,7 +106,7 @@ class Runs:
                 "running": progress.running,
                 "done": progress.done,
                 "total": progress.total,
-                "table": None if measured is None else timing_table(measured).to_dict(),
+                "table": None if measured is None else times_table(measured),
                 "note": "" if measured is None else timing_note(measured),
                 "plans": [] if measured is None else timed_plans(measured),
                 "measured": self.amounts.medians,

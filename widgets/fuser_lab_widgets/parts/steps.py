@@ -9,6 +9,7 @@ from fuser_lab.pricing.rule_lifting import liftable
 from fuser_lab.report.collapse import is_large
 from fuser_lab.search import presegmentation
 from fuser_lab.search.presegmentation import Alternative
+from fuser_lab.segmentation.previews import LEAST_SAVED
 from fuser_lab_widgets.background import PAUSE, Background
 from fuser_lab_widgets.controls import controls
 from fuser_lab_widgets.messages import Message
@@ -101,13 +102,13 @@ class Steps:
         return bool(both[0] == both[1])
 
     def mention(self) -> Alternative | None:
-        """Return the top-down plan with the fewest bytes, if it moves fewer than the plan on show."""
+        """Return the top-down plan with the fewest bytes, if it moves notably fewer than the plan on show."""
         alternatives = self._alternatives[1] if self._knows_alternatives() else ()
         moved = self._page.view.header.bytes_moved
         if not alternatives or not moved:
             return None
         best = replace(alternatives[0], share=presegmentation.bytes_moved(alternatives[0].plan) / moved)
-        return best if best.share < 1 else None
+        return best if 1 - best.share >= LEAST_SAVED else None
 
     def _show_alternative(self, _event: Message) -> None:
         mentioned, session = self.mention(), self._page.session

@@ -173,10 +173,6 @@ class Number:
         convert = self.builder.fpext if element == DOUBLE else self.builder.fptrunc
         return Number(self.builder, convert(self.value, type_like(element, self.value.type)))
 
-    def to_word(self, element: Any) -> Word:
-        """Return the integer part as a type of integers in whose range it is."""
-        return Word(self.builder, self.builder.fptosi(self.value, type_like(element, self.value.type)))
-
     def like(self, number: float) -> "Number":
         """Return a constant of this number's type."""
         return Number(self.builder, constant(self.value.type, number))

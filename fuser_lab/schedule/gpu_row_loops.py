@@ -1,4 +1,4 @@
-"""Choice of the loops of a nest with reductions on a GPU: threads, values kept on chip between passes, loads in flight.
+"""Choice of the loops of rows on a GPU: threads, values kept on chip between passes, loads in flight.
 
 The numbers of multiprocessors, threads, registers and bytes of shared memory are those of the device. Thresholds that
 no model derives are rows of `fuser_lab.cost.crossovers`. Every choice gives a correct kernel, as long as a block fits
@@ -8,32 +8,23 @@ the device.
 from dataclasses import replace
 
 from fuser_lab.cost.crossovers import crossover, crossover_ratio
-from fuser_lab.cost.device import (
-    ACCESS_BYTES,
-    BLOCK_THREADS,
-    LINE_BYTES,
-    MEETING_BYTES,
-    STATIC_BUFFER,
-    THREAD_WORDS,
-    WARP,
-    WORD_BYTES,
-    Device,
+from fuser_lab.cost.device import ACCESS_BYTES, THREAD_WORDS, WARP, WORD_BYTES, Device
+from fuser_lab.schedule.gpu_limits import (
+    ALL_THREADS,
+    ELEMENTS,
+    FEW_ROWS,
+    IN_FLIGHT,
+    LEAST_THREADS,
+    MOST_THREADS,
+    WAVE,
+    power_of_two,
+    shared_room,
 )
-from fuser_lab.schedule.state import Evict, LoopSchedule, Refused, Space, Style, eviction
+from fuser_lab.schedule.state import Evict, LoopSchedule, NestKind, Space, eviction
 
 SHORT_THREADS = crossover("gpu.short_rows.threads")
-LEAST_THREADS = crossover("gpu.rows.least_threads")
-ALL_THREADS = BLOCK_THREADS  # threads per block at most
-MOST_THREADS = ALL_THREADS // 2  # threads per block, so that a second block loads while one block stores
-WAVE = crossover("gpu.concurrent_blocks")
 FEW_PARTS = crossover("gpu.rows.least_parts")
-FEW_ROWS = crossover("gpu.rows.few")
 LONG_ROW = crossover("gpu.rows.long")
-ELEMENTS = THREAD_WORDS // 2  # elements of a row per thread that stay in registers; the others are for computing
-IN_FLIGHT = crossover("gpu.loads_in_flight")
-KEPT_THREADS = crossover("gpu.kept_columns.threads")
-KEPT_WIDTH = crossover("gpu.kept_columns.width")
-COLUMN_WORDS = crossover("gpu.columns.words")
 # Fewest steps of a lane over a short row, by bytes of an access, if lanes are idle: a lane then has several loads in
 # flight. The second constant is for narrower accesses.
 SHORT_STEPS = {
@@ -49,7 +40,6 @@ LATER_BYTES = ACCESS_BYTES  # bytes per access of inputs of later passes, from t
 LATER_ELEMENTS = crossover("gpu.rows.later_elements")
 CONSTANT_WORDS = THREAD_WORDS // 2  # registers per thread up to which inputs of later passes are loaded with the row
 SOFTMAX_PASSES = 3  # maximum, sum, results
-RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
 CLUSTER_RESIDENT = crossover("gpu.clusters.resident")
 PART_BYTES = crossover("gpu.clusters.part_bytes")
 PART_THREADS = crossover("gpu.clusters.part_threads")
@@ -57,16 +47,11 @@ PART_RESIDENT = crossover("gpu.clusters.part_resident")
 SMALL_PARTS = crossover("gpu.clusters.small_parts")
 BUSY = crossover_ratio("gpu.clusters.busy")
 CACHED = crossover("gpu.rows.l1_bytes")
-BACKWARD_WORDS = THREAD_WORDS  # registers per thread for column sums and the row that adds to them
-MEETING_BUFFER = STATIC_BUFFER  # bytes of that memory for one reduction, which is sized statically
-SHORT = crossover("gpu.columns.short")
-MANY = crossover("gpu.columns.many_threads")
 BLOCK_BYTES = crossover("gpu.short_rows.block_bytes")
 STAGED_BYTES = crossover("gpu.copied_rows.bytes")
 DIVIDED_FROM = crossover("gpu.shifted_rows.divided_from")
 COPIED_LANES = crossover("gpu.copied_rows.lanes")
 COPIED_STEPS = crossover("gpu.copied_rows.steps")
-SMALL = crossover("gpu.columns.small")
 
 
 def row_loops(space: Space) -> LoopSchedule:
@@ -117,12 +102,12 @@ def _row_loops(space: Space) -> LoopSchedule:
         few = max(2 // space.streams, 1)
         # A single block is as fast with some lanes idle, and many lengths of its row then share a kernel.
         least = min(max(-(-groups // few), WARP), MOST_THREADS)
-        lanes = _lanes(groups, few) if space.rows > 1 else _power_of_two(least)
+        lanes = _lanes(groups, few) if space.rows > 1 else power_of_two(least)
         steps = -(-groups // lanes)
         unroll = min(steps, max(IN_FLIGHT // 2 // space.streams, 1))
         reason = f"{lanes} threads per row, with {unroll} steps of loads in flight: nothing is read again"
         return LoopSchedule(
-            style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, evict=eviction(space),
+            kind=NestKind.BLOCK_ROWS, threads=(lanes, 1), vector=width, unroll=unroll, evict=eviction(space),
             reasons=(reason,),
         )
     if space.online and space.passes == 2 and not space.stored_bytes and not _fits_registers(space, groups):
@@ -157,7 +142,7 @@ def _short_rows(space: Space) -> LoopSchedule:
     if together * lanes > LEAST_THREADS:
         reasons.append(f"{together} rows per block: with fewer, blocks would end faster than others start")
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, together), vector=space.vector,
+        kind=NestKind.BLOCK_ROWS, threads=(lanes, together), vector=space.vector,
         unroll=_steps_together(space, steps, IN_FLIGHT), persistent=space.passes > 1, registers=steps,
         evict=eviction(space), reasons=tuple(reasons), staged=staged,
         # A lane with one access in flight waits for it: more threads hide its latency, so registers are limited.
@@ -216,7 +201,7 @@ def _lanes_of_short_row(space: Space, groups: int, nbytes: int) -> int:
     that each has several loads in flight.
     """
     if groups & (groups - 1) == 0 or (space.shifted and space.passes > 1):
-        return _power_of_two(min(WARP, groups))
+        return power_of_two(min(WARP, groups))
     steps = SHORT_STEPS.get(min(nbytes, max(SHORT_STEPS)), SHORT_STEPS_OF_NARROW * (2 if space.passes == 1 else 1))
     lanes = WARP
     while lanes > 1 and lanes * steps > groups:
@@ -257,7 +242,7 @@ def _fits_registers(space: Space, groups: int) -> bool:
 
 def _long_rows(space: Space) -> LoopSchedule:
     """Return the loops of rows too long for the registers of one block; several blocks fit on a multiprocessor."""
-    parts = _power_of_two(-(-space.depth * max(space.input_bytes, 1) // PART_BYTES))
+    parts = power_of_two(-(-space.depth * max(space.input_bytes, 1) // PART_BYTES))
     # The blocks of a cluster meet after each pass: the more passes, the larger are the parts that are worth it.
     meets_rarely = space.online and space.passes <= SOFTMAX_PASSES
     if meets_rarely and not space.shifted and SMALL_PARTS <= parts <= space.device.largest_cluster:
@@ -289,7 +274,7 @@ def _small_parts(space: Space, cluster: int) -> LoopSchedule:
         f"{steps} steps in registers, the others in shared memory"
     )
     return LoopSchedule(
-        style=Style.ROWS, threads=(PART_THREADS, 1), vector=space.vector, unroll=max(4 // space.streams, 1),
+        kind=NestKind.BLOCK_ROWS, threads=(PART_THREADS, 1), vector=space.vector, unroll=max(4 // space.streams, 1),
         persistent=True, registers=registers, shared=steps - registers, values=keeps, resident=PART_RESIDENT,
         cluster=cluster, evict=eviction(space), reasons=(reason,),
     )
@@ -317,7 +302,8 @@ def _streamed_rows(space: Space, groups: int) -> LoopSchedule:
         "maximum and sum of exponentials are computed in one pass",
     )
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, 1), vector=space.vector, unroll=unroll, online=True, evict=eviction(space),
+        kind=NestKind.BLOCK_ROWS, threads=(lanes, 1),
+        vector=space.vector, unroll=unroll, online=True, evict=eviction(space),
         reasons=reasons,
     )
 
@@ -349,14 +335,15 @@ def _parts(space: Space, groups: int) -> LoopSchedule:
     if space.moments:
         reasons.append("sum and squared deviations from the mean are computed in one pass")
     return LoopSchedule(
-        style=Style.ROWS, threads=(threads, 1), vector=space.vector, unroll=unroll, split=split, online=space.moments,
+        kind=NestKind.BLOCK_ROWS, threads=(threads, 1),
+        vector=space.vector, unroll=unroll, split=split, online=space.moments,
         reasons=tuple(reasons),
     )
 
 
 def _in_registers(space: Space, groups: int) -> LoopSchedule:
     if space.reduces_outermost:
-        lanes = _power_of_two(min(max(-(-groups // _steps_in_registers(space)), WARP), MOST_THREADS))
+        lanes = power_of_two(min(max(-(-groups // _steps_in_registers(space)), WARP), MOST_THREADS))
         steps = _common_steps(-(-groups // lanes))
     else:
         lanes = _lanes(groups, _steps_in_registers(space))
@@ -369,7 +356,7 @@ def _in_registers(space: Space, groups: int) -> LoopSchedule:
     early = constants > 0 and inputs + constants <= CONSTANT_WORDS and evict is not Evict.LAST
     reason = f"the row stays in registers: {steps * space.vector} elements for each of {lanes} threads"
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, 1), vector=space.vector, unroll=_steps_together(space, steps, steps),
+        kind=NestKind.BLOCK_ROWS, threads=(lanes, 1), vector=space.vector, unroll=_steps_together(space, steps, steps),
         persistent=True, registers=steps, constants=early, evict=evict,
         resident=0 if early else max(space.device.registers // (64 * lanes), 1),
         reasons=(reason, *(("values that all rows share are loaded with the row",) if early else ())),
@@ -429,67 +416,15 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
     if online:
         reasons.append("maximum and sum of exponentials are computed in one pass")
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
+        kind=NestKind.BLOCK_ROWS, threads=(lanes, 1), vector=width, unroll=unroll, persistent=True, registers=registers,
         shared=shared, values=keeps, resident=resident, online=online, blocks=blocks, evict=eviction(space),
         reasons=tuple(reasons),
     )
 
 
-def shared_room(device: Device, resident: int) -> int:
-    """Return the bytes of shared memory that a block may use if this many are to fit on a multiprocessor."""
-    return max(min((device.shared_per_sm - RESERVED) // resident, device.shared_per_block - RESERVED // 2), 0)
-
-
 def row_room(device: Device, resident: int) -> int:
     """Return the bytes of shared memory that a block may use for rows if this many are to fit on a multiprocessor."""
     return max(min(shared_room(device, resident), shared_room(device, 1) - CACHED), 0)
-
-
-def backward_loops(space: Space) -> LoopSchedule | Refused:
-    """Return the loops of rows that also accumulate column sums."""
-    if not space.inner_reduced:
-        return Refused("rows are not contiguous in memory, so column sums read them again")
-    sums, constant = space.column_sums, space.constant_bytes
-    width = space.vector
-    groups = -(-max(space.depth, 1) // width)
-    elements = ELEMENTS if ELEMENTS * space.input_bytes // 4 <= BACKWARD_WORDS else ELEMENTS // 2
-    lanes = _power_of_two(max(-(-groups // max(elements // width, 1)), WARP))
-    steps = -(-groups // lanes)
-    per_thread = steps * width
-    shared = 0
-    while shared < len(sums) and per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 > BACKWARD_WORDS:
-        shared += 1
-    halved = per_thread * (sum(sums) + space.input_bytes + constant) // 8
-    doubled = ahead = shared > 0 and halved <= BACKWARD_WORDS and 2 * lanes <= min(groups, MOST_THREADS)
-    if doubled:
-        lanes, steps, shared = 2 * lanes, -(-groups // (2 * lanes)), 0
-        per_thread = steps * width
-    resident, nbytes = max(MOST_THREADS // lanes, 1), sum(sums[:shared]) * per_thread * lanes
-    while resident > 1 and nbytes > shared_room(space.device, resident):
-        resident -= 1
-    fits = per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 <= BACKWARD_WORDS
-    if lanes > MOST_THREADS or not fits or nbytes > shared_room(space.device, resident):
-        return Refused(
-            f"no block of the {space.device.name} has registers and shared memory for a row of {space.depth} "
-            f"elements and {len(sums)} column sums, so the sums read the rows again",
-        )
-    keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
-    # In a single pass, only loads of the next row hide the latency of this one.
-    next_row = per_thread * (sum(sums[shared:]) + 2 * space.input_bytes + constant * keeps) // 4
-    ahead = ahead or (space.passes == 1 and next_row <= BACKWARD_WORDS)
-    blocks = space.device.sms * resident
-    reasons = [f"{blocks} blocks iterate over the rows, {per_thread} columns for each of {lanes} threads"]
-    if shared:
-        reasons.append(f"{shared} of {len(sums)} column sums are in shared memory: registers hold the row")
-    elif doubled:
-        reasons.append("twice the threads, so that registers hold all column sums and the next row")
-    elif ahead:
-        reasons.append("registers hold all column sums and the next row")
-    return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, 1), blocks=blocks, vector=width, persistent=True, registers=steps,
-        unroll=2 if ahead else 1, shared=shared, values=False, constants=keeps, resident=min(resident, 16),
-        evict=eviction(space), reasons=tuple(reasons),
-    )
 
 
 def _lanes(groups: int, steps: int) -> int:
@@ -498,114 +433,3 @@ def _lanes(groups: int, steps: int) -> int:
     first = -(-first // WARP) * WARP
     choices = range(first, min(2 * first, MOST_THREADS) + 1, WARP)
     return min(choices, key=lambda lanes: (-(-groups // lanes) * lanes - groups, lanes))
-
-
-def column_loops(space: Space) -> LoopSchedule:
-    """Return the loops of a nest whose kept axis is the fastest in memory: adjacent threads that loop over rows."""
-    width, depth = space.vector, max(space.depth, 1)
-    small = space.rows * depth <= SMALL and space.rows >= ALL_THREADS
-    while small and width > 1 and space.rows // width < WARP * FEW_ROWS * space.device.sms:
-        width //= 2
-    online = space.online and space.passes > 1
-    if online and width > 1:
-        width //= 2  # maximum, sum and the maximum that they are relative to: twice the registers
-    groups = -(-space.rows // width)
-    alone = space.passes == 1 and depth <= SHORT and groups >= MANY * space.device.sms
-    lanes = _power_of_two(min(WARP * (4 if alone else 2 if online else 1), groups))
-    most = 1 if alone else (ALL_THREADS if small else 256) // lanes
-    # More lines of threads divide the rows, until the meeting of their sums would need too much shared memory.
-    height = 1
-    while height < most and height * 2 <= depth and height * 2 * lanes * width * space.sum_bytes <= MEETING_BYTES:
-        height *= 2
-    blocks = max(-(-groups // lanes), 1)
-    # A power of two if few rows are all loaded at once, so that fewer kernels cover all numbers of rows.
-    unroll = max(min(IN_FLIGHT // space.streams, _power_of_two(-(-depth // height))), 1)
-    if space.window > 1:  # one load reads a line of a window
-        unroll = space.window * max(min(IN_FLIGHT // space.streams, depth // space.window), 1)
-    words = -(-width * space.read_bytes // 4)
-    room = COLUMN_WORDS - width * space.sum_bytes // 4 * (2 if online else 1)
-    # A stored formula needs registers for its values for each element of a round.
-    most_elements = ELEMENTS if space.stored_bytes else ELEMENTS * 2
-    while space.window == 1 and unroll > 1 and (unroll * words > room or unroll * width > most_elements):
-        unroll //= 2
-    split = 1 if small else max(1, min(WAVE * space.device.sms // blocks, depth // (height * unroll * 2)))
-    reasons = [f"{lanes} adjacent threads read {lanes * width} adjacent elements, {height} rows at a time"]
-    if alone:
-        reasons = [f"each thread reduces the {depth} elements of {width} neighbouring results by itself"]
-    # Blocks that divide rows run concurrently: with more registers, some would wait for others to end.
-    resident = WAVE * 256 // (lanes * height) if split > 1 and unroll * words <= room else 0
-    if split > 1:
-        reasons.append(f"{blocks} blocks of columns are too few: {split} blocks divide the rows of each")
-    if online:
-        reasons.append("maximum and sum of exponentials are computed in one pass")
-    return LoopSchedule(
-        style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split, online=online,
-        evict=eviction(space) if not small else Evict.NORMAL, resident=resident,
-        reasons=tuple(reasons),
-    )
-
-
-def kept_column_loops(space: Space) -> LoopSchedule | None:
-    """Return the loops of columns that a block keeps in registers between passes; None if they do not fit."""
-    # Clusters would keep longer columns; they are used only if parameters set by hand ask for them.
-    return columns_in_cluster(space, 1)
-
-
-def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
-    """Return the loops of columns that the blocks of a cluster keep together; None if they do not fit."""
-    loops = _kept_columns(space, cluster, MOST_THREADS, ELEMENTS)
-    if cluster == 1 and loops is not None and loops.threads[0] * loops.threads[1] > KEPT_THREADS:
-        # Several small blocks load and store while others wait at their barriers. Narrow accesses leave registers for
-        # more rows, as a thread has a sum for each of its columns.
-        narrow = replace(space, vector=min(space.vector, KEPT_WIDTH))
-        return _kept_columns(narrow, cluster, KEPT_THREADS, 2 * ELEMENTS) or loops
-    return loops
-
-
-def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> LoopSchedule | None:
-    """Return the loops of columns that at most so many threads keep, each about ``elements`` of them, or None."""
-    width, depth = space.vector, -(-max(space.depth, 1) // cluster)
-    each = width * space.streams  # elements of a row that a thread keeps
-    groups = -(-space.rows // width)
-    if not space.input_bytes or not space.rows:
-        return None
-    lanes, height = _power_of_two(min(WARP * 4, groups)), 1
-    if depth * each > ELEMENTS or cluster > 1:
-        height = _power_of_two(-(-depth * each // elements))
-        # Whole lines of memory, or two of the four sectors of each if a block then has the threads it needs.
-        lanes = min(_power_of_two(max(LINE_BYTES * space.streams // (width * space.input_bytes), 1)), WARP)
-        if lanes * height > threads and lanes > 1:
-            lanes //= 2
-        height = min(max(height, LEAST_THREADS // lanes), threads // lanes)
-    steps = steps_of_columns(space, height * cluster)
-    elements_kept = steps * each
-    meeting = lanes * height * width * space.met_bytes if height > 1 else 0
-    if cluster > 1:
-        meeting += cluster * lanes * width * space.sum_bytes
-    blocks = -(-groups // lanes) * cluster
-    if elements_kept > 2 * ELEMENTS or meeting > MEETING_BYTES or blocks < space.device.sms:
-        return None
-    if height > 1 and lanes * height * width * space.widest_sum > MEETING_BUFFER:
-        return None
-    # One per element, which is not converted again, and others for sums and addresses.
-    registers = 64 if elements_kept <= ELEMENTS else 80 if width <= KEPT_WIDTH else 128
-    reason = f"columns stay in registers: {steps} rows of {width} columns for each of {lanes} x {height} threads"
-    if cluster > 1:
-        reason += f" of a cluster of {cluster} blocks"
-    return LoopSchedule(
-        style=Style.COLUMNS, threads=(lanes, height), vector=width, registers=steps, persistent=True, values=False,
-        cluster=cluster, resident=max(space.device.registers // (registers * lanes * height), 1), reasons=(reason,),
-    )
-
-
-def steps_of_columns(space: Space, lines: int, *, specialized: bool = False) -> int:
-    """Return how many rows of its columns each thread keeps if this many lines of threads share them.
-
-    If the depth is an argument of the kernel, they are a power of two, so that few kernels serve all depths.
-    """
-    rows = -(-max(space.depth, 1) // lines)
-    return _power_of_two(rows) if space.reduces_outermost and not specialized else rows
-
-
-def _power_of_two(number: int) -> int:
-    return 1 << max(number - 1, 0).bit_length()

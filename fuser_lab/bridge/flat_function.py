@@ -1,0 +1,550 @@
+"""The Python function of a captured graph: its statements, and the forms in which they read tensors.
+
+Kernels receive addresses, or read them from tensors on the CPU, so a view that only regions read is never created;
+other views are created from their storage, without the dispatcher. A region's result is created in the form that is
+read first.
+"""
+
+import functools
+import importlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuser_lab.bridge.host_scatters import (
+    PositionsKernel,
+    Scatter,
+    is_filled,
+    positions_kernel,
+    refuse,
+    scatter_kernel,
+    scatter_of,
+)
+from fuser_lab.bridge.in_place import InPlace
+from fuser_lab.bridge.lists import ListedRegions, RegionList, in_lists, kernels_of
+from fuser_lab.bridge.lowerings.views import VIEWS
+from fuser_lab.bridge.masks import dropout_mask
+from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.torch_region import TorchRegion, copy_with_strides, with_strides
+from fuser_lab.bridge.traced import Node, target_of, traced_tensor
+from fuser_lab.codegen.kernel_ir import ALIGNED
+from fuser_lab.errors import FuserLabError
+from fuser_lab.runtime.arrays import empty_strided
+from fuser_lab.runtime.cpu.host_ready import HostRun, TensorCall
+from fuser_lab.runtime.gpu.ready import DirectRun
+from fuser_lab.targets import is_on_host
+
+_DENSE = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.baddbmm.default"})
+
+Frame = Callable[[list[Any]], Any]  # empties its list of arguments; returns None, without effect, for other alignments
+Form = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides, and elements from the first one of the base
+Unit = Any  # a node, or a region
+
+
+class NotFlatError(Exception):
+    """A graph contains something that a generated function does not support."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """A statement of the function with the local variables that it reads."""
+
+    text: str
+    reads: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Base:
+    """A local variable with memory: its own form, and its views by form."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    views: dict[Form, str] = field(default_factory=dict)
+
+
+class FunctionWriter:
+    """Generates the function of a graph; its global names are those in ``names``."""
+
+    def __init__(
+        self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, DirectRun], arguments: Sequence[Any],
+    ) -> None:
+        torch = self._torch = torch_for("fuser_lab.bridge")
+        guards = importlib.import_module("torch._C._dynamo.guards")
+        if not hasattr(guards, "_reinterpret_tensor"):
+            raise NotFlatError
+        self._inputs, self._units, self._runs = inputs, units, runs
+        self._given = dict(zip(inputs, arguments, strict=True))
+        self.names: dict[str, Any] = {
+            "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
+            "refuse": refuse,
+        }
+        self._by_torch = {
+            "aten.mm.default": torch.mm, "aten.addmm.default": torch.addmm, "aten.bmm.default": torch.bmm,
+            "aten.baddbmm.default": torch.baddbmm,
+        }
+        self._constants: dict[int, str] = {}
+        self._kept: list[Any] = []  # keeps the objects alive whose ids are the keys of `_constants`
+        self._lines: list[_Line] = []
+        self._bases: dict[Node, _Base] = {}
+        self._form: dict[Node, tuple[Node, Form]] = {}  # for each tensor: its base, and its form in it
+        self._find_forms()
+        self._checks = self._position_checks(runs)
+        self._runs = {region: run for region, run in runs.items() if self._fits(region, run)}
+        self._scatters = {unit: kernel for unit in units if not isinstance(unit, Region)
+                          if (kernel := _kernel_of(unit)) is not None}
+        self._checked: set[tuple[str, str, int]] = set()
+        self._seen = self._views()
+        self._returned = {node for unit in units if not isinstance(unit, Region) and unit.op == "output"
+                          for node in unit.all_input_nodes}
+        kernels = kernels_of(self._runs)
+        self._ordered = in_lists(units, kernels, self._read_bases)
+        bases = {node: base for node, (base, _) in self._form.items()}
+        self._in_place = InPlace(self._ordered, kernels, bases, self._writable())
+
+    @property
+    def lists(self) -> tuple[RegionList, ...]:
+        """The regions that one launch computes."""
+        return tuple(unit.summary for unit in self._ordered if isinstance(unit, ListedRegions))
+
+    def _read_bases(self, unit: Unit) -> set[Node]:
+        """Return what a unit reads; views by their base."""
+        read = unit.input_nodes if isinstance(unit, Region) else unit.all_input_nodes
+        return {self._form[node][0] if node in self._form else node for node in read}
+
+    def _writable(self) -> set[Node]:
+        """Return the arguments that kernels may write to: dense, and aligned as results are."""
+        return {
+            node for node, tensor in self._given.items()
+            if node in self._form and _is_dense(self._form[node][1]) and not tensor.data_ptr() & (ALIGNED - 1)
+        }
+
+    def function(self, module: Any) -> Frame:
+        """Return the function of a list of arguments, which it empties."""
+        parameters = [self._bind(node, f"a{place}") for place, node in enumerate(self._inputs)]
+        for unit in self._ordered:
+            if isinstance(unit, ListedRegions):
+                self._list(unit)
+            elif isinstance(unit, Region):
+                self._region(unit)
+            elif unit.op == "get_attr":
+                self._define(unit, self._constant(functools.reduce(getattr, unit.target.split("."), module)))
+            elif unit.op == "call_function":
+                self._call(unit)
+            elif unit.op == "output":
+                returned = self._output(unit)
+        text = "\n    ".join(self._with_deletions(parameters, returned))
+        unpacked = f"    [{', '.join(parameters)}] = args\n" if parameters else ""
+        source = f"def run(args):\n{unpacked}{self._alignments()}    args.clear()\n    {text}\n    return {returned}\n"
+        exec(compile(source, "<a captured graph>", "exec"), self.names)  # noqa: S102 - our own source
+        written: Frame = self.names["run"]
+        return written
+
+    def _alignments(self) -> str:
+        """Return a statement that ends the function if an argument does not have the alignment that kernels need."""
+        needed = dict.fromkeys(
+            self._rest(node, alignment) for region, run in self._runs.items()
+            for node, alignment in zip(region.input_nodes, run.alignments, strict=False)
+        )
+        needed |= dict.fromkeys((argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values())
+        conditions = [
+            f"{self._bases[base].name}.data_ptr() & {mask} != {rest}"
+            for base, mask, rest in needed if base in self._given and (mask, rest) != (ALIGNED - 1, 0)
+        ]
+        aligned = [f"{self._bases[base].name}.data_ptr()" for base, *rest in needed
+                   if base in self._given and rest == [ALIGNED - 1, 0]]
+        if aligned:
+            conditions.append(f"({' | '.join(aligned)}) & {ALIGNED - 1}")
+        return f"    if {' or '.join(conditions)}: return None\n" if conditions else ""
+
+    # Views
+
+    def _find_forms(self) -> None:
+        """Determine the base of each tensor, and its form in it."""
+        nodes: list[Node] = []
+        computed: set[Node] = set()
+        for unit in self._units:
+            nodes += (*unit.output_nodes, *unit.view_nodes) if isinstance(unit, Region) else (unit,)
+            computed.update(unit.output_nodes if isinstance(unit, Region) else ())
+        for node in nodes:
+            value = node.meta.get("val")
+            traced = traced_tensor(value) if node.op != "output" else None
+            if traced is None:
+                continue
+            base, start = node, 0
+            if node not in computed and target_of(node) in VIEWS and node.args[0] in self._form:
+                source = self._form[node.args[0]][0]
+                held = source.meta["val"]
+                if _storage(value) == _storage(held) and value.dtype is held.dtype:
+                    base, start = source, value.storage_offset() - held.storage_offset()
+            self._form[node] = base, (traced.shape, traced.strides, start)
+
+    def _fits(self, region: Region, run: DirectRun) -> bool:
+        """Whether the inputs of a region are aligned like those of a run; memory allocated here is aligned.
+
+        The positions among them must have kernels that check them.
+        """
+        if None in self._checks[region]:
+            return False
+        for node, needed in zip(region.input_nodes, run.alignments, strict=False):
+            base, mask, rest = self._rest(node, needed)
+            if base in self._given and self._given[base].data_ptr() & mask != rest:
+                return False
+            if base not in self._given and rest:
+                return False
+        return True
+
+    def _rest(self, node: Node, needed: tuple[int, int]) -> tuple[Node, int, int]:
+        """Return the base of a region's input, and the required low bits of its address under a mask."""
+        mask, rest = needed
+        base, (_, _, start) = self._form[node]
+        return base, mask, (rest - start * base.meta["val"].itemsize) & mask
+
+    def _views(self) -> dict[Node, list[Form]]:
+        """Return the forms in which torch reads a base, in their order."""
+        forms: dict[Node, list[Form]] = {}
+        for unit in self._units:
+            if isinstance(unit, Region):
+                read = () if unit in self._runs else unit.input_nodes
+            else:
+                read = () if self._is_view(unit) else unit.all_input_nodes
+            for node in read:
+                if node in self._form:
+                    base, form = self._form[node]
+                    forms.setdefault(base, []).append(form)
+        return forms
+
+    def _is_view(self, node: Node) -> bool:
+        return node in self._form and self._form[node][0] is not node
+
+    def _local(self, node: Node) -> str:
+        """Return the local variable of a tensor, which is created if it is a view that was not read before."""
+        base, form = self._form[node]
+        memory = self._bases[base]
+        if form == (memory.shape, memory.strides, 0):
+            return memory.name
+        if form not in memory.views:
+            memory.views[form] = self._view(memory, form)
+        return memory.views[form]
+
+    def _view(self, memory: _Base, form: Form) -> str:
+        name = self._new_name()
+        shape, strides, start = form
+        self._emit(f"{name} = view({memory.name}, {shape}, {strides}, {start})", {memory.name})
+        return name
+
+    def _new_name(self) -> str:
+        return f"x{len(self._lines)}"
+
+    def _define(self, node: Node, text: str, reads: set[str] | None = None) -> None:
+        """Emit a separate tensor, or any other result of a node."""
+        name = self._bind(node, f"{'v' if node in self._form else 'n'}{len(self._lines)}")
+        self._emit(f"{name} = {text}", reads or set())
+
+    def _bind(self, node: Node, name: str) -> str:
+        """Return the name of the local variable that a node gets; only tensors have a form."""
+        _, (shape, strides, _) = self._form.get(node, (node, ((), (), 0)))
+        self._bases[node] = _Base(name, shape, strides)
+        return name
+
+    # Calls
+
+    def _call(self, node: Node) -> None:
+        if self._is_view(node) or node in self._in_place.copies or self._fills_scatters(node):
+            return
+        if node in self._scatters:
+            self._scatter(node, *self._scatters[node])
+            return
+        target = target_of(node)
+        if node.target is dropout_mask and is_on_host(node.meta["val"].device.type):
+            sizes, strides, p, *_ = node.args
+            form = f"{tuple(sizes)}, {tuple(strides)}, {self._constant(self._torch.bool)}"
+            self._define(node, f"{self._new(node)}({form}).bernoulli_({1 - p!r})")
+            return
+        reads: set[str] = set()
+        args = [self._argument(value, reads) for value in node.args]
+        if target == "aten.clone.default" and node in self._form and set(node.kwargs) <= {"memory_format"}:
+            _, (shape, strides, _) = self._form[node]
+            if all(step for step, size in zip(strides, shape, strict=True) if size > 1):
+                dtype = self._constant(node.meta["val"].dtype)
+                self._define(node, f"{self._new(node)}({shape}, {strides}, {dtype}).copy_({args[0]})", reads)
+                return
+        args += [f"{key}={self._argument(value, reads)}" for key, value in node.kwargs.items()]
+        function = self._constant(self._by_torch.get(target, node.target))
+        self._define(node, f"{function}({', '.join(args)})", reads)
+        if node in self._form and target not in _DENSE and node.op == "call_function":
+            base = self._bases[node]
+            read_by_kernel = self._is_read_by_region(node) or self._is_read_by_scatter(node)
+            if any(self._form.get(user, (user,))[0] is node for user in node.users) or read_by_kernel:
+                # For some ops, torch's kernel returns strides other than the traced ones.
+                self._emit(
+                    f"if {base.name}.stride() != {base.strides}: {base.name} = strided({base.name}, {base.strides})",
+                    {base.name},
+                )
+            if any(run.alignments for run in self._runs.values()) and self._is_read_by_region(node):
+                # Most ops return new memory, which is aligned, but this is not guaranteed.
+                self._emit(
+                    f"if {base.name}.data_ptr() & {ALIGNED - 1}: {base.name} = copy({base.name}, {base.strides})",
+                    {base.name},
+                )
+
+    def _is_read_by_region(self, node: Node) -> bool:
+        return any(
+            self._form[read][0] is node
+            for region in self._runs for read in region.input_nodes if read in self._form
+        )
+
+    def _is_read_by_scatter(self, node: Node) -> bool:
+        return any(self._form[read][0] is node for scatter, _ in self._scatters.values() for read in scatter.operands)
+
+    def _fills_scatters(self, node: Node) -> bool:
+        """Whether a node only fills tensors that kernels of scatters fill themselves."""
+        return all(user in self._scatters for user in node.users) and is_filled(node)
+
+    def _scatter(self, node: Node, scatter: Scatter, kernel: PositionsKernel) -> None:
+        """Emit new memory, addresses and the kernel of a write at positions."""
+        self._made_by_region(node)
+        self._positions_call(kernel, (*scatter.operands, node))
+        self._refusal(kernel, scatter.op, [
+            (each.node, f"the index of axis {each.axis}", -each.size if each.wraps else 0, each.size)
+            for each in scatter.positions
+        ])
+
+    def _positions_call(self, kernel: PositionsKernel, nodes: Sequence[Node]) -> None:
+        """Emit the addresses of tensors and the call of a kernel."""
+        name = self._constant(kernel)  # the function keeps it alive
+        if kernel.of_tensors is not None:
+            self._tensor_call(kernel.of_tensors, nodes)
+            return
+        values = [self._address(node) for node in nodes]
+        for word, (memory, address) in zip(kernel.words, values, strict=True):
+            self._emit(f"{self._constant(word)}.value = {address}", {memory})
+        self._emit(f"{name}()", {memory for memory, _ in values})
+
+    def _refusal(self, kernel: PositionsKernel, op: str, checked: Sequence[tuple[Node, str, int, int]]) -> None:
+        """Emit the error of positions that a kernel missed, each with its name and bounds."""
+        missed, texts, reads = self._constant(kernel.missed), [], set()
+        for node, name, least, size in checked:
+            base, (shape, strides, start) = self._form[node]
+            memory = self._bases[base].name
+            texts.append(f"({name!r}, view({memory}, {shape}, {strides}, {start}), {least}, {size})")
+            reads.add(memory)
+        self._emit(f"if {missed}.value: {missed}.value = 0; refuse({op!r}, [{', '.join(texts)}])", reads)
+
+    def _position_checks(self, runs: Mapping[Region, DirectRun]) -> dict[Region, list[PositionsKernel | None]]:
+        """Return kernels that check the positions among the inputs of each region, None for others."""
+        checks: dict[Region, list[PositionsKernel | None]] = {}
+        for region in runs:
+            checks[region] = []
+            for places in region.prepared.positions if isinstance(region, TorchRegion) else ():
+                traced = traced_tensor(region.input_nodes[places.number].meta["val"])
+                checks[region].append(None if traced is None else positions_kernel(traced, places.size))
+        return checks
+
+    def _check_positions(self, region: TorchRegion) -> None:
+        """Emit checks of the positions among the inputs of a region, unless they have been checked."""
+        for places, kernel in zip(region.prepared.positions, self._checks[region], strict=True):
+            node = region.input_nodes[places.number]
+            memory, address = self._address(node)
+            if kernel is None or (memory, address, places.size) in self._checked:
+                continue
+            self._checked.add((memory, address, places.size))
+            self._positions_call(kernel, (node,))
+            self._refusal(kernel, places.op, [(node, f"the index {places.name}", 0, places.size)])
+
+    def _argument(self, value: Any, reads: set[str]) -> str:
+        """Return an argument as text; the local variables that it reads are added to ``reads``."""
+        if isinstance(value, self._torch.fx.Node):
+            name = self._local(value) if value in self._form else self._bases[value].name
+            reads.add(name)
+            return name
+        if isinstance(value, list | tuple):
+            parts = "".join(f"{self._argument(part, reads)}, " for part in value)
+            return f"[{parts}]" if isinstance(value, list) else f"({parts})"
+        if value is None or value.__class__ in {bool, int, str} or (value.__class__ is float and math.isfinite(value)):
+            return repr(value)
+        return self._constant(value)
+
+    def _new(self, node: Node) -> str:
+        """Return the name of the function that allocates tensors on the device of a node's tensor."""
+        return self._constant(empty_strided(str(node.meta["val"].device)))
+
+    def _constant(self, value: Any) -> str:
+        if id(value) not in self._constants:
+            name = self._constants[id(value)] = f"c{len(self._constants)}"
+            self._kept.append(value)
+            self.names[name] = value
+        return self._constants[id(value)]
+
+    def _region(self, region: Region) -> None:
+        run = self._runs.get(region)
+        if run is None:
+            reads: set[str] = set()
+            operands = [self._argument(node, reads) for node in region.input_nodes]
+            name = f"r{len(self._lines)}"
+            self._emit(f"{name} = {self._constant(region)}({', '.join(operands)})", reads)
+            for place, node in enumerate(region.output_nodes):
+                self._define(node, f"{name}[{place}]", {name})
+        else:
+            self._direct(region, run)
+        for node in region.view_nodes:
+            self._call(node)
+
+    def _direct(self, region: Region, run: DirectRun) -> None:
+        """Emit new memory, addresses and kernels."""
+        self._constant(run)  # the function keeps it alive, and with it the memory of intermediates
+        if isinstance(region, TorchRegion):
+            self._check_positions(region)
+        for node in region.output_nodes:
+            self._made_by_region(node)
+        calls = run.of_tensors if isinstance(run, HostRun) else None
+        if calls is not None:
+            for tensor_call in calls:
+                self._tensor_call(tensor_call, (*region.input_nodes, *region.output_nodes))
+            return
+        words: dict[int, list[str]] = {}
+        for place, word in run.words:
+            words.setdefault(place, []).append(self._constant(word))
+        values = [self._address(node) for node in (*region.input_nodes, *region.output_nodes)]
+        for place, (memory, address) in enumerate(values):
+            if place in words:
+                written = "".join(f"{word}.value = " for word in words[place])
+                self._emit(f"{written}{address}", {memory})
+        for call in run.calls:
+            self._emit(f"{self._constant(call)}()", {memory for memory, _ in values})
+
+    def _tensor_call(self, call: TensorCall, nodes: Sequence[Node]) -> None:
+        """Emit the call of a kernel that takes tensors; another first element, and an intermediate, is an address."""
+        values, reads = [], set()
+        for argument in call.arguments:
+            if not isinstance(argument, int):
+                values.append(str(argument.ctypes.data))
+                continue
+            memory, address = self._address(nodes[argument])
+            values.append(memory if address == f"{memory}.data_ptr()" else address)
+            reads.add(memory)
+        values += [self._argument(size, reads) for size in call.sizes]
+        self._emit(f"{self._constant(call.function)}({', '.join(values)})", reads)
+
+    def _list(self, listed: ListedRegions) -> None:
+        """Emit new memory for the results of a list of regions, the addresses of all tensors, and one launch."""
+        for region in listed.regions:
+            self._constant(self._runs[region])  # as in `_direct`
+            for node in region.output_nodes:
+                self._made_by_region(node)
+        tensors = [(*region.input_nodes, *region.output_nodes) for region in listed.regions]
+        values = [self._address(tensors[number][place]) for number, place in listed.run.places]
+        memories = {memory for memory, _ in values}
+        self._emit(f"{self._constant(listed.run.put)}({', '.join(address for _, address in values)})", memories)
+        self._emit(f"{self._constant(listed.run.call)}()", memories)
+        for region in listed.regions:
+            for node in region.view_nodes:
+                self._call(node)
+
+    def _address(self, node: Node) -> tuple[str, str]:
+        """Return the local variable with the memory of a tensor, and the address of its first element as text."""
+        base, (_, _, start) = self._form[node]
+        memory = self._bases[base].name
+        # A base that is created in another form has its first element at the same address.
+        shift = f" + {start * base.meta['val'].itemsize}" if start else ""
+        return memory, f"{memory}.data_ptr(){shift}"
+
+    def _made_by_region(self, node: Node) -> None:
+        """Emit new memory for a result, in the first form that reads all of it, or take that of an argument."""
+        traced = self._form[node][1]
+        if node in self._in_place.arguments:
+            shape, strides, _ = traced
+            self._bases[node] = _Base(self._bases[self._in_place.arguments[node]].name, shape, strides)
+            return
+        # A returned tensor must not be a view of another one.
+        read = () if node in self._returned else self._seen.get(node, ())
+        chosen = next((form for form in read if _is_same_memory(form, traced)), traced)
+        shape, strides, _ = chosen
+        dtype = self._constant(node.meta["val"].dtype)
+        self._define(node, f"{self._new(node)}({shape}, {strides}, {dtype})")
+        self._bases[node] = _Base(self._bases[node].name, shape, strides)
+
+    def _output(self, node: Node) -> str:
+        """Return the graph's results as text; each node is a separate object.
+
+        Views are torch's own here, because tensors saved for the backward pass must track writes to their base.
+        """
+        taken: dict[str, Node] = {}
+
+        def result_text(value: Any) -> str:
+            if isinstance(value, list | tuple):
+                return f"({''.join(f'{result_text(part)}, ' for part in value)})"
+            if not isinstance(value, self._torch.fx.Node):
+                return self._argument(value, set())
+            if value not in self._form:
+                return self._bases[value].name
+            base, form = self._form[value]
+            memory = self._bases[base]
+            # A view of an argument is not the argument.
+            is_given = base is not value and base.op != "call_function"
+            is_whole = form == (memory.shape, memory.strides, 0)
+            if is_whole and not is_given and taken.setdefault(memory.name, value) is value:
+                return memory.name
+            if target_of(value) == "aten._unsafe_view.default":
+                return self._view(memory, form)
+            name, (shape, strides, start) = self._new_name(), form
+            place = f"{memory.name}.storage_offset() + {start}"
+            self._emit(f"{name} = {memory.name}.as_strided({shape}, {strides}, {place})", {memory.name})
+            return name
+
+        return result_text(node.args[0])
+
+    # Lines
+
+    def _emit(self, text: str, reads: set[str]) -> None:
+        self._lines.append(_Line(text, frozenset(reads)))
+
+    def _with_deletions(self, parameters: Sequence[str], returned: str) -> Iterator[str]:
+        """Yield the statements, each followed by the deletion of variables that are not read afterwards."""
+        returned_names = set(returned.replace("(", " ").replace(")", " ").replace(",", " ").split())
+        last: dict[str, int] = dict.fromkeys(parameters, -1)
+        for number, line in enumerate(self._lines):
+            name, is_assigned, _ = line.text.partition(" = ")
+            if is_assigned and name.isidentifier():
+                last[name] = number
+            last.update(dict.fromkeys(line.reads & last.keys(), number))
+        ends: dict[int, list[str]] = {}
+        for name, number in last.items():
+            if name not in returned_names:
+                ends.setdefault(number, []).append(name)
+        if -1 in ends:
+            yield f"del {', '.join(ends[-1])}"
+        for number, line in enumerate(self._lines):
+            yield line.text
+            if number in ends:
+                yield f"del {', '.join(ends[number])}"
+        yield "pass"
+
+
+def _storage(value: Any) -> int:
+    return int(value.untyped_storage()._cdata)  # noqa: SLF001 - a fake tensor has no address
+
+
+def _is_same_memory(form: Form, traced: Form) -> bool:
+    """Whether two forms cover exactly the same memory: both are dense."""
+    return form[2] == 0 and math.prod(form[0]) == math.prod(traced[0]) and _is_dense(form) and _is_dense(traced)
+
+
+def _is_dense(form: Form) -> bool:
+    step = 1
+    for stride, size in sorted(pair for pair in zip(form[1], form[0], strict=True) if pair[1] != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
+
+
+def _kernel_of(node: Node) -> tuple[Scatter, PositionsKernel] | None:
+    """Return the write at positions that a node is, with its kernel; None if there is none, and torch runs the node."""
+    scatter = scatter_of(node) if node.op == "call_function" else None
+    try:
+        return None if scatter is None else (scatter, scatter_kernel(scatter))
+    except FuserLabError:  # of a compiler
+        return None

@@ -1,0 +1,55 @@
+"""Choice of the loops of rows on a GPU that also accumulate column sums."""
+
+from fuser_lab.cost.device import THREAD_WORDS, WARP
+from fuser_lab.schedule.gpu_limits import ELEMENTS, MOST_THREADS, power_of_two, shared_room
+from fuser_lab.schedule.state import LoopSchedule, NestKind, Refused, Space, eviction
+
+BACKWARD_WORDS = THREAD_WORDS  # registers per thread for column sums and the row that adds to them
+
+
+def backward_loops(space: Space) -> LoopSchedule | Refused:
+    """Return the loops of rows that also accumulate column sums."""
+    if not space.inner_reduced:
+        return Refused("rows are not contiguous in memory, so column sums read them again")
+    sums, constant = space.column_sums, space.constant_bytes
+    width = space.vector
+    groups = -(-max(space.depth, 1) // width)
+    elements = ELEMENTS if ELEMENTS * space.input_bytes // 4 <= BACKWARD_WORDS else ELEMENTS // 2
+    lanes = power_of_two(max(-(-groups // max(elements // width, 1)), WARP))
+    steps = -(-groups // lanes)
+    per_thread = steps * width
+    shared = 0
+    while shared < len(sums) and per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 > BACKWARD_WORDS:
+        shared += 1
+    halved = per_thread * (sum(sums) + space.input_bytes + constant) // 8
+    doubled = ahead = shared > 0 and halved <= BACKWARD_WORDS and 2 * lanes <= min(groups, MOST_THREADS)
+    if doubled:
+        lanes, steps, shared = 2 * lanes, -(-groups // (2 * lanes)), 0
+        per_thread = steps * width
+    resident, nbytes = max(MOST_THREADS // lanes, 1), sum(sums[:shared]) * per_thread * lanes
+    while resident > 1 and nbytes > shared_room(space.device, resident):
+        resident -= 1
+    fits = per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 <= BACKWARD_WORDS
+    if lanes > MOST_THREADS or not fits or nbytes > shared_room(space.device, resident):
+        return Refused(
+            f"no block of the {space.device.name} has registers and shared memory for a row of {space.depth} "
+            f"elements and {len(sums)} column sums, so the sums read the rows again",
+        )
+    keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
+    # In a single pass, only loads of the next row hide the latency of this one.
+    next_row = per_thread * (sum(sums[shared:]) + 2 * space.input_bytes + constant * keeps) // 4
+    ahead = ahead or (space.passes == 1 and next_row <= BACKWARD_WORDS)
+    blocks = space.device.sms * resident
+    reasons = [f"{blocks} blocks iterate over the rows, {per_thread} columns for each of {lanes} threads"]
+    if shared:
+        reasons.append(f"{shared} of {len(sums)} column sums are in shared memory: registers hold the row")
+    elif doubled:
+        reasons.append("twice the threads, so that registers hold all column sums and the next row")
+    elif ahead:
+        reasons.append("registers hold all column sums and the next row")
+    return LoopSchedule(
+        kind=NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS, threads=(lanes, 1),
+        blocks=blocks, vector=width, persistent=True, registers=steps,
+        unroll=2 if ahead else 1, shared=shared, values=False, constants=keeps, resident=min(resident, 16),
+        evict=eviction(space), reasons=tuple(reasons),
+    )
