@@ -29,7 +29,7 @@ class Spelling(Protocol):
 
 
 def scan_lines(statement: Scan, threads: int, spelling: Spelling, *, repeats: bool) -> Iterator[str]:
-    """Yield the lines of a scan by blocks with this number of threads in x; ``repeats`` says whether a loop is around it."""
+    """Yield the lines of a scan by blocks of ``threads`` threads in x; ``repeats`` says whether a loop is around it."""
     lanes = 1 if statement.scope is Scope.THREAD else min(threads, WARP)
     warps = threads // WARP if statement.scope is Scope.BLOCK else 1
     if statement.parts * warps > WARP:

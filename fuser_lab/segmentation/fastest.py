@@ -8,8 +8,9 @@ and segments that have become neighbours are merged.
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
 from dataclasses import dataclass, field, replace
-from math import sqrt
+from math import prod, sqrt
 from typing import Protocol
 
 from fuser_lab.analysis.bit_masks import bits
@@ -21,6 +22,7 @@ from fuser_lab.cost.work import Work, product_flops, work_of
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
+from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.edits import glue, own_exprs
 from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
@@ -38,7 +40,8 @@ from fuser_lab.segmentation.space import Space, Sums
 
 PHASE = "fastest"
 MOST_FOR_OPTIMAL = 60  # maximum number of expressions for which strategy "optimal" is a starting point
-STATES_FOR_OPTIMAL = 20  # divisor of the budget that it gets
+STATES_FOR_OPTIMAL = 20  # divisor of the states that it gets
+WORK_FOR_OPTIMAL = 0.25  # part of the processor time left that it may take
 CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
 STATES_PER_CHANGE = 100  # search states of the budget per change of a plan that is tried
 EXPRS_PER_STATE = 1000  # states per expression that an open scheduler lowers
@@ -48,8 +51,9 @@ SHARE = 0.1  # part of the time that a plan may save in all its runs that the se
 ROUNDS = 3  # rounds of the search, each with the prices that the clock corrected after the previous round
 NEAR = 0.75  # a price with a smaller error is not corrected, since all other prices are as rough
 UNKNOWN = 1.2  # factor on the time by bytes and arithmetic for kernels that the clock does not know
+TABLE = 16  # elements of a kernel's largest tensor per element of a table that may be stored before the kernel
 MOST_SPLITS = 8  # plans tried that split a slow kernel
-MOST_CHECKED = 2  # plans compared with the bottom-up plan by the times of all their kernels
+MOST_CHECKED, MOST_TIMED = 2, 4  # plans compared with the bottom-up plan by the times of all their kernels
 DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to save
 LEAST_SAVED = 0.5e-6  # seconds that it has to save besides: smaller differences are within the clock's error
 # Errors of two kernels' times are independent, so the error of the difference of two plans grows with the root of the
@@ -146,6 +150,12 @@ class _Rationed:
         self._refused: list[frozenset[str]] = []
         self.device = getattr(oracle, "device", None)
 
+    def halved(self) -> "_Rationed":
+        """Return the same schedulers with half of the limit, which know each other's answers."""
+        other = copy(self)
+        other._left //= 2  # noqa: SLF001 - of the same class
+        return other
+
     def ask(self, candidate: Candidate) -> Answer:
         """Return the verdicts of all schedulers, or only of nvFuser's once the limit is reached."""
         answer = self._closed.ask(candidate)
@@ -237,7 +247,10 @@ class _Search:
         return min(self.known, key=lambda plan: plan.seconds)
 
     def begin(self) -> None:
-        """Add the plans of other strategies."""
+        """Add the plans of other strategies, those of short searches first, because the time of all is limited.
+
+        Bottom-up with open schedulers may lower half as many expressions as the search after it, in addition to those.
+        """
         self._add("bottom-up", bottom_up(self.fusion, self.closed, self.options))
         if self.options.search_calls is not None:
             self.budget.limit(SHARE * self.options.search_calls * self._most_saved())
@@ -245,8 +258,15 @@ class _Search:
                 return
         for word, options in self._ways[1:]:
             self._add(word, bottom_up(self.fusion, self.closed, options))
+        if isinstance(self.rationed, _Rationed) and not self.budget.is_late:
+            self._add("open bottom-up", bottom_up(self.fusion, self.rationed.halved(), self.options))
+        if self.options.search_calls is None:
+            self._add_optimal()
+
+    def _add_optimal(self) -> None:
+        """Add the plan of the strategy "optimal": before the search, unless the time that this takes is limited."""
         if len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
-            budget = self.budget.share(STATES_FOR_OPTIMAL)
+            budget = self.budget.share(STATES_FOR_OPTIMAL, of_work=WORK_FOR_OPTIMAL)
             idle = None if self.clock is None else self.clock.idle
             self._add("optimal", optimal(self.fusion, self.closed, self.options, budget, idle))
 
@@ -271,6 +291,9 @@ class _Search:
         for attempt in attempts:
             fold.apply(attempt)
         segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.rationed, fold.replicas)
+        if any(group.scheduler is None for group in segmented.groups):
+            # The limit refuses a segment that the plan would have, which would be priced as calls of the library.
+            segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.oracle, fold.replicas)
         times = self.times(segmented, limited=bool(self.known))
         self.known.append(_TimedPlan(segmented=segmented, times=times, attempts=tuple(attempts)))
 
@@ -299,12 +322,11 @@ class _Search:
     def improve(self) -> None:
         """Look for faster plans by merging segments, moving expressions and splitting slow kernels.
 
-        Segments repeat the chains with which a bottom-up plan is fastest. The open schedulers' remaining ration is
-        for a bottom-up plan that asks them.
+        Segments repeat the chains with which a bottom-up plan is fastest.
         """
         self._search_space()
-        if self.rationed is not self.closed and not self.budget.is_late:
-            self._add("open bottom-up", bottom_up(self.fusion, self.rationed, self.options))
+        if self.options.search_calls is not None:
+            self._add_optimal()
 
     def _search_space(self) -> None:
         (_, options), _ = min(zip(self._ways, self.known, strict=False), key=lambda way: way[1].seconds)
@@ -321,6 +343,7 @@ class _Search:
         space = _TimedSpace(fusion, self.rationed, plain, self.model, chains)
         if not space.units:
             return
+        self._take_tables(space, before)
         for number in range(ROUNDS if self.clock else 1):
             seeds = [plan for plan in self.known if plan.segmented.fusion.digest == fusion.digest]
             corrected = [space.correct(plan.segmented, plan.times) for plan in seeds] if self.clock else []
@@ -339,6 +362,19 @@ class _Search:
         if attempts is not None:
             self._take((*before, *attempts))
         return attempts is not None
+
+    def _take_tables(self, space: _TimedSpace, before: Sequence[Attempt]) -> None:
+        """Make the plan known that stores the tables which segments of the best plan compute, if there are any.
+
+        The price of a segment counts each expression once, but a kernel computes the elements of a small tensor, such
+        as the cosines of a rotation, wherever they are read.
+        """
+        best = self.best
+        if best.segmented.fusion.digest == space.fusion.digest and not self.budget.is_late:
+            masks = [mask for group in best.segmented.groups if (mask := space.mask(group.names))]
+            parts = [part for mask in masks for part in _with_tables(space, mask)]
+            if len(parts) > len(masks) and sum(parts) == space.all:
+                self._take_partition(space, parts, before)
 
     def _split(self, space: _TimedSpace, before: Sequence[Attempt]) -> None:
         """Split slow kernels of the best plan where data change places or are summed up, as long as that saves time.
@@ -408,19 +444,33 @@ class _Search:
         near = [plan for plan in ranked if plan.seconds <= (1 + DISTINCT) * ranked[0].seconds]
         # A plan with fewer bytes is preferred below, so one that the clock cannot tell from the best is compared too.
         fewest = min(near, key=lambda plan: (_moved_bytes(plan), plan.seconds), default=None)
-        best = ranked[:MOST_CHECKED]
-        if fewest is not None and fewest not in best:
-            best.append(fewest)
-        if self.clock is None or not best:
-            return min((first, *best), key=lambda plan: plan.seconds)
-        first, *best = (
-            replace(plan, times=self.times(plan.segmented, limited=False)) for plan in (first, *best)
-        )
-        chosen = first
+        if self.clock is None or not ranked:
+            return min((first, *ranked), key=lambda plan: plan.seconds)
+        best = self._timed(ranked)
+        if fewest is not None and _key(fewest) not in map(_key, best):
+            best.append(self._as_scheduled(fewest))
+        chosen = self._as_scheduled(first)
         for plan in sorted(best, key=lambda plan: (_moved_bytes(plan), plan.seconds)):
             if _is_faster(plan, chosen, self.clock):
                 chosen = plan
         return chosen
+
+    def _timed(self, ranked: Sequence[_TimedPlan]) -> list[_TimedPlan]:
+        """Return the first of several ranked plans with the times of all their kernels as scheduled.
+
+        More than two are timed if the times as scheduled exceed the prices by which other plans were ranked.
+        """
+        timed = list[_TimedPlan]()
+        distinct = {_key(plan): plan for plan in reversed(ranked)}
+        for plan in sorted(distinct.values(), key=lambda plan: plan.seconds):
+            late = len(timed) >= MOST_TIMED or self.budget.is_late
+            if len(timed) >= MOST_CHECKED and (late or min(other.seconds for other in timed) <= plan.seconds):
+                break
+            timed.append(self._as_scheduled(plan))
+        return timed
+
+    def _as_scheduled(self, plan: _TimedPlan) -> _TimedPlan:
+        return replace(plan, times=self.times(plan.segmented, limited=False))
 
     def _recompute(self, plan: _TimedPlan) -> None:
         """Recompute boundaries of a plan as long as that is predicted to save time; what comes of it is known then."""
@@ -551,6 +601,11 @@ def _kernel(group: SegmentedGroup) -> tuple[object, ...]:
     return group.names, tuple([tensor.name for tensor in group.outputs]), group.scheduler
 
 
+def _key(plan: _TimedPlan) -> frozenset[tuple[object, ...]]:
+    """Return a key that two plans of one definition share if they have the same kernels."""
+    return frozenset(map(_kernel, plan.segmented.groups))
+
+
 def _neighbours(now: SegmentedFusion, names: Names) -> Iterator[tuple[int, int]]:
     """Yield the segments that contain one of some expressions, each with the segments that share a tensor with it."""
     for home in dict.fromkeys(home for name in names for home in now.home.get(name, ())):
@@ -570,6 +625,34 @@ def _parts(space: Space, mask: int) -> Iterator[tuple[int, int]]:
                 if first not in seen:
                     seen.add(first)
                     yield first, mask & ~first
+
+
+def _with_tables(space: Space, mask: int) -> list[int]:
+    """Return a set without the tables in it, after these tables; only the set, if a part is not legal as a segment.
+
+    A table is a function of small tensors of the set alone, such as cosines of positions, with what leads to it.
+    """
+    sizes = {i: max((prod(tv.shape) for tv in space.units[i].tensor_outputs), default=0) for i in bits(mask)}
+    large = sum(1 << i for i, size in sizes.items() if TABLE * size > max(sizes.values()))
+    tables = 0
+    for i in sizes:
+        work, table = work_of([space.units[i]]), (space.above[i] | 1 << i) & mask
+        if (work.special or work.dividing) and not table & large:
+            tables |= table
+    parts = [*_connected(space, tables), *_connected(space, mask & ~tables)]
+    return parts if tables and all(legal_price(space, part) is not None for part in parts) else [mask]
+
+
+def _connected(space: Space, mask: int) -> list[int]:
+    """Return the parts of a set of units that share no tensor."""
+    units, first = list(bits(mask)), dict[TensorView, int]()
+    exprs = [space.units[i] for i in units]
+    touched = [(n, tv) for n, expr in enumerate(exprs) for tv in (*expr.tensor_inputs, *expr.tensor_outputs)]
+    part_of = components(len(units), [(n, first.setdefault(tv, n)) for n, tv in touched])
+    parts = dict[int, int]()
+    for i, part in zip(units, part_of, strict=True):
+        parts[part] = parts.get(part, 0) | 1 << i
+    return list(parts.values())
 
 
 def _goes_beyond(segmented: SegmentedFusion) -> bool:

@@ -73,11 +73,11 @@ class Budget:
         """Whether the budget is used up."""
         return self.used >= self.states or self.is_late
 
-    def share(self, parts: int) -> "Budget":
-        """Return a budget with a fraction of the states and the remaining time."""
+    def share(self, parts: int, *, of_work: float = 1.0) -> "Budget":
+        """Return a budget with a fraction of the states, the remaining time, and a part of the processor time left."""
         left = None if self.seconds is None else max(self._end - time.monotonic(), 0.0)
         part = Budget(states=self.states // parts, seconds=left)
-        part._work_end = self._work_end
+        part.limit(of_work * (self._work_end - time.thread_time()))
         return part
 
 

@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from needs import needs
 
-from fuser_lab.errors import RegionWarning
-
 torch = needs("torch")
 nn, F = torch.nn, torch.nn.functional
 bridge = importlib.import_module("fuser_lab.torch")
@@ -111,21 +109,6 @@ def test_a_write_to_what_is_saved_is_an_error_as_in_eager():
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
     assert frames() == [1, 1]
-
-
-def test_positions_are_checked_before_kernels_read_at_them():
-    def function(x, places):
-        return x.exp().gather(1, places) * 2, x.sin()
-
-    run, x = torch.compile(function, backend="fuser_lab"), torch.randn(5, 9)
-    for places in (torch.randint(0, 9, (5, 3)), torch.zeros(5, 3, dtype=torch.int64), torch.full((5, 3), 8)):
-        torch.testing.assert_close(run(x, places), function(x, places))
-    (frame,) = bridge.last().graphs[0].run._frames[0]
-    assert any(hasattr(value, "passes") for value in frame.__globals__.values()), "the function runs the kernels itself"
-    with pytest.raises(RuntimeError, match="out of bounds"), pytest.warns(RegionWarning, match="9"):
-        run(x, torch.full((5, 3), 9))
-    places = torch.randint(0, 9, (5, 3))
-    torch.testing.assert_close(run(x, places), function(x, places))
 
 
 def test_what_torch_gives_otherwise_than_it_traced_is_laid_as_traced():

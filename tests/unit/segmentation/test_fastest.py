@@ -1,5 +1,6 @@
 """The strategy "fastest": never slower than bottom-up by the model, reproduced from log and code, above its bound."""
 
+import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from fuser_lab.cost.device import host_device
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import OpKind
 from fuser_lab.segmentation import replay, segment
+from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.fastest import _Search, _TimedPlan, _TimedSpace, fastest, time_model_of
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.replay import Fold
@@ -64,6 +66,45 @@ def test_a_search_takes_a_part_of_what_it_may_save_in_the_expected_calls(monkeyp
     none = fl.segment(fd, strategy="fastest", options=SegmenterOptions(search_calls=0))
     assert [s.group.names for s in none.segments] == [s.group.names for s in fl.segment(fd).segments]
     assert made_by(none.to_python()) == none
+
+
+def reflected(fd, x, dim, extent):
+    last = extent - 1
+    at = fd.ops.sub(last, fd.ops.abs(fd.ops.sub(last, fd.ops.abs(fd.ops.iota(extent + 2, start=-1)))))
+    return fd.ops.index_select(x, at, dim=dim)
+
+
+def test_a_plan_of_open_schedulers_is_found_also_if_another_search_takes_all_its_time(monkeypatch):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([64, 481, 641], contiguity=True)
+        fd.add_output(reflected(fd, reflected(fd, x, 1, 481), 2, 641))
+
+    def endless(fusion, oracle, options, budget, *_):
+        while not budget.is_late:
+            pass
+        return bottom_up(fusion, oracle, options)
+
+    monkeypatch.setattr(importlib.import_module("fuser_lab.segmentation.fastest"), "optimal", endless)
+    assert len(fl.segment(fd, target="H200").segments) == 2
+    options = SegmenterOptions(search_calls=100_000)
+    assert len(fl.segment(fd, strategy="fastest", target="H200", options=options).segments) == 1
+
+
+def test_functions_of_small_tensors_are_stored_where_a_kernel_would_compute_them_for_every_element():
+    with FusionDefinition() as fd:
+        position = fd.ops.broadcast(fd.ops.iota(2048, dtype=DataType.Float), [False, True, True])
+        rate = fd.ops.pow(1e4, fd.ops.mul(fd.ops.iota(64, dtype=DataType.Float), -1 / 64))
+        angle = fd.ops.mul(position, rate)
+        for _ in range(2):
+            x = fd.define_tensor([4, 2048, 16, 64], contiguity=True)
+            pairs = fd.ops.reshape(x, [4, 2048, 16, 32, 2])
+            first, second = (fd.ops.slice(pairs, [0, 0, 0, 0, n], [4, 2048, 16, 32, n + 1]) for n in (0, 1))
+            pairs = fd.ops.cat([fd.ops.neg(second), first], 4)
+            turned = fd.ops.reshape(pairs, [4, 2048, 16, 64])
+            fd.add_output(fd.ops.add(fd.ops.mul(x, fd.ops.cos(angle)), fd.ops.mul(turned, fd.ops.sin(angle))))
+    plan = fl.segment(fd, strategy="fastest", target="H200")
+    bound = plan.time_bound().bound
+    assert plan.predicted_time().seconds < 1.8 * bound
 
 
 def straight_and_transposed():
