@@ -81,17 +81,17 @@ def column_plan(nest: NestPlan) -> ColumnPlan:
 def _with_kept(nest: NestPlan, passes: Sequence[Pass]) -> tuple[Pass, ...]:
     """Return passes that keep expensive values of a block for later ones, as far as these fit in a core's cache."""
     facts, schedule = nest.facts, nest.choice.schedule
-    room, kept = CPU_SUMS_BYTES, []
+    room, chosen = CPU_SUMS_BYTES, []
     # Values of later passes come first, because they contain those of earlier ones.
     for entry in reversed(choose_saved(facts) if schedule.split == 1 and len(passes) > 1 else ()):
         nbytes = facts.space.depth * schedule.tile * entry.tensor.dtype.compute.itemsize
         if nbytes <= room:
-            kept.append(entry)
+            chosen.append(entry)
             room -= nbytes
     return tuple(
         replace(
-            step, saved=tuple(entry.tensor for entry in kept if entry.written == number),
-            restored=tuple(entry.tensor for entry in kept if entry.written < number),
+            step, saved=tuple(entry.tensor for entry in chosen if entry.written == number),
+            restored=tuple(entry.tensor for entry in chosen if entry.written < number),
         )
         for number, step in enumerate(passes)
     )
@@ -153,7 +153,7 @@ class _Block:
     end: Term
     done: Mapping[Expr, Buffer] = field(default_factory=dict)  # results of reductions, for each column
     ahead: Mapping[TensorView, Buffer] = field(default_factory=dict)  # values that are computed before a pass
-    kept: Mapping[TensorView, Buffer] = field(default_factory=dict)  # values of all elements, row after row
+    elements: Mapping[TensorView, Buffer] = field(default_factory=dict)  # values of all elements, row after row
 
 
 def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
@@ -170,7 +170,7 @@ def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
         totals = running_sums(plan.nest, values, tile, "sums", wide=plan.has_subtotals)
         subtotals = running_sums(plan.nest, values, tile, "block_sums") if plan.has_subtotals else {}
         saved = [tensor for step in plan.passes for tensor in step.saved]
-        kept = scratch_of(values, saved, "kept", facts.space.depth * tile)
+        elements = scratch_of(values, saved, "kept", facts.space.depth * tile)
         start, stop = chunk(values, group, plan.grain, plan.units)
         unit: Term = group
         if plan.grain > 1:
@@ -186,7 +186,7 @@ def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
         guarded = split > 1 and not schedule.specialized
         begin, end = chunk(values, part, plan.length, facts.space.depth, guarded=guarded, count=split)
         block = _Block(
-            places=code.flat(facts.kept_outer, i), first=first, last=last, begin=begin, end=end, kept=kept,
+            places=code.flat(facts.kept_outer, i), first=first, last=last, begin=begin, end=end, elements=elements,
         )
         for number, step in enumerate(plan.passes):
             block = _write_pass(plan, code, step, block, totals, subtotals, is_last=number + 1 == len(plan.passes))
@@ -256,8 +256,9 @@ def _write_rows(
             close_folds(code, cells(block.done, slot), places)
             know_ahead(code, block.ahead, places, slot)
             here, element = {**places, **around}, code.values.simplify(q * plan.nest.choice.schedule.tile + slot)
-            know_ahead(code, {tv: block.kept[tv] for tv in step.restored}, here, element)
-            write_point(code, here, cells(sums, slot), step.stored, {tv: block.kept[tv] for tv in step.saved}, element)
+            know_ahead(code, {tv: block.elements[tv] for tv in step.restored}, here, element)
+            saved = {tv: block.elements[tv] for tv in step.saved}
+            write_point(code, here, cells(sums, slot), step.stored, saved, element)
 
 
 @contextmanager
