@@ -446,7 +446,7 @@ class _Search:
         fewest = min(near, key=lambda plan: (_moved_bytes(plan), plan.seconds), default=None)
         if self.clock is None or not ranked:
             return min((first, *ranked), key=lambda plan: plan.seconds)
-        best = self._timed(ranked)
+        best = self._time_first(ranked)
         if fewest is not None and _key(fewest) not in map(_key, best):
             best.append(self._as_scheduled(fewest))
         chosen = self._as_scheduled(first)
@@ -455,7 +455,7 @@ class _Search:
                 chosen = plan
         return chosen
 
-    def _timed(self, ranked: Sequence[_TimedPlan]) -> list[_TimedPlan]:
+    def _time_first(self, ranked: Sequence[_TimedPlan]) -> list[_TimedPlan]:
         """Return the first of several ranked plans with the times of all their kernels as scheduled.
 
         More than two are timed if the times as scheduled exceed the prices by which other plans were ranked.
@@ -639,11 +639,11 @@ def _with_tables(space: Space, mask: int) -> list[int]:
         work, table = work_of([space.units[i]]), (space.above[i] | 1 << i) & mask
         if (work.special or work.dividing) and not table & large:
             tables |= table
-    parts = [*_connected(space, tables), *_connected(space, mask & ~tables)]
+    parts = [*_components_of(space, tables), *_components_of(space, mask & ~tables)]
     return parts if tables and all(legal_price(space, part) is not None for part in parts) else [mask]
 
 
-def _connected(space: Space, mask: int) -> list[int]:
+def _components_of(space: Space, mask: int) -> list[int]:
     """Return the parts of a set of units that share no tensor."""
     units, first = list(bits(mask)), dict[TensorView, int]()
     exprs = [space.units[i] for i in units]
