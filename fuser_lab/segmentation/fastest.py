@@ -446,7 +446,7 @@ class _Search:
         fewest = min(near, key=lambda plan: (_moved_bytes(plan), plan.seconds), default=None)
         if self.clock is None or not ranked:
             return min((first, *ranked), key=lambda plan: plan.seconds)
-        best = self._best_with_times(ranked)
+        best = self._time_first(ranked)
         if fewest is not None and _key(fewest) not in map(_key, best):
             best.append(self._as_scheduled(fewest))
         chosen = self._as_scheduled(first)
@@ -455,7 +455,7 @@ class _Search:
                 chosen = plan
         return chosen
 
-    def _best_with_times(self, ranked: Sequence[_TimedPlan]) -> list[_TimedPlan]:
+    def _time_first(self, ranked: Sequence[_TimedPlan]) -> list[_TimedPlan]:
         """Return the first of several ranked plans with the times of all their kernels as scheduled.
 
         More than two are timed if the times as scheduled exceed the prices by which other plans were ranked.
