@@ -569,7 +569,7 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     ``trial(size)`` returns the statements for one element, with the variable ``name`` as its position in a chunk of
     ``size``. Accesses are weighted by the bytes of their buffer, because a small buffer is in the cache. The number is
     reduced if a multiprocessor would spend more cycles on the lines of its cache than memory, which moves
-    ``bytes_per_cycle``, spends on the large buffers.
+    ``bytes_per_cycle``, spends on the large buffers. That is so only where several accesses load adjacent elements.
     """
     single = list(accesses(trial(1), name))
     largest = max((_bytes(a.buffer) for a in single), default=0)
@@ -585,18 +585,16 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     moving = sum(a.buffer.dtype.itemsize for a in large if a.step != 0) / bytes_per_cycle
 
     def cycles(size: int) -> float:
-        lines = sum(_lines(access, size) for access in accesses(trial(size), name))
+        lines = sum(_lines(access, size) for access in accesses(trial(size), name) if access.step == 1)
         return max(moving, lines / _LINES / size, _STARTING / (WARP * size))
 
     return min((1 << n for n in reversed(range(best.bit_length()))), key=cycles)
 
 
 def _lines(access: Access, size: int) -> float:
-    """Return the cache lines that a warp looks up for ``size`` elements of each thread, per thread."""
-    apart = LINE_BYTES if access.step is None else abs(access.step) * size * access.buffer.dtype.itemsize
-    lines = min(max(apart * WARP / LINE_BYTES, 1.0), WARP)
-    number = 1 if access.step == 0 else size // max(access.width(size), 1)
-    return number * lines / WARP
+    """Return the cache lines that a warp looks up for ``size`` adjacent elements of each thread, per thread."""
+    lines = min(max(size * access.buffer.dtype.itemsize * WARP / LINE_BYTES, 1.0), WARP)
+    return size // max(access.width(size), 1) * lines / WARP
 
 
 def _cost(statements: Block, name: str, size: int) -> float:
