@@ -170,7 +170,10 @@ def _blocks(plan: ColumnPlan, code: PhaseCode) -> Launch:
         totals = running_sums(plan.nest, values, tile, "sums", wide=plan.has_subtotals)
         subtotals = running_sums(plan.nest, values, tile, "block_sums") if plan.has_subtotals else {}
         saved = [tensor for step in plan.passes for tensor in step.saved]
-        elements = scratch_of(values, saved, "kept", facts.space.depth * tile)
+        # The size is for any number of rows, so that kernels for others are the same.
+        elements: dict[TensorView, Buffer] = {}
+        for tensor in saved:
+            elements |= scratch_of(values, [tensor], "kept", CPU_SUMS_BYTES // tensor.dtype.compute.itemsize)
         start, stop = chunk(values, group, plan.grain, plan.units)
         unit: Term = group
         if plan.grain > 1:

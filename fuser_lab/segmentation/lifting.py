@@ -135,6 +135,9 @@ def _original(expr: Expr, definition: Fusion, bound: Fusion, replicas: Mapping[s
         return None
     if any(_invariant_part(a) != _invariant_part(b) for a, b in zip(inputs, was.inputs, strict=True)):
         return None
+    # A pad by nothing is a copy, which has no value to pad with.
+    if len(old.inputs) > len(inputs):
+        return None
     # A reshape without elements becomes zeros, which read no tensor.
     kinds = zip(inputs, old.inputs, strict=False)
     if any(isinstance(a, TensorView) is not isinstance(b, TensorView) for a, b in kinds):

@@ -27,7 +27,8 @@ def test_a_loop_of_the_schedule_has_the_lines_of_its_body(target):
         for loop in loops:
             name = LOOP.match(loop.text)[1]
             numbers = [n for n, line in enumerate(source) if line.places & loop.places]
-            assert re.match(rf"\s*(for {name} in p?range\(|{name} = index32\(cuda\.)", source[numbers[0]].text)
+            head = rf"\s*(for {name} in (?:p?range|unrolled)\(|{name} = index32\(cuda\.)"
+            assert re.match(head, source[numbers[0]].text)
             assert all(source[n].places <= loop.places for n in range(numbers[0], numbers[-1] + 1))
             behind = source[numbers[-1] + 1].text
             if target == "cpu":
