@@ -93,8 +93,8 @@ try:
     import fuser_lab.nvfuser_direct
 except KeyboardInterrupt:
     import fuser_lab.nvfuser_direct as nvfuser_direct
-    from fuser_lab.ops import OPS, registry, ternary
-    print(OPS is registry.OPS, "exp" in OPS, "sum" in OPS, ternary.register is registry.register)
+    from fuser_lab.ops import OPS, promotion, registry
+    print(OPS is registry.OPS, "exp" in OPS, "sum" in OPS, promotion.register is registry.register)
 """
 
 
