@@ -150,7 +150,7 @@ def computed(name: str, *inputs: np.ndarray) -> np.ndarray:
     return got
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "function", "bounds"), UNARY)
 def test_error_over_all_numbers_in_vectors(name: str, function: str, bounds: tuple[float, float]) -> None:
     x = numbers(KINDS[name[-2:]])

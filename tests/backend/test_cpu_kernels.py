@@ -182,7 +182,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], S, str
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "dtype"), [
     pytest.param(name, dtype, marks=[pytest.mark.matrix] if dtype is D.Half and name != "pointwise" else [])
     for dtype in (D.Float, D.BFloat16, D.Half) for name in KERNELS

@@ -39,7 +39,7 @@ def test_in_lock_step(lookup: Lookup, target: str) -> None:
 BAD = (-1, 1 << 30)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @by_lookup
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("bad", BAD)

@@ -42,7 +42,7 @@ def batches() -> list[tuple[tuple[Arg, ...], tuple[tuple[str, Sample], ...]]]:
 BATCHES = batches()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize(
     ("args", "samples"), BATCHES, ids=[f"{k}-{samples[0][0]}" for k, (_, samples) in enumerate(BATCHES)],

@@ -77,7 +77,7 @@ def arithmetic(fd: Any, x: Any, y: Any) -> Any:
     return o.cast(o.add(o.cast(x, D.Float), o.cast(y, D.Float)), dtype) if dtype.is_reduced_float else o.add(x, y)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_every_dtype_and_shape(dtype: DataType) -> None:
     for shape in SHAPES:
@@ -117,7 +117,7 @@ def views(shape: tuple[int, int], dtype: DataType) -> list[tuple[str, np.ndarray
     ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [D.Double, D.Float, D.Half, D.BFloat16, D.Int32, D.Bool], ids=lambda d: d.name)
 def test_views(dtype: DataType) -> None:
     for shape in ((16, 32), (17, 24), (9, 5), (40, 48)):
@@ -154,7 +154,7 @@ def test_accesses_at_wrong_places_are_found() -> None:
     assert dict(accesses(told))["T0"] == 16
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [D.Double, D.Float, D.Half, D.BFloat16, D.Int32, D.Bool, D.ComplexFloat, D.Int],
                          ids=lambda d: d.name)
 def test_transposes(dtype: DataType) -> None:

@@ -204,7 +204,7 @@ CONTENTS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("content", CONTENTS)
 def test_files_of_any_content_are_answered(tmp_path: Path, name: str, content: str, capsys: Any) -> None:
@@ -287,7 +287,7 @@ def _places(data: Any) -> Any:
             yield from _places(data[key])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", READERS)
 def test_damaged_files_are_answered(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     reader = READERS[name]

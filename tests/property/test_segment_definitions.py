@@ -52,7 +52,7 @@ def same(got, wanted):
         assert np.array_equal(*numbers, equal_nan=not exact)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_index_maps_of_edited_plans_evaluate_as_the_fusion_does(seed):
     if (found := program_of(seed)) is None:

@@ -33,7 +33,7 @@ def to(dtype: D) -> Any:
     return lambda fd, x: fd.ops.cast(x, dtype=dtype)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("cc", DEVICES, ids=lambda cc: f"sm_{cc[0]}{cc[1]}")
 @pytest.mark.parametrize("dtype", LETTERS, ids=lambda d: d.name)
 class TestFloat8:

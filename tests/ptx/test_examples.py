@@ -33,7 +33,7 @@ def kernels(name: str) -> list[GeneratedKernel]:
     return list(found.values())
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "cc", [pytest.param((8, 0), marks=pytest.mark.matrix), (9, 0)], ids=["cc 8.0", "cc 9.0"],
 )

@@ -13,7 +13,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("lookup", LOOKUPS, ids=lambda x: x.name)
 def test_compiles_for_hopper(lookup: Lookup) -> None:
     phases = compile_phases(generate(lookup.fusion(), lookup.scheduler, "cuda"))

@@ -36,7 +36,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "strides", [DENSE, *(pytest.param(strides, marks=pytest.mark.matrix) for strides in (ROW, COLUMN))],
     ids=["dense", "one row for all", "one column for all"],

@@ -27,7 +27,7 @@ def compiled(case: Case) -> tuple[CompiledPhase, ...]:
     return compile_phases(generate(case.fusion(), case.scheduler, "cuda"))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", [c for c in CASES if 0 not in c.shapes[0]], ids=lambda case: case.name)
 def test_compiles_for_hopper(case: Case) -> None:
     phases = compiled(case)

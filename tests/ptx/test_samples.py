@@ -29,7 +29,7 @@ def sample_of(name: str) -> Sample:
 OTHERS = [name for name, entry in ENTRIES.items() if getattr(entry, "kind", None) is not OpKind.POINTWISE]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_sample_compiles(name: str) -> None:
     built = build(sample_of(name))

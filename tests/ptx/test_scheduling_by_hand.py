@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiles_for_hopper(case):
     (phase,) = compile_phases(kernel_of(case.build(), arrays(case.shapes[1], case.dtype)))

@@ -52,7 +52,7 @@ def ops(plan):
     return [[expr.op.name for expr in segment.exprs] for segment in plan.segments]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=[pytest.mark.matrix] if name in MORE else []) for name in (*fl.examples.names(), *CASES)
 ])

@@ -23,7 +23,7 @@ def test_there_are_twenty_plans():
     assert len(ENTRIES) == 20
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_plan_has_one_predicted_time(name):
     fd, inputs = loaded(name)

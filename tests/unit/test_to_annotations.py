@@ -30,7 +30,7 @@ def chain(count):
     return fd
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("strategy", "name"),
     [

@@ -123,7 +123,7 @@ def test_the_fusion_never_changes():
     assert len(fd.hand.scheduled.fusion.exprs) == len(fd.definition.exprs) + 2
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_any_prefix_is_a_valid_schedule_with_the_same_values(case):
     fd = case.build()

@@ -262,7 +262,7 @@ def column_norm(fd: Any, x: Any, y: Any) -> Any:
 SMALL = replace(H200, name="a small GPU", sms=2)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("record", [column_softmax, column_norm])
 @pytest.mark.parametrize(
     ("shape", "dtype"), [((512, 64), D.BFloat16), ((301, 40), D.Half), ((500, 33), D.Float)], ids=str,

@@ -117,7 +117,7 @@ VIEWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 @pytest.mark.parametrize("which", [0, 1])
 def test_transposes_of_any_strides(which: int, view: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -165,7 +165,7 @@ def test_tiles_go_through_registers_in_the_order_of_the_shortest_runs() -> None:
 # Rows and columns at once
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 @pytest.mark.parametrize("shape", [(2, 3), (7, 40), (300, 5), (513, 2)], ids=str)
 def test_rows_and_columns_at_once(shape: tuple[int, int], dtype: DataType) -> None:
@@ -221,7 +221,7 @@ def normalized_sum(fd: Any, x: Any, y: Any) -> Any:
     return total, o.cast(o.mul(wide, size), x.dtype)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [D.Float, D.Half, D.BFloat16], ids=lambda d: d.name)
 @pytest.mark.parametrize("shape", [(40, 70), (3, 5000), (1, 9), (2, 3, 50)], ids=str)
 def test_a_stored_row_is_read_back_rather_than_computed_from_several(shape: tuple[int, ...], dtype: DataType) -> None:

@@ -40,7 +40,7 @@ def widths(kernel: Kernel, kind: type, role: Role) -> set[int]:
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", VECTOR, ids=lambda d: d.name)
 class TestLengths:
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     def test_softmax(self, length: int, dtype: DataType) -> None:
         x = numbers((9, length), dtype)
         kernel = check(build(softmax, [x.shape], dtype), S.INNER_PERSISTENT, [x])
@@ -49,7 +49,7 @@ class TestLengths:
         assert widths(kernel, VectorLoad, Role.INPUT) == {nest.schedule.vector}
         assert widths(kernel, VectorStore, Role.OUTPUT) == {nest.schedule.vector}
 
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     def test_sums(self, length: int, dtype: DataType) -> None:
         x = numbers((300, length if length < 5000 else 2051), dtype)  # a few rows are split into parts
         kernel = check(build(totals(1), [x.shape], dtype), S.REDUCTION, [x])

@@ -131,7 +131,7 @@ def test_large_tensors_are_turned_in_rows_of_two_cache_lines(dtype: Any, tile: i
         assert schedule.tile == size
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", [(512, 256), (520, 264), (300, 1000), (129, 1031)], ids=str)
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Float, D.Double, D.Bool], ids=lambda d: d.name)
 def test_turned_tiles_of_both_sizes(shape: tuple[int, int], dtype: Any) -> None:
@@ -236,7 +236,7 @@ def statistics(fd: Any, x: Any) -> Any:
     return highest, fd.ops.sum(fd.ops.exp(fd.ops.sub(f, fd.ops.broadcast(highest, [True, False]))), [0])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", [(300, 96), (5000, 40), (37, 5), (2, 64), (4096, 8)], ids=str)
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.Double], ids=lambda d: d.name)
 def test_maximum_and_sum_of_columns_in_one_pass(shape: tuple[int, int], dtype: Any) -> None:

@@ -85,14 +85,14 @@ def check(fusion: Fusion, scheduler: S, inputs: list[np.ndarray], alignment: dic
     return kernel
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
 @pytest.mark.parametrize(("record", "shape"), [p[1:] for p in PATTERNS], ids=[p[0] for p in PATTERNS])
 def test_every_pattern_in_every_dtype(record: Any, shape: tuple[int, ...], dtype: DataType) -> None:
     check(build(record, [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", ROWS, ids=str)
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
 def test_rows_of_every_length(shape: tuple[int, int], dtype: DataType) -> None:
@@ -116,7 +116,7 @@ def test_columns_of_every_length(shape: tuple[int, int], dtype: DataType) -> Non
     check(build(record, [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", BACKWARD, ids=str)
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 def test_rows_and_columns_at_once(shape: tuple[int, int], dtype: DataType) -> None:
@@ -382,7 +382,7 @@ def test_a_maximum_and_a_sum_are_all_that_goes_by(columns: int, dtype: DataType)
     assert all(n < first for n, name in loads if name in {"T1", "T2"}), "results do not wait for other inputs"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("alignment", [2, 4, 8])
 @pytest.mark.parametrize("shape", [(3, 64), (3, 4096), (2, 33_000), (60, 4096)], ids=str)
 def test_memory_that_is_not_aligned(shape: tuple[int, int], alignment: int) -> None:
@@ -408,7 +408,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("shape", [(20, 48), (3, 2048), (2, 20_000)], ids=str)
 def test_any_strides(shape: tuple[int, int], layout: Any) -> None:
@@ -491,7 +491,7 @@ FORCED = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("online", [False, True])
 @pytest.mark.parametrize("threads", [32, 64])
 @pytest.mark.parametrize("forced", FORCED.values(), ids=FORCED)
@@ -515,7 +515,7 @@ def test_rows_are_right_whatever_is_chosen(
             check(build(add_norm, shapes, D.BFloat16), S.INNER_PERSISTENT, inputs)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("changes", [
     {"shared": 0}, {"shared": 1}, {"shared": 2}, {"unroll": 2}, {"unroll": 2, "constants": True}, {"blocks": 3},
     {"blocks": 1, "shared": 2, "unroll": 2, "constants": True},

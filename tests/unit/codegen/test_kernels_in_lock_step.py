@@ -69,7 +69,7 @@ def check(fusion: Fusion, scheduler: S, target: str, inputs: list[np.ndarray]) -
     return kernel
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_agrees_with_the_reference(case: Case, target: str) -> None:

@@ -60,7 +60,7 @@ def check(fusion: Fusion, inputs: Sequence[np.ndarray], targets: Sequence[str] =
     return found
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", ROWS, ids=str)
 def test_rows_of_every_length(shape: tuple[int, int]) -> None:
     for dtype in (D.Float, D.BFloat16):
@@ -81,7 +81,7 @@ def test_columns_of_every_length(shape: tuple[int, int]) -> None:
 SHAPES = [((3, 70), 1), ((70, 6), 0), ((1, 2100), 1), ((2, 17, 3), 1)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "shape", "dim", "dtype"), [
     pytest.param(
         name, shape, dim, dtype,

@@ -76,7 +76,7 @@ def fusion_of(name: str, size: int, dtype: DataType = D.Float) -> tuple[Fusion, 
     return build(record, shapes(size), dtype), scheduler
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_many_sizes_leave_few_kernels(name: str, target: str) -> None:

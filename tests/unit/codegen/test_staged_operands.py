@@ -140,7 +140,7 @@ def values(plan: fl.Plan) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("target", "shape"), [(t, shape) for t in agreement.TARGETS for shape in SMALL[t]], ids=str)
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_values_at_small_sizes(form: Callable[[Definition], fl.Plan], shape: Shape, target: str) -> None:
@@ -150,7 +150,7 @@ def test_values_at_small_sizes(form: Callable[[Definition], fl.Plan], shape: Sha
         agreement.close(got, wanted, agreement.tolerance_of(plan.fusion), form.__name__)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_kernels_at_real_sizes_keep_the_rules_of_kernel_ir(form: Callable[[Definition], fl.Plan]) -> None:
     for shape in REAL:

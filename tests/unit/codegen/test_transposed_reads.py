@@ -41,7 +41,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], D]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_kernel_computes_what_the_reference_does(name: str, target: str) -> None:

@@ -61,7 +61,7 @@ def test_forms_define_what_is_said_by_hand(name):
     assert all(said in note for note, said in zip(notes, known.notes, strict=True))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TEXTS)
 def test_what_is_loaded_runs_with_the_inputs_of_the_script(name):
     fd, inputs = fl.load_repro(TEXTS[name])

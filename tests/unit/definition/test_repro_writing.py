@@ -85,7 +85,7 @@ def test_scripts_come_back(path, library):
     assert [getattr(x, "fill", None) for x in found] == [getattr(x, "fill", None) for x in inputs]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("library", ["torch", "numpy"])
 @pytest.mark.parametrize("fill", FILLS, ids=lambda fill: "none" if fill is None else f"{fill.kind}{len(fill.values)}")
 @pytest.mark.parametrize("dtype", DTYPES)

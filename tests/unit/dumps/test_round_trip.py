@@ -44,7 +44,7 @@ def options_of(case):
     return SegmenterOptions.from_nvfuser(**plain)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_gallery_and_known_answers(case):
     with FusionDefinition() as fd:
@@ -59,7 +59,7 @@ def test_an_edited_plan():
     check(fl.segment(*fl.example("softmax", "full")).cut("T2"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize("index", range(share(500)))
 def test_random_fusions(index):

@@ -47,7 +47,7 @@ def check(built: Built, targets: tuple[str, ...] = agreement.TARGETS) -> None:
     agreement.check_kernels(built.fd, built.inputs, wanted, tolerance, targets=targets)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @by_call
 def test_agrees_with_itself(name: str, number: int) -> None:
@@ -57,7 +57,7 @@ def test_agrees_with_itself(name: str, number: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "number"), LAID_OUT, ids=[f"{n}-{k}" for n, k in LAID_OUT])
 def test_layouts_and_sizes(name: str, number: int) -> None:
     """`make test` tries a third of a call's variants, another third for the next call; `make test-all` tries all."""

@@ -53,7 +53,7 @@ def test_each_tool_gets_every_kind_once(found, jobs):
         assert {groups[number] == "graphs" for number in share.taken(groups)} <= {share.alone}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [
     "softmax, unfused", "column sums of a softmax", "rows", "along the last axis", "begins at an odd address",
     "uniform", "transpose 1", "cumsum", "six segments",

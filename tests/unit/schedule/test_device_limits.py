@@ -37,7 +37,7 @@ def shared_bytes(kernel):
         yield phase.launch, phase.launch.shared + static + meeting
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("device", ALL, ids=lambda device: device.name)
 @pytest.mark.parametrize("columns", [40_000, 73_728, 81_920, 100_000, 131_072, 200_000])
 def test_long_rows_fit_a_block_of_every_device(columns, device):
@@ -50,7 +50,7 @@ def test_long_rows_fit_a_block_of_every_device(columns, device):
             assert launch.threads[0] * launch.threads[1] <= device.max_threads_per_block
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("device", ALL, ids=lambda device: device.name)
 @pytest.mark.parametrize("columns", [1024, 4096, 8192, 16_384, 40_000])
 def test_rows_that_add_to_columns_fit_a_block_of_every_device(columns, device):

@@ -51,7 +51,7 @@ def convex_pieces(fusion: Fusion, count: int, largest: int = 12) -> list[tuple[E
     return pieces
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(FUSIONS))
 def test_accepted_pieces_have_kernels(name):
     fusion = FUSIONS[name]

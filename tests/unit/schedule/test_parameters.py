@@ -75,7 +75,7 @@ TOGETHER: tuple[Values, ...] = (
 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("target", "_", "record", "shapes", "dtype", "scheduler"),
     [("cuda", *case) for case in CASES] + [("cpu", *case) for case in CPU_CASES],

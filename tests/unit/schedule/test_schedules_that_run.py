@@ -24,7 +24,7 @@ def kernels(plan: fl.Plan) -> list[int]:
     return found[:2]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_schedule_given_back_changes_nothing(name: str) -> None:
     plan = PLANS[name]
@@ -33,7 +33,7 @@ def test_a_schedule_given_back_changes_nothing(name: str) -> None:
         assert gives_itself(plan, plan.segments[index]), plan.segments[index].schedule
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_changed_number_is_that_parameter(name: str) -> None:
     plan, rng = PLANS[name], random.Random(name)
@@ -45,7 +45,7 @@ def test_a_changed_number_is_that_parameter(name: str) -> None:
             assert agrees(plan, segment, change), f"{change.values}\n{change.text}"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters_are_read_back_from_their_schedule(name: str) -> None:
     plan, rng = PLANS[name], random.Random(name)

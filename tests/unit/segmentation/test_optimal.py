@@ -96,7 +96,7 @@ def test_the_rope_example_has_a_bound_that_holds():
     assert verify(certificate, plan.segmented, plan.oracle, seconds=2).problems == ()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("seed", "percent"), [(1, 30), (2, 60), (3, 80)])
 @pytest.mark.parametrize("pairs", [0, 15])
 def test_nine_expressions_against_every_plan(seed, percent, pairs):

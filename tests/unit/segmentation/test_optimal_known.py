@@ -31,7 +31,7 @@ def test_the_bound_of_a_known_answer_is_never_above_its_cost(case):
     assert verify(certificate, plan.segmented, plan.oracle, seconds=3).problems == ()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("size", [4096, 64, 1])
 def test_the_real_schedulers_against_every_plan(seed, size):

@@ -207,7 +207,7 @@ def test_the_annotated_plan_is_compared_with_the_plain_one_and_reset_goes_back_t
     assert page.send("reset") == "There are no edits to reset."
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=[] if name in FEW else [pytest.mark.matrix]) for name in (*fl.examples.names(), *CASES)
 ])

@@ -78,7 +78,7 @@ def check(explorer):
     assert not explorer.status["text"].partition(":")[0].endswith("failed"), explorer.status
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_shown_is_true_of_the_plan_that_is_shown(seed):
     explorer = Explorer(rewritable(), strategies=["top_down", "unfused"])
