@@ -117,12 +117,12 @@ class _Lines:
 
     def _among(self, value: Var, count: int) -> Iterator[str]:
         """Yield the running values of adjacent lanes, doubling the number of combined lanes each time."""
-        step, other = f"{self._name}_step", self._var(f"{self._name}_other")
+        step, received = f"{self._name}_step", self._var(f"{self._name}_other")
         yield f"for {step} in range({(count - 1).bit_length()}):"
-        received = self.spelling.exchange(f"shfl_up_sync({self.mask}, {{}}, 1 << {step})", value)
-        yield f"{_INDENT}{other.name} = {received}"
+        text = self.spelling.exchange(f"shfl_up_sync({self.mask}, {{}}, 1 << {step})", value)
+        yield f"{_INDENT}{received.name} = {text}"
         yield f"{_INDENT}if {self._lane} >= 1 << {step}:"
-        yield f"{_INDENT * 2}{value.name} = {self._fold(other, value)}"
+        yield f"{_INDENT * 2}{value.name} = {self._fold(received, value)}"
 
     def _of_warps(self, *, repeats: bool) -> Iterator[str]:
         """Yield the exchange of the warps' totals through shared memory, which each warp combines."""
@@ -143,17 +143,18 @@ class _Lines:
     def _with_earlier(self) -> Iterator[str]:
         """Yield the combination of a thread's running values in a part with all before them."""
         carry, start = self.statement.carry, self._var(f"{self._name}_start")
-        other, spelling = self._var(f"{self._name}_other"), self.spelling
+        received, spelling = self._var(f"{self._name}_other"), self.spelling
         yield f"{start.name} = {spelling.term(cast(carry, start.dtype))}"
         if self.warps > 1:
             number = f"{self._part.name} * {self.warps} + {self._name}_warp"
-            yield f"{other.name} = {spelling.exchange(f'shfl_sync({self.mask}, {{}}, {number} - 1)', self._everything)}"
+            earlier = spelling.exchange(f"shfl_sync({self.mask}, {{}}, {number} - 1)", self._everything)
+            yield f"{received.name} = {earlier}"
             yield f"if {number} > 0:"
-            yield f"{_INDENT}{start.name} = {self._fold(start, other)}"
+            yield f"{_INDENT}{start.name} = {self._fold(start, received)}"
         if self.lanes > 1:
-            yield f"{other.name} = {spelling.exchange(f'shfl_up_sync({self.mask}, {{}}, 1)', self._total)}"
+            yield f"{received.name} = {spelling.exchange(f'shfl_up_sync({self.mask}, {{}}, 1)', self._total)}"
             yield f"if {self._lane} > 0:"
-            yield f"{_INDENT}{start.name} = {self._fold(start, other)}"
+            yield f"{_INDENT}{start.name} = {self._fold(start, received)}"
         yield f"for {self._place.name} in range({self.statement.each}):"
         element = self._element(self._place)
         yield f"{_INDENT}{spelling.term(element)} = {self._fold(start, element)}"

@@ -73,11 +73,11 @@ def names_by_tensor(names: Iterable[tuple[str, str]]) -> dict[str, str]:
 def numbers_notes(names: Names) -> list[str]:
     """Return a note if variables that read like names of tensors, as in scripts of nvFuser, are other tensors."""
     pairs = [(name, tensor) for name, tensor in names if _TENSOR.fullmatch(name) and name != tensor]
-    others = [f"{name} of the script is {tensor}" for name, tensor in pairs]
-    if not others:
+    matches = [f"{name} of the script is {tensor}" for name, tensor in pairs]
+    if not matches:
         return []
-    more = f", and {len(others) - _MOST_MATCHES} more" if len(others) > _MOST_MATCHES else ""
-    return [f"tensors have numbers of their own, as in nvFuser's output: {', '.join(others[:_MOST_MATCHES])}{more}"]
+    more = f", and {len(matches) - _MOST_MATCHES} more" if len(matches) > _MOST_MATCHES else ""
+    return [f"tensors have numbers of their own, as in nvFuser's output: {', '.join(matches[:_MOST_MATCHES])}{more}"]
 
 
 def entry_for(tensor: str, by_tensor: Mapping[str, str]) -> str:

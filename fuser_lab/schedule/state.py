@@ -313,6 +313,7 @@ def _row(
 _K = NestKind
 _BLOCKS = frozenset(kind for kind in _K if kind.form is Form.BLOCKS)
 
+# Every parameter of kernels, in the order in which they are shown; the unit of each is in its meaning.
 PARAMETERS = (
     _row("threads", "threads of a block, in x and y", *_BLOCKS),
     _row(

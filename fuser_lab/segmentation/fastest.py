@@ -152,9 +152,9 @@ class _Rationed:
 
     def halved(self) -> "_Rationed":
         """Return the same schedulers with half of the limit, which know each other's answers."""
-        other = copy(self)
-        other._left //= 2  # noqa: SLF001 - of the same class
-        return other
+        schedulers = copy(self)
+        schedulers._left //= 2  # noqa: SLF001 - of the same class
+        return schedulers
 
     def ask(self, candidate: Candidate) -> Answer:
         """Return the verdicts of all schedulers, or only of nvFuser's once the limit is reached."""

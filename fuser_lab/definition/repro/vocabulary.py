@@ -23,6 +23,7 @@ COMMON = {
 }  # fmt: skip
 # Methods of a definition that take its inputs.
 RUNS = ("execute", "validate", "manual_execute", "manual_validate")
+# Attributes of a definition through which scripts schedule by hand.
 SCHEDULES = ("sched", "schedule")
 # Methods that change a tensor's loops, and those that describe them.
 SCHEDULED = frozenset(name for name in dir(Schedulable) if not name.startswith("_")) | {
@@ -43,6 +44,7 @@ FORBIDDEN: Mapping[type[ast.AST], str] = {
     ast.IfExp: "a conditional expression",
     ast.Starred: "a starred expression",
 }
+# The end of errors about all other expressions.
 ACCEPTED = (
     "supported are names, numbers, lists, DataType.X, fd.define_*, fd.ops.*, fd.add_output, torch functions that "
     "create inputs, and functions that the script defines"
