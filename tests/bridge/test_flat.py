@@ -142,3 +142,30 @@ def test_kernels_read_the_addresses_of_tensors(monkeypatch):
                 torch.testing.assert_close(ours, theirs)
         (frame,) = next(iter(bridge.last().graphs[0].run._frames.values()))
         assert ("data_ptr" in frame.__code__.co_names) is not can_read
+
+
+def test_a_loss_of_logits_saves_the_logits_alone():
+    weight, targets = torch.randn(8, 50, dtype=torch.bfloat16, requires_grad=True), torch.arange(12)
+
+    def loss(x):
+        return F.cross_entropy((x @ weight).float(), targets)
+
+    sizes = []
+    x = torch.randn(12, 8, dtype=torch.bfloat16)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append((x.numel(), x.dtype)) or x, lambda x: x):
+        found = torch.compile(loss, backend="fuser_lab")(x)
+    assert max(sizes, key=lambda size: size[0] * size[1].itemsize) == (12 * 50, torch.bfloat16)
+    torch.testing.assert_close(torch.autograd.grad(found, weight), torch.autograd.grad(loss(x), weight), rtol=.02, atol=.01)
+
+
+def test_a_detached_result_beside_the_result_keeps_the_gradient():
+    def both(x):
+        y = torch.log_softmax(x.exp(), -1)
+        return y, y.detach(), y.detach() + 1
+
+    x = torch.randn(4, 6, requires_grad=True)
+    y, detached, more = torch.compile(both, backend="fuser_lab")(x)
+    assert (y.requires_grad, detached.requires_grad, more.requires_grad) == (True, False, False)
+    expected = torch.autograd.grad(both(x)[0].sin().sum(), x)
+    torch.testing.assert_close(torch.autograd.grad(y.sin().sum(), x), expected)
+    torch.testing.assert_close((detached, more - 1), (y.detach(), y.detach()))
