@@ -11,13 +11,14 @@ from fuser_lab_widgets import tabs
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
-from fuser_lab.examples import reshapes, rope
+from fuser_lab.examples import normalization, reshapes, rope
 from fuser_lab.examples.example import Example
 from tests.one_thread import MISSING
+from tests.thorough import THOROUGH
 from tests.unit.widgets import drawn
 from tests.unit.widgets.events import send
 
-CASES = (rope.ROPE_BACKWARD, reshapes.RESHAPE_DECIDES)
+CASES = (rope.ROPE_BACKWARD if THOROUGH else normalization.RMS_NORM_BACKWARD, reshapes.RESHAPE_DECIDES)
 
 
 def events(explorer: object) -> Iterator[tuple[str, dict[str, object]]]:

@@ -13,6 +13,7 @@ Code that holds a lock calls no function that may fork, so the thread that forks
 """
 
 import _imp
+import concurrent.futures.thread  # noqa: F401 - see `_before`
 import functools
 import importlib
 import os
@@ -25,6 +26,7 @@ from types import MethodType
 from typing import Any, TypeVar
 
 LONGEST_WAIT = 60.0  # seconds that a fork waits for others; by then, a thread waits for the one that forks
+LONGEST_IMPORT = 20.0  # seconds; a longer import runs a program: torch takes 1.4, and 13 with four processes per core
 _POLL = 0.001  # seconds between two looks at the imports of other threads
 
 T = TypeVar("T", bound=threading.Condition | threading.Event | Any)  # the types of locks are private to `_thread`
@@ -57,19 +59,33 @@ def fork_waits_for(lock: Any) -> None:
     _AWAITED.add(lock)
 
 
+def _foreign_imports() -> list[Any]:
+    """Return the locks of modules that other threads import, or are about to: they hold a lock before they own it.
+
+    A lock exists as long as a thread refers to it, so a caller that keeps this list keeps imports from ending.
+    """
+    locks = [made() for made in tuple(_MODULE_LOCKS.values())]
+    return [lock for lock in locks if lock is not None and lock.owner != threading.get_ident()]
+
+
 class _Imports:
     """The import system as a lock that no other thread holds while none of them imports a module."""
 
+    def __init__(self) -> None:
+        self._in_vain: weakref.WeakSet[Any] = weakref.WeakSet()  # imports that are not awaited again
+
     def acquire(self, *, timeout: float) -> bool:
         """Wait until the other threads have imported their modules, and let none begin to import another one."""
-        end = time.monotonic() + timeout
+        start = time.monotonic()
         while True:
             _imp.acquire_lock()
-            locks = [lock for made in tuple(_MODULE_LOCKS.values()) if (lock := made()) is not None]
-            if all(lock.owner == threading.get_ident() for lock in locks):
+            if self._in_vain.issuperset(_foreign_imports()):
                 return True
+            waited = time.monotonic() - start
+            if waited >= LONGEST_IMPORT:
+                self._in_vain.update(_foreign_imports())
             _imp.release_lock()
-            if time.monotonic() >= end:
+            if waited >= timeout:
                 return False
             time.sleep(_POLL)
 
@@ -78,16 +94,26 @@ class _Imports:
         _imp.release_lock()
 
     def _at_fork_reinit(self) -> None:
+        """Leave the lock itself to CPython, which renews it in each child."""
+
+    def forget(self) -> None:
         """Forget the imports of threads that a child does not have."""
-        _MODULE_LOCKS.clear()
+        foreign = _foreign_imports()
+        for name in [name for name, made in _MODULE_LOCKS.items() if made() in foreign]:
+            del _MODULE_LOCKS[name]
 
 
 _IMPORTS = _Imports()
 fork_waits_for(_IMPORTS)
+after_fork(_IMPORTS.forget)
 
 
 def _before() -> None:
-    """Wait for the other threads, in the thread that forks."""
+    """Wait for the other threads, in the thread that forks.
+
+    Modules that register functions for forks both before and after are imported earlier, at the top of this file: if
+    another thread imported them during the wait, only those of after the fork would be called.
+    """
     held = _HELD[threading.get_ident()] = []
     _acquire(list(_AWAITED), held, time.monotonic() + LONGEST_WAIT)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.needs import needs
+from tests.profiled import events_of
 
 torch = needs("torch")
 
@@ -75,10 +76,8 @@ def _microseconds(call: Callable[[], Any], seconds: float) -> float:
 
 
 def _launches(call: Callable[[], Any]) -> int:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        call()
-        torch.cuda.synchronize()
-    kernels = [event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    events = events_of(lambda: (call(), torch.cuda.synchronize()), "CUDA")
+    kernels = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
     return sum(not name.startswith(("Memcpy", "Memset")) for name in kernels)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from needs import needs
+from profiled import events_of
 from stand_in_gpu import Launched, stand_in_gpu
 
 from fuser_lab.bridge.op_costs import region_cost
@@ -233,9 +234,7 @@ def test_runs_with_intermediates_in_memory_are_in_no_list() -> None:
 
 def copies_of(call: Callable[[], Any]) -> int:
     """Return the number of copies that torch makes in a call."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        call()
-    return sum(event.name == "aten::copy_" for event in profile.events())
+    return sum(event.name == "aten::copy_" for event in events_of(call, "CPU"))
 
 
 def adam_in_place(parameters: list[Any], gradients: list[Any], means: list[Any], squares: list[Any]) -> None:

@@ -32,6 +32,10 @@ OWN_DIRECTORIES = (
     "IPYTHONDIR",
 )
 START_SECONDS = 90
+SETTINGS = {
+    "apputils-extension/notification": {"checkForUpdates": False, "doNotDisturbMode": True, "fetchNews": "false"},
+    "docmanager-extension/plugin": {"autosave": False},  # tests save
+}
 RUN_ALL = """async (path) => {
   const app = window.jupyterapp;
   let panel;
@@ -129,13 +133,14 @@ def start_lab(root: Path, state: Path) -> Lab:
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.extension_manager=readonly",
         "--LabApp.expose_app_in_browser=True",
     ]  # fmt: skip
-    quiet = state / "jupyterlab_settings_dir" / "@jupyterlab" / "apputils-extension"
-    quiet.mkdir(parents=True)
-    no_news = {"checkForUpdates": False, "doNotDisturbMode": True, "fetchNews": "false"}
-    (quiet / "notification.jupyterlab-settings").write_text(json.dumps(no_news))
+    settings = state / "jupyterlab_settings_dir" / "@jupyterlab"
+    for name, values in SETTINGS.items():
+        path = settings / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values))
     with (state / "lab.log").open("wb") as log:
         process = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log, start_new_session=True)
-    lab = Lab(f"http://127.0.0.1:{port}", token, root, quiet, process)
+    lab = Lab(f"http://127.0.0.1:{port}", token, root, settings / "apputils-extension", process)
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:

@@ -31,6 +31,12 @@ def in_child(check):
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
 
+def in_child_without_limits(check):
+    forks.LONGEST_WAIT = forks.LONGEST_IMPORT = {limit}
+    start = time.monotonic()
+    in_child(check)
+    assert time.monotonic() - start < {limit}
+
 def elsewhere(function):
     reached = threading.Event()
     threading.Thread(target=function, args=(reached,), daemon=True).start()
@@ -191,8 +197,30 @@ def test_a_child_imports_what_another_thread_was_importing(tmp_path: Path) -> No
         elsewhere(load)
         while "numba" not in sys.modules:
             time.sleep(0.001)
-        in_child(lambda: right(0.5))
+        in_child_without_limits(lambda: right(0.5))
     """.replace("\n        ", "\n"), tmp_path)
+
+
+def test_a_fork_waits_once_for_an_import_that_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(textwrap.dedent("""
+        import threading
+        import __main__
+        __main__.reached.set()
+        threading.Event().wait()
+    """), encoding="utf-8")
+    run(f"""
+        sys.path.insert(0, {str(tmp_path)!r})
+        reached, forks.LONGEST_IMPORT = threading.Event(), 0.2
+        threading.Thread(target=lambda: __import__("program"), daemon=True).start()
+        assert reached.wait({allowed(60)})
+
+        def check():
+            import program  # which its parent has half of
+            import fractions
+
+        in_child(check)
+        in_child_without_limits(check)
+    """, tmp_path)
 
 
 def test_the_journal_of_a_ledger_stays_with_the_parent(tmp_path: Path) -> None:
@@ -245,8 +273,10 @@ def test_workers_of_a_data_loader_run_plans(tmp_path: Path, method: str) -> None
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(f"""
         import threading
+        import time
         import torch
         import fuser_lab as fl
+        from fuser_lab.process import forks
 
         def row(number):
             with fl.FusionDefinition() as fd:
@@ -272,11 +302,14 @@ def test_workers_of_a_data_loader_run_plans(tmp_path: Path, method: str) -> None
 
             worker = threading.Thread(target=compile_kernels)
             worker.start()
+            forks.LONGEST_WAIT = forks.LONGEST_IMPORT = {allowed(60)}
+            start = time.monotonic()
             try:
                 loader = torch.utils.data.DataLoader(
                     Rows(), batch_size=2, num_workers=1, multiprocessing_context={method!r}, timeout={allowed(120)},
                 )
                 rows = torch.cat(list(loader))
+                assert time.monotonic() - start < {allowed(60)}
             finally:
                 stop.set()
                 worker.join()
