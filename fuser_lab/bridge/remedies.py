@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from fuser_lab.bridge.partition import NO_KERNEL
+from fuser_lab.bridge.partition import ADDED, NO_KERNEL
 
 _COMPLEX = "compute with the real and imaginary parts, as torch.view_as_real(x) returns them"
 
@@ -63,7 +63,7 @@ _REMEDIES = (
 
 def remedy(library: str, op: str, reason: str) -> str:
     """Return what an op would take that is left to a library for a reason; an empty text if it costs nothing."""
-    if reason.startswith(("a view at the edge", "a region would hold views")):
+    if reason.startswith(("a view at the edge", "a region would hold views", ADDED)):
         return ""
     names = {"made_by": f"from_{library.lower()}", "library": library, "option": library.lower()}
     texts = (each.text for each in _REMEDIES if each.fits(op, reason))
