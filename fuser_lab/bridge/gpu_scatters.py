@@ -188,7 +188,7 @@ class _Additions:
                 lets, (at, other) = _places(loops, number, f"c{k}")
                 yield If(condition=number < visits.count, then=(*lets, store(at, other)))
 
-        return _phase(name, visits, buffers, _visits_in(visits, visit))
+        return self._phase(name, visits, buffers, _visits_in(visits, visit))
 
     def _add(self) -> Phase:
         """Return the launch that adds all elements of the source."""
@@ -200,18 +200,18 @@ class _Additions:
             table = _Table(
                 buffer=Buffer(name="table", dtype=self.sums.dtype, size=self.result.size * visits.copies,
                               role=Role.SHARED),
-                copies=visits.copies, by_warp=not any(loops[-1][1][2:]),
+                copies=visits.copies, by_warp=_is_adjacent(loops),
             )
         body = _visits_in(visits, lambda numbers: self._reads_and_additions(loops, table, numbers))
         buffers = [*self.positions, *([self.source] if self.source else [])]
         if table is None:
-            return _phase("add", visits, [*buffers, self.sums], body)
+            return self._phase("add", visits, [*buffers, self.sums], body)
         shared = table.buffer.nbytes if table.buffer.is_dynamic else 0
         body = (Alloc(buffer=table.buffer), *table.clear(visits.threads), Barrier(), *body, Barrier())
         if not self.is_alone:
             flushed = _by_block(self.sums.size, visits.threads, "s", lambda at: table.sum(at, lambda total: If(
                 condition=apply("ne", total, 0), then=(AtomicAdd(buffer=self.sums, position=at, value=total),))))
-            return _phase("add", visits, [*buffers, self.sums], (*body, *flushed), shared)
+            return self._phase("add", visits, [*buffers, self.sums], (*body, *flushed), shared)
         elements = self._elements()
 
         def finish(number: Term) -> tuple[Statement, ...]:
@@ -220,9 +220,23 @@ class _Additions:
 
         body = (*body, *_by_block(prod(extent for extent, _ in elements), visits.threads, "s", finish))
         started = [self.start] if self.start is not None else []
-        return _phase("add", visits, list(dict.fromkeys((*started, *buffers, self.result))), body, shared)
+        return self._phase("add", visits, list(dict.fromkeys((*started, *buffers, self.result))), body, shared)
 
-    def _reads_and_additions(self, loops: Loops, table: "_Table | None", numbers: Sequence[Term]) -> Iterator[Statement]:
+    def _phase(
+        self, name: str, visits: Visits, buffers: Sequence[Buffer], body: tuple[Statement, ...], shared: int = 0,
+    ) -> Phase:
+        parts = ((_THREAD, visits.threads, ParallelType.block_x), (_BLOCK, visits.blocks, ParallelType.grid_x))
+        for variable, extent, parallel in parts:
+            body = (Loop(var=variable.name, start=index(0), stop=index(extent), parallel=parallel, body=body),)
+        return Phase(
+            name=f"{self.scatter.op}_{name}", buffers=tuple(buffers), scalars=(), body=body,
+            launch=Launch(
+                blocks=visits.blocks, threads=(visits.threads, 1), shared=shared, resident=visits.resident),
+        )
+
+    def _reads_and_additions(
+        self, loops: Loops, table: "_Table | None", numbers: Sequence[Term],
+    ) -> Iterator[Statement]:
         """Yield the loads of all elements with some numbers, then their additions."""
         scatter, dtype, added = self.scatter, self.sums.dtype, list[Statement]()
         for k, number in enumerate(numbers):
@@ -298,6 +312,12 @@ def _buffer(name: str, tensor: TracedTensor, role: Role) -> Buffer:
     return Buffer(name=name, dtype=dtype, size=span_of(tensor), role=role, alignment=dtype.itemsize)
 
 
+def _is_adjacent(loops: Loops) -> bool:
+    """Whether the threads of most warps add to different elements of one position."""
+    extent, (_, target, *positions) = loops[-1]
+    return extent >= WARP and target != 0 and not any(positions)
+
+
 def _parts(count: int, size: int) -> int:
     return -(-count // size)
 
@@ -351,13 +371,3 @@ def _by_block(
 
 def _serial(variable: Var, extent: int, body: tuple[Statement, ...]) -> Loop:
     return Loop(var=variable.name, start=index(0), stop=index(extent), parallel=ParallelType.serial, body=body)
-
-
-def _phase(
-    name: str, visits: Visits, buffers: Sequence[Buffer], body: tuple[Statement, ...], shared: int = 0,
-) -> Phase:
-    parts = ((_THREAD, visits.threads, ParallelType.block_x), (_BLOCK, visits.blocks, ParallelType.grid_x))
-    for variable, extent, parallel in parts:
-        body = (Loop(var=variable.name, start=index(0), stop=index(extent), parallel=parallel, body=body),)
-    launch = Launch(blocks=visits.blocks, threads=(visits.threads, 1), shared=shared, resident=visits.resident)
-    return Phase(name=name, buffers=tuple(buffers), scalars=(), body=body, launch=launch)
