@@ -18,7 +18,9 @@ enough, that launch is the only one, and stores start[i] + table[i].
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from math import prod
+from operator import and_
 from typing import Any
 
 from fuser_lab.bridge.lowerings import TracedTensor
@@ -45,7 +47,7 @@ from fuser_lab.codegen.pipeline import GeneratedKernel, generated_from
 from fuser_lab.cost.device import BLOCK_THREADS, KIB, WARP, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Term, Var, apply, cast, index, select
+from fuser_lab.ir.term import Term, Var, apply, cast, index, select
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import with_blocks
 
@@ -183,10 +185,10 @@ class _Additions:
         loops = self._elements()
         visits = _plain_visits(prod(extent for extent, _ in loops))
 
-        def visit(numbers: Sequence[Term]) -> Iterator[Statement]:
+        def visit(numbers: Sequence[Term], prefix: str) -> Iterator[Statement]:
             for k, number in enumerate(numbers):
-                lets, (at, other) = _places(loops, number, f"c{k}")
-                yield If(condition=number < visits.count, then=(*lets, store(at, other)))
+                lets, (at, other) = _places(loops, number, f"{prefix}{k}")
+                yield from (*lets, store(at, other))
 
         return self._phase(name, visits, buffers, _visits_in(visits, visit))
 
@@ -202,15 +204,15 @@ class _Additions:
                               role=Role.SHARED),
                 copies=visits.copies, by_warp=_is_adjacent(loops),
             )
-        body = _visits_in(visits, lambda numbers: self._reads_and_additions(loops, table, numbers))
+        body = _visits_in(visits, partial(self._reads_and_additions, loops, table))
         buffers = [*self.positions, *([self.source] if self.source else [])]
         if table is None:
             return self._phase("add", visits, [*buffers, self.sums], body)
         shared = table.buffer.nbytes if table.buffer.is_dynamic else 0
         body = (Alloc(buffer=table.buffer), *table.clear(visits.threads), Barrier(), *body, Barrier())
         if not self.is_alone:
-            flushed = _by_block(self.sums.size, visits.threads, "s", lambda at: table.sum(at, lambda total: If(
-                condition=apply("ne", total, 0), then=(AtomicAdd(buffer=self.sums, position=at, value=total),))))
+            flushed = _by_block(self.sums.size, visits.threads, "s", lambda at: table.sum(at, lambda total: AtomicAdd(
+                buffer=self.sums, position=at, value=total, condition=apply("ne", total, 0))))
             return self._phase("add", visits, [*buffers, self.sums], (*body, *flushed), shared)
         elements = self._elements()
 
@@ -235,34 +237,32 @@ class _Additions:
         )
 
     def _reads_and_additions(
-        self, loops: Loops, table: "_Table | None", numbers: Sequence[Term],
+        self, loops: Loops, table: "_Table | None", numbers: Sequence[Term], prefix: str,
     ) -> Iterator[Statement]:
         """Yield the loads of all elements with some numbers, then their additions."""
         scatter, dtype, added = self.scatter, self.sums.dtype, list[Statement]()
         for k, number in enumerate(numbers):
-            loaded, value = Var(DataType.Index, f"l{k}"), Var(dtype, f"v{k}")
-            # Elements that do not exist load the last one, without a branch between the loads.
-            yield Let(name=loaded.name, value=Apply(DataType.Index, "min", (number, index(self.visits.count - 1))))
-            lets, (source_at, at, *places) = _places(loops, loaded, f"c{k}")
+            lets, (source_at, at, *places) = _places(loops, number, f"{prefix}{k}")
             yield from lets
-            inside: Term = number < self.visits.count
+            conditions: list[Term] = []
             for n, (each, buffer, place) in enumerate(zip(scatter.positions, self.positions, places, strict=True)):
-                here = Var(DataType.Index, f"p{k}_{n}")
+                here = Var(DataType.Index, f"{prefix}{k}_at_{n}")
                 yield Let(name=here.name, value=cast(Load(buffer.dtype, buffer, place), DataType.Index))
                 if each.wraps:
-                    wrapped = Var(DataType.Index, f"q{k}_{n}")
+                    wrapped = Var(DataType.Index, f"{prefix}{k}_within_{n}")
                     added.append(Let(name=wrapped.name, value=select(here < 0, here + each.size, here)))
                     here = wrapped
-                inside = inside & (here >= 0) & (here < each.size)
+                conditions += [here >= 0, here < each.size]
                 if scatter.skipped is not None:
-                    inside = inside & apply("ne", here, scatter.skipped)
+                    conditions.append(apply("ne", here, scatter.skipped))
                 at = at + here * each.step
             read = constant(dtype, scatter.source) if self.source is None else cast(
                 Load(self.source.dtype, self.source, source_at), dtype)
+            value = Var(dtype, f"{prefix}{k}_value")
             yield Let(name=value.name, value=read)
-            add = AtomicAdd(buffer=self.sums, position=at, value=value) if table is None else (
-                AtomicAdd(buffer=table.buffer, position=table.place(at), value=value))
-            added.append(If(condition=inside, then=(add,)))
+            buffer, at = (self.sums, at) if table is None else (table.buffer, table.place(at))
+            condition = reduce(and_, conditions)
+            added.append(AtomicAdd(buffer=buffer, position=at, value=value, condition=condition))
         yield from added
 
 
@@ -347,16 +347,22 @@ def _places(loops: Loops, number: Term, name: str) -> tuple[list[Statement], lis
     return lets, places
 
 
-def _visits_in(visits: Visits, visit: Callable[[Sequence[Term]], Iterator[Statement]]) -> tuple[Statement, ...]:
-    """Return the statements for the elements of a thread; adjacent threads visit adjacent elements."""
-    step, first = Var(DataType.Index, "step"), Var(DataType.Index, "first")
+def _visits_in(visits: Visits, visit: Callable[[Sequence[Term], str], Iterator[Statement]]) -> tuple[Statement, ...]:
+    """Return the statements for the elements of a thread; adjacent threads visit adjacent elements.
+
+    ``visit`` yields those for elements that exist, given their numbers; the names that they define have a prefix.
+    """
+    step, first, turn, last = (Var(DataType.Index, name) for name in ("step", "first", "turn", "last"))
     part = _BLOCK if visits.rounds == 1 else step * visits.blocks + _BLOCK
-    numbers = [Var(DataType.Index, f"e{k}") for k in range(_AT_ONCE)]
-    body = (
-        Let(name=first.name, value=part * (visits.threads * _AT_ONCE) + _THREAD),
-        *(Let(name=number.name, value=first + k * visits.threads) for k, number in enumerate(numbers)),
-        *visit(numbers),
-    )
+    whole = tuple(visit([first + k * visits.threads for k in range(_AT_ONCE)], "e"))
+    if visits.blocks * visits.rounds * visits.threads * _AT_ONCE > visits.count:
+        rest = _serial(turn, _AT_ONCE, (
+            Let(name=last.name, value=first + turn * visits.threads),
+            If(condition=last < visits.count, then=tuple(visit([last], "r"))),
+        ))
+        exist = first < visits.count - (_AT_ONCE - 1) * visits.threads
+        whole = (If(condition=exist, then=whole, otherwise=(rest,)),)
+    body = (Let(name=first.name, value=part * (visits.threads * _AT_ONCE) + _THREAD), *whole)
     return body if visits.rounds == 1 else (_serial(step, visits.rounds, body),)
 
 

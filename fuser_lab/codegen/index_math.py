@@ -293,9 +293,6 @@ def _atom_range(atom: Term, ranges: Ranges) -> Range:
             d = int(value.real)
             low, high = (low % d, high % d) if low // d == high // d else (0, d - 1)
             return max(low, least), min(high, most)
-        case Apply(_, "min", (x, Const(_, value))):
-            low, high = range_of(linear(x, ranges), ranges)
-            return max(min(low, int(value.real)), least), min(high, int(value.real), most)
         case _:
             return least, most
 

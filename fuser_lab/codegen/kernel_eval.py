@@ -321,11 +321,14 @@ class Lanes:
 
     def _add(self, statement: AtomicAdd) -> None:
         """Add one after another; other threads see a sum in shared memory after a barrier."""
-        buffer, mask = statement.buffer, self._mask
+        buffer, outer = statement.buffer, self._mask
+        mask = self._mask = outer & self._spread_out(self._eval(statement.condition))
+        stored = self._scratch[buffer.name][0] if buffer.role is Role.SHARED else self._memory[buffer.name]
+        index = self._position(buffer, statement.position, len(stored))[mask]
+        self._mask = outer
         value = self._spread_out(self._eval(statement.value))[mask]
         if buffer.role is Role.SHARED:
-            index = self._position(buffer, statement.position, buffer.size)
-            where = self._owners(buffer)[mask], index[mask]
+            where = self._owners(buffer)[mask], index
             writer, when = self._writers[buffer.name][:, *where]
             if ((when == self._epoch) & (writer >= 0) & (writer != np.flatnonzero(mask))).any():
                 msg = f"{self._phase.name} adds to {buffer.name} without a barrier after its write."
@@ -333,8 +336,7 @@ class Lanes:
             np.add.at(self._scratch[buffer.name], where, value)
             self._writers[buffer.name][:, *where] = np.asarray([[-1], [self._epoch]])
             return
-        stored = self._memory[buffer.name]
-        np.add.at(stored, self._position(buffer, statement.position, len(stored))[mask], value)
+        np.add.at(stored, index, value)
 
     def _send(self, statement: Send) -> None:
         buffer, mask, cluster = statement.buffer, self._mask, self._phase.launch.cluster

@@ -124,14 +124,16 @@ class Store(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtomicAdd(Statement):
-    """``buffer[position] += value`` as one step, in global or shared memory, so other threads may add there too.
+    """``buffer[position] += value`` as one step if a condition holds, so other threads may add there too.
 
-    Elements have 4 or 8 bytes. The order of additions differs between runs, and so do the last bits of sums of floats.
+    The buffer is in global or shared memory, and its elements have 4 or 8 bytes. The order of additions differs between
+    runs, and so do the last bits of sums of floats. There is no branch, behind which the compiler could move loads.
     """
 
     buffer: Buffer
     position: Term
     value: Term
+    condition: Term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,7 +389,7 @@ def map_blocks(
 
 
 TERMS: Mapping[type[Statement], tuple[str, ...]] = {
-    Let: ("value",), Store: ("position", "value"), AtomicAdd: ("position", "value"),
+    Let: ("value",), Store: ("position", "value"), AtomicAdd: ("position", "value", "condition"),
     Send: ("position", "value", "rank"),
     VectorLoad: ("position", "slot"), VectorStore: ("position", "slot"),
     Uniforms: ("seed", "offset", "position", "slot"), Transpose: ("start",), If: ("condition",),

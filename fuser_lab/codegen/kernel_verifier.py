@@ -276,8 +276,8 @@ def _writes(statement: Statement) -> Iterator[tuple[Buffer, tuple[Term, ...]]]:
             buffer=buffer, position=position, value=value,
         ):
             yield buffer, (position, value)
-        case AtomicAdd(buffer=buffer, position=position, value=value):
-            yield buffer, (position, value)
+        case AtomicAdd(buffer=buffer, position=position, value=value, condition=condition):
+            yield buffer, (position, value, condition)
         case VectorLoad(words=words, position=position, slot=slot):
             yield words, (position, slot)
         case VectorStore(buffer=buffer, words=words, slot=slot):

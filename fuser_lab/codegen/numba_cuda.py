@@ -384,7 +384,8 @@ class CudaEmitter(Emitter):
     def add(self, statement: AtomicAdd) -> None:
         """Print the call of an instruction that adds to global or shared memory."""
         where = f"{statement.buffer.name}, {self.subscript(statement.position)}"
-        self._line(f"atomic_add({where}, {self.term(statement.value)})", statement.origin)
+        value, condition = self.term(statement.value), self.term(statement.condition)
+        self._line(f"atomic_add({where}, {value}, {condition})", statement.origin)
 
     def send(self, statement: Send) -> None:
         """Print a store to the shared memory of another block of the cluster."""

@@ -42,7 +42,7 @@ def distances(table: Any, x: Any) -> Any:
 
 
 def swin(table: Any, scores: Any, places: Any) -> Any:
-    return torch.softmax(scores + table[places.view(-1)].view(49, 49, 3).permute(2, 0, 1), -1)
+    return torch.softmax(scores + table[places.view(-1)].view(49, 49, 3).permute(2, 0, 1), -1) * scores
 
 
 for kind in (torch.float32, torch.bfloat16):

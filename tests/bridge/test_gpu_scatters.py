@@ -17,7 +17,7 @@ from fuser_lab.bridge.gpu_scatters import add_kernel
 from fuser_lab.bridge.partition import ADDED
 from fuser_lab.bridge.scatters import scatter_of
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.kernel_ir import Alloc, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, map_blocks, walk
 from fuser_lab.cost.device import H200, KIB
 from fuser_lab.errors import CompilationError, RegionWarning
 from fuser_lab.runtime.arrays import storage_dtype
@@ -127,6 +127,26 @@ def test_kernels_add_as_torch_does_in_float64(name: str) -> None:
     assert torch.equal(evaluated(), start)
 
 
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_missing_barrier_before_or_after_additions_in_shared_memory_is_an_error(missing: int) -> None:
+    function, make, *_ = CASES["a few elements"]
+    inputs = make()
+    module = importlib.import_module("torch.fx.experimental.proxy_tensor").make_fx(function)(*inputs)
+    (scatter,) = filter(None, map(scatter_of, module.graph.nodes))
+    kernel = add_kernel(scatter, SMALL).kernel_ir
+    (phase,), barriers = kernel.phases, iter(range(2))
+
+    def without(body: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            map_blocks(s, without) for s in body if not isinstance(s, Barrier) or next(barriers) != missing)
+
+    kernel = replace(kernel, phases=(replace(phase, body=without(phase.body)),))
+    zeros = np.zeros(257, np.float32)
+    memory = {"x0": zeros, "x1": words(inputs[0]), "x2": words(inputs[1]), "result": zeros.copy()}
+    with pytest.raises(IndexError, match="without a barrier"):
+        evaluate_kernel(kernel, memory)
+
+
 @contextmanager
 def as_on_a_gpu() -> Iterator[Launched]:
     """Let additions on the CPU run by the kernels of a GPU, on the stand-in."""
@@ -162,9 +182,7 @@ def test_the_gradient_of_a_look_up_is_a_kernel_on_the_current_stream(monkeypatch
             assert "index_put_add" in [phase.name for phase in launched.phases[before:]]
     _, backward = bridge.last().graphs
     assert len(backward.run._frames) == 2
-    reasons = {left.op: left.reason for left in backward.left}
-    assert reasons["aten.index_put.default"] == ADDED
-    assert bridge.last().graphs
+    assert {left.op: left.reason for left in backward.left}["aten.index_put.default"] == ADDED
 
 
 def test_timed_runs_of_a_graph_add_by_the_kernel() -> None:

@@ -61,20 +61,25 @@ def _index32(types: Any) -> Rule:
 
 
 def _atomic_add(types: Any) -> Rule:
-    def atomic_add(memory: Any, position: Any, value: Any) -> Call:
-        """Add to an element of 4 or 8 bytes in global memory, or in an array of shared memory, as one step."""
+    def atomic_add(memory: Any, position: Any, value: Any, condition: Any) -> Call:
+        """Add to an element of 4 or 8 bytes in global memory, or in an array of shared memory, if a condition holds."""
         part, _ = access_of(memory.dtype, 1)
         kind, letter = _ADDED[part]
         # The address of an array is generic, and an instruction on generic addresses first finds the kind of memory.
         is_shared = hasattr(memory, "ndim")
-        text = f"{{ .reg .b64 at; cvta.to.shared.u64 at, $0; red.shared.add.{kind} [at], $1; }}" if is_shared else (
-            f"red.global.add.{kind} [$0], $1;")
+        space, converted = ("shared", "cvta.to.shared.u64 at, $0;") if is_shared else ("global", "mov.b64 at, $0;")
+        text = (
+            f"{{ .reg .b64 at; .reg .pred holds; {converted} setp.ne.b32 holds, $2, 0; "
+            f"@holds red.{space}.add.{kind} [at], $1; }}"
+        )
 
-        def generate(b: Builder, target: Operand, at: Operand, number: Operand) -> None:
+        def generate(b: Builder, target: Operand, at: Operand, number: Operand, holds: Operand) -> None:
             place = b.address(b.place(target, b.int64(at), part))
-            b.assembly(text, [], f"l,{letter}", [place, number.value], ordered=True)
+            operands = [place, number.value, b.widened(holds.value, "i32")]
+            b.assembly(text, [], f"l,{letter},r", operands, ordered=True)
 
-        return Call(result=types.void, arguments=(memory, position, memory.dtype), generate=generate)
+        arguments = (memory, position, memory.dtype, types.boolean)
+        return Call(result=types.void, arguments=arguments, generate=generate)
 
     return atomic_add
 
