@@ -12,7 +12,7 @@ The launches of a kernel, in which ``sums`` is the result, or memory of its own 
     round: result[i] = sums[i]
 
 If the target is small enough, ``add`` has tables: each block adds in shared memory, and adds its table to ``sums`` at
-the end. A table has several copies, so that threads that run together rarely add to the same element. If one block is
+the end. A table has several copies, so that threads rarely add to the same element at the same time. If one block is
 enough, that launch is the only one, and stores start[i] + table[i].
 """
 
@@ -84,13 +84,15 @@ class Visits:
     copies: int = 0
 
 
-def visits_of(count: int, size: int, dtype: DataType, device: Device, launches: int) -> Visits:
-    """Return how a source of ``count`` elements is added to a target of some size.
+def visits_of(loops: Loops, size: int, dtype: DataType, device: Device, launches: int) -> Visits:
+    """Return how a source, visited by loops, is added to a target of some size.
 
     A table takes ``size`` additions to global memory for each block, so there are tables if that is less than one for
     each element. One block is enough if it needs no more rounds, for source and target, than there are launches
-    otherwise, because a round and a launch both wait for memory about once.
+    otherwise, because a round and a launch both wait for memory about once. A table has as many copies as fit and as
+    threads can use, but no more elements than its block adds, so that clearing it is less work than the additions.
     """
+    count = prod(extent for extent, _ in loops)
     resident = max(device.threads_per_sm // BLOCK_THREADS, 1)
     budget = min(device.shared_per_block, device.shared_per_sm // resident - _RESERVED)
     if size * dtype.itemsize > budget:
@@ -101,9 +103,11 @@ def visits_of(count: int, size: int, dtype: DataType, device: Device, launches: 
     blocks = 1 if rounds + _parts(size, at_once) <= launches else min(device.sms * resident, rounds)
     if not fitting or (blocks > 1 and blocks * size >= count):
         return _plain_visits(count)
+    owners = BLOCK_THREADS // WARP if _is_adjacent(loops) else BLOCK_THREADS
+    copies = min(fitting, owners, max(count // (blocks * size), 1))
     return Visits(
         count=count, threads=BLOCK_THREADS, blocks=blocks, rounds=_parts(rounds, blocks),
-        resident=resident if resident > 1 else 0, copies=min(1 << fitting.bit_length() - 1, WARP),
+        resident=resident if resident > 1 else 0, copies=1 << copies.bit_length() - 1,
     )
 
 
@@ -124,10 +128,12 @@ def add_kernel(scatter: Scatter, device: Device) -> GeneratedKernel:
     sums, dtype = result, _SUMS[target.dtype]
     if dtype is not result.dtype:
         sums = Buffer(name="sums", dtype=dtype, size=result.size, role=Role.WORKSPACE)
-    visits = visits_of(prod(scatter.extents), result.size, dtype, device, 2 if sums is result else 3)
+    loops = _in_order(
+        scatter.extents, (scatter.source_steps, scatter.steps, *(each.steps for each in scatter.positions)))
+    visits = visits_of(loops, result.size, dtype, device, 2 if sums is result else 3)
     made = _Additions(
-        scatter=scatter, visits=visits, start=start, positions=tuple(filter(None, positions)), source=source,
-        result=result, sums=sums, is_alone=visits.blocks == 1 and visits.copies > 0,
+        scatter=scatter, loops=loops, visits=visits, start=start, positions=tuple(filter(None, positions)),
+        source=source, result=result, sums=sums, is_alone=visits.blocks == 1 and visits.copies > 0,
     )
     phases = made.phases()
     return generated_from(
@@ -144,6 +150,7 @@ class _Additions:
     """The launches of a kernel; ``is_alone`` says that one block adds everything, in its table."""
 
     scatter: Scatter
+    loops: Loops  # over the elements of the source, with its steps, those of the target, and those of the positions
     visits: Visits
     start: Buffer | None  # None for a number, as ``source``
     positions: tuple[Buffer, ...]
@@ -194,17 +201,14 @@ class _Additions:
 
     def _add(self) -> Phase:
         """Return the launch that adds all elements of the source."""
-        scatter, visits = self.scatter, self.visits
-        loops = _in_order(
-            scatter.extents, (scatter.source_steps, scatter.steps, *(each.steps for each in scatter.positions)))
-        table = None
+        visits, table = self.visits, None
         if visits.copies:
             table = _Table(
                 buffer=Buffer(name="table", dtype=self.sums.dtype, size=self.result.size * visits.copies,
                               role=Role.SHARED),
-                copies=visits.copies, by_warp=_is_adjacent(loops),
+                copies=visits.copies, by_warp=_is_adjacent(self.loops),
             )
-        body = _visits_in(visits, partial(self._reads_and_additions, loops, table))
+        body = _visits_in(visits, partial(self._reads_and_additions, table))
         buffers = [*self.positions, *([self.source] if self.source else [])]
         if table is None:
             return self._phase("add", visits, [*buffers, self.sums], body)
@@ -237,12 +241,12 @@ class _Additions:
         )
 
     def _reads_and_additions(
-        self, loops: Loops, table: "_Table | None", numbers: Sequence[Term], prefix: str,
+        self, table: "_Table | None", numbers: Sequence[Term], prefix: str,
     ) -> Iterator[Statement]:
         """Yield the loads of all elements with some numbers, then their additions."""
         scatter, dtype, added = self.scatter, self.sums.dtype, list[Statement]()
         for k, number in enumerate(numbers):
-            lets, (source_at, at, *places) = _places(loops, number, f"{prefix}{k}")
+            lets, (source_at, at, *places) = _places(self.loops, number, f"{prefix}{k}")
             yield from lets
             conditions: list[Term] = []
             for n, (each, buffer, place) in enumerate(zip(scatter.positions, self.positions, places, strict=True)):
