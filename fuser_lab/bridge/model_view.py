@@ -167,7 +167,7 @@ def headline(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] =
         clauses.append(f"the array library evaluates {shares.evaluated} of these, for which there is no kernel")
     failed = sum(len(region) for region in regions if region.failed is not None)
     unlowered = shares.others - failed
-    without = sum(left.reason == NO_KERNEL for graph in graphs for left in graph.left)
+    without = sum(left.reason.startswith(NO_KERNEL) for graph in graphs for left in graph.left)
     left = (
         (shares.own_kernels, "with kernels of its own"), (unlowered - without, "without a lowering here"),
         (without, "without a kernel here"), (failed, "of regions that failed"), (shares.outside, "between graphs"),

@@ -224,6 +224,8 @@ def test_torch_runs_what_kernels_do_not_add(why: str) -> None:
     finally:
         torch.use_deterministic_algorithms(mode=False)
     (graph,) = bridge.last().graphs
+    (row,) = [row for row in bridge.last().left_to_torch if "index_put" in row.op]
+    assert "without torch.use_deterministic_algorithms" in row.takes or why != "deterministic"
     (reason,) = [left.reason for left in graph.left if "index_put" in left.op]
     said = {"deterministic": "use_deterministic_algorithms is on", "dtype": "complex64", "replaced": "only add",
             "option": "option left_to_torch", "compiler": ADDED}
