@@ -186,13 +186,21 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
     """Return forward and backward graphs in which values that are compared for equality are computed once.
 
     The gradient of an extreme selects the elements that equal it; if another kernel recomputed them, rounding might
-    leave none.
+    leave none. On a GPU, nothing is detached between two ops: the partitioner would take that for a kernel of its own,
+    before which a value is stored rather than computed again.
     """
     policies = importlib.import_module("torch.utils.checkpoint").CheckpointPolicy
     partitioners = importlib.import_module("torch._functorch.partitioners")
     # The partitioner would merge equal calls and lose the metadata of one of them.
     if not merge_calls(joint_module.graph):
         joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
+    for node in [node for node in joint_module.graph.nodes if target_of(node) == "aten.detach.default"]:
+        if node.meta["val"].device.type == "cpu":
+            continue  # a core computes exponentials more slowly than it reads them
+        # A result that is detached stays another tensor than the result with a gradient.
+        node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
+        if not node.users:
+            joint_module.graph.erase_node(node)
     for node in joint_module.graph.nodes:
         if target_of(node) == "aten.eq.Tensor":
             for operand in node.all_input_nodes:

@@ -142,3 +142,26 @@ def test_kernels_read_the_addresses_of_tensors(monkeypatch):
                 torch.testing.assert_close(ours, theirs)
         (frame,) = next(iter(bridge.last().graphs[0].run._frames.values()))
         assert ("data_ptr" in frame.__code__.co_names) is not can_read
+
+
+def test_a_loss_of_logits_on_a_gpu_saves_the_logits_alone():
+    weight = torch.empty(8, 50, dtype=torch.bfloat16, device="meta", requires_grad=True)
+    x, targets = weight.new_empty(12, 8), torch.empty(12, dtype=torch.int64, device="meta")
+    captured = bridge.from_torch(lambda x, w, targets: F.cross_entropy((x @ w).float(), targets), x, weight, targets,
+                                 backward=True)
+    results = [node.meta["val"].shape for region in captured.graphs[0].regions for node in region.output_nodes]
+    assert results
+    assert (12, 50) not in results
+
+
+def test_a_detached_result_beside_the_result_keeps_the_gradient():
+    def both(x):
+        y = torch.log_softmax(x.exp(), -1)
+        return y, y.detach(), y.detach() + 1
+
+    x = torch.randn(4, 6, requires_grad=True)
+    y, detached, more = torch.compile(both, backend="fuser_lab")(x)
+    assert (y.requires_grad, detached.requires_grad, more.requires_grad) == (True, False, False)
+    expected = torch.autograd.grad(both(x)[0].sin().sum(), x)
+    torch.testing.assert_close(torch.autograd.grad(y.sin().sum(), x), expected)
+    torch.testing.assert_close((detached, more - 1), (y.detach(), y.detach()))
