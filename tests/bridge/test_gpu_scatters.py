@@ -188,15 +188,18 @@ def test_the_gradient_of_a_look_up_is_a_kernel_on_the_current_stream(monkeypatch
 def test_timed_runs_of_a_graph_add_by_the_kernel() -> None:
     torch._dynamo.reset()
     with as_on_a_gpu() as launched:
-        values = floats(40, 70), floats(257), ints(-257, 257, 40, 70)
+        x, table, places = floats(70, 301).bfloat16(), floats(257).bfloat16(), ints(-257, 257, 70, 301)
         compiled = torch.compile(bias, backend="fuser_lab", fullgraph=True)
-        stepped(compiled, *values)
+        stepped(compiled, x, table, places)
         _, backward = bridge.last().graphs
         units: list[Any] = []
         backward.run.around = lambda unit: units.append(unit) or mock.MagicMock()
         before = len(launched.phases)
-        torch.testing.assert_close(stepped(compiled, *values), stepped(bias, *values))
-        assert "index_put_add" in [phase.name for phase in launched.phases[before:]]
+        *_, sums = stepped(compiled, x, table, places)
+        *_, exact = stepped(bias, x.double(), table.double(), places)
+        assert (sums.double() - exact).abs().max() <= 0.02 * exact.abs().max()
+        names = [phase.name for phase in launched.phases[before:]]
+        assert [name for name in names if "index_put" in name] == ["index_put_fill", "index_put_add", "index_put_round"]
     assert not [unit for unit in units if getattr(unit, "name", "").startswith("full")]
 
 

@@ -120,7 +120,7 @@ def test_gradients_of_look_ups_run_on_the_current_stream_and_in_a_captured_graph
             torch.testing.assert_close(step(run), step(function), rtol=2e-2, atol=2e-2)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):  # on a stream of its own
+    with torch.cuda.graph(graph, stream=stream):
         results = step(run)
     with torch.no_grad():
         x.mul_(2)
