@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fuser_lab.bridge.add_calls import AddCalls, add_calls
 from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
@@ -241,7 +242,7 @@ def capture_graph(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     if not capture.options.wishes.records_matmuls:
         pad_products(gm)
     _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting)
-    return _with_regions(gm, kind, regions, left, capture.options.wishes.max_region_ops)
+    return _with_regions(gm, kind, regions, left, capture.options.wishes)
 
 
 def _with_kernels(
@@ -300,13 +301,14 @@ def recordable(partition: Partition, region_of: Callable[[int, int], R]) -> tupl
 
 
 def _with_regions(
-    gm: Any, kind: str, regions: Sequence[TorchRegion], left: Sequence[Left], most: int,
+    gm: Any, kind: str, regions: Sequence[TorchRegion], left: Sequence[Left], wishes: Wishes,
 ) -> CapturedGraph:
     _compile_in_background(regions)
     count = sum(map(_is_call, gm.graph.nodes))
-    run = assemble(gm, regions)
+    adds, told = add_calls(left, wishes.left)
     return CapturedGraph(
-        kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, traced=gm.graph, run=run, most=most,
+        kind=kind, regions=tuple(regions), left=tuple(told), nodes=count, traced=gm.graph,
+        run=assemble(gm, regions, adds), most=wishes.max_region_ops,
     )
 
 
@@ -322,8 +324,8 @@ def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
         importlib.import_module("fuser_lab.runtime.plan.background").IN_BACKGROUND.add(kernels)
 
 
-def assemble(gm: Any, regions: Sequence[Region]) -> Any:
-    """Return a function of the graph's inputs that calls regions in place of their nodes."""
+def assemble(gm: Any, regions: Sequence[Region], adds: AddCalls) -> Any:
+    """Return a function of the graph's inputs that calls regions, and kernels that add, in place of nodes."""
     torch = torch_for("fuser_lab.bridge")
     of: dict[Node, Region] = {node: region for region in regions for node in region.nodes}
     graph = torch.fx.Graph()
@@ -331,29 +333,34 @@ def assemble(gm: Any, regions: Sequence[Region]) -> Any:
     units = list(order_nodes(tuple(gm.graph.nodes), of))
     for unit in units:
         if not isinstance(unit, Region):
-            env[unit] = graph.node_copy(unit, env.__getitem__)
+            if unit in adds.of:
+                operands = tuple(env[node] for node in adds.of[unit].scatter.operands)
+                env[unit] = graph.call_function(_function(adds.of[unit], f"add_{unit.name}"), operands)
+            elif unit not in adds.filled:
+                env[unit] = graph.node_copy(unit, env.__getitem__)
             continue
-        called = graph.call_function(_function(unit), tuple(env[node] for node in unit.input_nodes))
+        called = graph.call_function(
+            _function(unit, f"region_{unit.index}"), tuple(env[node] for node in unit.input_nodes))
         for place, node in enumerate(unit.output_nodes):
             env[node] = graph.call_function(_item, (called, place))
         for node in unit.view_nodes:
             env[node] = graph.node_copy(node, env.__getitem__)
     made = torch.fx.GraphModule(gm, graph)
     made.eval()
-    return FlatGraph(gm.graph, units, made)
+    return FlatGraph(gm.graph, units, made, adds)
 
 
 def _item(values: Sequence[Any], place: int) -> Any:
     return values[place]
 
 
-def _function(region: Region) -> Callable[..., Any]:
-    """Return a function that runs a region, under its own name, which FX writes into generated code."""
+def _function(run: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a function that runs a region or a kernel, under a name, which FX writes into generated code."""
 
-    def call(*inputs: Any) -> Sequence[Any]:
-        return region(*inputs)
+    def call(*inputs: Any) -> Any:
+        return run(*inputs)
 
-    call.__name__ = call.__qualname__ = f"region_{region.index}"
+    call.__name__ = call.__qualname__ = name
     return call
 
 
@@ -450,7 +457,7 @@ class _Sizes:
 
     def _capture_at(self, symbolic: SymbolicGraph, values: tuple[Any, ...]) -> CapturedGraph:
         sized, regions, left = self._regions(symbolic, values)
-        return _with_regions(sized, self._kind, regions, left, self._capture.options.wishes.max_region_ops)
+        return _with_regions(sized, self._kind, regions, left, self._capture.options.wishes)
 
     def _regions(
         self, symbolic: SymbolicGraph, values: tuple[Any, ...],

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fuser_lab.bridge.add_calls import AddCalls
 from fuser_lab.bridge.flat_function import Frame, FunctionWriter, NotFlatError, Unit
 from fuser_lab.bridge.graph_walk import Around, unit_results
 from fuser_lab.bridge.lists import RegionList
@@ -32,9 +33,12 @@ _MOST_FRAMES = 4  # threads that may run a graph at a time; others use the FX mo
 class FlatGraph:
     """A graph that runs by a generated function if possible, otherwise by its FX module."""
 
-    def __init__(self, graph: Any, units: Sequence[Unit], module: Any) -> None:
-        """Set up a graph as nodes and regions in the order of execution; ``module`` runs the same."""
-        self._module, self._units = module, tuple(units)
+    def __init__(self, graph: Any, units: Sequence[Unit], module: Any, adds: AddCalls) -> None:
+        """Set up a graph as nodes and regions in the order of execution; ``module`` runs the same.
+
+        ``adds`` are what is called in place of nodes.
+        """
+        self._module, self._units, self._adds = module, tuple(units), adds
         self.around: Around | None = None  # what is entered around each unit of a run, if it is timed
         self.runs = 0
         self.lists: tuple[RegionList, ...] = ()  # of the regions that one launch computes
@@ -59,7 +63,7 @@ class FlatGraph:
         """Return the results of the graph; the list of arguments is emptied, so that they can be freed in between."""
         self.runs += 1
         if self.around is not None:
-            return unit_results(self._units, self._module, args, self.around)
+            return unit_results(self._units, self._module, args, self.around, self._adds)
         if self._frames:
             tensors = args if len(self._tensors) == len(args) else [args[place] for place in self._tensors]
             for guard in self._guards:
@@ -111,7 +115,7 @@ class FlatGraph:
             self._tries += 1
             return
         try:
-            writer = FunctionWriter(self._inputs, self._units, runs, arguments)
+            writer = FunctionWriter(self._inputs, self._units, runs, arguments, self._adds)
             written = writer.function(self._module)
         except NotFlatError:
             self._tries = _TRIES

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fuser_lab.bridge.add_calls import AddCall, AddCalls
 from fuser_lab.bridge.host_scatters import (
     PositionsKernel,
-    Scatter,
-    is_filled,
+    host_scatter_of,
     positions_kernel,
     refuse,
     scatter_kernel,
-    scatter_of,
 )
 from fuser_lab.bridge.in_place import InPlace
 from fuser_lab.bridge.lists import ListedRegions, RegionList, in_lists, kernels_of
@@ -27,6 +26,7 @@ from fuser_lab.bridge.lowerings.views import VIEWS
 from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.scatters import Scatter, is_filled
 from fuser_lab.bridge.torch_region import TorchRegion, copy_with_strides, with_strides
 from fuser_lab.bridge.traced import Node, target_of, traced_tensor
 from fuser_lab.codegen.kernel_ir import ALIGNED
@@ -70,12 +70,13 @@ class FunctionWriter:
 
     def __init__(
         self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, DirectRun], arguments: Sequence[Any],
+        adds: AddCalls,
     ) -> None:
         torch = self._torch = torch_for("fuser_lab.bridge")
         guards = importlib.import_module("torch._C._dynamo.guards")
         if not hasattr(guards, "_reinterpret_tensor"):
             raise NotFlatError
-        self._inputs, self._units, self._runs = inputs, units, runs
+        self._inputs, self._units, self._runs, self._adds = inputs, units, runs, adds
         self._given = dict(zip(inputs, arguments, strict=True))
         self.names: dict[str, Any] = {
             "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
@@ -257,6 +258,9 @@ class FunctionWriter:
         if node in self._scatters:
             self._scatter(node, *self._scatters[node])
             return
+        if node in self._adds.of:
+            self._define(node, *self._add_text(self._adds.of[node]))
+            return
         target = target_of(node)
         if node.target is dropout_mask and is_on_host(node.meta["val"].device.type):
             sizes, strides, p, *_ = node.args
@@ -299,9 +303,16 @@ class FunctionWriter:
     def _is_read_by_scatter(self, node: Node) -> bool:
         return any(self._form[read][0] is node for scatter, _ in self._scatters.values() for read in scatter.operands)
 
+    def _add_text(self, call: AddCall) -> tuple[str, set[str]]:
+        """Return the call of a kernel that adds at positions as text, and the local variables that it reads."""
+        reads: set[str] = set()
+        operands = [self._argument(operand, reads) for operand in call.scatter.operands]
+        return f"{self._constant(call)}({', '.join(operands)})", reads
+
     def _fills_scatters(self, node: Node) -> bool:
         """Whether a node only fills tensors that kernels of scatters fill themselves."""
-        return all(user in self._scatters for user in node.users) and is_filled(node)
+        scatters = {unit: scatter for unit, (scatter, _) in self._scatters.items()}
+        return node in self._adds.filled or is_filled(node, scatters)
 
     def _scatter(self, node: Node, scatter: Scatter, kernel: PositionsKernel) -> None:
         """Emit new memory, addresses and the kernel of a write at positions."""
@@ -543,7 +554,7 @@ def _is_dense(form: Form) -> bool:
 
 def _kernel_of(node: Node) -> tuple[Scatter, PositionsKernel] | None:
     """Return the write at positions that a node is, with its kernel; None if there is none, and torch runs the node."""
-    scatter = scatter_of(node) if node.op == "call_function" else None
+    scatter = host_scatter_of(node)
     try:
         return None if scatter is None else (scatter, scatter_kernel(scatter))
     except FuserLabError:  # of a compiler

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from fuser_lab.bridge.add_calls import AddCalls
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import Node
@@ -13,7 +14,9 @@ Unit = Region | Node
 Around = Callable[[Unit], AbstractContextManager[object]]
 
 
-def unit_results(units: Sequence[Unit], root: Any, arguments: Sequence[Any], around: Around) -> Any:
+def unit_results(
+    units: Sequence[Unit], root: Any, arguments: Sequence[Any], around: Around, adds: AddCalls,
+) -> Any:
     """Return the results of a graph's units in run order; ``root`` has its constants.
 
     Views of a region's results are made outside the context, and each value is dropped after its last reader.
@@ -23,6 +26,8 @@ def unit_results(units: Sequence[Unit], root: Any, arguments: Sequence[Any], aro
     remaining, last = iter(arguments), _last_readers(units)
 
     def call(node: Node) -> Any:
+        if node in adds.of:
+            return adds.of[node](*[values[operand] for operand in adds.of[node].scatter.operands])
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
         return node.target(*args, **kwargs)
 
@@ -39,7 +44,7 @@ def unit_results(units: Sequence[Unit], root: Any, arguments: Sequence[Any], aro
             values[unit] = functools.reduce(getattr, unit.target.split("."), root)
         elif unit.op == "output":
             return torch.fx.node.map_arg(unit.args[0], values.__getitem__)
-        else:
+        elif unit not in adds.filled:
             with around(unit):
                 values[unit] = call(unit)
         for node in last.get(place, ()):

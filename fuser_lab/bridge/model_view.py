@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from fuser_lab.bridge.partition import NO_KERNEL
+from fuser_lab.bridge.partition import ADDED, NO_KERNEL
 from fuser_lab.bridge.remedies import remedy
 from fuser_lab.report.units import plural
 
@@ -106,7 +106,7 @@ def shares_of(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] 
             packet = left.op.removeprefix("aten.").removeprefix("lax.").partition(".")[0]
             if is_free(left.reason):
                 free += 1
-            elif left.reason.startswith(("it draws", "it only copies")) or packet.startswith(_OWN_KERNELS):
+            elif left.reason.startswith(("it draws", "it only copies", ADDED)) or packet.startswith(_OWN_KERNELS):
                 separate += 1
             elif left.op != "getitem":
                 others += 1
@@ -167,7 +167,7 @@ def headline(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] =
         clauses.append(f"the array library evaluates {shares.evaluated} of these, for which there is no kernel")
     failed = sum(len(region) for region in regions if region.failed is not None)
     unlowered = shares.others - failed
-    without = sum(left.reason == NO_KERNEL for graph in graphs for left in graph.left)
+    without = sum(left.reason.startswith(NO_KERNEL) for graph in graphs for left in graph.left)
     left = (
         (shares.own_kernels, "with kernels of its own"), (unlowered - without, "without a lowering here"),
         (without, "without a kernel here"), (failed, "of regions that failed"), (shares.outside, "between graphs"),

@@ -28,6 +28,7 @@ from fuser_lab.bridge.traced import (
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
 COPY = "it only copies, and torch's own kernel does that"
+ADDED = "a kernel that no region contains adds at the positions"
 NO_KERNEL = "in a region the array library would evaluate it, and torch has a kernel"
 
 _SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int"})

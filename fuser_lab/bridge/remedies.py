@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from fuser_lab.bridge.partition import NO_KERNEL
+from fuser_lab.bridge.partition import ADDED, NO_KERNEL
 
 _COMPLEX = "compute with the real and imaginary parts, as torch.view_as_real(x) returns them"
 
@@ -51,6 +51,7 @@ _REMEDIES = (
     _Remedy(r"\.item\(\)", "keep the value a tensor, without .item(), float() or int()"),
     _Remedy("depends on the value of a tensor", "torch.where or torch.cond instead of the branch keeps one graph"),
     _Remedy("between two graphs", "remove what ends the graph there, as the reason says"),
+    _Remedy("use_deterministic", "a kernel adds at the positions without torch.use_deterministic_algorithms(True)"),
     _Remedy(
         re.escape(NO_KERNEL),
         "scans and gathers have a kernel only beside ops that share it; sorts and scatters have none",
@@ -63,7 +64,7 @@ _REMEDIES = (
 
 def remedy(library: str, op: str, reason: str) -> str:
     """Return what an op would take that is left to a library for a reason; an empty text if it costs nothing."""
-    if reason.startswith(("a view at the edge", "a region would hold views")):
+    if reason.startswith(("a view at the edge", "a region would hold views", ADDED)):
         return ""
     names = {"made_by": f"from_{library.lower()}", "library": library, "option": library.lower()}
     texts = (each.text for each in _REMEDIES if each.fits(op, reason))

@@ -11,6 +11,7 @@ import numpy as np
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Arrive,
+    AtomicAdd,
     Await,
     Barrier,
     Buffer,
@@ -252,6 +253,8 @@ class Emitter:
                 self.vector(statement)
             case Transpose():
                 self.transpose(statement)
+            case AtomicAdd():
+                self.add(statement)
             case Uniforms():
                 self.uniforms(statement)
             case Barrier():
@@ -527,6 +530,11 @@ class Emitter:
     def barrier(self, statement: Barrier) -> None:
         """Print a barrier of a block, or the wait for the blocks of a cluster."""
         raise NotImplementedError
+
+    def add(self, statement: AtomicAdd) -> None:
+        """Print an addition to memory that other threads add to as well."""
+        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
+        raise CodegenError(msg)
 
     def send(self, statement: Send) -> None:
         """Print a store to the shared memory of another block."""

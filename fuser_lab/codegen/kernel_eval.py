@@ -16,6 +16,7 @@ import numpy as np
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Arrive,
+    AtomicAdd,
     Await,
     Barrier,
     Buffer,
@@ -121,6 +122,8 @@ class Lanes:
                 self._assign(name, self._eval(value), update=statement.update)
             case Store():
                 self._store(statement)
+            case AtomicAdd():
+                self._add(statement)
             case Send():
                 self._send(statement)
             case Await(buffer=buffer):
@@ -315,6 +318,25 @@ class Lanes:
             stored[index] = value[mask]
         if buffer.name in self._trace.writes:
             np.add.at(self._trace.writes[buffer.name], index, 1)
+
+    def _add(self, statement: AtomicAdd) -> None:
+        """Add one after another; other threads see a sum in shared memory after a barrier."""
+        buffer, outer = statement.buffer, self._mask
+        mask = self._mask = outer & self._spread_out(self._eval(statement.condition))
+        stored = self._scratch[buffer.name][0] if buffer.role is Role.SHARED else self._memory[buffer.name]
+        index = self._position(buffer, statement.position, len(stored))[mask]
+        self._mask = outer
+        value = self._spread_out(self._eval(statement.value))[mask]
+        if buffer.role is Role.SHARED:
+            where = self._owners(buffer)[mask], index
+            writer, when = self._writers[buffer.name][:, *where]
+            if ((when == self._epoch) & (writer >= 0) & (writer != np.flatnonzero(mask))).any():
+                msg = f"{self._phase.name} adds to {buffer.name} without a barrier after its write."
+                raise IndexError(msg)
+            np.add.at(self._scratch[buffer.name], where, value)
+            self._writers[buffer.name][:, *where] = np.asarray([[-1], [self._epoch]])
+            return
+        np.add.at(stored, index, value)
 
     def _send(self, statement: Send) -> None:
         buffer, mask, cluster = statement.buffer, self._mask, self._phase.launch.cluster

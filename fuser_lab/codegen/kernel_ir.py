@@ -123,6 +123,20 @@ class Store(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AtomicAdd(Statement):
+    """``buffer[position] += value`` as one step if a condition holds, so other threads may add there too.
+
+    The buffer is in global or shared memory, and its elements have 4 or 8 bytes. The order of additions differs between
+    runs, and so do the last bits of sums of floats. There is no branch, behind which the compiler could move loads.
+    """
+
+    buffer: Buffer
+    position: Term
+    value: Term
+    condition: Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VectorLoad(Statement):
     """``words[slot + k] = buffer[position + k]`` for k in 0..count-1, ``width`` elements per memory access.
 
@@ -375,7 +389,8 @@ def map_blocks(
 
 
 TERMS: Mapping[type[Statement], tuple[str, ...]] = {
-    Let: ("value",), Store: ("position", "value"), Send: ("position", "value", "rank"),
+    Let: ("value",), Store: ("position", "value"), AtomicAdd: ("position", "value", "condition"),
+    Send: ("position", "value", "rank"),
     VectorLoad: ("position", "slot"), VectorStore: ("position", "slot"),
     Uniforms: ("seed", "offset", "position", "slot"), Transpose: ("start",), If: ("condition",),
     Loop: ("start", "stop"), Reduce: ("value",), Scan: ("carry",),
@@ -383,7 +398,8 @@ TERMS: Mapping[type[Statement], tuple[str, ...]] = {
 """The fields of each kind of statement that hold terms; statements of other kinds have none."""
 
 BUFFERS: Mapping[type[Statement], tuple[str, ...]] = {
-    Store: ("buffer",), Send: ("buffer",), Await: ("buffer",), Alloc: ("buffer",), Scan: ("buffer",),
+    Store: ("buffer",), AtomicAdd: ("buffer",), Send: ("buffer",), Await: ("buffer",), Alloc: ("buffer",),
+    Scan: ("buffer",),
     VectorLoad: ("buffer", "words"), VectorStore: ("buffer", "words"), Uniforms: ("numbers",),
     Transpose: ("source", "target"),
 }
@@ -460,6 +476,8 @@ def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
     match statement:
         case Store(buffer=buffer, position=position) | Send(buffer=buffer, position=position):
             yield buffer, position
+        case AtomicAdd(buffer=buffer, position=position):
+            yield buffer, position
         case VectorLoad(buffer=buffer, position=position, words=words, slot=slot):
             yield from ((buffer, position), (words, slot))
         case VectorStore(buffer=buffer, position=position, words=words, slot=slot):
@@ -477,7 +495,7 @@ def arguments_of(body: tuple[Statement, ...]) -> tuple[tuple[Buffer, ...], tuple
     scalars: dict[Var, None] = {}
     defined = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
     for statement in walk(body):
-        if isinstance(statement, Store | VectorLoad | VectorStore):
+        if isinstance(statement, Store | AtomicAdd | VectorLoad | VectorStore):
             buffers[statement.buffer] = None
         for term in every_term(statement):
             if isinstance(term, Load):

@@ -10,6 +10,7 @@ from typing import NoReturn
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Arrive,
+    AtomicAdd,
     Await,
     Barrier,
     Buffer,
@@ -262,7 +263,7 @@ def _lonely_reduction(body: Sequence[Statement]) -> Reduce | None:
 def _read_whole(statement: Statement) -> Iterator[Buffer]:
     """Yield the buffers that a statement reads other than by terms."""
     match statement:
-        case VectorLoad(buffer=buffer) | VectorStore(words=buffer):
+        case VectorLoad(buffer=buffer) | VectorStore(words=buffer) | AtomicAdd(buffer=buffer):
             yield buffer
         case Transpose(source=buffer) | Scan(buffer=buffer):
             yield buffer
@@ -275,6 +276,8 @@ def _writes(statement: Statement) -> Iterator[tuple[Buffer, tuple[Term, ...]]]:
             buffer=buffer, position=position, value=value,
         ):
             yield buffer, (position, value)
+        case AtomicAdd(buffer=buffer, position=position, value=value, condition=condition):
+            yield buffer, (position, value, condition)
         case VectorLoad(words=words, position=position, slot=slot):
             yield words, (position, slot)
         case VectorStore(buffer=buffer, words=words, slot=slot):
@@ -296,6 +299,8 @@ def _text(statement: Statement) -> str:
             return f"'{name} = ...'"
         case Store(buffer=buffer) | Send(buffer=buffer) | VectorStore(buffer=buffer) | VectorLoad(words=buffer):
             return f"'{buffer.name}[...] = ...'"
+        case AtomicAdd(buffer=buffer):
+            return f"'{buffer.name}[...] += ...'"
         case Transpose(target=buffer) | Uniforms(numbers=buffer) | Scan(buffer=buffer):
             return f"'{buffer.name}[...] = ...'"
         case Loop(var=var):

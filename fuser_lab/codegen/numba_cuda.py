@@ -23,6 +23,7 @@ from fuser_lab.codegen.index_math import Range, linear, range_of, remainder_form
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Arrive,
+    AtomicAdd,
     Await,
     Barrier,
     Buffer,
@@ -96,7 +97,7 @@ _INTRINSICS = (
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
-    "index32", "load_retained", "load_shifted", "load_streamed", "load_vector",
+    "atomic_add", "index32", "load_retained", "load_shifted", "load_streamed", "load_vector",
     "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
     "philox_uniforms", "quotient", "small_to_float", "store_vector", "unrolled", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
@@ -379,6 +380,12 @@ class CudaEmitter(Emitter):
             for number, nbytes in self._awaited.values():
                 self._line(f"    cluster_expect({_ARRIVALS}, {number}, {nbytes})", statement.origin)
         self._line("cluster_arrive()", statement.origin)
+
+    def add(self, statement: AtomicAdd) -> None:
+        """Print the call of an instruction that adds to global or shared memory."""
+        where = f"{statement.buffer.name}, {self.subscript(statement.position)}"
+        value, condition = self.term(statement.value), self.term(statement.condition)
+        self._line(f"atomic_add({where}, {value}, {condition})", statement.origin)
 
     def send(self, statement: Send) -> None:
         """Print a store to the shared memory of another block of the cluster."""

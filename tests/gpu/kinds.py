@@ -1,10 +1,11 @@
 """One small run of every kind of kernel: the computation, its scheduler and its arrays.
 
-Each run is repeated into arrays with other contents, and both runs must have the same bits and
-the reference's values. On a GPU, `test_kinds.py` runs them, and `sanitize.py` under NVIDIA's compute-sanitizer; on the
-CPU the same code runs, so that it is tested where there is no GPU.
+Each run is repeated into arrays with other contents, and both runs must have the same bits, but for additions at
+positions, whose order varies, and the reference's values. On a GPU, `test_kinds.py` runs them, and `sanitize.py` under
+NVIDIA's compute-sanitizer; on the CPU the same code runs, so that it is tested where there is no GPU.
 """
 
+import importlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from backend.lookups import LOOKUPS, Lookup
 from backend.reductions import BACKWARD, COLUMNS, PATTERNS, ROWS, add_norm, backward, softmax, totals
 from hand_schedules import CASES as BY_HAND
 from hand_schedules import TOLERANCE, arrays, bound
+from needs import needs
 
 import fuser_lab as fl
 from fuser_lab.cost.device import DEFAULT, Device
@@ -71,6 +73,8 @@ def kinds() -> Iterator[Kind]:
             yield Kind(group="by hand", name=f"{case.name} {number}", run=_by_hand(case, shapes))
     for name in ("uniform", "normal"):
         yield Kind(group="random", name=name, run=_random(name))
+    for name, shape in (("one block", (31, 4, 300)), ("tables", (31, 4, 70_001)), ("global memory", (5000, 64, 1000))):
+        yield Kind(group="additions", name=f"additions in {name}", run=_additions(*shape))
     yield Kind(group="graphs", name="six segments", run=_captured)
     for name in sorted({**OPS, **COMPOSITES}):
         yield Kind(group="ops", name=name, run=_sample(name))
@@ -269,6 +273,23 @@ def _random(name: str) -> Callable[[str], None]:
         plan = fl.segment(fd, inputs)
         got = twice(plan.prepare(target), placed(inputs, target))
         _compare(plan.fusion, inputs, got, factor=10)
+
+    return run
+
+
+def _additions(rows: int, columns: int, count: int) -> Callable[[str], None]:
+    def run(target: str) -> None:
+        torch = needs("torch")
+        importlib.import_module("fuser_lab.torch")
+        values = torch.randint(0, rows, (count,), device=target), torch.randn(count, columns, device=target)
+
+        def function(places: Any, source: Any) -> Any:
+            return source.new_zeros(rows, columns).index_add(0, places, source)
+
+        compiled = torch.compile(function, backend="fuser_lab", dynamic=False)
+        for _ in range(2):
+            expected = function(values[0], values[1].double())
+            torch.testing.assert_close(compiled(*values).double(), expected, rtol=1e-4, atol=1e-3)
 
     return run
 

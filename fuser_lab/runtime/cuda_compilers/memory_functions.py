@@ -1,4 +1,4 @@
-"""Vector accesses to memory, and indices computed with 32 bits."""
+"""Vector accesses to memory, atomic additions, and indices computed with 32 bits."""
 
 from itertools import pairwise
 from typing import Any
@@ -9,6 +9,10 @@ from fuser_lab.runtime.cuda_compilers.language import Library
 _WORD_BYTES = 4  # bytes of a word: wider accesses are vectors of words
 _ALIKE: dict[str, Kind] = {"float32": "f32", "float64": "f64", "complex64": "f32", "complex128": "f64"}
 _INTEGERS: dict[int, Kind] = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}  # by number of bytes
+# The types of atomic additions, and the letters of their registers in constraints.
+_ADDED: dict[Kind, tuple[str, str]] = {
+    "f32": ("f32", "f"), "f64": ("f64", "d"), "i32": ("u32", "r"), "i64": ("u64", "l"),
+}
 _STREAMED = "L2::evict_first", ".L1::no_allocate"
 _RETAINED = "L2::evict_last", ""
 
@@ -27,6 +31,7 @@ def define_memory_functions(library: Library) -> None:
     # inputs last.
     library.named("load_retained", _vector(library.types, storing=False, hint=_RETAINED))
     library.intrinsic(_load_shifted(library.types))
+    library.intrinsic(_atomic_add(library.types))
 
 
 def access_of(element: Any, width: int) -> tuple[Kind, int]:
@@ -53,6 +58,30 @@ def _index32(types: Any) -> Rule:
         return Call(result=types.int64, arguments=(x,), generate=generate)
 
     return index32
+
+
+def _atomic_add(types: Any) -> Rule:
+    def atomic_add(memory: Any, position: Any, value: Any, condition: Any) -> Call:
+        """Add to an element of 4 or 8 bytes in global memory, or in an array of shared memory, if a condition holds."""
+        part, _ = access_of(memory.dtype, 1)
+        kind, letter = _ADDED[part]
+        # The address of an array is generic, and an instruction on generic addresses first finds the kind of memory.
+        is_shared = hasattr(memory, "ndim")
+        space, converted = ("shared", "cvta.to.shared.u64 at, $0;") if is_shared else ("global", "mov.b64 at, $0;")
+        text = (
+            f"{{ .reg .b64 at; .reg .pred holds; {converted} setp.ne.b32 holds, $2, 0; "
+            f"@holds red.{space}.add.{kind} [at], $1; }}"
+        )
+
+        def generate(b: Builder, target: Operand, at: Operand, number: Operand, holds: Operand) -> None:
+            place = b.address(b.place(target, b.int64(at), part))
+            operands = [place, number.value, b.widened(holds.value, "i32")]
+            b.assembly(text, [], f"l,{letter},r", operands, ordered=True)
+
+        arguments = (memory, position, memory.dtype, types.boolean)
+        return Call(result=types.void, arguments=arguments, generate=generate)
+
+    return atomic_add
 
 
 def _load_with(hint: tuple[str, str], lanes: int) -> str:

@@ -1,17 +1,13 @@
 """Kernels of several plans as one launch, with its arguments in place."""
 
-import ctypes
 import functools
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fuser_lab.codegen.kernel_list import ListPhase, list_kernel
 from fuser_lab.codegen.pipeline import GeneratedKernel
-from fuser_lab.runtime.environment import Environment
-from fuser_lab.runtime.gpu.device import DeviceCall
-from fuser_lab.runtime.gpu.driver import Launches
+from fuser_lab.runtime.gpu.address_words import address_words
 from fuser_lab.runtime.gpu.ready import DirectKernel
 
 
@@ -41,19 +37,12 @@ def list_run(
         If the compiler refuses the kernel of the list.
     """
     generated, order = list_kernel([kernel.generated for kernel in kernels])
-    (call,) = load(generated)
-    phase = generated.kernel_ir.phases[0]
-    assert isinstance(call, DeviceCall)
+    (phase,) = generated.kernel_ir.phases
     assert isinstance(phase, ListPhase)
-    block = bytearray(8 * len(phase.buffers))
-    words: dict[str, tuple[ctypes.c_uint64]] = {}
-    places: list[tuple[int, int]] = []
+    names: dict[str, tuple[int, int]] = {}  # with the places of their tensors
     for entry, number in enumerate(order):
-        for place, name in kernels[number].buffers.items():
-            words[phase.listed(name, entry)] = (ctypes.c_uint64.from_buffer(block, 8 * len(places)),)
-            places.append((number, place))
-    start = Launches((call.launch(Environment(), words),))
+        names |= {phase.listed(name, entry): (number, place) for place, name in kernels[number].buffers.items()}
+    put, start = address_words(load(generated), list(names))
     return ListRun(
-        generated=generated, places=tuple(places), call=functools.partial(start, stream),
-        put=functools.partial(struct.Struct(f"={len(places)}Q").pack_into, block, 0),
+        generated=generated, places=tuple(names.values()), put=put, call=functools.partial(start, stream),
     )

@@ -29,6 +29,7 @@ def test_every_kind_of_kernel_is_there(found):
     assert set(groups) == {
         "examples", "segments", "lookups", "elements", "transposes", "sums", "rows", "columns", "backward", "views",
         "parameters", "clusters", "by hand", "random", "graphs", "ops", "tiles",
+        "additions",
     }
 
 

@@ -1,0 +1,122 @@
+"""Calls of the kernels that add at positions on a GPU, in place of the nodes of a captured graph.
+
+The function of a graph and its FX module both use them.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from fuser_lab.bridge.decompositions import is_named
+from fuser_lab.bridge.gpu_scatters import add_kernel, refusal
+from fuser_lab.bridge.partition import ADDED, Left
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.scatters import Scatter, is_filled, scatter_of, tensor_of
+from fuser_lab.bridge.torch_region import with_strides
+from fuser_lab.bridge.traced import Node
+from fuser_lab.errors import FuserLabError, RegionWarning, warn
+from fuser_lab.process.forks import new_lock
+from fuser_lab.runtime.arrays import TORCH_OF, empty_strided
+from fuser_lab.targets import find, has_own_memory
+
+
+class AddCall:
+    """The additions of a node: called with the operands of ``scatter``, it returns the result in new memory.
+
+    The kernel is compiled at the first call, and launched on the current stream. Torch adds if it cannot be compiled.
+    """
+
+    def __init__(self, node: Node, scatter: Scatter) -> None:
+        self.scatter, self._node = scatter, node
+        self._strides = tuple(tensor_of(operand).strides for operand in scatter.operands)
+        self._launch: Callable[..., None] | None = None
+        self._new: tuple[Callable[[], Any], ...] = ()  # make new memory: that of the result, and of the kernel
+        self._failed = False
+        self._lock = new_lock()
+
+    def __call__(self, *operands: Any) -> Any:
+        """Return the tensor that is written into, with the additions."""
+        if self._launch is None and not self._failed:
+            self._prepare()
+        if self._launch is None:
+            return self._by_torch(operands)
+        laid = [x if x.stride() == s else with_strides(x, s) for x, s in zip(operands, self._strides, strict=True)]
+        made = [new() for new in self._new]
+        self._launch(*[x.data_ptr() for x in (*laid, *made)])
+        return made[0]
+
+    def _prepare(self) -> None:
+        from fuser_lab.runtime.gpu.address_words import address_words
+
+        torch, target = torch_for("fuser_lab.bridge"), self.scatter.target
+        try:
+            memory = _memory(target.device)
+            kernel = add_kernel(self.scatter, memory.gpu)
+            ir = kernel.kernel_ir
+            names = [buffer.name for buffer in (*ir.inputs, *ir.outputs, *ir.workspace)]
+            put, start = address_words(memory.calls(kernel), names)
+        except FuserLabError as error:
+            self._failed = True
+            warn(f"torch runs {self.scatter.op}, because its kernel does not run: {error}", RegionWarning)
+            return
+        empty = empty_strided(target.device)
+        forms = [(target.shape, target.strides, target.dtype)]
+        forms += [((buffer.size,), (1,), TORCH_OF[buffer.dtype]) for buffer in ir.workspace]
+        self._new = tuple(partial(empty, shape, strides, getattr(torch, dtype)) for shape, strides, dtype in forms)
+
+        def launch(*addresses: int) -> None:
+            with self._lock:  # the addresses of another call must not replace these before the launch
+                put(*addresses)
+                start(memory.queue())
+
+        self._launch = launch
+
+    def _by_torch(self, operands: Sequence[Any]) -> Any:
+        torch, target = torch_for("fuser_lab.bridge"), self.scatter.target
+        values = dict(zip(self.scatter.operands, operands, strict=True))
+
+        def argument(node: Node) -> Any:
+            if node in values:
+                return values[node]
+            dtype = getattr(torch, target.dtype)
+            return torch.full(target.shape, self.scatter.start, dtype=dtype, device=target.device)
+
+        args, kwargs = torch.fx.node.map_arg((self._node.args, self._node.kwargs), argument)
+        return with_strides(self._node.target(*args, **kwargs), target.strides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddCalls:
+    """The calls in place of nodes, and the nodes that only fill tensors that calls write into, which fill them."""
+
+    of: Mapping[Node, AddCall] = field(default_factory=dict)
+    filled: Collection[Node] = frozenset()
+
+
+def add_calls(left: Sequence[Left], by_torch: frozenset[str]) -> tuple[AddCalls, list[Left]]:
+    """Return calls in place of nodes that no region contains, and these nodes with reasons that say so.
+
+    ``by_torch`` are the names of the ops that torch runs in any case.
+    """
+    calls: dict[Node, AddCall] = {}
+    told: list[Left] = []
+    for each in left:
+        scatter = None if is_named(each.op, by_torch) else scatter_of(each.node)
+        reason = each.reason
+        if scatter is not None and has_own_memory(scatter.target.device):
+            refused = refusal(scatter)
+            if refused is None:
+                calls[each.node] = AddCall(each.node, scatter)
+            reason = ADDED if refused is None else f"{reason}; {refused}"
+        told.append(replace(each, reason=reason))
+    scatters = {node: call.scatter for node, call in calls.items()}
+    filled = {node.args[0] for node in calls if is_filled(node.args[0], scatters)}
+    return AddCalls(of=calls, filled=filled), told
+
+
+def _memory(device: str) -> Any:
+    """Return the memory of a device, which compiles and launches kernels."""
+    target = find(device)
+    assert target is not None
+    return target.memory()(target.number(device))

@@ -1,0 +1,383 @@
+"""Additions at positions that are data, such as the gradients of look-ups, as kernels on a GPU.
+
+Torch's kernels for some of them sort all positions first. These kernels visit the source in the order of its memory,
+and add by atomic instructions, as other compilers do: the order of additions, and with it the last bits of sums of
+floats, differs from run to run. 16-bit floats are added in Float, and rounded once. A position outside its axis adds
+nothing.
+
+The launches of a kernel, in which ``sums`` is the result, or memory of its own if the result has 16-bit floats:
+
+    fill:  sums[i] = start[i]
+    add:   sums[position] += source[element]
+    round: result[i] = sums[i]
+
+If the target is small enough, ``add`` has tables: each block adds in shared memory, and adds its table to ``sums`` at
+the end. A table has several copies, so that threads rarely add to the same element at the same time. If one block is
+enough, that launch is the only one, and stores start[i] + table[i].
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from math import prod
+from operator import and_
+from typing import Any
+
+from fuser_lab.bridge.lowerings import TracedTensor
+from fuser_lab.bridge.lowerings.registry import DTYPES
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.scatters import Loops, Scatter, constant, loops_over, span_of, tensor_of
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    AtomicAdd,
+    Barrier,
+    Buffer,
+    If,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Role,
+    Statement,
+    Store,
+)
+from fuser_lab.codegen.pipeline import GeneratedKernel, generated_from
+from fuser_lab.cost.device import BLOCK_THREADS, KIB, WARP, Device
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.term import Term, Var, apply, cast, index, select
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.targets import with_blocks
+
+_SUMS = {"float16": DataType.Float, "bfloat16": DataType.Float} | {
+    name: DTYPES[name] for name in ("float32", "float64", "int32", "int64")}  # the dtype of sums, by that of the target
+_THREADS = 256  # of a block without a table: eight blocks fill a multiprocessor
+_AT_ONCE = 4  # elements that a thread loads before it adds the first: with positions, 98 kB for 2,048 threads
+_RESERVED = KIB  # bytes of shared memory that each block takes besides its own (CUDA C++ Programming Guide)
+
+
+def refusal(scatter: Scatter) -> str | None:
+    """Return why torch writes at positions on a GPU, or None if a kernel does."""
+    if scatter.combine != "add":
+        return "kernels on a GPU only add at positions"
+    if scatter.target.dtype not in _SUMS:
+        return f"no atomic instruction adds elements of {scatter.target.dtype}"
+    if torch_for("fuser_lab.bridge").are_deterministic_algorithms_enabled():
+        return "torch.use_deterministic_algorithms is on, and atomic additions have no order"
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visits:
+    """How blocks of threads visit ``count`` elements, `_AT_ONCE` per thread in each round.
+
+    With ``copies`` of a table in shared memory, registers are limited so that ``resident`` blocks run at a time.
+    """
+
+    count: int
+    threads: int
+    blocks: int
+    rounds: int = 1
+    resident: int = 0
+    copies: int = 0
+
+
+def visits_of(loops: Loops, size: int, dtype: DataType, device: Device, launches: int) -> Visits:
+    """Return how a source, visited by loops, is added to a target of some size.
+
+    A table takes ``size`` additions to global memory for each block, so there are tables if that is less than one for
+    each element. One block is enough if it needs no more rounds, for source and target, than there are launches
+    otherwise, because a round and a launch both wait for memory about once. A table has as many copies as fit and as
+    threads can use, but no more elements than its block adds, so that clearing it is less work than the additions.
+    """
+    count = prod(extent for extent, _ in loops)
+    resident = max(device.threads_per_sm // BLOCK_THREADS, 1)
+    budget = min(device.shared_per_block, device.shared_per_sm // resident - _RESERVED)
+    if size * dtype.itemsize > budget:
+        resident, budget = 1, device.shared_per_block
+    fitting = budget // (size * dtype.itemsize)
+    at_once = BLOCK_THREADS * _AT_ONCE
+    rounds = _parts(count, at_once)
+    blocks = 1 if rounds + _parts(size, at_once) <= launches else min(device.sms * resident, rounds)
+    if not fitting or (blocks > 1 and blocks * size >= count):
+        return _plain_visits(count)
+    owners = BLOCK_THREADS // WARP if _is_adjacent(loops) else BLOCK_THREADS
+    copies = min(fitting, owners, max(count // (blocks * size), 1))
+    return Visits(
+        count=count, threads=BLOCK_THREADS, blocks=blocks, rounds=_parts(rounds, blocks),
+        resident=resident if resident > 1 else 0, copies=1 << copies.bit_length() - 1,
+    )
+
+
+def _plain_visits(count: int) -> Visits:
+    return Visits(count=count, threads=_THREADS, blocks=_parts(count, _THREADS * _AT_ONCE))
+
+
+def add_kernel(scatter: Scatter, device: Device) -> GeneratedKernel:
+    """Return the kernel of additions; its buffers are the operands in order, the result, and ``sums`` if separate."""
+    names = iter(f"x{number}" for number in range(len(scatter.operands)))
+
+    def read(value: Any) -> Buffer | None:
+        return None if isinstance(value, bool | int | float) else _buffer(next(names), tensor_of(value), Role.INPUT)
+
+    target = scatter.target
+    start, positions = read(scatter.start), [read(each.node) for each in scatter.positions]
+    source, result = read(scatter.source), _buffer("result", target, Role.OUTPUT)
+    sums, dtype = result, _SUMS[target.dtype]
+    if dtype is not result.dtype:
+        sums = Buffer(name="sums", dtype=dtype, size=result.size, role=Role.WORKSPACE)
+    loops = _in_order(
+        scatter.extents, (scatter.source_steps, scatter.steps, *(each.steps for each in scatter.positions)))
+    visits = visits_of(loops, result.size, dtype, device, 2 if sums is result else 3)
+    made = _Additions(
+        scatter=scatter, loops=loops, visits=visits, start=start, positions=tuple(filter(None, positions)),
+        source=source, result=result, sums=sums, is_alone=visits.blocks == 1 and visits.copies > 0,
+    )
+    phases = made.phases()
+    return generated_from(
+        Kernel(
+            name=scatter.op, target=with_blocks().name, scheduler=SchedulerType.EXPR_EVAL, scalars=(), phases=phases,
+            inputs=tuple(buffer for buffer in (start, *positions, source) if buffer is not None), outputs=(result,),
+            workspace=() if sums is result or len(phases) == 1 else (sums,), ops=((scatter.op, scatter.op),),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Additions:
+    """The launches of a kernel; ``is_alone`` says that one block adds everything, in its table."""
+
+    scatter: Scatter
+    loops: Loops  # over the elements of the source, with its steps, those of the target, and those of the positions
+    visits: Visits
+    start: Buffer | None  # None for a number, as ``source``
+    positions: tuple[Buffer, ...]
+    source: Buffer | None
+    result: Buffer
+    sums: Buffer
+    is_alone: bool
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return the launches."""
+        if self.is_alone:
+            return (self._add(),)
+        started = [self.start] if self.start is not None else []
+        fill = self._of_elements("fill", [*started, self.sums], lambda at, other: self._put(
+            self.sums, at, self._start_term(other)))
+        if self.sums is self.result:
+            return fill, self._add()
+        return fill, self._add(), self._of_elements("round", [self.sums, self.result], lambda at, _: self._put(
+            self.result, at, Load(self.sums.dtype, self.sums, at)))
+
+    @staticmethod
+    def _put(buffer: Buffer, at: Term, value: Term) -> Statement:
+        return Store(buffer=buffer, position=at, value=cast(value, buffer.dtype))
+
+    def _start_term(self, place: Term) -> Term:
+        """Return the element that is added to, in the dtype of sums."""
+        if self.start is None:
+            return constant(self.sums.dtype, self.scatter.start)
+        return cast(Load(self.start.dtype, self.start, place), self.sums.dtype)
+
+    def _elements(self) -> Loops:
+        """Return loops over the elements of the target, with its steps and those of ``start``."""
+        target = self.scatter.target
+        read = target if self.start is None else tensor_of(self.scatter.start)
+        return _in_order(target.shape, (target.strides, read.strides))
+
+    def _of_elements(self, name: str, buffers: Sequence[Buffer], store: Callable[[Term, Term], Statement]) -> Phase:
+        """Return a launch with a statement for each element of the target, of its places there and in ``start``."""
+        loops = self._elements()
+        visits = _plain_visits(prod(extent for extent, _ in loops))
+
+        def visit(numbers: Sequence[Term], prefix: str) -> Iterator[Statement]:
+            for k, number in enumerate(numbers):
+                lets, (at, other) = _places(loops, number, f"{prefix}{k}")
+                yield from (*lets, store(at, other))
+
+        return self._phase(name, visits, buffers, _visits_in(visits, visit))
+
+    def _add(self) -> Phase:
+        """Return the launch that adds all elements of the source."""
+        visits, table = self.visits, None
+        if visits.copies:
+            table = _Table(
+                buffer=Buffer(name="table", dtype=self.sums.dtype, size=self.result.size * visits.copies,
+                              role=Role.SHARED),
+                copies=visits.copies, by_warp=_is_adjacent(self.loops),
+            )
+        body = _visits_in(visits, partial(self._reads_and_additions, table))
+        buffers = [*self.positions, *([self.source] if self.source else [])]
+        if table is None:
+            return self._phase("add", visits, [*buffers, self.sums], body)
+        shared = table.buffer.nbytes if table.buffer.is_dynamic else 0
+        body = (Alloc(buffer=table.buffer), *table.clear(visits.threads), Barrier(), *body, Barrier())
+        if not self.is_alone:
+            flushed = _by_block(self.sums.size, visits.threads, "s", lambda at: table.sum(at, lambda total: AtomicAdd(
+                buffer=self.sums, position=at, value=total, condition=apply("ne", total, 0))))
+            return self._phase("add", visits, [*buffers, self.sums], (*body, *flushed), shared)
+        elements = self._elements()
+
+        def finish(number: Term) -> tuple[Statement, ...]:
+            lets, (at, other) = _places(elements, number, "c")
+            return *lets, *table.sum(at, lambda total: self._put(self.result, at, self._start_term(other) + total))
+
+        body = (*body, *_by_block(prod(extent for extent, _ in elements), visits.threads, "s", finish))
+        started = [self.start] if self.start is not None else []
+        return self._phase("add", visits, list(dict.fromkeys((*started, *buffers, self.result))), body, shared)
+
+    def _phase(
+        self, name: str, visits: Visits, buffers: Sequence[Buffer], body: tuple[Statement, ...], shared: int = 0,
+    ) -> Phase:
+        parts = ((_THREAD, visits.threads, ParallelType.block_x), (_BLOCK, visits.blocks, ParallelType.grid_x))
+        for variable, extent, parallel in parts:
+            body = (Loop(var=variable.name, start=index(0), stop=index(extent), parallel=parallel, body=body),)
+        return Phase(
+            name=f"{self.scatter.op}_{name}", buffers=tuple(buffers), scalars=(), body=body,
+            launch=Launch(
+                blocks=visits.blocks, threads=(visits.threads, 1), shared=shared, resident=visits.resident),
+        )
+
+    def _reads_and_additions(
+        self, table: "_Table | None", numbers: Sequence[Term], prefix: str,
+    ) -> Iterator[Statement]:
+        """Yield the loads of all elements with some numbers, then their additions."""
+        scatter, dtype, added = self.scatter, self.sums.dtype, list[Statement]()
+        for k, number in enumerate(numbers):
+            lets, (source_at, at, *places) = _places(self.loops, number, f"{prefix}{k}")
+            yield from lets
+            conditions: list[Term] = []
+            for n, (each, buffer, place) in enumerate(zip(scatter.positions, self.positions, places, strict=True)):
+                here = Var(DataType.Index, f"{prefix}{k}_at_{n}")
+                yield Let(name=here.name, value=cast(Load(buffer.dtype, buffer, place), DataType.Index))
+                if each.wraps:
+                    wrapped = Var(DataType.Index, f"{prefix}{k}_within_{n}")
+                    added.append(Let(name=wrapped.name, value=select(here < 0, here + each.size, here)))
+                    here = wrapped
+                conditions += [here >= 0, here < each.size]
+                if scatter.skipped is not None:
+                    conditions.append(apply("ne", here, scatter.skipped))
+                at = at + here * each.step
+            read = constant(dtype, scatter.source) if self.source is None else cast(
+                Load(self.source.dtype, self.source, source_at), dtype)
+            value = Var(dtype, f"{prefix}{k}_value")
+            yield Let(name=value.name, value=read)
+            buffer, at = (self.sums, at) if table is None else (table.buffer, table.place(at))
+            condition = reduce(and_, conditions)
+            added.append(AtomicAdd(buffer=buffer, position=at, value=value, condition=condition))
+        yield from added
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """Copies of a target in shared memory.
+
+    With ``by_warp``, a warp adds to adjacent elements, and warps have different copies, one after another. Otherwise
+    the lanes of a warp have different copies, and those of an element are adjacent, which is in different banks.
+    """
+
+    buffer: Buffer
+    copies: int
+    by_warp: bool
+
+    def _at(self, element: Term, copy: Term) -> Term:
+        if self.by_warp:
+            return element + copy * (self.buffer.size // self.copies)
+        return element * self.copies + copy
+
+    def place(self, element: Term) -> Term:
+        """Return the place of an element in the copy of a thread."""
+        owner = apply("floordiv", _THREAD, WARP) if self.by_warp else _THREAD
+        return self._at(element, apply("mod", owner, self.copies))
+
+    def clear(self, threads: int) -> tuple[Statement, ...]:
+        """Return the stores of zeros."""
+        zero = constant(self.buffer.dtype, 0)
+        return _by_block(self.buffer.size, threads, "z", lambda at: (
+            Store(buffer=self.buffer, position=at, value=zero),))
+
+    def sum(self, element: Term, used: Callable[[Term], Statement]) -> tuple[Statement, ...]:
+        """Return the sum of all copies of an element, and a statement that uses it."""
+        copy, total = Var(DataType.Index, "copy"), Var(self.buffer.dtype, "total")
+        # Threads begin with different copies, which are in different banks.
+        place = self._at(element, copy if self.by_warp else apply("mod", copy + _THREAD, self.copies))
+        more = Let(name=total.name, value=total + Load(self.buffer.dtype, self.buffer, place), update=True)
+        zero = Let(name=total.name, value=constant(self.buffer.dtype, 0))
+        return zero, _serial(copy, self.copies, (more,)), used(total)
+
+
+_BLOCK, _THREAD = Var(DataType.Index, "block"), Var(DataType.Index, "thread")
+
+
+def _buffer(name: str, tensor: TracedTensor, role: Role) -> Buffer:
+    dtype = DTYPES[tensor.dtype]
+    return Buffer(name=name, dtype=dtype, size=span_of(tensor), role=role, alignment=dtype.itemsize)
+
+
+def _is_adjacent(loops: Loops) -> bool:
+    """Whether the threads of most warps add to different elements of one position."""
+    extent, (_, target, *positions) = loops[-1]
+    return extent >= WARP and target != 0 and not any(positions)
+
+
+def _parts(count: int, size: int) -> int:
+    return -(-count // size)
+
+
+def _in_order(extents: Sequence[int], steps: Sequence[Sequence[int]]) -> Loops:
+    """Return loops in which adjacent threads visit adjacent elements of the first tensor that has steps."""
+    first = [next((step for step in along if step), 0) for along in zip(*steps, strict=True)]
+    order = sorted(range(len(extents)), key=lambda axis: -first[axis])
+    loops = loops_over([extents[axis] for axis in order], [[along[axis] for axis in order] for along in steps])
+    return loops or ((1, (0,) * len(steps)),)
+
+
+def _places(loops: Loops, number: Term, name: str) -> tuple[list[Statement], list[Term]]:
+    """Return the places in all tensors of the element with a number, and the statements that they need."""
+    lets: list[Statement] = []
+    places = [index(0)] * len(loops[0][1])
+    for depth, (extent, steps) in reversed(list(enumerate(loops))):
+        at = number
+        if depth:
+            at, rest = Var(DataType.Index, f"{name}_{depth}"), Var(DataType.Index, f"{name}_to_{depth}")
+            lets += [
+                Let(name=at.name, value=apply("mod", number, extent)),
+                Let(name=rest.name, value=apply("floordiv", number, extent)),
+            ]
+            number = rest
+        places = [place + at * step for place, step in zip(places, steps, strict=True)]
+    return lets, places
+
+
+def _visits_in(visits: Visits, visit: Callable[[Sequence[Term], str], Iterator[Statement]]) -> tuple[Statement, ...]:
+    """Return the statements for the elements of a thread; adjacent threads visit adjacent elements.
+
+    ``visit`` yields those for elements that exist, given their numbers; the names that they define have a prefix.
+    """
+    step, first, turn, last = (Var(DataType.Index, name) for name in ("step", "first", "turn", "last"))
+    part = _BLOCK if visits.rounds == 1 else step * visits.blocks + _BLOCK
+    whole = tuple(visit([first + k * visits.threads for k in range(_AT_ONCE)], "e"))
+    if visits.blocks * visits.rounds * visits.threads * _AT_ONCE > visits.count:
+        rest = _serial(turn, _AT_ONCE, (
+            Let(name=last.name, value=first + turn * visits.threads),
+            If(condition=last < visits.count, then=tuple(visit([last], "r"))),
+        ))
+        exist = first < visits.count - (_AT_ONCE - 1) * visits.threads
+        whole = (If(condition=exist, then=whole, otherwise=(rest,)),)
+    body = (Let(name=first.name, value=part * (visits.threads * _AT_ONCE) + _THREAD), *whole)
+    return body if visits.rounds == 1 else (_serial(step, visits.rounds, body),)
+
+
+def _by_block(
+    size: int, threads: int, name: str, statements: Callable[[Term], tuple[Statement, ...]],
+) -> tuple[Statement, ...]:
+    """Return statements for each of some elements, which the threads of a block visit in turns."""
+    turn, at = Var(DataType.Index, f"{name}_turn"), Var(DataType.Index, f"{name}_at")
+    body = (Let(name=at.name, value=turn * threads + _THREAD), If(condition=at < size, then=statements(at)))
+    return (_serial(turn, _parts(size, threads), body),)
+
+
+def _serial(variable: Var, extent: int, body: tuple[Statement, ...]) -> Loop:
+    return Loop(var=variable.name, start=index(0), stop=index(extent), parallel=ParallelType.serial, body=body)

@@ -1,0 +1,237 @@
+"""Writes at positions that are data, such as the gradients of look-ups, as loops over the elements of their source.
+
+No region contains such an op: `fuser_lab.bridge.host_scatters` and `fuser_lab.bridge.gpu_scatters` make kernels of it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy import broadcast_shapes
+
+from fuser_lab.bridge.lowerings import TracedTensor
+from fuser_lab.bridge.lowerings.registry import axis_of
+from fuser_lab.bridge.traced import Node, target_of, traced_tensor
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.scalar import Number
+from fuser_lab.ir.term import Const, Term
+
+INDEX_DTYPES = frozenset({"int32", "int64"})  # of positions
+_COMBINED = {"sum": "add", "amax": "max", "amin": "min"}
+Loops = tuple[tuple[int, tuple[int, ...]], ...]  # the extent of each loop, and the steps of all tensors along it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """A tensor of positions on an axis of the target: its steps along the loops, and the axis' size and step."""
+
+    node: Node
+    axis: int
+    steps: tuple[int, ...]
+    size: int
+    step: int
+    wraps: bool  # whether negative positions count from the end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scatter:
+    """A write at positions that are data, as loops over the elements of its source.
+
+    ``start`` is the tensor, or the number, that elements have before; ``combine`` is the function of an element and one
+    of the source, or None if that replaces the element. Nothing is written at positions equal to ``skipped``.
+    """
+
+    op: str
+    target: TracedTensor
+    extents: tuple[int, ...]
+    steps: tuple[int, ...]  # of the target, along the loops; 0 along those of positions alone
+    positions: tuple[Positions, ...]
+    source: Node | Number
+    source_steps: tuple[int, ...]
+    start: Node | Number
+    combine: str | None
+    skipped: int | None = None
+
+    @property
+    def operands(self) -> tuple[Node, ...]:
+        """The tensors that the kernel reads, in the order of its arguments."""
+        values = (self.start, *(each.node for each in self.positions), self.source)
+        return tuple(value for value in values if not isinstance(value, bool | int | float))
+
+
+def scatter_of(node: Node) -> Scatter | None:
+    """Return the call of a node as a write at positions; None for other calls, and for those that no kernel computes.
+
+    The tensors are on one device, and none of them is empty.
+    """
+    reader = _READERS.get(target_of(node)) if node.op == "call_function" else None
+    target = traced_tensor(node.meta.get("val")) if reader is not None else None
+    if reader is None or target is None or not target.size or not target.shape:
+        return None
+    operands = [traced_tensor(operand.meta.get("val")) for operand in node.all_input_nodes]
+    if any(operand is None or not operand.size or operand.device != target.device for operand in operands):
+        return None
+    scatter = reader(node, target, *node.args, **node.kwargs)
+    if scatter is None or any(tensor_of(each.node).dtype not in INDEX_DTYPES for each in scatter.positions):
+        return None
+    sources = [value for value in (scatter.source, scatter.start) if not isinstance(value, bool | int | float)]
+    return scatter if all(tensor_of(value).dtype == target.dtype for value in sources) else None
+
+
+def tensor_of(node: Node) -> TracedTensor:
+    """Return the tensor that a node computes."""
+    traced = traced_tensor(node.meta["val"])
+    assert traced is not None
+    return traced
+
+
+def _start(x: Node) -> Node | Number:
+    """Return an operand that is written into; the number of one that is filled."""
+    filled = _FILLED.get(target_of(x))
+    if filled is None:
+        return x
+    number = x.args[filled] if filled >= 0 else 0
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    return number if is_number else x
+
+
+_FILLED = {"aten.full.default": 1, "aten.full_like.default": 1, "aten.zeros.default": -1, "aten.zeros_like.default": -1}
+
+
+def is_filled(node: Node, scatters: Mapping[Node, Scatter]) -> bool:
+    """Whether a node only fills tensors that kernels write into, which fill them themselves."""
+    if _start(node) is node or not node.users:
+        return False
+    return all(user in scatters and user.args[0] is node and node not in scatters[user].operands for user in node.users)
+
+
+def _index_put(
+    node: Node, target: TracedTensor, x: Node, indices: Sequence[Any], values: Node, accumulate: bool = False,
+) -> Scatter | None:
+    places = [place for place, each in enumerate(indices) if each is not None]
+    rest = [axis for axis in range(len(target.shape)) if axis not in places]
+    common = broadcast_shapes(*(tensor_of(indices[place]).shape for place in places))
+    # As in NumPy, the axes of indices that are not adjacent come first.
+    before = places[0] if places == list(range(places[0], places[-1] + 1)) else 0
+    extents = (*(target.shape[axis] for axis in rest[:before]), *common, *(target.shape[a] for a in rest[before:]))
+    rest_steps = [target.strides[axis] for axis in rest]
+    steps = (*rest_steps[:before], *[0] * len(common), *rest_steps[before:])
+    after = len(rest) - before
+    positions = tuple(
+        Positions(
+            node=indices[place], axis=place, size=target.shape[place], step=target.strides[place], wraps=True,
+            steps=(*[0] * before, *_steps_in(tensor_of(indices[place]), common), *[0] * after),
+        )
+        for place in places
+    )
+    return Scatter(
+        op="index_put", target=target, extents=extents, steps=steps, positions=positions, source=values,
+        source_steps=_steps_in(tensor_of(values), extents), start=_start(x), combine="add" if accumulate else None,
+    )
+
+
+def _steps_in(tensor: TracedTensor, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a tensor that is broadcast to a shape."""
+    steps = [0 if size == 1 else step for size, step in zip(tensor.shape, tensor.strides, strict=True)]
+    steps = steps[max(0, len(steps) - len(shape)) :]
+    return (*[0] * (len(shape) - len(steps)), *steps)
+
+
+def _index_add(
+    node: Node, target: TracedTensor, x: Node, dim: int, places: Node, source: Node, alpha: Number = 1,
+) -> Scatter | None:
+    return _along(target, "index_add", x, dim, places, source, "add") if alpha == 1 else None
+
+
+def _index_reduce(
+    node: Node, target: TracedTensor, x: Node, dim: int, places: Node, source: Node, reduce: str,
+    include_self: bool = True,
+) -> Scatter | None:
+    return _along(target, "index_reduce", x, dim, places, source, _COMBINED.get(reduce)) if (
+        include_self and reduce in _COMBINED) else None
+
+
+def _along(
+    target: TracedTensor, op: str, x: Node, dim: int, places: Node, source: Node, combine: str | None,
+) -> Scatter:
+    """Return the writes of slices of the source at one position each."""
+    axis, traced, read = axis_of(dim, len(target.shape)), tensor_of(places), tensor_of(source)
+    step = traced.strides[0] if traced.shape else 0
+    positions = Positions(
+        node=places, axis=axis, size=target.shape[axis], step=target.strides[axis], wraps=False,
+        steps=tuple(step if place == axis else 0 for place in range(len(target.shape))),
+    )
+    return Scatter(
+        op=op, target=target, extents=read.shape, steps=_others(target.strides, axis), positions=(positions,),
+        source=source, source_steps=read.strides, start=_start(x), combine=combine,
+    )
+
+
+def _others(steps: Sequence[int], axis: int) -> tuple[int, ...]:
+    return tuple(0 if place == axis else step for place, step in enumerate(steps))
+
+
+def _scatter(
+    node: Node, target: TracedTensor, x: Node, dim: int, places: Node, source: Node | Number,
+    reduce: str | None = None, include_self: bool = True,
+) -> Scatter | None:
+    op = target_of(node).split(".")[1]
+    if not include_self or (reduce is not None and reduce not in _COMBINED):
+        return None
+    axis, traced = axis_of(dim, len(target.shape)), tensor_of(places)
+    is_number = isinstance(source, bool | int | float)
+    positions = Positions(
+        node=places, axis=axis, steps=traced.strides, size=target.shape[axis], step=target.strides[axis], wraps=False,
+    )
+    return Scatter(
+        op=op, target=target, extents=traced.shape, steps=_others(target.strides, axis), positions=(positions,),
+        source=source, source_steps=(0,) * len(traced.shape) if is_number else tensor_of(source).strides,
+        start=_start(x), combine="add" if op == "scatter_add" else _COMBINED.get(reduce or ""),
+    )
+
+
+def _embedding(
+    node: Node, target: TracedTensor, gradient: Node, places: Node, rows: int, padding: int, by_frequency: bool,
+) -> Scatter | None:
+    if by_frequency:
+        return None
+    traced, read = tensor_of(places), tensor_of(gradient)
+    positions = Positions(
+        node=places, axis=0, steps=(*traced.strides, 0), size=rows, step=target.strides[0], wraps=False,
+    )
+    return Scatter(
+        op="embedding_dense_backward", target=target, extents=read.shape,
+        steps=(*[0] * len(traced.shape), target.strides[1]), positions=(positions,), source=gradient,
+        source_steps=read.strides, start=0, combine="add", skipped=padding if padding >= 0 else None,
+    )
+
+
+_READERS: Mapping[str, Callable[..., Scatter | None]] = {
+    "aten.index_put.default": _index_put, "aten.index_add.default": _index_add,
+    "aten.index_reduce.default": _index_reduce, "aten.scatter_add.default": _scatter, "aten.scatter.src": _scatter,
+    "aten.scatter.value": _scatter, "aten.scatter_reduce.two": _scatter,
+    "aten.embedding_dense_backward.default": _embedding,
+}
+
+
+def span_of(tensor: TracedTensor) -> int:
+    """Return the number of elements from the first to the last one in memory."""
+    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.strides, strict=True))
+
+
+def constant(dtype: DataType, value: Any) -> Term:
+    """Return a number as a constant of a dtype."""
+    return Const(dtype, float(value) if dtype.is_float else int(value))
+
+
+def loops_over(extents: Sequence[int], steps: Sequence[Sequence[int]]) -> Loops:
+    """Return loops over axes; two axes are one loop if the steps along the outer one follow from the inner one."""
+    loops: list[tuple[int, tuple[int, ...]]] = []
+    for extent, *here in zip(extents, *steps, strict=True):
+        if extent == 1:
+            continue
+        if loops and all(outer == inner * extent for outer, inner in zip(loops[-1][1], here, strict=True)):
+            loops[-1] = (loops[-1][0] * extent, tuple(here))
+        else:
+            loops.append((extent, tuple(here)))
+    return tuple(loops)
