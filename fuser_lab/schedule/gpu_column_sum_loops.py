@@ -17,6 +17,13 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
     elements = ELEMENTS if ELEMENTS * space.input_bytes // 4 <= BACKWARD_WORDS else ELEMENTS // 2
     # Lanes that a short row leaves idle process other rows.
     lanes = power_of_two(max(-(-groups // max(elements // width, 1)), min(groups, WARP)))
+    # Values that are expensive to compute are kept with the row, by more threads if none of these are idle.
+    kept_bytes = sum(sums) + space.computed_bytes + constant
+    wider = lanes
+    while wider < MOST_THREADS and -(-groups // wider) * width * kept_bytes // 4 > BACKWARD_WORDS:
+        wider *= 2
+    if space.computed_bytes and -(-groups // wider) * wider <= -(-groups // lanes) * lanes:
+        lanes = wider
     together = max(WARP // lanes, 1)
     steps = -(-groups // lanes)
     per_thread = steps * width
@@ -39,9 +46,12 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
             f"elements and {len(sums)} column sums, so the sums read the rows again",
         )
     keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
-    # In a single pass, only loads of the next row hide the latency of this one.
+    computed = per_thread * (sum(sums[shared:]) + space.computed_bytes + constant * keeps) // 4
+    kept = 0 < space.computed_bytes and computed <= BACKWARD_WORDS
+    # Only loads of the next row hide the latency of this one in a single pass, or while few threads compute functions.
     next_row = per_thread * (sum(sums[shared:]) + 2 * space.input_bytes + constant * keeps) // 4
-    ahead = ahead or (space.passes == 1 and next_row <= BACKWARD_WORDS)
+    next_row = computed + per_thread * space.input_bytes // 4 if kept else next_row
+    ahead = ahead or ((space.passes == 1 or kept) and next_row <= BACKWARD_WORDS)
     blocks = space.device.sms * resident
     reasons = [f"{blocks} blocks iterate over the rows, {per_thread} columns for each of {lanes} threads"]
     if together > 1:
@@ -52,9 +62,11 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
         reasons.append("twice the threads, so that registers hold all column sums and the next row")
     elif ahead:
         reasons.append("registers hold all column sums and the next row")
+    if kept:
+        reasons.append("values that are expensive to compute stay in registers")
     return LoopSchedule(
         kind=NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS, threads=(lanes, together),
         blocks=blocks, vector=width, persistent=True, registers=steps,
-        unroll=2 if ahead else 1, shared=shared, values=False, constants=keeps, resident=min(resident, 16),
+        unroll=2 if ahead else 1, shared=shared, values=kept, constants=keeps, resident=min(resident, 16),
         evict=eviction(space), reasons=tuple(reasons),
     )
