@@ -85,7 +85,8 @@ def backward_plan(nest: NestPlan) -> BackwardPlan:
     needed = dict.fromkeys(tv for number in range(facts.passes) for tv in inputs_needed(facts, number, row.saved))
     saved = [s.tensor for s in row.saved if s.written == 0 and s.tensor in row.widths]
     return BackwardPlan(
-        row=row, each=rows_each(schedule, facts.space.rows), height=schedule.threads[1], sums=tuple(_column_sums(row, facts.column_sums)),
+        row=row, each=rows_each(schedule, facts.space.rows), height=schedule.threads[1],
+        sums=tuple(_column_sums(row, facts.column_sums)),
         ahead=tuple(tv for tv in needed if schedule.constants and tv in row.widths and not facts.varies(tv)),
         following=tuple(saved if schedule.unroll > 1 else ()),
     )

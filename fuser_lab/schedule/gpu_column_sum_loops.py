@@ -18,9 +18,9 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
     # Lanes that a short row leaves idle process other rows.
     lanes = power_of_two(max(-(-groups // max(elements // width, 1)), min(groups, WARP)))
     # Values that are expensive to compute are kept with the row, by more threads if none of these are idle.
-    kept_bytes = sum(sums) + space.computed_bytes + constant
+    value_bytes = sum(sums) + space.computed_bytes + constant
     wider = lanes
-    while wider < MOST_THREADS and -(-groups // wider) * width * kept_bytes // 4 > BACKWARD_WORDS:
+    while wider < MOST_THREADS and -(-groups // wider) * width * value_bytes // 4 > BACKWARD_WORDS:
         wider *= 2
     if space.computed_bytes and -(-groups // wider) * wider <= -(-groups // lanes) * lanes:
         lanes = wider
@@ -47,11 +47,11 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
         )
     keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
     computed = per_thread * (sum(sums[shared:]) + space.computed_bytes + constant * keeps) // 4
-    kept = 0 < space.computed_bytes and computed <= BACKWARD_WORDS
+    saves = space.computed_bytes > 0 and computed <= BACKWARD_WORDS
     # Only loads of the next row hide the latency of this one in a single pass, or while few threads compute functions.
-    next_row = per_thread * (sum(sums[shared:]) + 2 * space.input_bytes + constant * keeps) // 4
-    next_row = computed + per_thread * space.input_bytes // 4 if kept else next_row
-    ahead = ahead or ((space.passes == 1 or kept) and next_row <= BACKWARD_WORDS)
+    row = space.computed_bytes if saves else space.input_bytes
+    next_row = per_thread * (sum(sums[shared:]) + row + space.input_bytes + constant * keeps) // 4
+    ahead = ahead or ((space.passes == 1 or saves) and next_row <= BACKWARD_WORDS)
     blocks = space.device.sms * resident
     reasons = [f"{blocks} blocks iterate over the rows, {per_thread} columns for each of {lanes} threads"]
     if together > 1:
@@ -62,11 +62,11 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
         reasons.append("twice the threads, so that registers hold all column sums and the next row")
     elif ahead:
         reasons.append("registers hold all column sums and the next row")
-    if kept:
+    if saves:
         reasons.append("values that are expensive to compute stay in registers")
     return LoopSchedule(
         kind=NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS, threads=(lanes, together),
         blocks=blocks, vector=width, persistent=True, registers=steps,
-        unroll=2 if ahead else 1, shared=shared, values=kept, constants=keeps, resident=min(resident, 16),
+        unroll=2 if ahead else 1, shared=shared, values=saves, constants=keeps, resident=min(resident, 16),
         evict=eviction(space), reasons=tuple(reasons),
     )
