@@ -80,7 +80,10 @@ def rows_nest(
 
 def rows_each(schedule: LoopSchedule, rows: int) -> int:
     """Return how many consecutive rows make one part of each column sum."""
-    return max(-(-rows // schedule.blocks), 1) if schedule.blocks else schedule.grain
+    if not schedule.blocks:
+        return schedule.grain
+    together = schedule.threads[1]
+    return max(-(-rows // (schedule.blocks * together)), 1) * together
 
 
 def column_index(nest: Nest, expr: Expr) -> Index:

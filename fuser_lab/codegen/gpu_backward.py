@@ -1,8 +1,9 @@
 """Row and column reductions in one pass on a GPU, as in backward passes of norms, reading each input once.
 
-A block iterates over consecutive rows and keeps one of them in registers, like `gpu_rows`. Each thread also adds to the
-columns that it owns. The result of a block is one part of each column's sum, and a second phase, a separate fusion,
-adds up the parts. The next row is loaded while the threads compute the current one.
+A block iterates over consecutive rows and keeps one of them in registers, like `gpu_rows`, or several short ones, each
+in a line of threads. Each thread also adds to the columns that it owns. The result of a block, whose first line adds up
+those of its lines, is one part of each column's sum, and a second phase, a separate fusion, adds up the parts. The next
+row is loaded while the threads compute the current one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fuser_lab.codegen.column_sums import column_index, rows_each
-from fuser_lab.codegen.gpu_common import bound, each_neighbour, each_round, gpu_phase, open_lanes, open_rounds, words_of
+from fuser_lab.codegen.gpu_columns import combined_lines
+from fuser_lab.codegen.gpu_common import (
+    bound,
+    each_neighbour,
+    each_round,
+    gpu_phase,
+    open_lanes,
+    open_lines,
+    open_rounds,
+    words_of,
+)
 from fuser_lab.codegen.gpu_row_steps import (
     Loads,
     Row,
@@ -61,6 +72,7 @@ class BackwardPlan:
 
     row: RowPlan
     each: int  # consecutive rows of a block
+    height: int  # rows that a block processes at a time
     sums: tuple[ColumnSum, ...]  # of a thread's columns
     ahead: tuple[TensorView, ...]  # inputs that all rows share and that are loaded once
     following: tuple[TensorView, ...]  # inputs of which the next row is loaded while the current one is computed
@@ -73,7 +85,8 @@ def backward_plan(nest: NestPlan) -> BackwardPlan:
     needed = dict.fromkeys(tv for number in range(facts.passes) for tv in inputs_needed(facts, number, row.saved))
     saved = [s.tensor for s in row.saved if s.written == 0 and s.tensor in row.widths]
     return BackwardPlan(
-        row=row, each=rows_each(schedule, facts.space.rows), sums=tuple(_column_sums(row, facts.column_sums)),
+        row=row, each=rows_each(schedule, facts.space.rows), height=schedule.threads[1],
+        sums=tuple(_column_sums(row, facts.column_sums)),
         ahead=tuple(tv for tv in needed if schedule.constants and tv in row.widths and not facts.varies(tv)),
         following=tuple(saved if schedule.unroll > 1 else ()),
     )
@@ -82,14 +95,15 @@ def backward_plan(nest: NestPlan) -> BackwardPlan:
 def _column_sums(row: RowPlan, exprs: Sequence[Expr]) -> Iterator[ColumnSum]:
     """Yield the sums of a thread's columns; the first ones are in shared memory."""
     schedule, size, end = row.nest.schedule, row.steps * row.width, 0
-    room = size * schedule.threads[0] * sum(e.out.dtype.compute.itemsize for e in exprs[: schedule.shared])
+    threads = schedule.threads[0] * schedule.threads[1]
+    room = size * threads * sum(e.out.dtype.compute.itemsize for e in exprs[: schedule.shared])
     for number, fold in enumerate(folds_of(exprs)):
         dtype, first = fold.identity.dtype, None
         buffer = Buffer(name=f"{fold.expr.name}_sums", dtype=dtype, size=size, role=Role.SCRATCH)
         if number < schedule.shared:
             # Dynamic buffers begin at the same address; each uses a separate part.
             first = -(-end // dtype.itemsize) if room > LARGEST_STATIC else 0
-            end = (first + size * schedule.threads[0]) * dtype.itemsize
+            end = (first + size * threads) * dtype.itemsize
             least = LARGEST_STATIC + dtype.itemsize if room > LARGEST_STATIC else 0
             buffer = replace(buffer, size=max(end, least) // dtype.itemsize, role=Role.SHARED)
         yield ColumnSum(fold=fold, buffer=buffer, first=first)
@@ -105,27 +119,33 @@ def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
     blocks, lanes, width = -(-count // each), plan.row.nest.schedule.threads[0], plan.row.width
     with ExitStack() as stack:
         block = open_loop(values, stack, "block", blocks, ParallelType.grid_x)
+        line = open_lines(values, stack, plan.height)
         lane = open_lanes(values, stack, "lane", lanes)
+        thread = line * lanes + lane
         row = Row(
             plan=plan.row, groups=RowGroups(code=code, width=width, places={}), lane=lane, place=lane,
             sections=allocated_sections(plan.row, code),
         )
         (section,) = row.sections
-        _begin_sums(plan, values, lane)
+        _begin_sums(plan, values, thread)
         row = replace(row, ahead=_load_shared_by_rows(plan, row))
-        following = _load_first(plan, row, block * each)
+        following = _load_first(plan, row, block * each + line)
         with ExitStack() as inner:
-            i = open_loop(values, inner, "i", each, ParallelType.serial)
-            number = bound(values, inner, "row", block * each + i, count, blocks * each)
+            i = open_loop(values, inner, "i", each // plan.height, ParallelType.serial)
+            number = bound(values, inner, "row", block * each + i * plan.height + line, count, blocks * each)
             inner.enter_context(values.inlined({}, pinned=True))
             passes_over(replace(
-                at_row(row, number), point=partial(_add_to_columns, plan, lane),
+                at_row(row, number), point=partial(_add_to_columns, plan, thread),
                 load=partial(_load_ahead, plan, following, i, number),
             ))
             if lanes > WARP and len(code.nest.reductions) == 1:
                 # All threads read what the warps exchanged before the next row overwrites it.
                 values.emit(Barrier())
         with ExitStack() as inner:
+            if plan.height > 1:
+                met = _meet(plan, values, thread)
+                inner.enter_context(values.guard(apply("eq", line, 0)))
+                _add_lines(plan, values, lane, met)
             step = open_rounds(values, inner, "step", plan.row.steps)
             group, _ = group_of(row, inner, section, step)
             with each_neighbour(values, width) as v:
@@ -135,33 +155,59 @@ def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
                     place = (substitute(i, here) for i in column_index(code.nest, expr))
                     at = (block, *values.simplified(tuple(place)))
                     part = plan.row.nest.column_parts[expr]
-                    total = _sum_at(plan, values, column, lane, slot)
+                    total = _sum_at(plan, values, column, thread, slot)
                     values.put(part.buffer, part.layout.position(at), total, expr.name)
-    return Launch(blocks=blocks, threads=(lanes, 1))
+    return Launch(blocks=blocks, threads=(lanes, plan.height))
 
 
 # Columns
 
 
-def _begin_sums(plan: BackwardPlan, values: Values, lane: Term) -> None:
+def _begin_sums(plan: BackwardPlan, values: Values, thread: Term) -> None:
     """Allocate the sums of a thread's columns and set them to the identity."""
     for column in plan.sums:
         buffer, name = column.buffer, column.fold.expr.name
         values.emit(Alloc(buffer=buffer, origin=name))
         with values.loop("k", plan.row.steps * plan.row.width, ParallelType.serial) as k:
-            at = _sum_at(plan, values, column, lane, k).position
+            at = _sum_at(plan, values, column, thread, k).position
             values.put(buffer, at, column.fold.identity, name)
 
 
-def _sum_at(plan: BackwardPlan, values: Values, column: ColumnSum, lane: Term, slot: Term) -> Load:
+def _sum_at(plan: BackwardPlan, values: Values, column: ColumnSum, thread: Term, slot: Term) -> Load:
     """Return the sum of one of a thread's columns; those of adjacent threads are adjacent in shared memory."""
     if column.first is not None:
-        slot = values.simplify(slot * plan.row.nest.schedule.threads[0] + lane + column.first)
+        slot = values.simplify(slot * (plan.row.nest.schedule.threads[0] * plan.height) + thread + column.first)
     return Load(column.buffer.dtype, column.buffer, slot)
 
 
+def _meet(plan: BackwardPlan, values: Values, thread: Term) -> dict[Expr, Buffer]:
+    """Write the sums of all threads of a block to shared memory."""
+    size, met = plan.row.steps * plan.row.width, dict[Expr, Buffer]()
+    threads = plan.row.nest.schedule.threads[0] * plan.height
+    for column in plan.sums:
+        expr, dtype = column.fold.expr, column.buffer.dtype
+        met[expr] = Buffer(name=f"{expr.name}_lines", dtype=dtype, size=size * threads, role=Role.SHARED)
+        values.emit(Alloc(buffer=met[expr], origin=expr.name))
+        with each_round(values, "k", size) as k:
+            values.put(
+                met[expr], values.simplify(k * threads + thread), _sum_at(plan, values, column, thread, k), expr.name,
+            )
+    values.emit(Barrier())
+    return met
+
+
+def _add_lines(plan: BackwardPlan, values: Values, lane: Term, met: Mapping[Expr, Buffer]) -> None:
+    """Add the sums of all lines of a block to those of its first line, whose threads do it."""
+    lanes = plan.row.nest.schedule.threads[0]
+    with each_round(values, "k", plan.row.steps * plan.row.width) as k:
+        folds = combined_lines(values, met, k * (lanes * plan.height) + lane, lanes, plan.height, online=False)
+        for column, fold in zip(plan.sums, folds, strict=True):
+            at = _sum_at(plan, values, column, lane, k).position
+            values.put(column.buffer, at, fold.total, column.fold.expr.name)
+
+
 def _add_to_columns(
-    plan: BackwardPlan, lane: Term, code: PhaseCode, places: Places, folds: Sequence[Fold],
+    plan: BackwardPlan, thread: Term, code: PhaseCode, places: Places, folds: Sequence[Fold],
     stored: Sequence[TensorView], buffers: Mapping[TensorView, Buffer], slot: Term, inside: Term | None,
 ) -> None:
     """Write what is computed at one position of a row, and add it to its columns."""
@@ -170,7 +216,7 @@ def _add_to_columns(
     for column in plan.sums:
         operand = column.fold.expr.tensor_inputs[0]
         if operand in stored:
-            fold = replace(column.fold, total=_sum_at(plan, code.values, column, lane, slot))
+            fold = replace(column.fold, total=_sum_at(plan, code.values, column, thread, slot))
             update(code.values, fold, code.element(operand, places), inside)
 
 
@@ -222,8 +268,8 @@ def _load_ahead(
                     buffer=following[tensor], position=slot, words=buffer, slot=slot, count=width,
                     width=min(ACCESS_BYTES // tensor.dtype.itemsize, width),
                 ))
-    after = values.simplify(number + 1)
-    last = apply("lt", i, plan.each - 1)
+    after = values.simplify(number + plan.height)
+    last = apply("lt", i, plan.each // plan.height - 1)
     with values.guard(last), values.guard(apply("lt", after, plan.row.facts.space.rows)):
         row_after = values.let("row_after", after)
         with values.inlined({row_after.name: (0, plan.row.facts.space.rows - 1)}):

@@ -250,15 +250,21 @@ def with_quotients(
 
 
 def _set_in(body: tuple[Statement, ...]) -> frozenset[str]:
-    """Return the names that a loop's body sets, without copies of values that a thread keeps from before the loop."""
+    """Return the names that a loop's body sets, without copies of values from before the loop."""
     inside = list(walk(body))
     stored = {s.buffer for s in inside if isinstance(s, Store | VectorLoad)}
-
-    def is_kept(statement: Let | Reduce) -> bool:
-        value = statement.value
-        return isinstance(value, Load) and value.buffer.role is Role.SCRATCH and value.buffer not in stored
-
-    return frozenset(s.name for s in inside if isinstance(s, Let | Reduce) and not is_kept(s))
+    names = set[str]()
+    for statement in inside:
+        match statement:
+            case Let(value=Var(_, name)) if name not in names:
+                pass
+            case Let(value=Load(_, buffer)) if buffer.role is Role.SCRATCH and buffer not in stored:
+                pass
+            case Let(name=name) | Reduce(name=name):
+                names.add(name)
+            case _:
+                pass
+    return frozenset(names)
 
 
 def _is_compared(origin: str | None, fusion: Fusion) -> bool:

@@ -19,7 +19,7 @@ from fuser_lab.codegen.emitter import (
     storage_name,
     used_names,
 )
-from fuser_lab.codegen.index_math import Range, linear, range_of, remainder_form, substitute
+from fuser_lab.codegen.index_math import Range, linear, range_of, remainder_form, substitute, variables
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Arrive,
@@ -42,6 +42,7 @@ from fuser_lab.codegen.kernel_ir import (
     Uniforms,
     VectorLoad,
     VectorStore,
+    every_term,
     walk,
 )
 from fuser_lab.codegen.rewrites import NarrowValues, narrow_values
@@ -131,12 +132,26 @@ _ARRIVALS = "arrivals"  # counts the data that blocks of a cluster send to each 
 _LEAST_SENT = 4  # bytes
 _WORDS = 1 << 32  # smaller indices are computed with 32 bits
 _UNROLLED = crossover("gpu.unrolled")
+# Functions that reduce an angle in a loop, so that NVVM does not write out the loops around them by itself.
+_OF_ANGLES = frozenset({"cos", "sin", "tan"})
+_OF_A_THREAD = frozenset({Role.SCRATCH, Role.WORDS})
 _WIDE = 8  # bytes of a value that takes two words
 
 
 def _is_unrolled(loop: Loop) -> bool:
     """Whether the compiler is to write out a loop, so that arrays indexed by its variable are registers."""
-    return loop.parallel in _WRITTEN_OUT and _length(loop) > 0 and _statement_count((loop,)) <= _UNROLLED
+    if _length(loop) == 0 or _statement_count((loop,)) > _UNROLLED:
+        return False
+    return loop.parallel in _WRITTEN_OUT or (loop.parallel is ParallelType.serial and _needs_registers(loop))
+
+
+def _needs_registers(loop: Loop) -> bool:
+    """Whether a loop over elements that a thread keeps computes functions of angles."""
+    terms = [term for statement in walk(loop.body) for term in every_term(statement)]
+    return any(isinstance(term, Apply) and term.fn in _OF_ANGLES for term in terms) and any(
+        isinstance(term, Load) and term.buffer.role in _OF_A_THREAD and loop.var in variables(term.position)
+        for term in terms
+    )
 
 
 def _statement_count(statements: tuple[Statement, ...]) -> int:

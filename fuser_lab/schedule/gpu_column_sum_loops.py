@@ -15,7 +15,16 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
     width = space.vector
     groups = -(-max(space.depth, 1) // width)
     elements = ELEMENTS if ELEMENTS * space.input_bytes // 4 <= BACKWARD_WORDS else ELEMENTS // 2
-    lanes = power_of_two(max(-(-groups // max(elements // width, 1)), WARP))
+    # Lanes that a short row leaves idle process other rows.
+    lanes = power_of_two(max(-(-groups // max(elements // width, 1)), min(groups, WARP)))
+    # Values that are expensive to compute are kept with the row, by more threads if none of these are idle.
+    value_bytes = sum(sums) + space.computed_bytes + constant
+    wider = lanes
+    while wider < MOST_THREADS and -(-groups // wider) * width * value_bytes // 4 > BACKWARD_WORDS:
+        wider *= 2
+    if space.computed_bytes and -(-groups // wider) * wider <= -(-groups // lanes) * lanes:
+        lanes = wider
+    together = max(WARP // lanes, 1)
     steps = -(-groups // lanes)
     per_thread = steps * width
     shared = 0
@@ -26,7 +35,8 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
     if doubled:
         lanes, steps, shared = 2 * lanes, -(-groups // (2 * lanes)), 0
         per_thread = steps * width
-    resident, nbytes = max(MOST_THREADS // lanes, 1), sum(sums[:shared]) * per_thread * lanes
+    threads = lanes * together
+    resident, nbytes = max(MOST_THREADS // threads, 1), sum(sums[:shared]) * per_thread * threads
     while resident > 1 and nbytes > shared_room(space.device, resident):
         resident -= 1
     fits = per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 <= BACKWARD_WORDS
@@ -36,20 +46,27 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
             f"elements and {len(sums)} column sums, so the sums read the rows again",
         )
     keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
-    # In a single pass, only loads of the next row hide the latency of this one.
-    next_row = per_thread * (sum(sums[shared:]) + 2 * space.input_bytes + constant * keeps) // 4
-    ahead = ahead or (space.passes == 1 and next_row <= BACKWARD_WORDS)
+    computed = per_thread * (sum(sums[shared:]) + space.computed_bytes + constant * keeps) // 4
+    saves = space.computed_bytes > 0 and computed <= BACKWARD_WORDS
+    # Only loads of the next row hide the latency of this one in a single pass, or while few threads compute functions.
+    row = space.computed_bytes if saves else space.input_bytes
+    next_row = per_thread * (sum(sums[shared:]) + row + space.input_bytes + constant * keeps) // 4
+    ahead = ahead or ((space.passes == 1 or saves) and next_row <= BACKWARD_WORDS)
     blocks = space.device.sms * resident
     reasons = [f"{blocks} blocks iterate over the rows, {per_thread} columns for each of {lanes} threads"]
+    if together > 1:
+        reasons.append(f"{together} rows at a time share a warp")
     if shared:
         reasons.append(f"{shared} of {len(sums)} column sums are in shared memory: registers hold the row")
     elif doubled:
         reasons.append("twice the threads, so that registers hold all column sums and the next row")
     elif ahead:
         reasons.append("registers hold all column sums and the next row")
+    if saves:
+        reasons.append("values that are expensive to compute stay in registers")
     return LoopSchedule(
-        kind=NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS, threads=(lanes, 1),
+        kind=NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS, threads=(lanes, together),
         blocks=blocks, vector=width, persistent=True, registers=steps,
-        unroll=2 if ahead else 1, shared=shared, values=False, constants=keeps, resident=min(resident, 16),
+        unroll=2 if ahead else 1, shared=shared, values=saves, constants=keeps, resident=min(resident, 16),
         evict=eviction(space), reasons=tuple(reasons),
     )

@@ -193,8 +193,8 @@ def _illegal_cluster(space: Space, cluster: int) -> str:
 def _illegal_column_sums(change: Change) -> str:
     space, chosen, loops = change.space, change.chosen, change.loops
     (x, y), sums, shared = loops.threads, space.column_sums, loops.shared
-    if x % WARP or y != 1:
-        return f"threads = {loops.threads} must be a multiple of {WARP}, in x only"
+    if (x % WARP or y != 1) and (x & (x - 1) or x * y != WARP):
+        return f"threads = {loops.threads} must be a multiple of {WARP}, in x only, or {WARP} with a power of two in x"
     # For few rows the heuristics start more blocks than there are rows.
     if loops.blocks > max(space.rows, 1) and loops.blocks != chosen.blocks:
         return f"blocks = {loops.blocks} must be between 1 and {max(space.rows, 1)}, the number of rows"
@@ -208,7 +208,7 @@ def _illegal_column_sums(change: Change) -> str:
     words = each * (sum(sums[shared:]) + rows * space.input_bytes + constant) // 4
     if words > _REGISTER_WORDS:
         return f"{x} threads would each keep {words} registers of rows and sums, more than {_REGISTER_WORDS}"
-    nbytes, room = sum(sums[:shared]) * each * x, shared_room(space.device, max(loops.resident, 1))
+    nbytes, room = sum(sums[:shared]) * each * x * y, shared_room(space.device, max(loops.resident, 1))
     if nbytes > room:
         where = f"a block of the {space.device.name}"
         return f"shared = {shared} takes {nbytes} bytes, more than the {room} that {where} has"

@@ -206,6 +206,25 @@ def test_a_backward_pass_reads_rows_once() -> None:
     assert sorted(inputs_read(kernel)) == ["T0", "T1", "T2", "T3"]
 
 
+@pytest.mark.parametrize(("columns", "threads"), [(24, (4, 8)), (64, (8, 4)), (256, (32, 1))])
+def test_short_rows_that_add_to_column_sums_share_a_warp(columns: int, threads: tuple[int, int]) -> None:
+    shapes = [(64, columns), (64, columns), (columns,), (64, 1)]
+    kernel = lower(build(backward, shapes, D.BFloat16), S.INNER_OUTER_PERSISTENT, "cuda", "kernel", {})
+    assert kernel.phases[0].launch.threads == threads
+
+
+def test_functions_of_rows_are_computed_once_beside_column_sums() -> None:
+    def record(fd: Any, grad: Any, x: Any) -> Any:
+        o = fd.ops
+        y = o.tanh(x)
+        rows = o.sum(o.mul(grad, y), [1], keepdim=True)
+        return o.mul(y, o.sub(grad, rows)), o.sum(o.mul(grad, y), [0])
+
+    kernel = lower(build(record, [(64, 256)] * 2, D.Float), S.INNER_OUTER_PERSISTENT, "cuda", "kernel", {})
+    terms = [t for s in walk(kernel.phases[0].body) for root in terms_of(s) for t in root.walk()]
+    assert sum(isinstance(t, Apply) and t.fn == "tanh" for t in terms) == 1
+
+
 @pytest.mark.parametrize("columns", [1024, 8192, 32_768, 65_536, 131_072])
 def test_a_row_is_read_once_where_there_is_room(columns: int) -> None:
     kernel = lower(build(softmax, [(300, columns)], D.BFloat16), S.INNER_PERSISTENT, "cuda", "kernel", {})
@@ -518,6 +537,7 @@ def test_rows_are_right_whatever_is_chosen(
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("changes", [
     {"shared": 0}, {"shared": 1}, {"shared": 2}, {"unroll": 2}, {"unroll": 2, "constants": True}, {"blocks": 3},
+    {"values": True}, {"values": True, "unroll": 2, "shared": 1},
     {"blocks": 1, "shared": 2, "unroll": 2, "constants": True},
 ], ids=str)
 def test_rows_and_columns_are_right_whatever_is_chosen(
@@ -528,7 +548,7 @@ def test_rows_and_columns_are_right_whatever_is_chosen(
         return replace(schedule, **changes) if isinstance(schedule, LoopSchedule) else schedule
 
     monkeypatch.setattr(parameters, "backward_loops", choose)
-    for shape in ((37, 520), (40, 64), (300, 77)):
+    for shape in ((37, 520), (41, 24), (300, 77)):
         shapes = [shape, shape, shape[1:], (shape[0], 1)]
         for dtype in (D.Float, D.BFloat16):
             inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
