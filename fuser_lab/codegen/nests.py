@@ -131,7 +131,7 @@ class _Finder:
             group.append(Axis(name=f"{letter}{len(group)}", extent=size))
             components.append(index_var(group[-1].name))
         ranges = {a.name: (0, max(a.extent - 1, 0)) for a in (*kept_axes, *reduced)}
-        places = IndexMap(self._fusion, {first.out: tuple(components)}, ranges)
+        places = IndexMap(self._fusion, {first.out: tuple(components)}, ranges, mirrors=True)
         names = {a.name for a in (*kept_axes, *reduced)}
         along = components[dim]
         scans = [
