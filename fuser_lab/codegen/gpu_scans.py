@@ -33,8 +33,26 @@ from fuser_lab.codegen.gpu_row_steps import RowGroups, each_of_group, fetch_grou
 from fuser_lab.codegen.gpu_rows import divide_groups
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Let, Load, Phase, Role, Scan
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, Places, open_loop, update
-from fuser_lab.codegen.scan_writing import Running, carried_values, know_results, open_scan, operand, scan_levels
+from fuser_lab.codegen.nest_writing import (
+    ZERO,
+    Fold,
+    PhaseCode,
+    Places,
+    close_folds,
+    open_folds,
+    open_loop,
+    update,
+    write_point,
+)
+from fuser_lab.codegen.scan_writing import (
+    Running,
+    carried_values,
+    check_scanned_columns,
+    know_results,
+    open_scan,
+    operand,
+    scan_levels,
+)
 from fuser_lab.codegen.values import Values
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Term, apply, cast, index
@@ -104,6 +122,7 @@ def scan_plan(nest: NestPlan) -> ScanPlan:
         rounds = -(-groups // (lanes * schedule.unroll))
         divides = facts.lead is not None and schedule.vector > 1
     else:
+        check_scanned_columns(facts.nest)
         axes, groups = facts.nest.kept, -(-space.rows // schedule.vector)
         rounds = -(-space.depth // (height * schedule.unroll))
         divides = -(-groups // lanes) * lanes > groups
@@ -211,6 +230,7 @@ def _rows(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
                 name=carried[first.expr].name, value=_folded(first, carried[first.expr], total.total), update=True,
                 origin=first.expr.name,
             ))
+        folds = open_folds(values, code.nest.reductions)
         rounds = stack.enter_context(ExitStack())
         start = values.simplify((part * plan.each + open_rounds(values, rounds, "round", plan.each)) * unroll)
 
@@ -257,7 +277,12 @@ def _rows(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
                     identity=scan.identity.value, scope=scope_of(schedule), origin=scan.expr.name,
                 ))
             preceding += level
-        each_element(preceding, lambda here, _: code.store(code.nest.full, here))
+        each_element(preceding, lambda here, slot: write_point(code, here, folds, code.nest.full, {}, slot))
+        rounds.close()
+        close_folds(code, share(values, folds, scope_of(schedule)), groups.places)
+        if code.nest.rows:
+            with values.guard(apply("eq", lane, 0)):
+                code.store(code.nest.rows, groups.places)
     return Launch(blocks=blocks * split, threads=schedule.threads)
 
 

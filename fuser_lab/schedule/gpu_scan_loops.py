@@ -43,12 +43,12 @@ def _rows(space: Space) -> LoopSchedule:
 
 
 def _split(space: Space, blocks: int, threads: int, rounds: int) -> int:
-    """Return the parts of each row or column; 1 if there are enough blocks, or several scans.
+    """Return the parts of each row or column; 1 if there are enough blocks, several scans, or reductions beside them.
 
     The parts are read twice. So that a block loads while others exchange totals, each multiprocessor needs two blocks
     at least; with parts, there are as many threads as fit.
     """
-    if space.scans > 1 or blocks >= 2 * space.device.sms:
+    if space.scans > 1 or space.reduces or blocks >= 2 * space.device.sms:
         return 1
     wanted = space.device.sms * (space.device.registers // THREAD_WORDS) // (threads * max(blocks, 1))
     return max(min(wanted, rounds // 2, MOST_PARTS), 1)
