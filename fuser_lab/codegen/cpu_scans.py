@@ -128,7 +128,7 @@ def _write_sections(plan: ScanPlan, code: PhaseCode, places: Places, folds: Sequ
 
 
 def _write_short_row(code: PhaseCode, places: Places, depth: int, folds: Sequence[Fold]) -> None:
-    """Write the scans and reductions of a row element by element, without a loop; a core computes several rows at once."""
+    """Write scans and reductions of a row element by element, without a loop; a core computes several rows at once."""
     values = code.values
     scans = [open_scan(values, expr, 0, wide=True) for expr in code.nest.scans]
     carried = carried_values(values, [scans])

@@ -168,7 +168,7 @@ def _parts(plan: ScanPlan, scan: Running) -> Buffer:
     return Buffer(name=f"{scan.expr.name}_parts", dtype=scan.first.dtype, size=size, role=Role.WORKSPACE)
 
 
-def _folded(scan: Running, a: Term, b: Term) -> Term:
+def _combine(scan: Running, a: Term, b: Term) -> Term:
     """Return two values of a scan combined, in the dtype of the first."""
     return Apply(a.dtype, scan.fn, (a, cast(b, a.dtype)))
 
@@ -203,7 +203,8 @@ def _rows(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
     blocks, split = -(-count // height), schedule.split
     with ExitStack() as stack:
         number: Term = open_loop(values, stack, "block", blocks * split, ParallelType.grid_x)
-        block, part = (values.quotient(number, split), values.remainder(number, split)) if split > 1 else (number, ZERO)
+        block = values.quotient(number, split) if split > 1 else number
+        part = values.remainder(number, split) if split > 1 else ZERO
         position = block * height + open_lines(values, stack, height)
         lane = open_lanes(values, stack, "lane", lanes)
         row: Term = ZERO
@@ -227,7 +228,7 @@ def _rows(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
                 update(values, total, Load(parts.dtype, parts, values.simplify(row * split + other)))
             (total,) = share(values, [total], scope_of(schedule))
             values.emit(Let(
-                name=carried[first.expr].name, value=_folded(first, carried[first.expr], total.total), update=True,
+                name=carried[first.expr].name, value=_combine(first, carried[first.expr], total.total), update=True,
                 origin=first.expr.name,
             ))
         folds = open_folds(values, code.nest.reductions)
@@ -296,7 +297,8 @@ def _columns(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
     blocks = -(-plan.groups // lanes)
     with ExitStack() as stack:
         number: Term = open_loop(values, stack, "block", blocks * split, ParallelType.grid_x)
-        block, part = (values.remainder(number, blocks), values.quotient(number, blocks)) if split > 1 else (number, ZERO)
+        block = values.remainder(number, blocks) if split > 1 else number
+        part = values.quotient(number, blocks) if split > 1 else ZERO
         columns = _Columns(
             block=block, line=open_lines(values, stack, height), lane=open_lanes(values, stack, "lane", lanes),
         )
@@ -318,7 +320,7 @@ def _columns(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
         if totals:
             with _each_row(plan, code, columns, start) as (u, q, group), each_neighbour(values, width) as v:
                 value = operand(code, first.expr, _place_in_column(scans, {}, q, group, u, v))
-                values.put(exchange.before, v, _folded(first, Load(value.dtype, exchange.before, v), value))
+                values.put(exchange.before, v, _combine(first, Load(value.dtype, exchange.before, v), value))
             rounds.close()
             _store_parts(plan, code, columns, first, exchange, part)
             return Launch(blocks=blocks * split, threads=schedule.threads)
@@ -350,11 +352,11 @@ def _begin_with_parts(
         other = values.let("other", values.simplify(step * height + columns.line))
         stack.enter_context(values.guard(other < part))
         with each_round(values, "v", width) as v:
-            total = Load(parts.dtype, parts, values.simplify(other * space.rows + group * width + v))
-            values.put(before, v, _folded(scan, Load(before.dtype, before, v), total), scan.expr.name)
+            value = Load(parts.dtype, parts, values.simplify(other * space.rows + group * width + v))
+            values.put(before, v, _combine(scan, Load(before.dtype, before, v), value), scan.expr.name)
     with _each_total(plan, code, columns, scan, exchange) as (_, slot, total):
         carried = Load(exchange.carried.dtype, exchange.carried, slot)
-        values.put(exchange.carried, slot, _folded(scan, carried, total), scan.expr.name)
+        values.put(exchange.carried, slot, _combine(scan, carried, total), scan.expr.name)
     values.emit(Barrier())
 
 
@@ -393,7 +395,7 @@ def _each_total(
         total = values.let(f"{scan.name}_all", scan.identity, origin=scan.expr.name)
         with values.loop("other", height, ParallelType.serial) as other:
             value = Load(shared.dtype, shared, values.simplify(other * line + columns.lane * width + column))
-            values.emit(Let(name=total.name, value=_folded(scan, total, value), update=True, origin=scan.expr.name))
+            values.emit(Let(name=total.name, value=_combine(scan, total, value), update=True, origin=scan.expr.name))
         yield column, slot, total
 
 

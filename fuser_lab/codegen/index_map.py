@@ -3,7 +3,8 @@
 Starting from one tensor whose axes are the loop variables, indices propagate through the fusion along expressions that
 map elements one to one: pointwise ops, permutations, broadcasts, squeezes, reshapes, scans, the kept axes of
 reductions, and the other axes of reads at data-dependent positions. A component that is not determined is None. Indices
-do not propagate through slices, pads and cats.
+do not propagate through slices, pads and cats, and through flips only if asked to: elements in descending order are
+read and written one by one, which pays for a scan but not for what could as well be another nest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -115,7 +116,9 @@ def mirrored_axis(expr: Expr, producers: Mapping[Val, Expr]) -> int | None:
     count, place = source.shape[dim], index_var("place")
     counted = counted_position(Read(places.dtype, places, (place,)), producers)
     ranges = {place.name: (0, count - 1)}
-    return dim if counted is not None and simplify(counted, ranges) == simplify(place * -1 + (count - 1), ranges) else None
+    if counted is None or simplify(counted, ranges) != simplify(place * -1 + (count - 1), ranges):
+        return None
+    return dim
 
 
 class IndexMap:
@@ -240,7 +243,7 @@ class IndexMap:
         axis = mirrored_axis(expr, self._fusion.producers) if self._mirrors else None
         source = expr.tensor_inputs[0]
         if axis is not None and index[axis] is None and source in self.components:
-            index[axis] = self._mirrored(self.components[source][axis], out.shape[axis])
+            index[axis] = self._mirror(self.components[source][axis], out.shape[axis])
         for tensor, pairs in shared:
             for a, b in pairs if tensor in self.components else ():
                 index[b] = self.components[tensor][a] if index[b] is None else index[b]
@@ -250,10 +253,10 @@ class IndexMap:
             for a, b in pairs:
                 back[a] = self.components[out][b]
             if axis is not None and tensor is source:
-                back[axis] = self._mirrored(self.components[out][axis], out.shape[axis])
+                back[axis] = self._mirror(self.components[out][axis], out.shape[axis])
             self._learn(tensor, tuple(back))
 
-    def _mirrored(self, component: Term | None, count: int) -> Term | None:
+    def _mirror(self, component: Term | None, count: int) -> Term | None:
         return None if component is None else simplify(component * -1 + (count - 1), self._ranges)
 
     def _view(self, expr: Expr) -> None:

@@ -50,14 +50,15 @@ def _split(space: Space, blocks: int, threads: int, rounds: int) -> int:
     """
     if space.scans > 1 or space.reduces or blocks >= 2 * space.device.sms:
         return 1
-    wanted = space.device.sms * (space.device.registers // THREAD_WORDS) // (threads * max(blocks, 1))
-    return max(min(wanted, rounds // 2, MOST_PARTS), 1)
+    resident = space.device.registers // THREAD_WORDS
+    return max(min(space.device.sms * resident // (threads * max(blocks, 1)), rounds // 2, MOST_PARTS), 1)
 
 
-def _why_parts(space: Space, what: str, split: int) -> tuple[str, ...]:
+def _why_parts(space: Space, lines: str, split: int) -> tuple[str, ...]:
+    """Return the reason of parts of rows or columns, if there are several."""
     if split == 1:
         return ()
-    return (f"{space.rows} {what} give too few blocks: each is cut into {split} parts, of which a first phase adds up",)
+    return (f"{space.rows} {lines} give too few blocks: a first phase adds up {split} parts of each",)
 
 
 def _columns(space: Space) -> LoopSchedule:
