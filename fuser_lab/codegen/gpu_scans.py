@@ -223,7 +223,7 @@ def _rows(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
         if split > 1 and not totals:
             with ExitStack() as earlier:
                 step = open_rounds(values, earlier, "step", -(-split // lanes))
-                other = values.let("other", values.simplify(step * lanes + lane))
+                other = values.let("preceding", values.simplify(step * lanes + lane))
                 earlier.enter_context(values.guard(other < part))
                 update(values, total, Load(parts.dtype, parts, values.simplify(row * split + other)))
             (total,) = share(values, [total], scope_of(schedule))
@@ -349,7 +349,7 @@ def _begin_with_parts(
             values, stack, "g", columns.block * lanes + columns.lane, plan.groups, -(-plan.groups // lanes) * lanes,
         )
         step = open_rounds(values, stack, "step", -(-schedule.split // height))
-        other = values.let("other", values.simplify(step * height + columns.line))
+        other = values.let("preceding", values.simplify(step * height + columns.line))
         stack.enter_context(values.guard(other < part))
         with each_round(values, "v", width) as v:
             value = Load(parts.dtype, parts, values.simplify(other * space.rows + group * width + v))

@@ -297,7 +297,7 @@ def test_few_long_rows_and_columns_are_cut_into_parts(name: str, shape: tuple[in
     assert bytes_moved(kernel) == scan.nbytes
 
 
-@pytest.mark.parametrize(("shape", "dim"), [((7, 100), 1), ((3, 1000), 1), ((70, 12), 0), ((3000, 16), 0)], ids=str)
+@pytest.mark.parametrize(("shape", "dim"), [((5, 60), 1), ((3, 1000), 1), ((30, 12), 0), ((3000, 16), 0)], ids=str)
 def test_a_scan_backwards_is_one_kernel_with_its_flips(shape: tuple[int, int], dim: int) -> None:
     def record(fd: Any, x: Any) -> Any:
         return fd.ops.flip(fd.ops.cumsum(fd.ops.flip(fd.ops.neg(x), [dim]), dim), [dim])
@@ -315,7 +315,7 @@ def test_a_scan_alone_is_a_kernel_without_nvfusers_rules() -> None:
     assert chosen == [S.EXPR_EVAL, S.GREEDY]
 
 
-@pytest.mark.parametrize("shape", [(5, 7), (40, 100), (3, 1000), (2, 9001)], ids=str)
+@pytest.mark.parametrize("shape", [(5, 7), (9, 40), (3, 1000), (2, 9001)], ids=str)
 def test_reductions_of_scanned_rows_share_their_kernel(shape: tuple[int, int]) -> None:
     def record(fd: Any, x: Any) -> Any:
         run = fd.ops.cumsum(fd.ops.mul(x, 0.1), 1)
