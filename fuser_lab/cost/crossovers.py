@@ -276,11 +276,6 @@ ROWS: Final[tuple[Crossover, ...]] = (
         "gpu.scans.resident", 1024, "threads per multiprocessor", "up to here, more threads share each column",
         _choice("2026-11-23"),
     ),
-    _row(
-        "gpu.scans.parted_rounds", 8, "rounds of a block",
-        "fewest rounds of a row or column that is cut into parts, whose launch takes as long as some rounds",
-        _choice("2026-11-29"),
-    ),
     _row("gpu.tile_sums.largest", 64, "elements along a side", "largest tile of a reduction", _choice("2026-11-21")),
     _row("gpu.tile_sums.threads", 256, "threads", "threads per block that reduces tiles", _choice("2026-11-23")),
     _row(

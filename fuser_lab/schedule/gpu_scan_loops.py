@@ -11,7 +11,7 @@ MOST_ROWS = crossover("gpu.scans.rows")
 ROW_THREADS = crossover("gpu.scans.row_threads")
 COLUMN_THREADS = crossover("gpu.scans.column_threads")
 RESIDENT = crossover("gpu.scans.resident")
-PARTED_ROUNDS = crossover("gpu.scans.parted_rounds")
+LEAST_PARTS = crossover("gpu.rows.least_parts")
 MOST_PARTS = WARP * WARP  # parts of a row or column, whose totals each block adds up
 LEAST_BYTES = 2 * SECTOR_BYTES  # contiguous bytes of a block that walks down columns; memory sends sectors in pairs
 
@@ -44,15 +44,16 @@ def _rows(space: Space) -> LoopSchedule:
 
 
 def _split(space: Space, blocks: int, threads: int, rounds: int) -> int:
-    """Return the parts of each row or column; 1 with enough blocks or few rounds, several scans, or reductions.
+    """Return the parts of each row or column; 1 if there are enough blocks, several scans, or reductions beside them.
 
     The parts are read twice. So that a block loads while others exchange totals, each multiprocessor needs two blocks
     at least; with parts, there are as many threads as fit.
     """
-    if space.scans > 1 or space.reduces or blocks >= 2 * space.device.sms or rounds < PARTED_ROUNDS:
+    if space.scans > 1 or space.reduces or blocks >= 2 * space.device.sms:
         return 1
     resident = space.device.registers // THREAD_WORDS
-    return max(min(space.device.sms * resident // (threads * max(blocks, 1)), rounds // 2, MOST_PARTS), 1)
+    split = min(space.device.sms * resident // (threads * max(blocks, 1)), rounds // 2, MOST_PARTS)
+    return split if split >= LEAST_PARTS else 1  # fewer take more time for another launch than they save
 
 
 def _why_parts(space: Space, lines: str, split: int) -> tuple[str, ...]:
