@@ -53,7 +53,7 @@ _REMEDIES = (
     _Remedy("between two graphs", "remove what ends the graph there, as the reason says"),
     _Remedy(
         re.escape(NO_KERNEL),
-        "by nvFuser's rules scans, and always gathers, need neighbours that share a kernel; sorts and scatters have none",
+        "gathers, and scans by nvFuser's rules, need neighbours that share a kernel; sorts and scatters have none",
     ),
     _Remedy("^it could not be recorded", "its error says what a definition does not express"),
     _Remedy("^it only copies", "an operand in the layout that its reader takes needs no copy"),
