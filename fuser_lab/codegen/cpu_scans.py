@@ -13,8 +13,27 @@ from fuser_lab.codegen.cpu_common import chunk, index_variable, outer_loop
 from fuser_lab.codegen.kernel_ir import Launch, Load, Phase, Scan, Scope, Store
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_facts import extent_of
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop, written_phase
-from fuser_lab.codegen.scan_writing import Running, carried_values, know_results, open_scan, operand, scan_levels
+from fuser_lab.codegen.nest_writing import (
+    ZERO,
+    Fold,
+    PhaseCode,
+    Places,
+    close_folds,
+    open_folds,
+    open_loop,
+    update,
+    write_point,
+    written_phase,
+)
+from fuser_lab.codegen.scan_writing import (
+    Running,
+    carried_values,
+    check_scanned_columns,
+    know_results,
+    open_scan,
+    operand,
+    scan_levels,
+)
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.planned_cpu import L1_BYTES
 from fuser_lab.dtypes import DataType
@@ -43,6 +62,8 @@ class ScanPlan:
 def scan_plan(nest: NestPlan) -> ScanPlan:
     """Return how the scans of a nest are visited."""
     depth, levels = nest.facts.space.depth, scan_levels(nest.facts.fusion, nest.facts.nest)
+    if nest.schedule.kind is NestKind.CORE_SCANNED_COLUMNS:
+        check_scanned_columns(nest.facts.nest)
     if nest.schedule.kind is not NestKind.CORE_SCANNED_ROWS or depth <= SHORT:
         return ScanPlan(nest=nest, levels=levels)
     sections = -(-depth // SECTION)
@@ -69,37 +90,45 @@ def _rows(plan: ScanPlan, code: PhaseCode) -> Launch:
         else:
             stack.enter_context(values.inlined({}, pinned=True))
         places = code.flat(code.nest.kept, row)
+        folds = open_folds(values, code.nest.reductions)
         if plan.sections:
-            _write_sections(plan, code, stack, places)
+            _write_sections(plan, code, places, folds)
         else:
-            _write_short_row(code, places, space.depth)
+            _write_short_row(code, places, space.depth, folds)
+        close_folds(code, folds, places)
+        code.store(code.nest.rows, places)
     return Launch()
 
 
-def _write_sections(plan: ScanPlan, code: PhaseCode, stack: ExitStack, places: Places) -> None:
-    """Write the scans of a row, section by section."""
+def _write_sections(plan: ScanPlan, code: PhaseCode, places: Places, folds: Sequence[Fold]) -> None:
+    """Write the scans of a row, and its reductions, section by section."""
     values, depth, size = code.values, plan.nest.facts.space.depth, plan.parts * plan.each
     levels = [[open_scan(values, expr, size, wide=True) for expr in level] for level in plan.levels]
     carried = carried_values(values, levels)
-    section: Term = ZERO
-    if plan.sections > 1:
-        section = open_loop(values, stack, "section", plan.sections, ParallelType.serial)
-    start, stop = chunk(values, section, size, depth)
-    earlier: list[Running] = []
-    for level in levels:
-        _write_operands(code, level, earlier, places, (start, stop), depth)
-        for scan in level:
-            values.emit(Scan(
-                buffer=scan.elements, parts=plan.parts, each=plan.each, carry=carried[scan.expr], fn=scan.fn,
-                identity=scan.identity.value, scope=Scope.THREAD, origin=scan.expr.name,
-            ))
-        earlier += level
-    with values.loop("r", stop, ParallelType.vectorize, start=start, largest=depth) as r:
-        code.store(code.nest.full, _place_with_results(code, earlier, places, r, start))
+    with ExitStack() as stack:
+        section: Term = ZERO
+        if plan.sections > 1:
+            section = open_loop(values, stack, "section", plan.sections, ParallelType.serial)
+        start, stop = chunk(values, section, size, depth)
+        earlier: list[Running] = []
+        for level in levels:
+            _write_operands(code, level, earlier, places, (start, stop), depth)
+            for scan in level:
+                values.emit(Scan(
+                    buffer=scan.elements, parts=plan.parts, each=plan.each, carry=carried[scan.expr], fn=scan.fn,
+                    identity=scan.identity.value, scope=Scope.THREAD, origin=scan.expr.name,
+                ))
+            earlier += level
+        # The totals of a section are added up before they are added to those of the row, which bounds their errors.
+        parts = open_folds(values, code.nest.reductions)
+        with values.loop("r", stop, ParallelType.vectorize, start=start, largest=depth) as r:
+            write_point(code, _place_with_results(code, earlier, places, r, start), parts, code.nest.full, {}, ZERO)
+        for fold, part in zip(folds, parts, strict=True):
+            update(values, fold, part.total)
 
 
-def _write_short_row(code: PhaseCode, places: Places, depth: int) -> None:
-    """Write the scans of a row element by element, without a loop; a core computes several rows at once."""
+def _write_short_row(code: PhaseCode, places: Places, depth: int, folds: Sequence[Fold]) -> None:
+    """Write scans and reductions of a row element by element, without a loop; a core computes several rows at once."""
     values = code.values
     scans = [open_scan(values, expr, 0, wide=True) for expr in code.nest.scans]
     carried = carried_values(values, [scans])
@@ -112,7 +141,7 @@ def _write_short_row(code: PhaseCode, places: Places, depth: int) -> None:
                 scan.name, Apply(before.dtype, scan.fn, (before, value)), origin=scan.expr.name,
             )
             know_results(code, {scan.expr: carried[scan.expr]}, here)
-        code.store(code.nest.full, here)
+        write_point(code, here, folds, code.nest.full, {}, ZERO)
 
 
 def _write_operands(

@@ -67,7 +67,7 @@ class GpuFacts(NestFacts):
             window=nest.reduced[-1].extent if self._windows_of_access() else 1,
             stored_bytes=extent_of(nest.axes) * sum(tv.dtype.itemsize for tv in nest.full),
         )
-        if nest.reductions:
+        if nest.reductions and not nest.scans:
             space = self._with_passes(space)
         if nest.scans:
             needed = self.scanned_inputs
@@ -283,7 +283,7 @@ class GpuFacts(NestFacts):
         The rows of each tensor must follow one another without gaps, so that those of a block are contiguous.
         """
         nest = self.nest
-        if not (nest.reductions and self.inner_reduced) or len(nest.reduced) != 1:
+        if not (nest.reductions and self.inner_reduced) or len(nest.reduced) != 1 or nest.scans:
             return 0
         if space.rows < 2 or not gains_from_copies(space.depth) or self.has_windows:
             return 0
@@ -376,7 +376,7 @@ class GpuFacts(NestFacts):
     def _tiles_of_sums(self) -> TiledAxes | None:
         """Return the axes of tiles: a kept and a reduced axis along which inputs are contiguous; None without both."""
         nest = self.nest
-        if not nest.reductions or nest.full or self.passes > 1:
+        if not nest.reductions or nest.full or nest.scans or self.passes > 1:
             return None
         votes = {axis: self.fast_along(axis) for axis in nest.axes}
 

@@ -3,11 +3,14 @@
 Both are processed in rounds. In each, a thread has a few consecutive elements, or a few rows of a few columns; they are
 loaded once, before anything waits for them, and stay in registers. The threads exchange the totals of preceding
 threads, and the total of preceding rounds is carried.
+
+If rows or columns are too few to fill the GPU, each is cut into parts of some rounds. A first phase stores the total of
+each part, and a block of the second phase begins with those of the preceding parts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fuser_lab.codegen.gpu_common import (
@@ -22,6 +25,7 @@ from fuser_lab.codegen.gpu_common import (
     open_lines,
     open_rounds,
     scope_of,
+    share,
     words_of,
 )
 from fuser_lab.codegen.gpu_facts import gpu_facts
@@ -29,11 +33,29 @@ from fuser_lab.codegen.gpu_row_steps import RowGroups, each_of_group, fetch_grou
 from fuser_lab.codegen.gpu_rows import divide_groups
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Let, Load, Phase, Role, Scan
 from fuser_lab.codegen.kernel_plan import NestPlan
-from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop
-from fuser_lab.codegen.scan_writing import Running, carried_values, know_results, open_scan, operand, scan_levels
+from fuser_lab.codegen.nest_writing import (
+    ZERO,
+    Fold,
+    PhaseCode,
+    Places,
+    close_folds,
+    open_folds,
+    open_loop,
+    update,
+    write_point,
+)
+from fuser_lab.codegen.scan_writing import (
+    Running,
+    carried_values,
+    check_scanned_columns,
+    know_results,
+    open_scan,
+    operand,
+    scan_levels,
+)
 from fuser_lab.codegen.values import Values
 from fuser_lab.ir import Expr, TensorView
-from fuser_lab.ir.term import Apply, Term, cast, index
+from fuser_lab.ir.term import Apply, Term, apply, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import NestKind
 
@@ -51,6 +73,7 @@ class ScanPlan:
     levels: tuple[tuple[Expr, ...], ...]  # the scans by the number of other scans they depend on
     is_wide: bool  # whether sums are carried in a wider type, because there are many rounds
     clears: bool  # whether some elements of threads are beyond the end
+    each: int  # rounds of a part, of which blocks process one each
 
     @property
     def size(self) -> int:
@@ -98,38 +121,61 @@ def scan_plan(nest: NestPlan) -> ScanPlan:
         axes, groups = facts.nest.reduced, space.groups(schedule.vector)
         rounds = -(-groups // (lanes * schedule.unroll))
         divides = facts.lead is not None and schedule.vector > 1
-        clears = divides or rounds * schedule.unroll * lanes > groups
     else:
+        check_scanned_columns(facts.nest)
         axes, groups = facts.nest.kept, -(-space.rows // schedule.vector)
         rounds = -(-space.depth // (height * schedule.unroll))
-        clears = rounds * height * schedule.unroll > space.depth or -(-groups // lanes) * lanes > groups
+        divides = -(-groups // lanes) * lanes > groups
+    each = -(-rounds // schedule.split)
+    along = each * schedule.split * schedule.unroll * (lanes if axes is facts.nest.reduced else height)
+    clears = divides or along > (groups if axes is facts.nest.reduced else space.depth)
     fast = axes[-1] if axes else None
     return ScanPlan(
         nest=nest, groups=groups, rounds=rounds, levels=scan_levels(facts.fusion, facts.nest),
         loads={tv: size for tv in facts.scanned_inputs if (size := facts.width_of_group(tv, fast, schedule.vector))},
-        is_wide=rounds > _FEW_ROUNDS, clears=clears,
+        is_wide=rounds > _FEW_ROUNDS, clears=clears, each=each,
     )
 
 
 def write_scanned_rows(plan: ScanPlan) -> Iterator[Phase]:
-    """Yield the only phase of a nest with scans along rows."""
-    yield gpu_phase(plan.nest, "", partial(_rows, plan))
+    """Yield the phases of a nest with scans along rows."""
+    if plan.nest.schedule.split > 1:
+        yield replace(gpu_phase(plan.nest, "_totals", partial(_rows, plan, totals=True)), prepares=True)
+    yield gpu_phase(plan.nest, "", partial(_rows, plan, totals=False))
 
 
 def write_scanned_columns(plan: ScanPlan) -> Iterator[Phase]:
-    """Yield the only phase of a nest with scans along columns."""
-    yield gpu_phase(plan.nest, "", partial(_columns, plan))
+    """Yield the phases of a nest with scans along columns."""
+    if plan.nest.schedule.split > 1:
+        yield replace(gpu_phase(plan.nest, "_totals", partial(_columns, plan, totals=True)), prepares=True)
+    yield gpu_phase(plan.nest, "", partial(_columns, plan, totals=False))
 
 
-def _open(plan: ScanPlan, code: PhaseCode) -> _Scans:
-    """Allocate the words of inputs and the elements of scans."""
+def _open(plan: ScanPlan, code: PhaseCode, size: int) -> _Scans:
+    """Allocate the words of inputs and ``size`` elements of scans."""
     return _Scans(
         plan=plan, code=code, words={tv: words_of(code.values, tv, plan.size, "next") for tv in plan.loads},
         levels=tuple(
-            tuple(open_scan(code.values, expr, plan.size, wide=plan.is_wide) for expr in level)
+            tuple(open_scan(code.values, expr, size, wide=plan.is_wide) for expr in level)
             for level in plan.levels
         ),
     )
+
+
+def _parts(plan: ScanPlan, scan: Running) -> Buffer:
+    """Return the memory of the totals of parts, which has the parts of a row or of all columns one after another."""
+    size = plan.nest.facts.space.rows * plan.nest.schedule.split
+    return Buffer(name=f"{scan.expr.name}_parts", dtype=scan.first.dtype, size=size, role=Role.WORKSPACE)
+
+
+def _combine(scan: Running, a: Term, b: Term) -> Term:
+    """Return two values of a scan combined, in the dtype of the first."""
+    return Apply(a.dtype, scan.fn, (a, cast(b, a.dtype)))
+
+
+def _fold(scan: Running, total: Term) -> Fold:
+    """Return the reduction of the elements of a scan."""
+    return Fold(expr=scan.expr, fn=scan.fn, identity=scan.identity, total=total)
 
 
 def _clear(values: Values, level: Sequence[Running]) -> None:
@@ -150,13 +196,15 @@ def _keep(code: PhaseCode, level: Sequence[Running], places: Places, slot: Term)
 # Along rows
 
 
-def _rows(plan: ScanPlan, code: PhaseCode) -> Launch:
-    """Write scans along rows."""
+def _rows(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
+    """Write scans along rows, or the ``totals`` of their parts."""
     values, schedule, facts = code.values, plan.nest.schedule, gpu_facts(plan.nest.facts)
     (lanes, height), width, unroll, count = schedule.threads, schedule.vector, schedule.unroll, facts.space.rows
-    blocks = -(-count // height)
+    blocks, split = -(-count // height), schedule.split
     with ExitStack() as stack:
-        block = open_loop(values, stack, "block", blocks, ParallelType.grid_x)
+        number: Term = open_loop(values, stack, "block", blocks * split, ParallelType.grid_x)
+        block = values.quotient(number, split) if split > 1 else number
+        part = values.remainder(number, split) if split > 1 else ZERO
         position = block * height + open_lines(values, stack, height)
         lane = open_lanes(values, stack, "lane", lanes)
         row: Term = ZERO
@@ -167,16 +215,32 @@ def _rows(plan: ScanPlan, code: PhaseCode) -> Launch:
         groups = RowGroups(code=code, width=width, places=code.flat(code.nest.kept, row))
         if facts.lead is not None and width > 1:
             groups = divide_groups(facts, stack, groups)
-        scans = _open(plan, code)
-        carried = carried_values(values, scans.levels)
-        start = open_rounds(values, stack, "round", plan.rounds) * unroll
+        scans = _open(plan, code, 0 if totals else plan.size)
+        (first,) = scans.levels[0][:1]
+        total = _fold(first, ZERO if split == 1 else values.let(f"{first.name}_total", first.identity))
+        parts = _parts(plan, first)
+        carried = {} if totals else carried_values(values, scans.levels)
+        if split > 1 and not totals:
+            with ExitStack() as earlier:
+                step = open_rounds(values, earlier, "step", -(-split // lanes))
+                other = values.let("preceding", values.simplify(step * lanes + lane))
+                earlier.enter_context(values.guard(other < part))
+                update(values, total, Load(parts.dtype, parts, values.simplify(row * split + other)))
+            (total,) = share(values, [total], scope_of(schedule))
+            values.emit(Let(
+                name=carried[first.expr].name, value=_combine(first, carried[first.expr], total.total), update=True,
+                origin=first.expr.name,
+            ))
+        folds = open_folds(values, code.nest.reductions)
+        rounds = stack.enter_context(ExitStack())
+        start = values.simplify((part * plan.each + open_rounds(values, rounds, "round", plan.each)) * unroll)
 
         @contextmanager
         def each_step() -> Iterator[tuple[Term, Term]]:
             """Open a loop over the groups of a thread in a round."""
             with ExitStack() as steps:
                 u = open_rounds(values, steps, "u", unroll)
-                reach = plan.rounds * unroll * lanes
+                reach = plan.each * split * unroll * lanes
                 yield u, bound(values, steps, "g", (start + u) * lanes + lane, plan.groups, reach)
 
         def each_element(preceding: Sequence[Running], write: Callable[[Places, Term], None]) -> None:
@@ -196,6 +260,13 @@ def _rows(plan: ScanPlan, code: PhaseCode) -> Launch:
         with each_step() as (u, group):
             for tensor, words in scans.words.items():
                 fetch_group(groups, tensor, plan.loads[tensor], words, group, u * width)
+        if totals:
+            each_element((), lambda here, _: update(values, total, operand(code, first.expr, here)))
+            rounds.close()
+            (total,) = share(values, [total], scope_of(schedule))
+            with values.guard(apply("eq", lane, 0)):
+                values.put(parts, values.simplify(row * split + part), cast(total.total, parts.dtype), first.expr.name)
+            return Launch(blocks=blocks * split, threads=schedule.threads)
         preceding: list[Running] = []
         for level in scans.levels:
             if plan.clears:
@@ -207,31 +278,52 @@ def _rows(plan: ScanPlan, code: PhaseCode) -> Launch:
                     identity=scan.identity.value, scope=scope_of(schedule), origin=scan.expr.name,
                 ))
             preceding += level
-        each_element(preceding, lambda here, _: code.store(code.nest.full, here))
-    return Launch(blocks=blocks, threads=(lanes, height))
+        each_element(preceding, lambda here, slot: write_point(code, here, folds, code.nest.full, {}, slot))
+        rounds.close()
+        close_folds(code, share(values, folds, scope_of(schedule)), groups.places)
+        if code.nest.rows:
+            with values.guard(apply("eq", lane, 0)):
+                code.store(code.nest.rows, groups.places)
+    return Launch(blocks=blocks * split, threads=schedule.threads)
 
 
 # Down columns
 
 
-def _columns(plan: ScanPlan, code: PhaseCode) -> Launch:
-    """Write scans down columns, of which adjacent ones are adjacent in memory."""
+def _columns(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
+    """Write scans down columns, of which adjacent ones are adjacent in memory, or the ``totals`` of their parts."""
     values, schedule = code.values, plan.nest.schedule
-    (lanes, height), width, unroll = schedule.threads, schedule.vector, schedule.unroll
+    (lanes, height), width, unroll, split = schedule.threads, schedule.vector, schedule.unroll, schedule.split
     blocks = -(-plan.groups // lanes)
     with ExitStack() as stack:
+        number: Term = open_loop(values, stack, "block", blocks * split, ParallelType.grid_x)
+        block = values.remainder(number, blocks) if split > 1 else number
+        part = values.quotient(number, blocks) if split > 1 else ZERO
         columns = _Columns(
-            block=open_loop(values, stack, "block", blocks, ParallelType.grid_x),
-            line=open_lines(values, stack, height), lane=open_lanes(values, stack, "lane", lanes),
+            block=block, line=open_lines(values, stack, height), lane=open_lanes(values, stack, "lane", lanes),
         )
-        scans = _open(plan, code)
+        scans = _open(plan, code, 0 if totals else plan.size)
         exchanges = {scan: _exchange(plan, code, scan) for level in scans.levels for scan in level}
-        start: Term = open_rounds(values, stack, "round", plan.rounds) * (height * unroll)
-        start = values.simplify(start + columns.line * unroll)
+        ((first, exchange),) = [*exchanges.items()][:1]
+        if split > 1:
+            with each_round(values, "slot", width) as slot:
+                values.put(exchange.before, slot, first.identity, first.expr.name)
+        if split > 1 and not totals:
+            _begin_with_parts(plan, code, columns, first, exchange, part)
+        rounds = stack.enter_context(ExitStack())
+        start = part * plan.each + open_rounds(values, rounds, "round", plan.each)
+        start = values.simplify(start * (height * unroll) + columns.line * unroll)
         with _each_row(plan, code, columns, start) as (u, q, group):
-            first = {**code.flat(code.nest.reduced, q), **neighbours(code, code.nest.kept, width, group, ZERO)}
+            place = {**code.flat(code.nest.reduced, q), **neighbours(code, code.nest.kept, width, group, ZERO)}
             for tensor, words in scans.words.items():
-                fetch(code, tensor, first, plan.loads[tensor], words, u * width, width)
+                fetch(code, tensor, place, plan.loads[tensor], words, u * width, width)
+        if totals:
+            with _each_row(plan, code, columns, start) as (u, q, group), each_neighbour(values, width) as v:
+                value = operand(code, first.expr, _place_in_column(scans, {}, q, group, u, v))
+                values.put(exchange.before, v, _combine(first, Load(value.dtype, exchange.before, v), value))
+            rounds.close()
+            _store_parts(plan, code, columns, first, exchange, part)
+            return Launch(blocks=blocks * split, threads=schedule.threads)
         preceding: dict[Running, _Exchange] = {}
         for level in scans.levels:
             if plan.clears:
@@ -243,7 +335,68 @@ def _columns(plan: ScanPlan, code: PhaseCode) -> Launch:
             preceding |= {scan: exchanges[scan] for scan in level}
         with _each_row(plan, code, columns, start) as (u, q, group), each_neighbour(values, width) as v:
             code.store(code.nest.full, _place_in_column(scans, preceding, q, group, u, v))
-    return Launch(blocks=blocks, threads=(lanes, height))
+    return Launch(blocks=blocks * split, threads=schedule.threads)
+
+
+def _begin_with_parts(
+    plan: ScanPlan, code: PhaseCode, columns: _Columns, scan: Running, exchange: _Exchange, part: Term,
+) -> None:
+    """Carry the totals of preceding parts: each line of threads adds up some of them."""
+    values, schedule, parts, space = code.values, plan.nest.schedule, _parts(plan, scan), plan.nest.facts.space
+    (lanes, height), width, before = schedule.threads, schedule.vector, exchange.before
+    with ExitStack() as stack:
+        group = bound(
+            values, stack, "g", columns.block * lanes + columns.lane, plan.groups, -(-plan.groups // lanes) * lanes,
+        )
+        step = open_rounds(values, stack, "step", -(-schedule.split // height))
+        other = values.let("preceding", values.simplify(step * height + columns.line))
+        stack.enter_context(values.guard(other < part))
+        with each_round(values, "v", width) as v:
+            value = Load(parts.dtype, parts, values.simplify(other * space.rows + group * width + v))
+            values.put(before, v, _combine(scan, Load(before.dtype, before, v), value), scan.expr.name)
+    with _each_total(plan, code, columns, scan, exchange) as (_, slot, total):
+        carried = Load(exchange.carried.dtype, exchange.carried, slot)
+        values.put(exchange.carried, slot, _combine(scan, carried, total), scan.expr.name)
+    values.emit(Barrier())
+
+
+def _store_parts(
+    plan: ScanPlan, code: PhaseCode, columns: _Columns, scan: Running, exchange: _Exchange, part: Term,
+) -> None:
+    """Store the totals of a part of the columns of a block."""
+    values, schedule, parts, space = code.values, plan.nest.schedule, _parts(plan, scan), plan.nest.facts.space
+    lanes = schedule.threads[0]
+    with _each_total(plan, code, columns, scan, exchange) as (column, _, total), ExitStack() as stack:
+        group = bound(
+            values, stack, "g", columns.block * lanes + columns.lane, plan.groups, -(-plan.groups // lanes) * lanes,
+        )
+        position = values.simplify(part * space.rows + group * schedule.vector + column)
+        values.put(parts, position, cast(total, parts.dtype), scan.expr.name)
+
+
+@contextmanager
+def _each_total(
+    plan: ScanPlan, code: PhaseCode, columns: _Columns, scan: Running, exchange: _Exchange,
+) -> Iterator[tuple[Term, Term, Term]]:
+    """Open a loop over the columns that a thread adds up for all others: a column, its slot and its total."""
+    values, (lanes, height), width = code.values, plan.nest.schedule.threads, plan.nest.schedule.vector
+    before, shared = exchange.before, exchange.shared
+    if shared is None:
+        with each_round(values, "v", width) as v:
+            yield v, v, Load(before.dtype, before, v)
+        return
+    line, mine = lanes * width, columns.line * (lanes * width) + columns.lane * width
+    with each_round(values, "v", width) as v:
+        values.put(shared, values.simplify(mine + v), Load(before.dtype, before, v))
+    values.emit(Barrier())
+    with ExitStack() as stack:
+        slot = open_rounds(values, stack, "slot", exchange.carried.size)
+        column = bound(values, stack, "column", slot * height + columns.line, width, exchange.carried.size * height)
+        total = values.let(f"{scan.name}_all", scan.identity, origin=scan.expr.name)
+        with values.loop("other", height, ParallelType.serial) as other:
+            value = Load(shared.dtype, shared, values.simplify(other * line + columns.lane * width + column))
+            values.emit(Let(name=total.name, value=_combine(scan, total, value), update=True, origin=scan.expr.name))
+        yield column, slot, total
 
 
 @contextmanager
@@ -251,7 +404,7 @@ def _each_row(plan: ScanPlan, code: PhaseCode, columns: _Columns, start: Term) -
     """Open a loop over the rows of a thread in a round; threads beyond the last row or column skip it."""
     values, schedule, depth = code.values, plan.nest.schedule, plan.nest.facts.space.depth
     lanes, height = schedule.threads
-    blocks, reach = -(-plan.groups // lanes), plan.rounds * height * schedule.unroll
+    blocks, reach = -(-plan.groups // lanes), plan.each * schedule.split * height * schedule.unroll
     with ExitStack() as stack:
         group = bound(values, stack, "g", columns.block * lanes + columns.lane, plan.groups, blocks * lanes)
         u = open_rounds(values, stack, "u", schedule.unroll)
@@ -337,11 +490,14 @@ def _exchange_totals(
         before = Load(carried.dtype, carried, slot)
         start = values.let(f"{scan.name}_start", cast(before, dtype), origin=name)
         running = values.let(f"{scan.name}_round", scan.identity, origin=name)
+        lines = Buffer(name=f"{name}_lines", dtype=dtype, size=height, role=Role.SCRATCH)
+        values.emit(Alloc(buffer=lines, origin=name))
+        with values.loop("other", height, ParallelType.serial) as other:  # all loads before the first store
+            put(lines, other, Load(dtype, shared, at(other * line + columns.lane * width + column)))
         with values.loop("other", height, ParallelType.serial) as other:
-            place = at(other * line + columns.lane * width + column)
-            total = values.let(f"{scan.name}_total", Load(dtype, shared, place), origin=name)
-            put(shared, place, folded(start, running))
-            values.emit(Let(name=running.name, value=folded(running, total), update=True, origin=name))
+            put(shared, at(other * line + columns.lane * width + column), folded(start, running))
+            total = folded(running, Load(dtype, lines, other))
+            values.emit(Let(name=running.name, value=total, update=True, origin=name))
         put(carried, slot, folded(before, running))
     values.emit(Barrier())
     with each_round(values, "v", width) as v:

@@ -3,7 +3,8 @@
 Starting from one tensor whose axes are the loop variables, indices propagate through the fusion along expressions that
 map elements one to one: pointwise ops, permutations, broadcasts, squeezes, reshapes, scans, the kept axes of
 reductions, and the other axes of reads at data-dependent positions. A component that is not determined is None. Indices
-do not propagate through slices, pads and cats.
+do not propagate through slices, pads and cats, and through flips only if asked to: elements in descending order are
+read and written one by one, which pays for a scan but not for what could as well be another nest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -104,12 +105,31 @@ def operand_index(operand: TensorView, index: Sequence[Term]) -> Index:
     return tuple(ZERO if n == 1 else i for n, i in zip(operand.shape, index, strict=True))
 
 
-class IndexMap:
-    """Indices of all tensors that are reached from given ones."""
+def mirrored_axis(expr: Expr, producers: Mapping[Val, Expr]) -> int | None:
+    """Return the axis along which an indexed read reverses its operand, as a flip does, or None."""
+    if expr.op.name != "index_select":
+        return None
+    (source, places), dim = expr.tensor_inputs, expr.attr("dim")
+    assert isinstance(dim, int)
+    if places.ndim != 1 or source.shape[dim] != expr.out.shape[dim]:
+        return None
+    count, place = source.shape[dim], index_var("place")
+    counted = counted_position(Read(places.dtype, places, (place,)), producers)
+    ranges = {place.name: (0, count - 1)}
+    if counted is None or simplify(counted, ranges) != simplify(place * -1 + (count - 1), ranges):
+        return None
+    return dim
 
-    def __init__(self, fusion: Fusion, start: Mapping[TensorView, Components], ranges: Ranges) -> None:
+
+class IndexMap:
+    """Indices of all tensors that are reached from given ones, with ``mirrors`` also through flips."""
+
+    def __init__(
+        self, fusion: Fusion, start: Mapping[TensorView, Components], ranges: Ranges, *, mirrors: bool = False,
+    ) -> None:
         self._fusion = fusion
         self._ranges = ranges
+        self._mirrors = mirrors
         # An expression is visited again only if a component of one of its tensors became known since its last visit.
         self._visits = 0
         self._visited: dict[str, int] = {}  # number of the last visit of each expression
@@ -220,6 +240,10 @@ class IndexMap:
             (tensor, tuple((a, b) for a, b in pairs if tensor.shape[a] == out.shape[b]))
             for tensor, pairs in zip(expr.tensor_inputs, shared_axes(expr), strict=True)
         ]
+        axis = mirrored_axis(expr, self._fusion.producers) if self._mirrors else None
+        source = expr.tensor_inputs[0]
+        if axis is not None and index[axis] is None and source in self.components:
+            index[axis] = self._mirror(self.components[source][axis], out.shape[axis])
         for tensor, pairs in shared:
             for a, b in pairs if tensor in self.components else ():
                 index[b] = self.components[tensor][a] if index[b] is None else index[b]
@@ -228,7 +252,12 @@ class IndexMap:
             back: list[Term | None] = [None] * tensor.ndim
             for a, b in pairs:
                 back[a] = self.components[out][b]
+            if axis is not None and tensor is source:
+                back[axis] = self._mirror(self.components[out][axis], out.shape[axis])
             self._learn(tensor, tuple(back))
+
+    def _mirror(self, component: Term | None, count: int) -> Term | None:
+        return None if component is None else simplify(component * -1 + (count - 1), self._ranges)
 
     def _view(self, expr: Expr) -> None:
         source, out = expr.tensor_inputs[0], expr.out

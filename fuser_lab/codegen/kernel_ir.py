@@ -331,7 +331,10 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One launch: a function of a subset of the kernel's parameters, which are buffers, scalars, then sizes."""
+    """One launch: a function of a subset of the kernel's parameters, which are buffers, scalars, then sizes.
+
+    ``prepares`` says that it computes what the next launch begins with from what that reads anyway.
+    """
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -340,6 +343,7 @@ class Phase:
     launch: Launch = field(default_factory=Launch)
     schedule: LoopSchedule | None = None
     sizes: tuple[Size, ...] = ()
+    prepares: bool = False
 
     @property
     def nbytes(self) -> int:

@@ -51,7 +51,7 @@ class Nest:
     rows: tuple[TensorView, ...]  # outputs with one element per result
     full: tuple[TensorView, ...]  # outputs with one element per point
     reduces_outermost: bool = False  # whether the slowest axis in memory is reduced
-    scans: tuple[Expr, ...] = ()  # along the only reduced axis of a nest without reductions, in the fusion's order
+    scans: tuple[Expr, ...] = ()  # along the only reduced axis, in the fusion's order
     # Statements at one point in axis variables, if they were written to sort the axes; see `at_one_point`.
     written: tuple[Statement, ...] | None = field(default=None, repr=False, compare=False)
 
@@ -104,20 +104,24 @@ class _Finder:
     def nests(self) -> Iterator[Nest]:
         needed = _ancestors(self._fusion, self._open)
         pending = [e for e in self._fusion.tensor_exprs if e.kind is OpKind.REDUCTION and e in needed]
+        scans = [e for e in self._fusion.tensor_exprs if e.kind is OpKind.SCAN and e in needed]
+        while scans:
+            nest = self._scans(scans, pending)
+            scans = [expr for expr in scans if expr not in nest.scans]
+            pending = [expr for expr in pending if expr not in nest.reductions]
+            yield nest
         while pending:
             nest = self._reduction(pending)
             pending = [expr for expr in pending if expr not in nest.reductions]
             yield nest
-        scans = [e for e in self._fusion.tensor_exprs if e.kind is OpKind.SCAN and e in needed]
-        while scans:
-            nest = self._scans(scans)
-            scans = [expr for expr in scans if expr not in nest.scans]
-            yield nest
         while self._open:
             yield self._elements()
 
-    def _scans(self, pending: Sequence[Expr]) -> Nest:
-        """Return the nest of the first scan, of all other scans along the same axis, and of the ops around them."""
+    def _scans(self, pending: Sequence[Expr], reductions: Sequence[Expr]) -> Nest:
+        """Return the nest of the first scan, of all other scans along the same axis, and of the ops around them.
+
+        It has the reductions along this axis if nothing else than their results depends on them.
+        """
         first = pending[0]
         dim = _dim(first)
         kept_axes: list[Axis] = []
@@ -131,7 +135,7 @@ class _Finder:
             group.append(Axis(name=f"{letter}{len(group)}", extent=size))
             components.append(index_var(group[-1].name))
         ranges = {a.name: (0, max(a.extent - 1, 0)) for a in (*kept_axes, *reduced)}
-        places = IndexMap(self._fusion, {first.out: tuple(components)}, ranges)
+        places = IndexMap(self._fusion, {first.out: tuple(components)}, ranges, mirrors=True)
         names = {a.name for a in (*kept_axes, *reduced)}
         along = components[dim]
         scans = [
@@ -145,13 +149,30 @@ class _Finder:
             and _behind(self._fusion, tv, OpKind.SCAN) <= set(scans)
             and prod(tv.stored_shape) == prod(first.out.stored_shape)
         ]
-        if not full:
+        kept_names = {axis.name for axis in kept_axes}
+        folds = {
+            expr for expr in reductions
+            if _axes_over(expr, places) == (kept_names, names - kept_names)
+            and prod(expr.tensor_inputs[0].stored_shape) == prod(first.out.stored_shape)
+            and not _reductions_behind(self._fusion, expr.tensor_inputs[0])
+            and _behind(self._fusion, expr.out, OpKind.SCAN) <= set(scans)
+        }
+        rows = [
+            tv for tv in self._open
+            if _covered_axes(tv, places.complete(tv)) == kept_names
+            and (before := _reductions_behind(self._fusion, tv)) and before <= folds
+            and _behind(self._fusion, tv, OpKind.SCAN) <= set(scans)
+        ]
+        if any(folds & _reductions_behind(self._fusion, tv) for tv in self._open if tv not in rows):
+            folds, rows = set(), []
+        if not full and not rows:
             msg = f"no output has the elements of {first.out.name}, along which {first.op.name} runs."
             raise CodegenError(msg)
-        self._open = [tv for tv in self._open if tv not in full]
+        self._open = [tv for tv in self._open if tv not in full and tv not in rows]
         return Nest(
-            kept=tuple(kept_axes), reduced=tuple(reduced), index=_complete(places), reductions=(), rows=(),
-            full=tuple(full), scans=tuple(scans),
+            kept=tuple(kept_axes), reduced=tuple(reduced), index=_complete(places),
+            reductions=tuple(expr for expr in reductions if expr in folds), rows=tuple(rows), full=tuple(full),
+            scans=tuple(scans),
         )
 
     def _reduction(self, pending: Sequence[Expr]) -> Nest:
@@ -218,14 +239,7 @@ class _Finder:
         source_index = places.components.get(source, (None,) * source.ndim)
         if same and all(k is None or k == c for k, c in zip(source_index, components, strict=True)):
             places.add(source, components)
-        index = places.complete(source)
-        if index is None:
-            return False
-        over: set[str] = set()
-        along: set[str] = set()
-        for axis, component in zip(expr.out.domain.logical, index, strict=True):
-            (over if axis.is_reduction else along).update(variables(component))
-        return over == {a.name for a in reduced} and along == {a.name for a in kept_axes}
+        return _axes_over(expr, places) == ({a.name for a in kept_axes}, {a.name for a in reduced})
 
     def _elements(self) -> Nest:
         reference = max(self._open, key=lambda tv: prod(tv.stored_shape))
@@ -272,6 +286,17 @@ def _covered_axes(tensor: TensorView, index: Index | None) -> set[str] | None:
         if size != 1:
             names |= variables(component)
     return names
+
+
+def _axes_over(expr: Expr, places: IndexMap) -> tuple[set[str], set[str]] | None:
+    """Return the axes that a reduction keeps and those that it reduces; None if its operand's index is unknown."""
+    index = places.complete(expr.tensor_inputs[0])
+    if index is None:
+        return None
+    along, over = set[str](), set[str]()
+    for axis, component in zip(expr.out.domain.logical, index, strict=True):
+        (over if axis.is_reduction else along).update(variables(component))
+    return along, over
 
 
 def _divides(index: Index | None) -> bool:

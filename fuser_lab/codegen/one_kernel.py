@@ -71,9 +71,10 @@ def _bytes_moved(request: KernelRequest, most: int | None = None) -> int:
 def bytes_moved(kernel: Kernel) -> int:
     """Return the bytes that the phases of a GPU kernel read and write, counting each buffer once per phase.
 
-    An input that several passes over a row read counts once per pass, except for the part that stays on chip.
+    An input that several passes over a row read counts once per pass, except for the part that stays on chip. Phases
+    that only prepare others are not counted: apart from these, they would not be kernels.
     """
-    return sum(phase.nbytes for phase in kernel.phases) + sum(map(_read_again, kernel.nests))
+    return sum(phase.nbytes for phase in kernel.phases if not phase.prepares) + sum(map(_read_again, kernel.nests))
 
 
 def _read_again(nest: NestChoice) -> int:

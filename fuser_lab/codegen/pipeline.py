@@ -142,8 +142,7 @@ def written_within(plan: KernelPlan, most: int) -> tuple[WrittenNest, ...] | Mov
         if exceeding is not None:
             return MovesMore(exceeding)
         nests.append(write(style_plan(nest)))
-        for phase in nests[-1].phases:
-            moved += phase.nbytes
+        moved += sum(phase.nbytes for phase in nests[-1].phases if not phase.prepares)
         if moved + nest.waiting > most:
             return MovesMore(moved + nest.waiting)
     return tuple(nests)

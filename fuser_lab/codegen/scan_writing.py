@@ -8,6 +8,7 @@ from fuser_lab.codegen.nest_writing import PhaseCode, Places
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.codegen.values import Values, call_text
 from fuser_lab.dtypes import DataType
+from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, Scalar, Val
 from fuser_lab.ir.term import Const, Term, Var, cast
 from fuser_lab.ops import OPS
@@ -43,6 +44,13 @@ def scan_levels(fusion: Fusion, nest: Nest) -> tuple[tuple[Expr, ...], ...]:
             level += 1
         behind.update((out, level) for out in expr.outputs)
     return tuple(tuple(levels[level]) for level in sorted(levels))
+
+
+def check_scanned_columns(nest: Nest) -> None:
+    """Refuse columns that are scanned and reduced."""
+    if nest.reductions:
+        msg = f"{nest.scans[0].op.name} runs down columns, whose reductions are another kernel."
+        raise CodegenError(msg)
 
 
 def open_scan(values: Values, expr: Expr, size: int, *, wide: bool = False, sums: bool = False) -> Running:

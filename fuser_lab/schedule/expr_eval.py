@@ -6,14 +6,19 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.rules import follows
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason, refuse
+from fuser_lab.ir import OpKind
 from fuser_lab.schedule.facts import CandidateFacts
 
 
 @dataclass(frozen=True, slots=True)
 class ExprEval:
-    """Accepts views of inputs, inputs, and single matrix products, attentions, scans, sorts, scatters and gathers."""
+    """Accepts views of inputs, inputs, and single matrix products, attentions, scans, sorts, scatters and gathers.
+
+    Without ``scans``, a single scan is left to Greedy, whose kernels have nothing that a scan alone does not need.
+    """
 
     type: SchedulerType = SchedulerType.EXPR_EVAL
+    scans: bool = True
 
     @follows("scheduler/expr_eval_sched", "canScheduleCompileTime", 47, 99, ReasonCode.NOT_VIEWS)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
@@ -23,7 +28,7 @@ class ExprEval:
         """
         exprs = facts.candidate.exprs
         alone = facts.reserved or facts.matmul or facts.inexact_gather or facts.gather
-        if len(exprs) == 1 and alone is not None:
+        if len(exprs) == 1 and alone is not None and (self.scans or exprs[0].kind is not OpKind.SCAN):
             return accept(self.type, reason(ReasonCode.LIBRARY_CALL, tensor=exprs[0].name, op=exprs[0].op.name))
         computing = facts.not_view
         if computing is None:

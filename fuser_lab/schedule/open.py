@@ -1,13 +1,14 @@
 """Open schedulers: nvFuser's schedulers with some rules lifted that a lowering does not need."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, SchedulerType, Verdict, accept, reason, refuse
 from fuser_lab.schedule.base import Heuristics, Scheduler, heuristics_of
+from fuser_lab.schedule.expr_eval import ExprEval
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.state import LoopSchedule, Space
 from fuser_lab.segmentation.oracle import Candidate
@@ -29,7 +30,8 @@ LIFTABLE: tuple[ReasonCode, ...] = (
     ReasonCode.AXES_INTERLEAVED, ReasonCode.NOT_COMPLEMENTARY, ReasonCode.NO_SHARED_INPUT, ReasonCode.SHARED_CONSUMER,
     ReasonCode.CONNECTED_BESIDES,
     ReasonCode.OUTER_BEFORE_INNER, ReasonCode.ROWS_AND_SUMS_TOO_LARGE, ReasonCode.NO_PERSISTENT_BUFFER,
-    ReasonCode.PARTLY_REDUCED,
+    ReasonCode.PARTLY_REDUCED, ReasonCode.GREEDY_FOREIGN_OP, ReasonCode.GREEDY_OTHER_AXES, ReasonCode.GREEDY_MERGED,
+    ReasonCode.GREEDY_LONG_PAD, ReasonCode.GREEDY_REGISTERS,
 )
 
 
@@ -84,12 +86,17 @@ def open_versions(
 ) -> tuple[Scheduler, ...]:
     """Return nvFuser's schedulers, followed by open versions of those with kernels, without the rules ``lifted``.
 
-    A candidate that nvFuser accepts is accepted by the same scheduler as before. Among the open schedulers, those that
-    keep rows are asked before the one that keeps nothing. There is no open Transpose, because an open PointWise accepts
-    the same candidates and the lowering chooses tiles where they are faster.
+    A candidate that nvFuser accepts is accepted by the same scheduler as before, but for a scan alone, of which only
+    nvFuser has no kernel. Among the open schedulers, those that keep rows are asked before the one that keeps nothing.
+    There is no open Transpose, because an open PointWise accepts the same candidates and the lowering chooses tiles
+    where they are faster.
     """
     by_type = {scheduler.type: scheduler for scheduler in schedulers}
-    return (*schedulers, *(OpenScheduler(by_type[kind], _lifted_of(kind, lifted), lowering) for kind in _ORDER))
+    has_scans = ReasonCode.EVALUATED_ONLY in lifted
+    return (
+        *(replace(each, scans=False) if isinstance(each, ExprEval) and has_scans else each for each in schedulers),
+        *(OpenScheduler(by_type[kind], _lifted_of(kind, lifted), lowering) for kind in _ORDER),
+    )
 
 
 def rules_lifted(schedulers: Sequence[Scheduler], closed: tuple[Scheduler, ...]) -> tuple[ReasonCode, ...]:
@@ -112,5 +119,5 @@ def _lifted_of(kind: SchedulerType, lifted: tuple[ReasonCode, ...]) -> tuple[Rea
 
 _ORDER = (
     SchedulerType.RESIZE, SchedulerType.POINTWISE, SchedulerType.INNER_PERSISTENT, SchedulerType.OUTER_PERSISTENT,
-    SchedulerType.INNER_OUTER_PERSISTENT, SchedulerType.REDUCTION,
+    SchedulerType.INNER_OUTER_PERSISTENT, SchedulerType.REDUCTION, SchedulerType.GREEDY,
 )

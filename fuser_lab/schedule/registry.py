@@ -201,7 +201,7 @@ class SchedulerRegistry:
         self.schedulers = _check(schedulers)
         # An added rule can only refuse, so monotone refusals of nvFuser's schedulers remain valid.
         plain = [_without_rules(s) for s in self.schedulers]
-        self._refuses_as_nvfuser = all(s in SCHEDULERS or isinstance(s, OpenScheduler) for s in plain)
+        self._refuses_as_nvfuser = all(s in SCHEDULERS or isinstance(s, OpenScheduler | ExprEval) for s in plain)
         self._lifted = frozenset(code for s in plain if isinstance(s, OpenScheduler) for code in s.lifted)
         self._memos: OrderedDict[int, _Memo] = OrderedDict()
         self._lock = new_lock()  # the explorer computes previews in a thread

@@ -10,11 +10,13 @@ from unit.codegen.test_kernels_in_lock_step import run
 
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Barrier, Kernel, Scan, Scope, VectorLoad, VectorStore, walk
+from fuser_lab.codegen.one_kernel import bytes_moved
 from fuser_lab.codegen.pipeline import evaluated_because
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
+from fuser_lab.plan.planning import segment
 from fuser_lab.schedule.parameters import LoopChange
 from tests.kernels import generate, lower, prepare
 
@@ -245,7 +247,7 @@ def test_parameters_that_no_kernel_has(dim: int, values: Any, why: str) -> None:
 
 
 def test_barriers_stand_between_what_threads_of_a_column_exchange() -> None:
-    kernel = lower(build(scaled("cumsum", 0), [(5000, 32)], D.Float), S.GREEDY, "cuda", "kernel", {})
+    kernel = lower(build(scaled("cumsum", 0), [(500, 16384)], D.Float), S.GREEDY, "cuda", "kernel", {})
     assert kernel.phases[0].launch.threads[1] > 1
     assert sum(isinstance(s, Barrier) for s in walk(kernel.phases[0].body)) == 2
 
@@ -282,3 +284,54 @@ def test_an_element_that_is_repeated_is_in_no_loop_over_loads(dim: int) -> None:
     fusion = build(record, [(1, 1)], D.Float)
     check(fusion, [np.float32([[0.25]])])
     compile(generate(fusion, S.GREEDY, "cuda", "kernel").source, "kernel", "exec")
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((2, 40000), 1), ((1, 60001), 1), ((5000, 6), 0), ((2100, 33), 0)], ids=str)
+@pytest.mark.parametrize("name", ["cumsum", "cummax"])
+def test_few_long_rows_and_columns_are_cut_into_parts(name: str, shape: tuple[int, int], dim: int) -> None:
+    dtype = D.Float if dim else D.BFloat16
+    kernel = check(build(scaled(name, dim), [shape], dtype), [numbers(shape, dtype)], ("cuda",))["cuda"]
+    totals, scan = kernel.phases
+    assert totals.prepares
+    assert totals.launch.blocks == scan.launch.blocks > shape[1 - dim] // 32
+    assert bytes_moved(kernel) == scan.nbytes
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((5, 60), 1), ((3, 1000), 1), ((30, 12), 0), ((3000, 16), 0)], ids=str)
+def test_a_scan_backwards_is_one_kernel_with_its_flips(shape: tuple[int, int], dim: int) -> None:
+    def record(fd: Any, x: Any) -> Any:
+        return fd.ops.flip(fd.ops.cumsum(fd.ops.flip(fd.ops.neg(x), [dim]), dim), [dim])
+
+    fusion = build(record, [shape], D.Float)
+    kernels = check(fusion, [numbers(shape, D.Float)], TARGETS if shape[0] * shape[1] < 1000 else ("cuda",))
+    assert not any(buffer.role.is_allocated for phase in kernels["cuda"].phases for buffer in phase.buffers)
+    assert bytes_moved(kernels["cuda"]) <= 2 * 4 * shape[0] * shape[1] + 8 * 2048
+    assert [s.scheduler for s in segment(fusion, strategy="fastest").segments] == [S.GREEDY]
+
+
+def test_a_scan_alone_is_a_kernel_without_nvfusers_rules() -> None:
+    fusion = build(lambda fd, x: fd.ops.cumsum(x, 1), [(64, 100)], D.Float)
+    chosen = [segment(fusion, strategy=name).segments[0].scheduler for name in ("bottom_up", "fastest")]
+    assert chosen == [S.EXPR_EVAL, S.GREEDY]
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (9, 40), (3, 1000), (2, 9001)], ids=str)
+def test_reductions_of_scanned_rows_share_their_kernel(shape: tuple[int, int]) -> None:
+    def record(fd: Any, x: Any) -> Any:
+        run = fd.ops.cumsum(fd.ops.mul(x, 0.1), 1)
+        return fd.ops.sum(run, [1]), fd.ops.neg(fd.ops.min(fd.ops.exp(run), [1])), fd.ops.relu(run), fd.ops.max(x, [1])
+
+    for dtype in (D.Float, D.BFloat16):
+        targets = TARGETS if shape[1] < 1000 else ("cuda",)
+        kernels = check(build(record, [shape], dtype), [numbers(shape, dtype)], targets)
+        assert all(len(kernel.phases) == 1 for kernel in kernels.values())
+
+
+def test_reductions_that_the_scanned_rows_need_are_another_kernel() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        run = fd.ops.cumsum(x, 1)
+        return fd.ops.sub(run, fd.ops.broadcast(fd.ops.max(run, [1]), [False, True]))
+
+    plan = segment(build(record, [(64, 100)], D.Float), strategy="fastest")
+    assert len(plan.segments) == 2
+    assert all(s.kernel("cuda") for s in plan.segments)
