@@ -4,7 +4,9 @@ The source imports a compiler, but printing it does not, so kernels can be read 
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from fuser_lab.codegen.cuda_scans import FULL_MASK, scan_lines
 from fuser_lab.codegen.emitter import (
@@ -96,7 +98,7 @@ _INTRINSICS = (
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
-    "index32", "load_retained", "load_shifted", "load_streamed", "load_vector",
+    "index32", "keep_loads_apart", "load_retained", "load_shifted", "load_streamed", "load_vector",
     "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
     "philox_uniforms", "quotient", "small_to_float", "store_vector", "unrolled", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
@@ -156,6 +158,16 @@ def _length(loop: Loop) -> int:
     if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
         return int(loop.stop.value.real - loop.start.value.real)
     return 0
+
+
+def _last_targets(branch: If) -> Iterator[tuple[tuple[Buffer, Term], ...]]:
+    """Yield the places into which each side of a branch loads vectors at its end, the last one first."""
+    for side in filter(None, (branch.then, branch.otherwise)):
+        if isinstance(side[-1], If):
+            yield from _last_targets(side[-1])
+            continue
+        loads = takewhile(lambda statement: isinstance(statement, VectorLoad), reversed(side))
+        yield tuple((load.words, load.slot) for load in loads if isinstance(load, VectorLoad))
 
 
 def _is_power_of_two(term: Term) -> bool:
@@ -357,6 +369,11 @@ class CudaEmitter(Emitter):
             memory += f", {self.term(remainder_form(statement.position, statement.width))}"
         words = f"{statement.words.name}, {self.term(statement.slot)}"
         self._line(f"{name}({memory}, {words}, {statement.count}, {statement.width})", statement.origin)
+
+    def end_of_then(self, statement: If) -> None:
+        """Print a call that keeps loads into arrays in registers, if the sides of a branch end by loading others."""
+        if any(len(set(targets)) > 1 for targets in zip(*_last_targets(statement), strict=False)):
+            self._line("keep_loads_apart()", statement.origin)
 
     def uniforms(self, statement: Uniforms) -> None:
         """Print the call that draws consecutive random numbers, four at a time."""

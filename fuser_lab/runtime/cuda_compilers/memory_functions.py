@@ -27,6 +27,7 @@ def define_memory_functions(library: Library) -> None:
     # inputs last.
     library.named("load_retained", _vector(library.types, storing=False, hint=_RETAINED))
     library.intrinsic(_load_shifted(library.types))
+    library.intrinsic(_keep_loads_apart(library.types))
 
 
 def access_of(element: Any, width: int) -> tuple[Kind, int]:
@@ -100,6 +101,22 @@ def _vector(types: Any, *, storing: bool, hint: tuple[str, str] | None = None) -
         return Call(result=types.void, arguments=(memory, position, words, slot, count, width), generate=generate)
 
     return rule
+
+
+def _keep_loads_apart(types: Any) -> Rule:
+    def keep_loads_apart() -> Call:
+        """Keep the compiler from merging what the sides of a branch do last, if this ends one of the sides.
+
+        NVVM merges stores of both sides into one store whose address is selected. If these are loaded words in two
+        arrays, both arrays are then in local memory instead of registers.
+        """
+
+        def generate(b: Builder) -> None:
+            b.assembly("", [], "", [], ordered=True)
+
+        return Call(result=types.void, arguments=(), generate=generate)
+
+    return keep_loads_apart
 
 
 def _load_shifted(types: Any) -> Rule:
