@@ -160,3 +160,12 @@ def test_arrays_loaded_on_two_sides_of_a_branch_are_registers() -> None:
     ptx = ptx_of(build(joined, [(1 << 12, 64)] * 3, D.BFloat16))
     assert ".local" not in ptx
     assert sum(access.startswith("ld") for access in accesses(ptx)) == 3
+
+
+def test_a_concatenation_of_many_selects_one_address() -> None:
+    def joined(fd: Any, x: Any, *parts: Any) -> Any:
+        return fd.ops.cast(fd.ops.mul(x, fd.ops.cat(list(parts), 1)), D.BFloat16)
+
+    ptx = ptx_of(build(joined, [(1 << 12, 64), (1 << 12, 16), (1 << 12, 24), (1 << 12, 24)], D.BFloat16))
+    assert [access[:2] for access in accesses(ptx)] == ["ld", "ld", "st"]
+    assert len(re.findall(r"\bbra\b", ptx)) == 1  # of threads beyond the last element

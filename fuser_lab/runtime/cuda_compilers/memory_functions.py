@@ -27,6 +27,7 @@ def define_memory_functions(library: Library) -> None:
     # inputs last.
     library.named("load_retained", _vector(library.types, storing=False, hint=_RETAINED))
     library.intrinsic(_load_shifted(library.types))
+    library.named("beginning_at", _beginning_at)
     library.intrinsic(_keep_loads_apart(library.types))
 
 
@@ -101,6 +102,15 @@ def _vector(types: Any, *, storing: bool, hint: tuple[str, str] | None = None) -
         return Call(result=types.void, arguments=(memory, position, words, slot, count, width), generate=generate)
 
     return rule
+
+
+def _beginning_at(memory: Any, position: Any) -> Call:
+    """Return a pointer to global memory that begins at an element; the element may be outside if nothing is read."""
+
+    def generate(b: Builder, pointer: Operand, at: Operand) -> Any:
+        return b.moved(pointer, b.int64(at))
+
+    return Call(result=memory, arguments=(memory, position), generate=generate)
 
 
 def _keep_loads_apart(types: Any) -> Rule:
