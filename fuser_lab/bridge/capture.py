@@ -18,6 +18,7 @@ from fuser_lab.bridge.lists import RegionList
 from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.padded_products import pad_products
 from fuser_lab.bridge.partition import Left, Partition, Wishes, partition_graph, prepare
+from fuser_lab.bridge.parts import read_operands_of_cats
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
@@ -195,6 +196,7 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
     # The partitioner would merge equal calls and lose the metadata of one of them.
     if not merge_calls(joint_module.graph):
         joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
+    read_operands_of_cats(joint_module.graph, options.get("num_fwd_outputs"))
     for node in [node for node in joint_module.graph.nodes if target_of(node) == "aten.detach.default"]:
         if is_on_host(node.meta["val"].device.type):
             continue  # a core computes exponentials more slowly than it reads them

@@ -11,6 +11,7 @@ from fuser_lab.bridge.lowerings import LOWERINGS, TracedTensor, refusal
 from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS, COPIES, VIEWS
 from fuser_lab.bridge.masks import with_masks
+from fuser_lab.bridge.parts import parts_as_views, read_operands_of_cats
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import (
     SYMBOLIC,
@@ -30,9 +31,6 @@ FREE_VIEW = "a view at the edge of a region costs torch nothing"
 COPY = "it only copies, and torch's own kernel does that"
 ADDED = "a kernel that no region contains adds at the positions"
 NO_KERNEL = "in a region the array library would evaluate it, and torch has a kernel"
-
-_SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
@@ -75,7 +73,8 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     with_masks(gm)
     _as_views(gm)
     _from_the_operand(gm)
-    _parts_as_views(gm)
+    parts_as_views(gm.graph.nodes)
+    read_operands_of_cats(gm.graph)
     return section_starts(gm.graph.nodes)
 
 
@@ -121,35 +120,6 @@ def _from_the_operand(gm: Any) -> None:
                 base = gm.graph.call_function(target, (base, *rest))
                 base.meta = {**inherited, "val": value}
         node.args = (base, *node.args[1:3])
-
-
-def _parts_as_views(gm: Any) -> None:
-    """Rewrite each part of a split as a slice, so a part that is not used in computation remains a view."""
-    aten = torch_for("fuser_lab.bridge").ops.aten
-    for node in list(gm.graph.nodes):
-        target = target_of(node)
-        if target not in _SPLITS or node.kwargs or any(target_of(user) != "getitem" for user in node.users):
-            continue
-        x, lengths, dim = (*node.args, 0, 0)[:3]
-        whole = x.meta.get("val")
-        if traced_tensor(whole) is None or not whole.ndim:
-            continue
-        if len(node.all_input_nodes) > 1 or (target != "aten.unbind.int" and has_symbol(x, dim)):
-            continue
-        for part in list(node.users):
-            place = part.args[1]
-            with gm.graph.inserting_before(part):
-                if target == "aten.unbind.int":
-                    view = gm.graph.call_function(aten.select.int, (x, lengths, place))
-                else:
-                    sizes = lengths if isinstance(lengths, list | tuple) else [lengths] * (place + 1)
-                    start, axis = sum(sizes[:place]), dim % whole.ndim
-                    end = min(start + sizes[place], whole.shape[axis])
-                    view = gm.graph.call_function(aten.slice.Tensor, (x, axis, start, end))
-            view.meta = {**node.meta, **part.meta}
-            part.replace_all_uses_with(view)
-            gm.graph.erase_node(part)
-        gm.graph.erase_node(node)
 
 
 def _has_symbols(node: Node) -> bool:

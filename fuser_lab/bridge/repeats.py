@@ -24,20 +24,20 @@ def merge_calls(graph: Any) -> bool:
     calls = [node for node in graph.nodes if node.op == "call_function"]
     if any((writes(node) and not is_write_back(node)) or not _is_known(node) for node in graph.nodes):
         return False
-    written = {place for node in calls if is_write_back(node) for place in _storages(node.args[0])}
+    written = {place for node in calls if is_write_back(node) for place in storages_of(node.args[0])}
     writes_so_far = 0
     returned = {place for node in graph.find_nodes(op="output") for operand in node.all_input_nodes
-                for place in _storages(operand)}
+                for place in storages_of(operand)}
     first: dict[Any, Node] = {}
     for node in calls:
         if is_write_back(node):
             writes_so_far += 1
             continue
-        if not _is_pure(node) or not returned.isdisjoint(_storages(node)):
+        if not _is_pure(node) or not returned.isdisjoint(storages_of(node)):
             continue
         try:
             key = (
-                writes_so_far if any(not written.isdisjoint(_storages(read)) for read in node.all_input_nodes) else 0,
+                writes_so_far if any(not written.isdisjoint(storages_of(read)) for read in node.all_input_nodes) else 0,
                 node.target, _comparison_key(node.args), _comparison_key(dict(node.kwargs)),
             )
         except _UnknownError:
@@ -64,7 +64,8 @@ def _is_known(node: Node) -> bool:
     )
 
 
-def _storages(node: Node) -> set[int]:
+def storages_of(node: Node) -> set[int]:
+    """Return the identities of the memory of a node's tensors; views have that of their base."""
     torch = torch_for("fuser_lab.bridge")
     return {
         int(value.untyped_storage()._cdata)  # noqa: SLF001 - a fake tensor has no address

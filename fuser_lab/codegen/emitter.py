@@ -237,6 +237,7 @@ class Emitter:
                 self._line(f"if {self.term(condition)}:", origin)
                 with self._indent():
                     self._block(then)
+                    self.end_of_then(statement)
                 if otherwise:
                     self._line("else:", origin)
                     with self._indent():
@@ -565,6 +566,9 @@ class Emitter:
         """Print a vector access."""
         msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
         raise CodegenError(msg)
+
+    def end_of_then(self, statement: If) -> None:
+        """Print what a compiler needs between the two sides of a branch."""
 
     def serial_loop(self, loop: Loop, iterator: str = "range") -> None:
         """Print a ``for`` over ``iterator``."""

@@ -4,7 +4,9 @@ The source imports a compiler, but printing it does not, so kernels can be read 
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from fuser_lab.codegen.cuda_scans import FULL_MASK, scan_lines
 from fuser_lab.codegen.emitter import (
@@ -98,7 +100,8 @@ _INTRINSICS = (
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
-    "atomic_add", "index32", "load_retained", "load_shifted", "load_streamed", "load_vector",
+    "atomic_add", "beginning_at", "index32", "keep_loads_apart", "load_retained", "load_shifted", "load_streamed",
+    "load_vector",
     "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
     "philox_uniforms", "quotient", "small_to_float", "store_vector", "unrolled", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
@@ -172,6 +175,37 @@ def _length(loop: Loop) -> int:
     if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
         return int(loop.stop.value.real - loop.start.value.real)
     return 0
+
+
+def _alternatives(branch: If) -> list[tuple[Term | None, tuple[VectorLoad, ...]]]:
+    """Return the vectors that a chain of branches loads into the same arrays, by condition; none for other branches.
+
+    The last condition is None.
+    """
+    sides: list[tuple[Term | None, tuple[VectorLoad, ...]]] = []
+    rest: tuple[Statement, ...] = (branch,)
+    while len(rest) == 1 and isinstance(rest[0], If):
+        sides.append((rest[0].condition, tuple(load for load in rest[0].then if isinstance(load, VectorLoad))))
+        if len(sides[-1][1]) < len(rest[0].then):
+            return []
+        rest = rest[0].otherwise
+    sides.append((None, tuple(load for load in rest if isinstance(load, VectorLoad))))
+    forms = {
+        tuple((load.words, load.slot, load.count, load.width, load.evict, load.shifted) for load in loads)
+        for _, loads in sides
+    }
+    alike = len(forms) == 1 and len(sides[-1][1]) == len(rest) > 0 and not any(load.shifted for load in sides[-1][1])
+    return sides if alike else []
+
+
+def _last_targets(branch: If) -> Iterator[tuple[tuple[Buffer, Term], ...]]:
+    """Yield the places into which each side of a branch loads vectors at its end, the last one first."""
+    for side in filter(None, (branch.then, branch.otherwise)):
+        if isinstance(side[-1], If):
+            yield from _last_targets(side[-1])
+            continue
+        loads = takewhile(lambda statement: isinstance(statement, VectorLoad), reversed(side))
+        yield tuple((load.words, load.slot) for load in loads if isinstance(load, VectorLoad))
 
 
 def _is_power_of_two(term: Term) -> bool:
@@ -303,6 +337,10 @@ class CudaEmitter(Emitter):
                 self._words.add(statement.name)
                 self._line(f"{statement.name} = index32({self.term(statement.value)})", statement.origin)
                 return
+        if isinstance(statement, If) and (sides := _alternatives(statement)):
+            self._load_one_of(sides, statement.origin)
+            self._next += len(list(walk((statement,)))) - 1
+            return
         super()._statement(self._without_rounding(statement))
 
     def _infix(self, sign: str, args: tuple[Term, ...]) -> tuple[str, int]:
@@ -373,6 +411,22 @@ class CudaEmitter(Emitter):
             memory += f", {self.term(remainder_form(statement.position, statement.width))}"
         words = f"{statement.words.name}, {self.term(statement.slot)}"
         self._line(f"{name}({memory}, {words}, {statement.count}, {statement.width})", statement.origin)
+
+    def _load_one_of(self, sides: list[tuple[Term | None, tuple[VectorLoad, ...]]], origin: str | None) -> None:
+        """Print loads from selected addresses, for which the threads of a warp execute no branch one after another."""
+        for loads in zip(*(loads for _, loads in sides), strict=True):
+            at = f"{loads[0].words.name}_at"
+            for (condition, _), load in reversed(list(zip(sides, loads, strict=True))):
+                begin = f"beginning_at({load.buffer.name}, {self.term(load.position)})"
+                text = begin if condition is None else f"where({self.term(condition)}, {begin}, {at})"
+                self._line(f"{at} = {text}", load.origin or origin)
+            first = replace(loads[0], buffer=replace(loads[0].buffer, name=at), position=index(0))
+            self.vector(first)
+
+    def end_of_then(self, statement: If) -> None:
+        """Print a call that keeps loads into arrays in registers, if the sides of a branch end by loading others."""
+        if any(len(set(targets)) > 1 for targets in zip(*_last_targets(statement), strict=False)):
+            self._line("keep_loads_apart()", statement.origin)
 
     def uniforms(self, statement: Uniforms) -> None:
         """Print the call that draws consecutive random numbers, four at a time."""

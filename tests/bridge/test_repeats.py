@@ -7,6 +7,7 @@ from needs import needs
 
 from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.partition import prepare
+from fuser_lab.bridge.parts import read_operands_of_cats
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.traced import target_of
 
@@ -100,3 +101,59 @@ def test_parts_of_a_split_become_slices():
         assert torch.equal(ours, theirs)
         assert ours.data_ptr() == theirs.data_ptr()
     assert {target_of(node) for node in gm.graph.nodes if node.op == "call_function"} <= ALIASES
+
+
+def parts_of_cats(function, results=None, **given):
+    """The op counts of a graph with parts of operands for parts of concatenations; its values must not change."""
+    gm = graph_of(torch, function, given)
+    expected = gm(*given.values())
+    read_operands_of_cats(gm.graph, results)
+    gm.recompile()
+    for ours, theirs in zip(gm(*given.values()), expected, strict=True):
+        assert torch.equal(ours, theirs)
+    gm.graph.eliminate_dead_code()
+    return Counter(target_of(node).split(".")[1] for node in gm.graph.nodes if node.op == "call_function")
+
+
+def test_parts_of_a_concatenation_are_parts_of_its_operands() -> None:
+    def halves(v):
+        first, second = torch.cat([v["x"], v["y"]], -1).chunk(2, -1)
+        return [first.sin() * second]
+
+    def inside(v):
+        joined = torch.cat([v["x"], v["y"]])
+        return [joined[1:3].sin(), joined[-2:].cos(), joined[:4].exp()]
+
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    assert parts_of_cats(halves, x=x, y=y) == {"sin": 1, "mul": 1}
+    assert parts_of_cats(halves, x=x, y=y.t()) == {"sin": 1, "mul": 1, "clone": 1}
+    assert parts_of_cats(inside, x=x, y=y) == {"slice": 2, "sin": 1, "cos": 1, "exp": 1}
+
+
+def test_a_concatenation_stays_if_a_part_has_two_operands_or_is_a_result() -> None:
+    def across(v):
+        return [torch.cat([v["x"], v["y"]])[3:5].sin()]
+
+    def returned(v):
+        joined = torch.cat([v["x"], v["y"]])
+        return [joined[:4].sin(), joined[4:]]
+
+    def promoted(v):
+        return [torch.cat([v["x"], v["y"].double()])[:4].sin()]
+
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    for function in (across, returned, promoted):
+        assert parts_of_cats(function, x=x, y=y)["cat"] == 1
+    assert parts_of_cats(returned, results=1, x=x, y=y) == {"sin": 1}  # gradients may have any memory
+
+
+def test_a_part_is_not_read_from_an_argument_that_is_written() -> None:
+    def function(v):
+        joined = torch.cat([v["x"], v["y"]])
+        v["x"].copy_(joined[4:] + 1)
+        return [joined[:4].sin()]
+
+    given = {"x": torch.randn(4, 4), "y": torch.randn(4, 4)}
+    gm = graph_of(torch, function, {name: x.clone() for name, x in given.items()})
+    read_operands_of_cats(gm.graph)
+    assert "aten.cat.default" in map(target_of, gm.graph.nodes)

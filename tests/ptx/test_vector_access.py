@@ -151,3 +151,21 @@ def test_elements_of_a_thread_are_registers_however_many_instructions_they_take(
         return fd.ops.cast(x, dtype)
 
     assert ".local" not in ptx_of(build(chain, [(1 << 20,)], dtype))
+
+
+def test_arrays_loaded_on_two_sides_of_a_branch_are_registers() -> None:
+    def joined(fd: Any, x: Any, y: Any, z: Any) -> Any:
+        return fd.ops.cat([x, fd.ops.cast(fd.ops.mul(y, z), D.BFloat16)], 1)
+
+    ptx = ptx_of(build(joined, [(1 << 12, 64)] * 3, D.BFloat16))
+    assert ".local" not in ptx
+    assert sum(access.startswith("ld") for access in accesses(ptx)) == 3
+
+
+def test_a_concatenation_of_many_selects_one_address() -> None:
+    def joined(fd: Any, x: Any, *parts: Any) -> Any:
+        return fd.ops.cast(fd.ops.mul(x, fd.ops.cat(list(parts), 1)), D.BFloat16)
+
+    ptx = ptx_of(build(joined, [(1 << 12, 64), (1 << 12, 16), (1 << 12, 24), (1 << 12, 24)], D.BFloat16))
+    assert [access[:2] for access in accesses(ptx)] == ["ld", "ld", "st"]
+    assert len(re.findall(r"\bbra\b", ptx)) == 1  # of threads beyond the last element

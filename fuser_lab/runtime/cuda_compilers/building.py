@@ -110,6 +110,10 @@ class Builder(ABC):
         """Return the address of an element of global memory (a pointer), or of an array of the thread or the block."""
 
     @abstractmethod
+    def moved(self, memory: Operand, position: Any) -> Any:
+        """Return a pointer to global memory that begins at an element."""
+
+    @abstractmethod
     def step(self, pointer: Pointer, count: int) -> Pointer:
         """Return the address ``count`` vectors further on."""
 

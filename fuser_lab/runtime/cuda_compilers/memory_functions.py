@@ -32,6 +32,8 @@ def define_memory_functions(library: Library) -> None:
     library.named("load_retained", _vector(library.types, storing=False, hint=_RETAINED))
     library.intrinsic(_load_shifted(library.types))
     library.intrinsic(_atomic_add(library.types))
+    library.named("beginning_at", _beginning_at)
+    library.intrinsic(_keep_loads_apart(library.types))
 
 
 def access_of(element: Any, width: int) -> tuple[Kind, int]:
@@ -129,6 +131,31 @@ def _vector(types: Any, *, storing: bool, hint: tuple[str, str] | None = None) -
         return Call(result=types.void, arguments=(memory, position, words, slot, count, width), generate=generate)
 
     return rule
+
+
+def _beginning_at(memory: Any, position: Any) -> Call:
+    """Return a pointer to global memory that begins at an element; the element may be outside if nothing is read."""
+
+    def generate(b: Builder, pointer: Operand, at: Operand) -> Any:
+        return b.moved(pointer, b.int64(at))
+
+    return Call(result=memory, arguments=(memory, position), generate=generate)
+
+
+def _keep_loads_apart(types: Any) -> Rule:
+    def keep_loads_apart() -> Call:
+        """Keep the compiler from merging what the sides of a branch do last, if this ends one of the sides.
+
+        NVVM merges stores of both sides into one store whose address is selected. If these are loaded words in two
+        arrays, both arrays are then in local memory instead of registers.
+        """
+
+        def generate(b: Builder) -> None:
+            b.assembly("", [], "", [], ordered=True)
+
+        return Call(result=types.void, arguments=(), generate=generate)
+
+    return keep_loads_apart
 
 
 def _load_shifted(types: Any) -> Rule:

@@ -301,6 +301,10 @@ class LlvmBuilder(Builder):
         outside = self._builder.addrspacecast(start, vector.as_pointer(addrspace=_GLOBAL))
         return Pointer(value=outside, kind=kind, lanes=lanes)
 
+    def moved(self, memory: Operand, position: Any) -> Any:
+        """Return a pointer that begins at an element."""
+        return self._builder.gep(memory.value, [position])
+
     def step(self, pointer: Pointer, count: int) -> Pointer:
         """Return the address some vectors further on."""
         moved = self._builder.gep(pointer.value, [self.constant("i64", count)])

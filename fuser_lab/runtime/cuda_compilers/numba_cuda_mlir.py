@@ -242,9 +242,16 @@ class MlirBuilder(Builder):
             start = utilities.memref_data_pointer(start)
         else:
             start = self._llvm.addrspacecast(self._llvm.PointerType.get(_GLOBAL), start)
-        element = utilities.to_llvm_storable_type(self._lowering.get_storage_type(memory.type.dtype))
-        address = self._llvm.getelementptr(start.type, start, [position], [_DYNAMIC], element, None)
-        return Pointer(value=address, kind=kind, lanes=lanes)
+        return Pointer(value=self._element(start, memory, position), kind=kind, lanes=lanes)
+
+    def moved(self, memory: Operand, position: Any) -> Any:
+        """Return a pointer that begins at an element."""
+        return self._element(memory.value, memory, position)
+
+    def _element(self, start: Any, memory: Operand, position: Any) -> Any:
+        stored = self._lowering.get_storage_type(memory.type.dtype)
+        element = _part("lowering_utilities").to_llvm_storable_type(stored)
+        return self._llvm.getelementptr(start.type, start, [position], [_DYNAMIC], element, None)
 
     def step(self, pointer: Pointer, count: int) -> Pointer:
         """Return the address some vectors further on."""

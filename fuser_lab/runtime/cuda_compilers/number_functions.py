@@ -151,10 +151,10 @@ def _extreme(types: Any, *, larger: bool) -> Rule:
 
 def _where(types: Any) -> Rule:
     def where(condition: Any, x: Any, y: Any) -> Call:
-        """Return one number or the other, without a branch; of integers of two sizes the larger is the result's."""
+        """Return one number or pointer or the other, without a branch; of two sizes of integers the larger one."""
         # numba-cuda-mlir gives constants their literal types.
         kinds = (types.boolean if isinstance(side, types.Boolean) else side for side in (x, y))
-        kind = max(kinds, key=lambda candidate: 1 if candidate == types.boolean else candidate.bitwidth)
+        kind = max(kinds, key=lambda candidate: getattr(candidate, "bitwidth", 1))  # pointers and Booleans have none
 
         def generate(b: Builder, holds: Operand, first: Operand, second: Operand) -> Any:
             return b.select(holds.value, first.value, second.value)
