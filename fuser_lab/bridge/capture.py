@@ -19,6 +19,7 @@ from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.padded_products import pad_products
 from fuser_lab.bridge.partition import Left, Partition, Wishes, partition_graph, prepare
 from fuser_lab.bridge.parts import read_operands_of_cats
+from fuser_lab.bridge.pools import use_offsets
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
@@ -193,6 +194,7 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
     """
     policies = importlib.import_module("torch.utils.checkpoint").CheckpointPolicy
     partitioners = importlib.import_module("torch._functorch.partitioners")
+    use_offsets(joint_module.graph)
     # The partitioner would merge equal calls and lose the metadata of one of them.
     if not merge_calls(joint_module.graph):
         joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)

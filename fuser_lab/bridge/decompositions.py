@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from fuser_lab.bridge import batch_norm, composites
+from fuser_lab.bridge import batch_norm, composites, pools
 from fuser_lab.bridge.requirement import torch_for
 
 # By packet: every overload of it that torch can decompose. No attention, no random op, no matrix product, and nothing
@@ -57,7 +57,7 @@ def table(left_to_torch: frozenset[str] = frozenset()) -> dict[Any, Any]:
     ]
     decompositions: dict[Any, Any] = from_names(packets)
     decompositions |= {op: mended for op, mended in batch_norm.decompositions().items() if op in decompositions}
-    lowered = composites.decompositions()
+    lowered = composites.decompositions() | pools.decompositions()
     decompositions |= {op: written for op, written in lowered.items() if not is_named(str(op), left)}
     return {op: _with_usual_strides(op, decomposed) for op, decomposed in decompositions.items()}
 

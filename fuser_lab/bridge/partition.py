@@ -12,6 +12,7 @@ from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS, COPIES, VIEWS
 from fuser_lab.bridge.masks import with_masks
 from fuser_lab.bridge.parts import parts_as_views, read_operands_of_cats
+from fuser_lab.bridge.pools import forget_offsets, use_offsets
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import (
     SYMBOLIC,
@@ -61,7 +62,7 @@ class Partition:
 
 
 def prepare(gm: Any) -> tuple[Node, ...]:
-    """Rewrite dropouts and strided reshapes, and return the first nodes of the graph's sections.
+    """Rewrite dropouts, pools and strided reshapes, and return the first nodes of the graph's sections.
 
     A region computes when all its inputs are available, so the order of ops around it changes. Nodes that write, or
     draw numbers for data that they read, must keep their order, so no region spans one. Draws that read no data keep
@@ -71,6 +72,8 @@ def prepare(gm: Any) -> tuple[Node, ...]:
         if node.op == "get_attr" and "val" not in node.meta:  # a constant, in older torch
             node.meta["val"] = functools.reduce(getattr, node.target.split("."), gm)
     with_masks(gm)
+    use_offsets(gm.graph)
+    forget_offsets(gm.graph)
     _as_views(gm)
     _from_the_operand(gm)
     parts_as_views(gm.graph.nodes)
