@@ -34,7 +34,7 @@ from fuser_lab.segmentation.options import run_passes
 
 _ENTRIES = list_of(ANYTHING, "a list of arrays and numbers", lazy=True)
 TARGET = optional(TEXT.worded("a device's name") | instance(Device))
-STATES_PER_LOWERED = 2000  # search states per expression that may be lowered to predict the time of its kernel
+STATES_PER_LOWERED = 400  # search states per expression that may be lowered to predict the time of its kernel
 _END = object()
 
 

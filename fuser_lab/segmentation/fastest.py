@@ -1,9 +1,10 @@
 """The plan that is predicted to be fastest: cuts, schedulers and recomputation, searched by a model of time.
 
 The search begins with the plans of the other strategies, under nvFuser's rules and, if the oracle has open schedulers,
-without them. The best plans that repeat nothing are improved by merging segments and moving expressions
-(`local_search`); then the best plan's boundaries are recomputed one by one, as long as that is predicted to save time,
-and segments that have become neighbours are merged.
+without them. The best plan's boundaries are recomputed one by one, as long as that is predicted to save time, and
+segments that have become neighbours are merged: few attempts, which save the most. Then the best plans that repeat
+nothing are improved by splitting slow kernels, merging segments and moving expressions (`local_search`), and the
+boundaries of what is best then are recomputed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -92,9 +93,9 @@ def fastest(
     budget = Budget(states=options.search_states, seconds=options.search_seconds)
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
-    if not budget.is_late:
-        search.improve()
-        search.recompute()
+    for step in (search.recompute, search.improve, search.recompute):
+        if not budget.is_late:
+            step()
     best = search.checked()
     yield from best.attempts
     yield from neighbours_apart(best.segmented, search.closed, options, PHASE)
@@ -231,6 +232,7 @@ class _Search:
     budget: Budget
     clock: Clock | None = None
     known: list[_TimedPlan] = field(default_factory=list)
+    recomputed: set[frozenset[tuple[object, ...]]] = field(default_factory=set)
     closed: SchedulerOracle = field(init=False)
     rationed: SchedulerOracle = field(init=False)
 
@@ -344,6 +346,8 @@ class _Search:
         if not space.units:
             return
         self._take_tables(space, before)
+        if self.clock:  # first, because schedulers are asked only so often
+            self._split(space, before)
         for number in range(ROUNDS if self.clock else 1):
             seeds = [plan for plan in self.known if plan.segmented.fusion.digest == fusion.digest]
             corrected = [space.correct(plan.segmented, plan.times) for plan in seeds] if self.clock else []
@@ -428,9 +432,10 @@ class _Search:
     def recompute(self) -> None:
         """Recompute boundaries of the fastest plan, and of the fastest within nvFuser's rules."""
         within = [plan for plan in self.known if not _goes_beyond(plan.segmented)]
-        starts = {id(plan): plan for plan in (self.best, min(within, key=lambda plan: plan.seconds))}
-        for start in starts.values():
-            self._recompute(start)
+        for start in (self.best, min(within, key=lambda plan: plan.seconds)):
+            if (key := _key(start)) not in self.recomputed:
+                self.recomputed.add(key)
+                self._recompute(start)
 
     def checked(self) -> _TimedPlan:
         """Return the fastest of the best few plans and of bottom-up's, all compared by times as scheduled.
