@@ -3,8 +3,8 @@
 The search begins with the plans of the other strategies, under nvFuser's rules and, if the oracle has open schedulers,
 without them. The best plans that repeat nothing are improved by merging segments and moving expressions
 (`local_search`), and by splitting slow kernels; then the best plan's boundaries are recomputed one by one, as long as
-that is predicted to save time, and segments that have become neighbours are merged. A search in limited time also begins
-with recomputation and splits: they are few attempts, which save much.
+that is predicted to save time, and segments that have become neighbours are merged. A search in limited time also
+begins with recomputation and splits: they are few attempts, which save much.
 """
 
 from collections.abc import Iterator, Sequence
@@ -474,9 +474,6 @@ class _Search:
         if fewest is not None and _key(fewest) not in map(_key, best):
             best.append(self._as_scheduled(fewest))
         chosen = self._as_scheduled(first)
-        quick = min(best, key=lambda plan: plan.seconds)
-        if _is_faster(quick, chosen, self.clock):  # fewer bytes do not make up for being distinctly slower than this
-            best = [plan for plan in best if plan.seconds <= (1 + DISTINCT) * quick.seconds]
         for plan in sorted(best, key=lambda plan: (_moved_bytes(plan), plan.seconds)):
             if _is_faster(plan, chosen, self.clock):
                 chosen = plan
