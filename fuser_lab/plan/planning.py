@@ -34,7 +34,9 @@ from fuser_lab.segmentation.options import run_passes
 
 _ENTRIES = list_of(ANYTHING, "a list of arrays and numbers", lazy=True)
 TARGET = optional(TEXT.worded("a device's name") | instance(Device))
-STATES_PER_LOWERED = 2000  # search states per expression that may be lowered to predict the time of its kernel
+# Search states per expression that may be lowered to predict the time of its kernel: in a search of any length, and in
+# one that also ends after a time.
+STATES_PER_LOWERED, STATES_PER_LOWERED_IN_TIME = 2000, 400
 _END = object()
 
 
@@ -181,7 +183,8 @@ def segment(
         fusion = replace(fusion, keeps_float=True)
     clock = None
     if strategy in {"optimal", "fastest"}:
-        clock = ScheduledClock(device, chosen.search_states // STATES_PER_LOWERED, given_strides(bound.inputs))
+        each = STATES_PER_LOWERED if chosen.search_calls is None else STATES_PER_LOWERED_IN_TIME
+        clock = ScheduledClock(device, chosen.search_states // each, given_strides(bound.inputs))
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions, clock=clock)
     agreed = None
     if chosen.layout_mode == "negotiate":

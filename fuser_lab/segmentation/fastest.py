@@ -2,8 +2,9 @@
 
 The search begins with the plans of the other strategies, under nvFuser's rules and, if the oracle has open schedulers,
 without them. The best plans that repeat nothing are improved by merging segments and moving expressions
-(`local_search`); then the best plan's boundaries are recomputed one by one, as long as that is predicted to save time,
-and segments that have become neighbours are merged.
+(`local_search`), and by splitting slow kernels; then the best plan's boundaries are recomputed one by one, as long as
+that is predicted to save time, and segments that have become neighbours are merged. A search in limited time also
+begins with recomputation and splits: they are few attempts, which save much.
 """
 
 from collections.abc import Iterator, Sequence
@@ -92,9 +93,10 @@ def fastest(
     budget = Budget(states=options.search_states, seconds=options.search_seconds)
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
-    if not budget.is_late:
-        search.improve()
-        search.recompute()
+    # In limited time, what saves most in a second comes first.
+    for step in (*((search.recompute,) if search.is_limited else ()), search.improve, search.recompute):
+        if not budget.is_late:
+            step()
     best = search.checked()
     yield from best.attempts
     yield from neighbours_apart(best.segmented, search.closed, options, PHASE)
@@ -145,15 +147,15 @@ class _Rationed:
     def __init__(self, oracle: SchedulerOracle, closed: SchedulerOracle, exprs: int) -> None:
         self._oracle = oracle
         self._closed = closed
-        self._left = exprs
+        self._whole = self._left = exprs
         self._asked: dict[tuple[int, frozenset[str], tuple[TensorView, ...]], Answer] = {}
         self._refused: list[frozenset[str]] = []
         self.device = getattr(oracle, "device", None)
 
-    def halved(self) -> "_Rationed":
-        """Return the same schedulers with half of the limit, which know each other's answers."""
+    def beside(self) -> "_Rationed":
+        """Return the same schedulers with half of the limit besides, which know each other's answers."""
         schedulers = copy(self)
-        schedulers._left //= 2  # noqa: SLF001 - of the same class
+        schedulers._left = self._whole // 2  # noqa: SLF001 - of the same class
         return schedulers
 
     def ask(self, candidate: Candidate) -> Answer:
@@ -231,6 +233,8 @@ class _Search:
     budget: Budget
     clock: Clock | None = None
     known: list[_TimedPlan] = field(default_factory=list)
+    recomputed: set[frozenset[tuple[object, ...]]] = field(default_factory=set)
+    splits: int = MOST_SPLITS
     closed: SchedulerOracle = field(init=False)
     rationed: SchedulerOracle = field(init=False)
 
@@ -242,14 +246,31 @@ class _Search:
         self.rationed = _Rationed(self.oracle, self.closed, exprs) if is_open else self.oracle
 
     @property
+    def is_limited(self) -> bool:
+        """Whether the time of the search is limited by what it may save."""
+        return self.options.search_calls is not None
+
+    def _beside(self) -> SchedulerOracle:
+        """Return the schedulers for a step that leaves the limit of the search in the space to it."""
+        return self.rationed.beside() if isinstance(self.rationed, _Rationed) else self.rationed
+
+    @property
     def best(self) -> _TimedPlan:
         """The fastest plan so far; on a tie the first, which is the closest to nvFuser's."""
         return min(self.known, key=lambda plan: plan.seconds)
 
+    def _plans_of(self, fusion: Fusion) -> list[_TimedPlan]:
+        """Return the known plans whose segments are sets of a fusion's expressions, without copies that others have."""
+        return [plan for plan in self.known if plan.segmented.fusion.digest == fusion.digest]
+
+    def _best_of(self, fusion: Fusion) -> _TimedPlan | None:
+        """Return the fastest of these plans, None if there are none."""
+        return min(self._plans_of(fusion), key=lambda plan: plan.seconds, default=None)
+
     def begin(self) -> None:
         """Add the plans of other strategies, those of short searches first, because the time of all is limited.
 
-        Bottom-up with open schedulers may lower half as many expressions as the search after it, in addition to those.
+        Bottom-up with open schedulers may lower half as many expressions as the search in the space, besides those.
         """
         self._add("bottom-up", bottom_up(self.fusion, self.closed, self.options))
         if self.options.search_calls is not None:
@@ -259,8 +280,8 @@ class _Search:
         for word, options in self._ways[1:]:
             self._add(word, bottom_up(self.fusion, self.closed, options))
         if isinstance(self.rationed, _Rationed) and not self.budget.is_late:
-            self._add("open bottom-up", bottom_up(self.fusion, self.rationed.halved(), self.options))
-        if self.options.search_calls is None:
+            self._add("open bottom-up", bottom_up(self.fusion, self._beside(), self.options))
+        if not self.is_limited:
             self._add_optimal()
 
     def _add_optimal(self) -> None:
@@ -325,7 +346,7 @@ class _Search:
         Segments repeat the chains with which a bottom-up plan is fastest.
         """
         self._search_space()
-        if self.options.search_calls is not None:
+        if self.is_limited:
             self._add_optimal()
 
     def _search_space(self) -> None:
@@ -344,8 +365,10 @@ class _Search:
         if not space.units:
             return
         self._take_tables(space, before)
+        if self.clock and self.is_limited:
+            self._split(space, before)
         for number in range(ROUNDS if self.clock else 1):
-            seeds = [plan for plan in self.known if plan.segmented.fusion.digest == fusion.digest]
+            seeds = self._plans_of(fusion)
             corrected = [space.correct(plan.segmented, plan.times) for plan in seeds] if self.clock else []
             if (number and not any(corrected)) or self.budget.is_late:
                 break
@@ -369,8 +392,8 @@ class _Search:
         The price of a segment counts each expression once, but a kernel computes the elements of a small tensor, such
         as the cosines of a rotation, wherever they are read.
         """
-        best = self.best
-        if best.segmented.fusion.digest == space.fusion.digest and not self.budget.is_late:
+        best = self._best_of(space.fusion)
+        if best and not self.budget.is_late:
             masks = [mask for group in best.segmented.groups if (mask := space.mask(group.names))]
             parts = [part for mask in masks for part in _with_tables(space, mask)]
             if len(parts) > len(masks) and sum(parts) == space.all:
@@ -382,10 +405,9 @@ class _Search:
         Bytes do not say where: the accesses of such a kernel are slow because something before a tensor and something
         after it go through memory in different orders.
         """
-        tries = MOST_SPLITS
-        while tries and not self.budget.is_late:
-            best = self.best
-            if best.segmented.fusion.digest != space.fusion.digest:
+        while self.splits and not self.budget.is_late:
+            best = self._best_of(space.fusion)
+            if best is None:
                 return
             masks = [space.mask(group.names) for group in best.segmented.groups]
             rough = _by_bytes(best.segmented, self.model)
@@ -398,9 +420,9 @@ class _Search:
                 [*others[mask], *parts] for _, mask in slow for parts in _parts(space, mask)
                 if all(legal_price(space, part) is not None for part in parts)
             ]
-            for segments in candidates[:tries]:
-                tries -= 1
-                if self._take_partition(space, segments, before) and self.best is self.known[-1]:
+            for segments in candidates[:self.splits]:
+                self.splits -= 1
+                if self._take_partition(space, segments, before) and self._best_of(space.fusion) is self.known[-1]:
                     break
             else:
                 return
@@ -428,9 +450,11 @@ class _Search:
     def recompute(self) -> None:
         """Recompute boundaries of the fastest plan, and of the fastest within nvFuser's rules."""
         within = [plan for plan in self.known if not _goes_beyond(plan.segmented)]
-        starts = {id(plan): plan for plan in (self.best, min(within, key=lambda plan: plan.seconds))}
-        for start in starts.values():
-            self._recompute(start)
+        schedulers = self._beside() if self.is_limited else self.rationed
+        for start in (self.best, min(within, key=lambda plan: plan.seconds)):
+            if (key := _key(start)) not in self.recomputed:
+                self.recomputed.add(key)
+                self._recompute(start, schedulers)
 
     def checked(self) -> _TimedPlan:
         """Return the fastest of the best few plans and of bottom-up's, all compared by times as scheduled.
@@ -472,7 +496,7 @@ class _Search:
     def _as_scheduled(self, plan: _TimedPlan) -> _TimedPlan:
         return replace(plan, times=self.times(plan.segmented, limited=False))
 
-    def _recompute(self, plan: _TimedPlan) -> None:
+    def _recompute(self, plan: _TimedPlan, schedulers: SchedulerOracle) -> None:
         """Recompute boundaries of a plan as long as that is predicted to save time; what comes of it is known then."""
         now, made = plan.segmented, list[Attempt]()
         seconds = plan.seconds
@@ -486,7 +510,7 @@ class _Search:
                 tries -= 1
                 try:
                     done = recompute(
-                        now, tensor, self.rationed, (target,), storing=True, taken=copied_names(made),
+                        now, tensor, schedulers, (target,), storing=True, taken=copied_names(made),
                     )
                 except IllegalEdit:
                     done = None
@@ -497,7 +521,7 @@ class _Search:
                     ]
                     # A value that is no longer written does not have to be kept by the segment that computes it.
                     written = now.fusion.producers[now.fusion.tensors[tensor]].name
-                    merged, after, union = self._merge(done.segmented, (*readers[:1], written))
+                    merged, after, union = self._merge(done.segmented, (*readers[:1], written), schedulers)
                     if after < seconds:
                         now, seconds, changed = merged, after, True
                         made += [*made_here, *union]
@@ -551,7 +575,9 @@ class _Search:
                 if gain < 0:
                     yield gain, tensor.name, target, readers
 
-    def _merge(self, now: SegmentedFusion, changed: Names) -> tuple[SegmentedFusion, float, tuple[Attempt, ...]]:
+    def _merge(
+        self, now: SegmentedFusion, changed: Names, schedulers: SchedulerOracle,
+    ) -> tuple[SegmentedFusion, float, tuple[Attempt, ...]]:
         """Return a plan that merges a segment with one of these expressions and a neighbour, if that saves time.
 
         Beside the plan, which may be the given one, its predicted seconds and the attempt that makes it.
@@ -561,7 +587,7 @@ class _Search:
             if now.path(home, other) or now.path(other, home):
                 continue  # they cannot be merged
             try:
-                merged = glue(now, home, other, self.rationed, self.options.segment_set)
+                merged = glue(now, home, other, schedulers, self.options.segment_set)
             except IllegalEdit:
                 continue
             after = sum(self.times(merged))

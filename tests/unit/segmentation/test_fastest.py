@@ -68,6 +68,18 @@ def test_a_search_takes_a_part_of_what_it_may_save_in_the_expected_calls(monkeyp
     assert made_by(none.to_python()) == none
 
 
+def test_a_search_in_limited_time_recomputes_first(monkeypatch):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16384, 1000], contiguity=True, dtype=DataType.BFloat16)
+        wide = fd.ops.cast(fd.ops.cast(fd.ops.mul(x, 0.125), dtype=DataType.BFloat16), dtype=DataType.Float)
+        fd.add_output(fd.ops.cast(fd.ops.softmax(wide, 0), dtype=DataType.BFloat16))
+    monkeypatch.setattr(_Search, "improve", lambda search: search.budget.limit(-1.0))
+    options = SegmenterOptions(search_calls=10_000_000)
+    plan = fl.segment(fd, strategy="fastest", target="H200", options=options)
+    assert sum(segment.bytes for segment in plan.segments) < 0.6 * sum(s.bytes for s in fl.segment(fd).segments)
+    assert max(tensor.nbytes for tensor in plan.segmented.crossing) < 16384 * 1000
+
+
 def reflected(fd, x, dim, extent):
     last = extent - 1
     at = fd.ops.sub(last, fd.ops.abs(fd.ops.sub(last, fd.ops.abs(fd.ops.iota(extent + 2, start=-1)))))
