@@ -77,7 +77,8 @@ def _source_of(part: Node, cat: Node) -> tuple[Node, tuple[int, int, int]] | Non
     shapes = [_shape(node) for node in operands if node.meta["val"].dtype == cat.meta["val"].dtype]
     if target_of(part) != "aten.slice.Tensor" or len(shapes) < len(operands) or any(map(has_symbol, (part, *operands))):
         return None
-    along, start, stop, step = (*part.args[1:], *(0, None, None, 1)[len(part.args) - 1 :])
+    numbers: list[Any] = list(part.args[1:])
+    along, start, stop, step = numbers + [0, None, None, 1][len(numbers) :]
     whole = _shape(cat)
     axis = dim % len(whole)
     if along % len(whole) != axis or step != 1 or any(len(shape) != len(whole) for shape in shapes):
