@@ -104,13 +104,13 @@ def _read(part: Node, operand: Node, places: tuple[int, int, int]) -> Node:
     value, (axis, start, stop) = operand.meta["val"], places
     if not value.is_contiguous():
         value = value.contiguous()
-        operand = _called(part, torch.ops.aten.clone.default, (operand,), value, memory_format=torch.contiguous_format)
+        operand = _call(part, torch.ops.aten.clone.default, (operand,), value, memory_format=torch.contiguous_format)
     if stop - start == value.shape[axis]:
         return operand
-    return _called(part, torch.ops.aten.slice.Tensor, (operand, *places), value.narrow(axis, start, stop - start))
+    return _call(part, torch.ops.aten.slice.Tensor, (operand, *places), value.narrow(axis, start, stop - start))
 
 
-def _called(part: Node, target: Any, args: tuple[Any, ...], value: Any, **kwargs: Any) -> Node:
+def _call(part: Node, target: Any, args: tuple[Any, ...], value: Any, **kwargs: Any) -> Node:
     """Return a new call before a part, with its origin."""
     with part.graph.inserting_before(part):
         node = part.graph.call_function(target, args, kwargs)
