@@ -77,7 +77,8 @@ def _source_of(part: Node, cat: Node) -> tuple[Node, tuple[int, int, int]] | Non
     shapes = [_shape(node) for node in operands if node.meta["val"].dtype == cat.meta["val"].dtype]
     if target_of(part) != "aten.slice.Tensor" or len(shapes) < len(operands) or any(map(has_symbol, (part, *operands))):
         return None
-    along, start, stop, step = (*part.args[1:], *(0, None, None, 1)[len(part.args) - 1 :])
+    numbers: list[Any] = list(part.args[1:])
+    along, start, stop, step = numbers + [0, None, None, 1][len(numbers) :]
     whole = _shape(cat)
     axis = dim % len(whole)
     if along % len(whole) != axis or step != 1 or any(len(shape) != len(whole) for shape in shapes):
@@ -103,13 +104,13 @@ def _read(part: Node, operand: Node, places: tuple[int, int, int]) -> Node:
     value, (axis, start, stop) = operand.meta["val"], places
     if not value.is_contiguous():
         value = value.contiguous()
-        operand = _called(part, torch.ops.aten.clone.default, (operand,), value, memory_format=torch.contiguous_format)
+        operand = _call(part, torch.ops.aten.clone.default, (operand,), value, memory_format=torch.contiguous_format)
     if stop - start == value.shape[axis]:
         return operand
-    return _called(part, torch.ops.aten.slice.Tensor, (operand, *places), value.narrow(axis, start, stop - start))
+    return _call(part, torch.ops.aten.slice.Tensor, (operand, *places), value.narrow(axis, start, stop - start))
 
 
-def _called(part: Node, target: Any, args: tuple[Any, ...], value: Any, **kwargs: Any) -> Node:
+def _call(part: Node, target: Any, args: tuple[Any, ...], value: Any, **kwargs: Any) -> Node:
     """Return a new call before a part, with its origin."""
     with part.graph.inserting_before(part):
         node = part.graph.call_function(target, args, kwargs)
