@@ -192,6 +192,7 @@ def test_a_child_imports_what_another_thread_was_importing(tmp_path: Path) -> No
         def load(reached):
             reached.set()
             importlib.import_module("numba")
+            time.sleep(1000)  # a thread that ends holds a lock of OpenSSL, which a child would wait for
 
         assert "numba" not in sys.modules
         elsewhere(load)
