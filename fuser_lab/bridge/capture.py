@@ -29,7 +29,7 @@ from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, Origin, is_write_back, origin_of, target_of
 from fuser_lab.process.collector import collecting_rarely
 from fuser_lab.process.forks import new_lock
-from fuser_lab.targets import is_on_host
+from fuser_lab.targets import has_own_memory
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
@@ -200,7 +200,7 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
         joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
     read_operands_of_cats(joint_module.graph, options.get("num_fwd_outputs"))
     for node in [node for node in joint_module.graph.nodes if target_of(node) == "aten.detach.default"]:
-        if is_on_host(node.meta["val"].device.type):
+        if not has_own_memory(node.meta["val"].device.type):
             continue  # a core computes exponentials more slowly than it reads them
         # A result that is detached stays another tensor than the result with a gradient.
         node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
