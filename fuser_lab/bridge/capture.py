@@ -13,6 +13,7 @@ from fuser_lab.bridge.add_calls import AddCalls, add_calls
 from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
+from fuser_lab.bridge.gathers import gather_operands
 from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.lists import RegionList
 from fuser_lab.bridge.lowerings.matmul import MATMULS
@@ -198,6 +199,7 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
     # The partitioner would merge equal calls and lose the metadata of one of them.
     if not merge_calls(joint_module.graph):
         joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
+    gather_operands(joint_module.graph)
     read_operands_of_cats(joint_module.graph, options.get("num_fwd_outputs"))
     for node in [node for node in joint_module.graph.nodes if target_of(node) == "aten.detach.default"]:
         if not has_own_memory(node.meta["val"].device.type):

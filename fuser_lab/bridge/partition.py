@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuser_lab.bridge.decompositions import is_named
+from fuser_lab.bridge.gathers import gather_operands
 from fuser_lab.bridge.grouping import groups
 from fuser_lab.bridge.lowerings import LOWERINGS, TracedTensor, refusal
 from fuser_lab.bridge.lowerings.matmul import MATMULS
@@ -77,6 +78,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     _as_views(gm)
     _from_the_operand(gm)
     parts_as_views(gm.graph.nodes)
+    gather_operands(gm.graph)
     read_operands_of_cats(gm.graph)
     return section_starts(gm.graph.nodes)
 

@@ -1,10 +1,11 @@
-"""Rewrites of a captured graph: equal calls become one if they are indistinguishable, and splits become views."""
+"""Rewrites of a captured graph: of equal calls, of splits, of parts of concatenations, and of gathers."""
 
 from collections import Counter
 
 from bridge.samples import graph_of
 from needs import needs
 
+from fuser_lab.bridge.gathers import gather_operands
 from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.partition import prepare
 from fuser_lab.bridge.parts import read_operands_of_cats
@@ -157,3 +158,46 @@ def test_a_part_is_not_read_from_an_argument_that_is_written() -> None:
     gm = graph_of(torch, function, {name: x.clone() for name, x in given.items()})
     read_operands_of_cats(gm.graph)
     assert "aten.cat.default" in map(target_of, gm.graph.nodes)
+
+
+def gathered_from(function, **given):
+    """The op of each tensor from which a graph gathers, after the rewrite; its values must not change."""
+    gm = graph_of(torch, function, given)
+    expected = gm(*given.values())
+    gather_operands(gm.graph)
+    gm.recompile()
+    for ours, theirs in zip(gm(*given.values()), expected, strict=True):
+        assert torch.equal(ours, theirs)
+    for node in gm.graph.nodes:
+        if hasattr(value := node.meta.get("val"), "shape") and target_of(node).startswith("aten.gather"):
+            assert value.shape == node.args[2].meta["val"].shape
+    return [target_of(node.args[0]) for node in gm.graph.nodes if target_of(node) == "aten.gather.default"]
+
+
+def loss(x, i):
+    return (x - x.amax(1, True) - (x - x.amax(1, True)).exp().sum(1, True).log()).gather(1, i)
+
+
+def turned(x):
+    return x.permute(2, 0, 1).exp().transpose(1, -1).neg().transpose(1, 2)
+
+
+def test_a_gather_reads_what_is_in_memory() -> None:
+    x, w, i = torch.randn(6, 8).half(), torch.randn(8, 8), torch.arange(6)[:, None]
+    columns = (torch.arange(8) % 6).expand(3, 2, 8)
+    for found, op in (
+        (gathered_from(lambda v: [loss(v["x"].float() * 2, v["i"])], x=x, i=i), "placeholder"),
+        (gathered_from(lambda v: [loss(v["x"].float().t().contiguous(), v["i"])], x=x[:, :6], i=i), "placeholder"),
+        (gathered_from(lambda v: [turned(v["x"]).gather(-2, v["i"])],
+                       x=torch.randn(6, 8, 3), i=columns), "aten.permute.default"),
+        (gathered_from(lambda v: [loss(v["x"].float() @ v["w"], v["i"])], x=x, w=w, i=i), "aten.mm.default"),
+    ):
+        assert found == [op]
+
+
+def test_a_gather_stays_if_it_would_read_or_compute_more() -> None:
+    x, y, i = torch.randn(6, 8), torch.randn(6, 8), torch.arange(6)[:, None]
+    assert gathered_from(lambda v: [(v["x"] * v["y"]).gather(1, v["i"])], x=x, y=y, i=i) == ["aten.mul.Tensor"]
+    assert gathered_from(lambda v: [v["x"].cumsum(1).sin().gather(1, v["i"])], x=x, i=i) == ["aten.sin.default"]
+    assert gathered_from(lambda v: [v["x"].sin().gather(1, v["i"])], x=x, i=i[:4]) == ["aten.sin.default"]
+    assert gathered_from(lambda v: [v["x"].sin().gather(1, v["i"])], x=x, i=i.expand(6, 9) % 5) == ["aten.sin.default"]
