@@ -203,6 +203,25 @@ def test_timed_runs_of_a_graph_add_by_the_kernel() -> None:
     assert not [unit for unit in units if getattr(unit, "name", "").startswith("full")]
 
 
+def test_counts_read_no_ones() -> None:
+    torch._dynamo.reset()
+
+    def function(places: Any) -> Any:
+        places = places.long()
+        return places.new_zeros(4, 30).scatter_add(1, places, torch.ones_like(places)) * 2
+
+    places = ints(0, 30, 4, 500).to(torch.uint8)
+    with as_on_a_gpu():
+        compiled = torch.compile(function, backend="fuser_lab", fullgraph=True)
+        for _ in range(3):
+            assert torch.equal(compiled(places), function(places))
+    (graph,) = bridge.last().graphs
+    (call,) = graph.run._adds.of.values()
+    assert (call.scatter.source, call.scatter.start) == (1, 0)
+    assert len(call.scatter.operands) == 1
+    assert len(graph.run._adds.filled) == 3  # zeros, one, and the expanded one
+
+
 @pytest.mark.parametrize("why", ["deterministic", "dtype", "replaced", "option", "compiler"])
 def test_torch_runs_what_kernels_do_not_add(why: str) -> None:
     torch._dynamo.reset()
