@@ -96,7 +96,7 @@ def number_of(x: Node) -> Number | None:
 
 
 _FULL = frozenset({"aten.full.default", "aten.full_like.default"})
-_NUMBERS = {f"aten.{name}{like}.default": number for number, name in enumerate(("zeros", "ones")) for like in ("", "_like")}
+_NUMBERS = {"aten.zeros.default": 0, "aten.zeros_like.default": 0, "aten.ones.default": 1, "aten.ones_like.default": 1}
 _EXPAND = "aten.expand.default"
 _EXACT = 256  # the largest number up to which every dtype of sums has all integers: those of bfloat16 have 8 bits
 
@@ -109,9 +109,10 @@ def _start(x: Node) -> Node | Number:
 
 def _source(x: Node | Number) -> Node | Number:
     """Return an operand that is written; the number of one that is filled, unless its dtype may round it."""
-    number = x if isinstance(x, bool | int | float) else number_of(x)
-    is_exact = number is not None and abs(number) <= _EXACT and float(number).is_integer()
-    return number if number is not None and is_exact else x
+    if isinstance(x, bool | int | float):
+        return x
+    number = number_of(x)
+    return number if isinstance(number, int | float) and abs(number) <= _EXACT and number == int(number) else x
 
 
 def is_filled(node: Node, scatters: Mapping[Node, Scatter]) -> bool:
@@ -225,7 +226,8 @@ def _scatter(
     )
     return Scatter(
         op=op, target=target, extents=traced.shape, steps=_others(target.strides, axis), positions=(positions,),
-        source=source if is_number else _source(source), source_steps=(0,) * len(traced.shape) if is_number else tensor_of(source).strides,
+        source=_source(source),
+        source_steps=(0,) * len(traced.shape) if is_number else tensor_of(source).strides,
         start=_start(x), combine="add" if op == "scatter_add" else _COMBINED.get(reduce or ""),
     )
 
