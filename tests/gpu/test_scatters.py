@@ -94,6 +94,20 @@ def test_sums_of_integers_are_exact(dtype: Any) -> None:
         assert torch.equal(run(*inputs), function(*inputs))
 
 
+def test_histograms_of_rows_are_exact() -> None:
+    places = ints(0, 256, 288, 50_000).to(torch.uint8)
+
+    def function(x: Any) -> Any:
+        return torch.zeros(288, 256, dtype=torch.int64, device=x.device).scatter_add(
+            1, x.long(), torch.ones_like(x, dtype=torch.int64))
+
+    run = compiled(function)
+    for _ in range(3):
+        assert torch.equal(run(places), function(places))
+    (call,) = bridge.last().graphs[0].run._adds.of.values()
+    assert call.scatter.source == 1
+
+
 def test_positions_out_of_range_add_nothing() -> None:
     places, values = ints(0, 257, 70_000), floats(torch.float32, 70_000)
     run = compiled(lambda i, v: put(v.new_zeros(257), [i], v))
