@@ -12,7 +12,7 @@ from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.gpu_scatters import add_kernel, refusal
 from fuser_lab.bridge.partition import ADDED, Left
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.scatters import Scatter, is_filled, scatter_of, tensor_of
+from fuser_lab.bridge.scatters import Scatter, is_filled, number_of, scatter_of, tensor_of
 from fuser_lab.bridge.torch_region import with_strides
 from fuser_lab.bridge.traced import Node
 from fuser_lab.errors import FuserLabError, RegionWarning, warn
@@ -79,8 +79,9 @@ class AddCall:
         def argument(node: Node) -> Any:
             if node in values:
                 return values[node]
-            dtype = getattr(torch, target.dtype)
-            return torch.full(target.shape, self.scatter.start, dtype=dtype, device=target.device)
+            traced = tensor_of(node)
+            return torch.full(
+                traced.shape, number_of(node), dtype=getattr(torch, traced.dtype), device=traced.device)
 
         args, kwargs = torch.fx.node.map_arg((self._node.args, self._node.kwargs), argument)
         return with_strides(self._node.target(*args, **kwargs), target.strides)
@@ -88,7 +89,7 @@ class AddCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddCalls:
-    """The calls in place of nodes, and the nodes that only fill tensors that calls write into, which fill them."""
+    """The calls in place of nodes, and the nodes that only fill tensors that calls do not read."""
 
     of: Mapping[Node, AddCall] = field(default_factory=dict)
     filled: Collection[Node] = frozenset()
@@ -111,7 +112,9 @@ def add_calls(left: Sequence[Left], by_torch: frozenset[str]) -> tuple[AddCalls,
             reason = ADDED if refused is None else f"{reason}; {refused}"
         told.append(replace(each, reason=reason))
     scatters = {node: call.scatter for node, call in calls.items()}
-    filled = {node.args[0] for node in calls if is_filled(node.args[0], scatters)}
+    filled = {read for node in calls for read in node.all_input_nodes if is_filled(read, scatters)}
+    filled |= {of for node in filled for of in node.all_input_nodes if number_of(of) is not None
+               and filled.issuperset(of.users)}
     return AddCalls(of=calls, filled=filled), told
 
 

@@ -13,7 +13,8 @@ The launches of a kernel, in which ``sums`` is the result, or memory of its own 
 
 If the target is small enough, ``add`` has tables: each block adds in shared memory, and adds its table to ``sums`` at
 the end. A table has several copies, so that threads rarely add to the same element at the same time. If one block is
-enough, that launch is the only one, and stores start[i] + table[i].
+enough, that launch is the only one, and stores start[i] + table[i]. If the target is too large, but the outermost loop
+visits its rows one after another, as in a histogram of each row, a table has one row, and each block adds to one row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,7 @@ _SUMS = {"float16": DataType.Float, "bfloat16": DataType.Float} | {
     name: DTYPES[name] for name in ("float32", "float64", "int32", "int64")}  # the dtype of sums, by that of the target
 _THREADS = 256  # of a block without a table: eight blocks fill a multiprocessor
 _AT_ONCE = 4  # elements that a thread loads before it adds the first: with positions, 98 kB for 2,048 threads
+_WAVES = 4  # of blocks that add to rows: at most a fourth of the multiprocessors is idle at the end
 _RESERVED = KIB  # bytes of shared memory that each block takes besides its own (CUDA C++ Programming Guide)
 
 
@@ -73,7 +75,8 @@ def refusal(scatter: Scatter) -> str | None:
 class Visits:
     """How blocks of threads visit ``count`` elements, `_AT_ONCE` per thread in each round.
 
-    With ``copies`` of a table in shared memory, registers are limited so that ``resident`` blocks run at a time.
+    With ``copies`` of a table of ``size`` elements in shared memory, registers are limited so that ``resident`` blocks
+    run at a time. ``count`` and ``blocks`` are those of each of some rows.
     """
 
     count: int
@@ -82,16 +85,46 @@ class Visits:
     rounds: int = 1
     resident: int = 0
     copies: int = 0
+    size: int = 0
+    rows: int = 1
+
+    @property
+    def grid(self) -> int:
+        """The number of all blocks."""
+        return self.rows * self.blocks
+
+    @property
+    def part(self) -> Term:
+        """The number of a block among those of its row."""
+        return _BLOCK if self.rows == 1 else apply("mod", _BLOCK, self.blocks)
+
+    @property
+    def row(self) -> Term:
+        """The row of a block."""
+        return index(0) if self.rows == 1 else apply("floordiv", _BLOCK, self.blocks)
 
 
-def visits_of(loops: Loops, size: int, dtype: DataType, device: Device, launches: int) -> Visits:
+def visits_of(loops: Loops, size: int, reach: int, dtype: DataType, device: Device, launches: int) -> Visits:
     """Return how a source, visited by loops, is added to a target of some size.
 
     A table takes ``size`` additions to global memory for each block, so there are tables if that is less than one for
     each element. One block is enough if it needs no more rounds, for source and target, than there are launches
     otherwise, because a round and a launch both wait for memory about once. A table has as many copies as fit and as
     threads can use, but no more elements than its block adds, so that clearing it is less work than the additions.
+    Positions reach ``reach`` elements of the target beyond its place in the loops. Tables of rows are for rows that
+    have elements for all threads of a block.
     """
+    made = _with_tables(loops, size, dtype, device, launches, rows=1)
+    if made is None and len(loops) > 1:
+        (rows, (_, step, *_)), *inner = loops
+        size = 1 + reach + sum((extent - 1) * steps[1] for extent, steps in inner)
+        if step >= size and prod(extent for extent, _ in inner) >= BLOCK_THREADS * _AT_ONCE:
+            made = _with_tables(tuple(inner), size, dtype, device, 0, rows)
+    return made or _plain_visits(prod(extent for extent, _ in loops))
+
+
+def _with_tables(loops: Loops, size: int, dtype: DataType, device: Device, launches: int, rows: int) -> Visits | None:
+    """Return how a source is added in tables of some size, or None if that is no less work."""
     count = prod(extent for extent, _ in loops)
     resident = max(device.threads_per_sm // BLOCK_THREADS, 1)
     budget = min(device.shared_per_block, device.shared_per_sm // resident - _RESERVED)
@@ -99,14 +132,15 @@ def visits_of(loops: Loops, size: int, dtype: DataType, device: Device, launches
         resident, budget = 1, device.shared_per_block
     fitting = budget // (size * dtype.itemsize)
     at_once = BLOCK_THREADS * _AT_ONCE
-    rounds = _parts(count, at_once)
-    blocks = 1 if rounds + _parts(size, at_once) <= launches else min(device.sms * resident, rounds)
-    if not fitting or (blocks > 1 and blocks * size >= count):
-        return _plain_visits(count)
+    rounds, most = _parts(count, at_once), device.sms * resident
+    is_enough = rounds + _parts(size, at_once) <= launches
+    blocks = 1 if is_enough else min(most if rows == 1 else _parts(most * _WAVES, rows), rounds)
+    if not fitting or (not is_enough and blocks * size >= count):
+        return None
     owners = BLOCK_THREADS // WARP if _is_adjacent(loops) else BLOCK_THREADS
     copies = min(fitting, owners, max(count // (blocks * size), 1))
     return Visits(
-        count=count, threads=BLOCK_THREADS, blocks=blocks, rounds=_parts(rounds, blocks),
+        count=count, threads=BLOCK_THREADS, blocks=blocks, rounds=_parts(rounds, blocks), size=size, rows=rows,
         resident=resident if resident > 1 else 0, copies=1 << copies.bit_length() - 1,
     )
 
@@ -130,10 +164,13 @@ def add_kernel(scatter: Scatter, device: Device) -> GeneratedKernel:
         sums = Buffer(name="sums", dtype=dtype, size=result.size, role=Role.WORKSPACE)
     loops = _in_order(
         scatter.extents, (scatter.source_steps, scatter.steps, *(each.steps for each in scatter.positions)))
-    visits = visits_of(loops, result.size, dtype, device, 2 if sums is result else 3)
+    reach = sum((each.size - 1) * each.step for each in scatter.positions)
+    visits = visits_of(loops, result.size, reach, dtype, device, 2 if sums is result else 3)
     made = _Additions(
-        scatter=scatter, loops=loops, visits=visits, start=start, positions=tuple(filter(None, positions)),
-        source=source, result=result, sums=sums, is_alone=visits.blocks == 1 and visits.copies > 0,
+        scatter=scatter, visits=visits, loops=loops if visits.rows == 1 else loops[1:],
+        row=(0,) * len(loops[0][1]) if visits.rows == 1 else loops[0][1], start=start,
+        positions=tuple(filter(None, positions)), source=source, result=result, sums=sums,
+        is_alone=visits.grid == 1 and visits.copies > 0,
     )
     phases = made.phases()
     return generated_from(
@@ -151,6 +188,7 @@ class _Additions:
 
     scatter: Scatter
     loops: Loops  # over the elements of the source, with its steps, those of the target, and those of the positions
+    row: tuple[int, ...]  # the steps between rows, if blocks add to rows, which is outside of the loops
     visits: Visits
     start: Buffer | None  # None for a number, as ``source``
     positions: tuple[Buffer, ...]
@@ -204,7 +242,7 @@ class _Additions:
         visits, table = self.visits, None
         if visits.copies:
             table = _Table(
-                buffer=Buffer(name="table", dtype=self.sums.dtype, size=self.result.size * visits.copies,
+                buffer=Buffer(name="table", dtype=self.sums.dtype, size=visits.size * visits.copies,
                               role=Role.SHARED),
                 copies=visits.copies, by_warp=_is_adjacent(self.loops),
             )
@@ -215,8 +253,9 @@ class _Additions:
         shared = table.buffer.nbytes if table.buffer.is_dynamic else 0
         body = (Alloc(buffer=table.buffer), *table.clear(visits.threads), Barrier(), *body, Barrier())
         if not self.is_alone:
-            flushed = _by_block(self.sums.size, visits.threads, "s", lambda at: table.sum(at, lambda total: AtomicAdd(
-                buffer=self.sums, position=at, value=total, condition=apply("ne", total, 0))))
+            flushed = _by_block(visits.size, visits.threads, "s", lambda at: table.sum(at, lambda total: AtomicAdd(
+                buffer=self.sums, position=at + visits.row * self.row[1], value=total,
+                condition=apply("ne", total, 0))))
             return self._phase("add", visits, [*buffers, self.sums], (*body, *flushed), shared)
         elements = self._elements()
 
@@ -231,13 +270,13 @@ class _Additions:
     def _phase(
         self, name: str, visits: Visits, buffers: Sequence[Buffer], body: tuple[Statement, ...], shared: int = 0,
     ) -> Phase:
-        parts = ((_THREAD, visits.threads, ParallelType.block_x), (_BLOCK, visits.blocks, ParallelType.grid_x))
+        parts = ((_THREAD, visits.threads, ParallelType.block_x), (_BLOCK, visits.grid, ParallelType.grid_x))
         for variable, extent, parallel in parts:
             body = (Loop(var=variable.name, start=index(0), stop=index(extent), parallel=parallel, body=body),)
         return Phase(
             name=f"{self.scatter.op}_{name}", buffers=tuple(buffers), scalars=(), body=body,
             launch=Launch(
-                blocks=visits.blocks, threads=(visits.threads, 1), shared=shared, resident=visits.resident),
+                blocks=visits.grid, threads=(visits.threads, 1), shared=shared, resident=visits.resident),
         )
 
     def _reads_and_additions(
@@ -247,6 +286,11 @@ class _Additions:
         scatter, dtype, added = self.scatter, self.sums.dtype, list[Statement]()
         for k, number in enumerate(numbers):
             lets, (source_at, at, *places) = _places(self.loops, number, f"{prefix}{k}")
+            if self.visits.rows > 1:
+                source_at, *places = (
+                    place + self.visits.row * step
+                    for place, step in zip((source_at, *places), (self.row[0], *self.row[2:]), strict=True)
+                )
             yield from lets
             conditions: list[Term] = []
             for n, (each, buffer, place) in enumerate(zip(scatter.positions, self.positions, places, strict=True)):
@@ -357,7 +401,7 @@ def _visits_in(visits: Visits, visit: Callable[[Sequence[Term], str], Iterator[S
     ``visit`` yields those for elements that exist, given their numbers; the names that they define have a prefix.
     """
     step, first, turn, last = (Var(DataType.Index, name) for name in ("step", "first", "turn", "last"))
-    part = _BLOCK if visits.rounds == 1 else step * visits.blocks + _BLOCK
+    part = visits.part if visits.rounds == 1 else step * visits.blocks + visits.part
     whole = tuple(visit([first + k * visits.threads for k in range(_AT_ONCE)], "e"))
     if visits.blocks * visits.rounds * visits.threads * _AT_ONCE > visits.count:
         rest = _serial(turn, _AT_ONCE, (

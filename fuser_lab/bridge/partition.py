@@ -15,6 +15,7 @@ from fuser_lab.bridge.masks import with_masks
 from fuser_lab.bridge.parts import parts_as_views, read_operands_of_cats
 from fuser_lab.bridge.pools import forget_offsets, use_offsets
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.scatters import broadcast_fills
 from fuser_lab.bridge.traced import (
     SYMBOLIC,
     Node,
@@ -63,7 +64,7 @@ class Partition:
 
 
 def prepare(gm: Any) -> tuple[Node, ...]:
-    """Rewrite dropouts, pools and strided reshapes, and return the first nodes of the graph's sections.
+    """Rewrite dropouts, pools, strided reshapes and filled tensors, and return the first nodes of the graph's sections.
 
     A region computes when all its inputs are available, so the order of ops around it changes. Nodes that write, or
     draw numbers for data that they read, must keep their order, so no region spans one. Draws that read no data keep
@@ -80,6 +81,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     parts_as_views(gm.graph.nodes)
     gather_operands(gm.graph)
     read_operands_of_cats(gm.graph)
+    broadcast_fills(gm)
     return section_starts(gm.graph.nodes)
 
 

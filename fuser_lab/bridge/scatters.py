@@ -11,6 +11,7 @@ from numpy import broadcast_shapes
 
 from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.registry import axis_of
+from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import Node, target_of, traced_tensor
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
@@ -85,24 +86,64 @@ def tensor_of(node: Node) -> TracedTensor:
     return traced
 
 
+def number_of(x: Node) -> Number | None:
+    """Return the number that all elements of a tensor are, or None if its node does not say it."""
+    if target_of(x) == _EXPAND:
+        x = x.args[0]
+    target = target_of(x)
+    number = x.args[1] if target in _FULL else _NUMBERS.get(target)
+    return number if isinstance(number, int | float) and not isinstance(number, bool) else None
+
+
+_FULL = frozenset({"aten.full.default", "aten.full_like.default"})
+_NUMBERS = {"aten.zeros.default": 0, "aten.zeros_like.default": 0, "aten.ones.default": 1, "aten.ones_like.default": 1}
+_EXPAND = "aten.expand.default"
+_EXACT = 256  # the largest number up to which every dtype of sums has all integers: those of bfloat16 have 8 bits
+
+
 def _start(x: Node) -> Node | Number:
     """Return an operand that is written into; the number of one that is filled."""
-    filled = _FILLED.get(target_of(x))
-    if filled is None:
+    number = number_of(x)
+    return x if number is None else number
+
+
+def _source(x: Node | Number) -> Node | Number:
+    """Return an operand that is written; the number of one that is filled, unless its dtype may round it."""
+    if isinstance(x, bool | int | float):
         return x
-    number = x.args[filled] if filled >= 0 else 0
-    is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    return number if is_number else x
-
-
-_FILLED = {"aten.full.default": 1, "aten.full_like.default": 1, "aten.zeros.default": -1, "aten.zeros_like.default": -1}
+    number = number_of(x)
+    return number if isinstance(number, int | float) and abs(number) <= _EXACT and number == int(number) else x
 
 
 def is_filled(node: Node, scatters: Mapping[Node, Scatter]) -> bool:
-    """Whether a node only fills tensors that kernels write into, which fill them themselves."""
-    if _start(node) is node or not node.users:
+    """Whether a node only fills tensors that kernels of scatters do not read, because they have its number."""
+    if number_of(node) is None or not node.users:
         return False
-    return all(user in scatters and user.args[0] is node and node not in scatters[user].operands for user in node.users)
+    return all(user in scatters and node not in scatters[user].operands for user in node.users)
+
+
+def broadcast_fills(gm: Any) -> None:
+    """Rewrite tensors of one number that are only added at positions, as ones are for counts, as broadcast scalars."""
+    aten = torch_for("fuser_lab.bridge").ops.aten
+    for node in list(gm.graph.nodes):
+        number, value = number_of(node) if node.op == "call_function" else None, node.meta.get("val")
+        is_source = node.users and all(
+            user.op == "call_function" and target_of(user) in _SOURCES and user.args[_SOURCES[target_of(user)]] is node
+            and user.args[:1] != (node,) for user in node.users
+        )
+        if number is None or not is_source or traced_tensor(value) is None or target_of(node) == _EXPAND:
+            continue
+        with gm.graph.inserting_before(node):
+            scalar = gm.graph.call_function(
+                aten.full.default, ([], number), {"dtype": value.dtype, "device": value.device})
+        scalar.meta = {**node.meta, "val": value.new_empty(())}
+        node.target, node.args, node.kwargs = aten.expand.default, (scalar, list(value.shape)), {}
+        node.meta["val"] = scalar.meta["val"].expand(value.shape)
+
+
+_SOURCES = {  # the places of arguments that are added
+    "aten.index_put.default": 2, "aten.index_add.default": 3, "aten.scatter_add.default": 3,
+}
 
 
 def _index_put(
@@ -125,7 +166,7 @@ def _index_put(
         for place in places
     )
     return Scatter(
-        op="index_put", target=target, extents=extents, steps=steps, positions=positions, source=values,
+        op="index_put", target=target, extents=extents, steps=steps, positions=positions, source=_source(values),
         source_steps=_steps_in(tensor_of(values), extents), start=_start(x), combine="add" if accumulate else None,
     )
 
@@ -163,7 +204,7 @@ def _along(
     )
     return Scatter(
         op=op, target=target, extents=read.shape, steps=_others(target.strides, axis), positions=(positions,),
-        source=source, source_steps=read.strides, start=_start(x), combine=combine,
+        source=_source(source), source_steps=read.strides, start=_start(x), combine=combine,
     )
 
 
@@ -185,7 +226,8 @@ def _scatter(
     )
     return Scatter(
         op=op, target=target, extents=traced.shape, steps=_others(target.strides, axis), positions=(positions,),
-        source=source, source_steps=(0,) * len(traced.shape) if is_number else tensor_of(source).strides,
+        source=_source(source),
+        source_steps=(0,) * len(traced.shape) if is_number else tensor_of(source).strides,
         start=_start(x), combine="add" if op == "scatter_add" else _COMBINED.get(reduce or ""),
     )
 

@@ -66,6 +66,8 @@ CASES["index_put of [2**22, 2] to [2**19, 2], float32"] = (
 
 
 def main() -> None:
+    import fuser_lab.torch  # noqa: F401 - registers the backend where no entry point does
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=0.6, help="for the timing of each case")
     parser.add_argument("--only", default="", help="a part of the names of the cases to run")

@@ -43,8 +43,8 @@ def rows(gradient: Any, places: Any, most: int, padding: int = -1) -> Any:
     return torch.ops.aten.embedding_dense_backward(gradient, places, most, padding, False)
 
 
-# The function, its inputs, the launches, and the copies of a table of a block, 0 for none.
-CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], list[str], int]] = {
+# The function, its inputs, the launches, and the size of the table of a block beside that of the target, 0 for none.
+CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], list[str], float]] = {
     "a few elements": (
         lambda i, v: put(v.new_zeros(257), [i], v), lambda: (ints(-257, 257, 60, 61), floats(60, 61)), ["add"], 8),
     "many elements": (
@@ -67,6 +67,13 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], list[s
     "integers along an axis": (
         lambda x, i, v: x.scatter_add(1, i, v), lambda: (ints(0, 9, 4, 7), ints(0, 7, 4, 3000), ints(0, 9, 4, 3000)),
         ["fill", "add"], 64),
+    "a histogram of each row": (
+        lambda i: torch.zeros(6, 700, dtype=torch.int64).scatter_add(1, i, torch.ones_like(i)),
+        lambda: (ints(0, 700, 6, 9001),), ["fill", "add"], 2 / 6),
+    "slices of each row": (
+        lambda x, i, v: x.scatter_add(1, i, v),
+        lambda: (floats(5, 300, 6).half(), ints(0, 300, 5, 1000, 6), floats(5, 1000, 6).half()),
+        ["fill", "add", "round"], 1 / 5),
     "two indices with an axis between them": (
         lambda x, i, j, v: put(x, [i, None, j], v),
         lambda: (floats(7, 5, 6), ints(-7, 7, 9), ints(-6, 6, 9), floats(9, 1)), ["add"], 1),
@@ -92,7 +99,7 @@ def words(x: Any) -> Any:
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_add_as_torch_does_in_float64(name: str) -> None:
     """A position that is out of range adds nothing."""
-    function, make, launches, copies = CASES[name]
+    function, make, launches, ratio = CASES[name]
     torch.manual_seed(0)
     inputs = make()
     module = importlib.import_module("torch.fx.experimental.proxy_tensor").make_fx(function)(*inputs)
@@ -101,7 +108,7 @@ def test_kernels_add_as_torch_does_in_float64(name: str) -> None:
     (result,) = kernel.outputs
     assert [phase.name.removeprefix(f"{scatter.op}_") for phase in kernel.phases] == launches
     tables = [s.buffer for phase in kernel.phases for s in walk(phase.body) if isinstance(s, Alloc)]
-    assert [table.size // result.size for table in tables] == [copies] * (copies > 0)
+    assert [table.size / result.size for table in tables] == [ratio] * (ratio > 0)
 
     run = Values(module)
     run.run(*inputs)
@@ -201,6 +208,25 @@ def test_timed_runs_of_a_graph_add_by_the_kernel() -> None:
         names = [phase.name for phase in launched.phases[before:]]
         assert [name for name in names if "index_put" in name] == ["index_put_fill", "index_put_add", "index_put_round"]
     assert not [unit for unit in units if getattr(unit, "name", "").startswith("full")]
+
+
+def test_counts_read_no_ones() -> None:
+    torch._dynamo.reset()
+
+    def function(places: Any) -> Any:
+        places = places.long()
+        return places.new_zeros(4, 30).scatter_add(1, places, torch.ones_like(places)) * 2
+
+    places = ints(0, 30, 4, 500).to(torch.uint8)
+    with as_on_a_gpu():
+        compiled = torch.compile(function, backend="fuser_lab", fullgraph=True)
+        for _ in range(3):
+            assert torch.equal(compiled(places), function(places))
+    (graph,) = bridge.last().graphs
+    (call,) = graph.run._adds.of.values()
+    assert (call.scatter.source, call.scatter.start) == (1, 0)
+    assert len(call.scatter.operands) == 1
+    assert len(graph.run._adds.filled) == 3  # zeros, one, and the expanded one
 
 
 @pytest.mark.parametrize("why", ["deterministic", "dtype", "replaced", "option", "compiler"])

@@ -156,3 +156,29 @@ def test_a_gpu_multiplies_by_the_reciprocal_of_a_number_as_eager_does(device, dt
         inverse = wide(1) / wide(divisor)
         wanted = given.astype(wide) / wide(divisor) if op == "truediv" else given.astype(wide) * inverse
     np.testing.assert_array_equal(fd.reference([given])[0], wanted.astype(kind.numpy))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("op", ["scatter_add.default", "scatter.src"])
+def test_a_gpu_compares_a_few_positions_of_each_row_with_its_elements(op, count, dtype):
+    kind = {"float32": fl.DataType.Float, "bfloat16": fl.DataType.BFloat16}[dtype]
+    like = TracedTensor((3, 7), (7, 1), dtype, "cuda:0")
+    index, source = (TracedTensor((3, count), (count, 1), name, "cuda:0") for name in ("int64", dtype))
+    with fl.FusionDefinition() as fd:
+        x, i, v = (
+            fd.define_tensor(list(each.shape), contiguity=True, dtype=of)
+            for each, of in ((like, kind), (index, fl.DataType.Int), (source, kind))
+        )
+        (y,) = record(fd, Call(f"aten.{op}", (like, 1, index, source), (), (like,)), [x, 1, i, v], {})
+        fd.add_output(y)
+    assert ({"scatter_add", "scatter"} & {expr.op.name for expr in fd.fusion.exprs} == set()) == (count < 5)
+    given = np.arange(21.0).reshape(3, 7).astype(kind.numpy)
+    places = np.array([[5, 5, 0, 1, 2], [0, 6, 1, 2, 3], [3, 2, 1, 4, 5]])[:, :count].copy()
+    added = np.arange(3.0 * count).reshape(3, count)
+    wanted = given.astype(float)
+    for row in range(3):
+        for place, value in zip(places[row], added[row], strict=True):
+            wanted[row, place] = value + (wanted[row, place] if "add" in op else 0)
+    (result,) = fd.reference([given, places, added.astype(kind.numpy)])
+    np.testing.assert_array_equal(result.astype(float), wanted)
