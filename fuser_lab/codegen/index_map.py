@@ -76,17 +76,17 @@ def counted_position(read: Read, producers: Mapping[Val, Expr]) -> Term | None:
     None for other elements. The steps of a slice and of a roll are such positions: they are known where the kernel is
     written, unlike positions that are data.
     """
-    counted = _counted(read, producers)
+    counted = _bounded_position(read, producers)
     return None if counted is None else counted[0]
 
 
-def _counted(read: Read, producers: Mapping[Val, Expr]) -> tuple[Term, int, int] | None:
+def _bounded_position(read: Read, producers: Mapping[Val, Expr]) -> tuple[Term, int, int] | None:
     """Return an element as index arithmetic, with the least and the largest number that it may be."""
     expr = producers.get(read.tensor)
     if expr is None or not read.dtype.is_integral:
         return None
     if expr.op.name in _COUNTED:
-        made = _computed(expr, read, producers)
+        made = _sum_or_remainder(expr, read, producers)
     elif expr.op.name == "iota":
         start, step = (operand.value if isinstance(operand, Scalar) else None for operand in expr.inputs)
         if not isinstance(start, int) or not isinstance(step, int):
@@ -95,19 +95,19 @@ def _counted(read: Read, producers: Mapping[Val, Expr]) -> tuple[Term, int, int]
         made = read.index[0] * step + start, min(start, last), max(start, last)
     else:
         inner = element_term(expr, read.index) if expr.kind in _MOVES else None
-        return _counted(inner, producers) if isinstance(inner, Read) else None
+        return _bounded_position(inner, producers) if isinstance(inner, Read) else None
     if made is None or made[1] < 0 or made[2] >= 1 << (8 * expr.out.dtype.itemsize - 1):
         return None  # such a number may wrap around
     return made
 
 
-def _computed(expr: Expr, read: Read, producers: Mapping[Val, Expr]) -> tuple[Term, int, int] | None:
+def _sum_or_remainder(expr: Expr, read: Read, producers: Mapping[Val, Expr]) -> tuple[Term, int, int] | None:
     """Return the sum or the remainder of a counted position and a number, with its least and largest number."""
     operand, number = expr.inputs
     value = number.value if isinstance(number, Scalar) else None
     if not isinstance(operand, TensorView) or not isinstance(value, int):
         return None
-    counted = _counted(Read(operand.dtype, operand, operand_index(operand, read.index)), producers)
+    counted = _bounded_position(Read(operand.dtype, operand, operand_index(operand, read.index)), producers)
     if counted is None:
         return None
     term, least, most = counted
