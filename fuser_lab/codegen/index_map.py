@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fuser_lab.codegen.index_math import Ranges, simplify
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
-from fuser_lab.ir.term import Const, Term, Var
+from fuser_lab.ir.term import Const, Term, Var, apply
 from fuser_lab.ops import OPS, Element
 from fuser_lab.ops.registry import Positions
 
@@ -21,6 +21,7 @@ Components = tuple[Term | None, ...]
 Index = tuple[Term, ...]
 
 ZERO = Const(DataType.Index, 0)
+_COUNTED = frozenset({"add", "mod", "fmod", "remainder"})  # remainders are equal for numbers that are not negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +71,49 @@ def element_term(expr: Expr, index: Index) -> Term:
 
 
 def counted_position(read: Read, producers: Mapping[Val, Expr]) -> Term | None:
-    """Return an element of an iota, or of a view of one, as index arithmetic; None for other elements.
+    """Return an element of an iota, of a view of one, or of its sum or remainder with a number, as index arithmetic.
 
-    The steps of a slice are such positions: they are known where the kernel is written, unlike positions that are data.
+    None for other elements. The steps of a slice and of a roll are such positions: they are known where the kernel is
+    written, unlike positions that are data.
     """
+    counted = _bounded_position(read, producers)
+    return None if counted is None else counted[0]
+
+
+def _bounded_position(read: Read, producers: Mapping[Val, Expr]) -> tuple[Term, int, int] | None:
+    """Return an element as index arithmetic, with the least and the largest number that it may be."""
     expr = producers.get(read.tensor)
-    if expr is None or OPS[expr.op.name].element is None:
+    if expr is None or not read.dtype.is_integral:
         return None
-    if expr.kind is not OpKind.FACTORY:
+    if expr.op.name in _COUNTED:
+        made = _sum_or_remainder(expr, read, producers)
+    elif expr.op.name == "iota":
+        start, step = (operand.value if isinstance(operand, Scalar) else None for operand in expr.inputs)
+        if not isinstance(start, int) or not isinstance(step, int):
+            return None
+        last = start + step * max(read.tensor.numel - 1, 0)
+        made = read.index[0] * step + start, min(start, last), max(start, last)
+    else:
         inner = element_term(expr, read.index) if expr.kind in _MOVES else None
-        return counted_position(inner, producers) if isinstance(inner, Read) else None
-    if expr.op.name != "iota" or not read.dtype.is_integral:
-        return None
-    start, step = (operand.value if isinstance(operand, Scalar) else None for operand in expr.inputs)
-    if not isinstance(start, int) or not isinstance(step, int):
-        return None
-    last = start + step * max(read.tensor.numel - 1, 0)
-    if min(start, last) < 0 or max(start, last) >= 1 << (8 * expr.out.dtype.itemsize - 1):
+        return _bounded_position(inner, producers) if isinstance(inner, Read) else None
+    if made is None or made[1] < 0 or made[2] >= 1 << (8 * expr.out.dtype.itemsize - 1):
         return None  # such a number may wrap around
-    return read.index[0] * step + start
+    return made
+
+
+def _sum_or_remainder(expr: Expr, read: Read, producers: Mapping[Val, Expr]) -> tuple[Term, int, int] | None:
+    """Return the sum or the remainder of a counted position and a number, with its least and largest number."""
+    operand, number = expr.inputs
+    value = number.value if isinstance(number, Scalar) else None
+    if not isinstance(operand, TensorView) or not isinstance(value, int):
+        return None
+    counted = _bounded_position(Read(operand.dtype, operand, operand_index(operand, read.index)), producers)
+    if counted is None:
+        return None
+    term, least, most = counted
+    if expr.op.name == "add":
+        return term + value, least + value, most + value
+    return (apply("mod", term, value), 0, min(most, value - 1)) if value > 0 else None
 
 
 def shared_axes(expr: Expr) -> tuple[Positions, ...]:

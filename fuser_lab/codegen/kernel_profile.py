@@ -256,10 +256,10 @@ class _Walk(Samples):
         return self._times * self._active()
 
     def _active(self) -> float:
-        """Return the share of all warps that reach the current statement."""
+        """Return the share of all warps that reach the current statement, of adjacent elements the average share."""
         mask, share = self._reaching
         if mask is not self._mask:
-            share = self._average(self._mask.any(axis=(1, 2)))
+            share = self._average(self._mask.any(axis=1).mean(axis=1))
             self._reaching = self._mask, share
         return share
 
@@ -339,8 +339,11 @@ class _Walk(Samples):
     def _if(self, statement: If) -> None:
         condition, then, otherwise = self._value(statement.condition), statement.then, statement.otherwise
         outer, turns = self._mask, self._turns
-        if not self._loads(statement):
-            self._turns = 1.0  # loads are not hoisted out of a branch, unless it holds nothing else
+        # Loads are not hoisted out of a branch, unless it holds nothing else. In an unrolled loop, a condition that
+        # neither threads nor blocks change is not a branch.
+        is_branch = condition is None or condition.shape[:2] != (1, 1)
+        if is_branch and not self._loads(statement):
+            self._turns = 1.0
         holds = np.ones((1, 1, 1), bool) if condition is None else condition.astype(bool)
         for chosen, body in ((holds, then), (~holds if condition is not None else holds, otherwise)):
             self._mask = outer & chosen

@@ -45,7 +45,8 @@ STATES_FOR_OPTIMAL = 20  # divisor of the states that it gets
 WORK_FOR_OPTIMAL = 0.25  # part of the processor time left that it may take
 CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
 STATES_PER_CHANGE = 100  # search states of the budget per change of a plan that is tried
-EXPRS_PER_STATE = 1000  # states per expression that an open scheduler lowers
+# States per expression that an open scheduler lowers: in a search of any length, and in one that ends after a time.
+STATES_PER_OPEN, STATES_PER_OPEN_IN_TIME = 1000, 200
 MOST_BESIDE = 32  # segments before and after one with which it is merged because they share a tensor
 LARGE, ALIKE = 40, 0.9  # size of a refused set, and the part of it that another set shares, which is then not lowered
 SHARE = 0.1  # part of the time that a plan may save in all its runs that the search for it may take
@@ -242,7 +243,7 @@ class _Search:
         """Separate nvFuser's schedulers from open schedulers."""
         self.closed = getattr(self.oracle, "closed", self.oracle)
         is_open = self.closed is not self.oracle
-        exprs = self.budget.states // EXPRS_PER_STATE
+        exprs = self.budget.states // (STATES_PER_OPEN_IN_TIME if self.is_limited else STATES_PER_OPEN)
         self.rationed = _Rationed(self.oracle, self.closed, exprs) if is_open else self.oracle
 
     @property

@@ -275,6 +275,18 @@ def test_a_table_counts_as_the_rows_that_are_read() -> None:
     assert found.read < 2 * 10 * 64 * 4
 
 
+def test_a_part_of_a_vector_is_counted_where_it_is_computed() -> None:
+    """Each of the four elements of a vector comes from another part, so a thread takes each function once."""
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=fl.DataType.Float)
+        scaled = (fd.ops.exp(fd.ops.mul(x, number)) for number in (2.0, 3.0, 5.0, 7.0))
+        parts = [fd.ops.broadcast(part, [False, False, True]) for part in scaled]
+        fd.add_output(fd.ops.cat(parts, 2))
+    found = profiled(fl.segment(fd, [fl.spec((512, 1024))], schedulers=fl.OPEN_SCHEDULERS))
+    assert found.special == pytest.approx(4 * 512 * 1024 / 32)
+    assert found.rounds <= 4
+
+
 def test_short_loops_are_counted_round_by_round() -> None:
     """Two rounds of 512 threads over 784 elements: in the second, most warps are idle."""
     with fl.FusionDefinition() as fd:

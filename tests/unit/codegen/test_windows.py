@@ -81,6 +81,21 @@ def test_counted_positions_are_not_data(start: int, step: int, places: int) -> N
     assert not [name for name in names if name.endswith("_at")]
 
 
+@pytest.mark.parametrize("remainder", ["fmod", "remainder", "mod"])
+@pytest.mark.parametrize("shift", [0, 5, 23])
+def test_positions_of_a_roll_are_not_data(remainder: str, shift: int) -> None:
+    def record(fd: Any, x: Any) -> Any:
+        places = fd.ops.add(fd.ops.iota(24, 0, 1), shift)
+        return fd.ops.neg(fd.ops.index_select(x, getattr(fd.ops, remainder)(places, 24), 1))
+
+    x = numbers((6, 24), D.Float)
+    kernel = check(build(record, [x.shape], D.Float), S.POINTWISE, [x])
+    names = {s.name for phase in kernel.phases for s in walk(phase.body) if hasattr(s, "name")}
+    assert not [name for name in names if name.endswith("_at")]
+    _, (got,) = run(build(record, [x.shape], D.Float), S.POINTWISE, "cuda", [x])
+    np.testing.assert_array_equal(got, -np.roll(x, -shift, 1))
+
+
 @pytest.mark.parametrize(("start", "step"), [(-4, 2), (20, 3)])
 def test_counted_positions_out_of_range_read_0(start: int, step: int) -> None:
     def record(fd: Any, x: Any) -> Any:
