@@ -79,6 +79,9 @@ class Computing(Builder):
     def place(self, memory: Operand, position: Any, kind: Kind, lanes: int = 1) -> Pointer:
         raise NotImplementedError
 
+    def moved(self, memory: Operand, position: Any) -> Any:
+        raise NotImplementedError
+
     def step(self, pointer: Pointer, count: int) -> Pointer:
         raise NotImplementedError
 
