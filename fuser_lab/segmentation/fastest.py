@@ -7,6 +7,8 @@ that is predicted to save time, and segments that have become neighbours are mer
 begins with recomputation and splits: they are few attempts, which save much.
 """
 
+import functools
+import operator
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
@@ -260,13 +262,18 @@ class _Search:
         """The fastest plan so far; on a tie the first, which is the closest to nvFuser's."""
         return min(self.known, key=lambda plan: plan.seconds)
 
-    def _plans_of(self, fusion: Fusion) -> list[_TimedPlan]:
-        """Return the known plans whose segments are sets of a fusion's expressions, without copies that others have."""
-        return [plan for plan in self.known if plan.segmented.fusion.digest == fusion.digest]
+    def _plans_of(self, space: "_TimedSpace") -> list[_TimedPlan]:
+        """Return the known plans of the space's fusion in which no two segments compute an expression."""
+        def is_partition(segmented: SegmentedFusion) -> bool:
+            masks = [space.mask(group.names) for group in segmented.groups]
+            return sum(mask.bit_count() for mask in masks) == functools.reduce(operator.or_, masks, 0).bit_count()
 
-    def _best_of(self, fusion: Fusion) -> _TimedPlan | None:
+        plans = (plan for plan in self.known if plan.segmented.fusion.digest == space.fusion.digest)
+        return [plan for plan in plans if is_partition(plan.segmented)]
+
+    def _best_of(self, space: "_TimedSpace") -> _TimedPlan | None:
         """Return the fastest of these plans, None if there are none."""
-        return min(self._plans_of(fusion), key=lambda plan: plan.seconds, default=None)
+        return min(self._plans_of(space), key=lambda plan: plan.seconds, default=None)
 
     def begin(self) -> None:
         """Add the plans of other strategies, those of short searches first, because the time of all is limited.
@@ -369,7 +376,7 @@ class _Search:
         if self.clock and self.is_limited:
             self._split(space, before)
         for number in range(ROUNDS if self.clock else 1):
-            seeds = self._plans_of(fusion)
+            seeds = self._plans_of(space)
             corrected = [space.correct(plan.segmented, plan.times) for plan in seeds] if self.clock else []
             if (number and not any(corrected)) or self.budget.is_late:
                 break
@@ -393,7 +400,7 @@ class _Search:
         The price of a segment counts each expression once, but a kernel computes the elements of a small tensor, such
         as the cosines of a rotation, wherever they are read.
         """
-        best = self._best_of(space.fusion)
+        best = self._best_of(space)
         if best and not self.budget.is_late:
             masks = [mask for group in best.segmented.groups if (mask := space.mask(group.names))]
             parts = [part for mask in masks for part in _with_tables(space, mask)]
@@ -407,7 +414,7 @@ class _Search:
         after it go through memory in different orders.
         """
         while self.splits and not self.budget.is_late:
-            best = self._best_of(space.fusion)
+            best = self._best_of(space)
             if best is None:
                 return
             masks = [space.mask(group.names) for group in best.segmented.groups]
@@ -423,7 +430,7 @@ class _Search:
             ]
             for segments in candidates[:self.splits]:
                 self.splits -= 1
-                if self._take_partition(space, segments, before) and self._best_of(space.fusion) is self.known[-1]:
+                if self._take_partition(space, segments, before) and self._best_of(space) is self.known[-1]:
                     break
             else:
                 return
