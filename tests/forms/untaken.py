@@ -112,11 +112,6 @@ UNTAKEN: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
             ("if index is None:", "return"),
         ],
     },
-    "An iota that counts below zero or beyond its dtype has positions outside of every axis.": {
-        "codegen/index_map": [
-            ("if min(start, last) < 0 or max(start, last) >= 1", "return None  # such a number may"),
-        ],
-    },
     "Conditions that always or never hold are decided before.": {
         "codegen/windows": [
             ("if high < bound:", "return None"),
