@@ -86,6 +86,7 @@ class _PhaseVerifier:
         self._names.update((size.name, size.dtype) for size in phase.sizes)
         self._indices: set[str] = set()  # variables of open loops
         self._local: set[str] = set()  # names that both branches of an `If` define, until one is read after it
+        self._redefined: set[str] = set()  # such names that are defined again
         self._buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in phase.buffers}
         self._written = written  # buffers that a statement before this one writes, in this phase or an earlier one
         self._varying: set[str] = set()  # names and buffers that can differ between threads of a block
@@ -98,7 +99,7 @@ class _PhaseVerifier:
 
     def _block(self, statements: Sequence[Statement], var: str | None = None) -> dict[str, DataType]:
         """Verify a block, and return the names that it defines, which do not exist after it; ``var`` is its loop's."""
-        before, buffers = dict(self._names), dict(self._buffers)
+        before, buffers, local = dict(self._names), dict(self._buffers), frozenset(self._local)
         if var is not None:
             self._names[var] = DataType.Index
             self._indices.add(var)
@@ -110,6 +111,8 @@ class _PhaseVerifier:
             del self._names[var]
         made = {name: dtype for name, dtype in self._names.items() if name not in before}
         self._names, self._buffers = before, buffers
+        self._local |= local & self._redefined  # the other branch, or a later block, may define them too
+        self._redefined -= local
         return made
 
     def _statement(self, statement: Statement) -> None:
@@ -142,7 +145,9 @@ class _PhaseVerifier:
         if (name in self._names and name not in self._local) or name in self._buffers:
             self._fail(statement, f"defines {name}, which already exists there")
         self._names[name] = dtype
-        self._local.discard(name)
+        if name in self._local:
+            self._local.discard(name)
+            self._redefined.add(name)
 
     def _update(self, statement: Statement, name: str, dtype: DataType) -> None:
         if name not in self._names or name in self._indices:

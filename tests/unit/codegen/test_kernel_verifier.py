@@ -87,6 +87,7 @@ RIGHT = {
     "both branches": [BOTH, store(var("a"))],
     "a name for each branch": [If(condition=HOLDS, then=(let("a"), store(var("a")))), let("a"), store(var("a"))],
     "a name that was local to both branches": [BOTH, let("a"), store(var("a"))],
+    "a name that was local to both branches of two": [BOTH, BOTH, store(var("a"))],
     "words": [Alloc(buffer=WORDS), TAKEN, store(load(buffer=WORDS))],
     "a barrier": [threads(Alloc(buffer=TILE), store(ONE, LANE, TILE), Barrier(), store(load(buffer=TILE), LANE))],
     "a branch of a block": [threads(If(condition=load() > 0.0, then=(Barrier(),)))],
