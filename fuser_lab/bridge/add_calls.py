@@ -12,9 +12,9 @@ from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.gpu_scatters import add_kernel, refusal
 from fuser_lab.bridge.partition import ADDED, Left
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.scatters import Scatter, is_filled, number_of, scatter_of, tensor_of
+from fuser_lab.bridge.scatters import Scatter, is_filled, number_of, scatter_of
 from fuser_lab.bridge.torch_region import with_strides
-from fuser_lab.bridge.traced import Node
+from fuser_lab.bridge.traced import Node, tensor_of
 from fuser_lab.errors import FuserLabError, RegionWarning, warn
 from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime.arrays import TORCH_OF, empty_strided

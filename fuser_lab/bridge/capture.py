@@ -190,8 +190,7 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
     """Return forward and backward graphs in which values that are compared for equality are computed once.
 
     The gradient of an extreme selects the elements that equal it; if another kernel recomputed them, rounding might
-    leave none. On a GPU, nothing is detached between two ops: the partitioner would take that for a kernel of its own,
-    before which a value is stored rather than computed again.
+    leave none.
     """
     policies = importlib.import_module("torch.utils.checkpoint").CheckpointPolicy
     partitioners = importlib.import_module("torch._functorch.partitioners")
@@ -201,13 +200,7 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
         joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
     gather_operands(joint_module.graph)
     read_operands_of_cats(joint_module.graph, options.get("num_fwd_outputs"))
-    for node in [node for node in joint_module.graph.nodes if target_of(node) == "aten.detach.default"]:
-        if not has_own_memory(node.meta["val"].device.type):
-            continue  # a core computes exponentials more slowly than it reads them
-        # A result that is detached stays another tensor than the result with a gradient.
-        node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
-        if not node.users:
-            joint_module.graph.erase_node(node)
+    _attach(joint_module.graph)
     for node in joint_module.graph.nodes:
         if target_of(node) == "aten.eq.Tensor":
             for operand in node.all_input_nodes:
@@ -216,6 +209,20 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
                     operand.meta.setdefault("recompute", policies.MUST_SAVE)
     with importlib.import_module("torch._functorch.config").patch(cse=False):
         return partitioners.min_cut_rematerialization_partition(joint_module, joint_inputs, **options)
+
+
+def _attach(graph: Any) -> None:
+    """Let ops on a GPU read values rather than these detached.
+
+    The partitioner would take that for a kernel of its own, before which a value is stored rather than computed again.
+    """
+    for node in graph.find_nodes(op="call_function", target=torch_for("fuser_lab.bridge").ops.aten.detach.default):
+        if not has_own_memory(node.meta["val"].device.type):
+            continue  # a core computes exponentials more slowly than it reads them
+        # A result that is detached stays another tensor than the result with a gradient.
+        node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
+        if not node.users:
+            graph.erase_node(node)
 
 
 def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.repeats import storages_of
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, draws, has_symbol, is_node, target_of, traced_tensor, writes
+from fuser_lab.bridge.traced import Node, draws, has_symbol, insert_call, shape_of, target_of, writes
 
 _PER_ELEMENT = frozenset({"aten._to_copy.default", "aten.clone.default"})  # besides those that torch tags as pointwise
 _TRANSPOSES = frozenset({"aten.t.default", "aten.transpose.int", "aten.permute.default"})
@@ -31,12 +31,11 @@ def gather_operands(graph: Any) -> None:
     }
     for gather in gathers:
         x, dim, index = gather.args
-        shape, places = _shape(x), _shape(index)
+        shape, places = shape_of(x), shape_of(index)
         if gather.kwargs or not shape or has_symbol(x) or has_symbol(index):
             continue
         axis = dim % len(shape)
-        others = tuple(length for place, length in enumerate(shape) if place != axis)
-        if others != tuple(length for place, length in enumerate(places) if place != axis):
+        if places[:axis] + places[axis + 1 :] != shape[:axis] + shape[axis + 1 :]:
             continue
         path = _path(x, axis, stored) if places[axis] <= shape[axis] else []
         if path:
@@ -51,9 +50,9 @@ def _path(x: Node, axis: int, stored: set[int]) -> list[tuple[Node, Node, int]]:
         if target_of(x) in _TRANSPOSES:
             operand, axis = x.args[0], _order(x)[axis]
         elif _is_per_element(x):
-            from_end = len(_shape(x)) - axis
+            from_end = len(shape_of(x)) - axis
             varying = {node for node in x.all_input_nodes if _length(node, from_end) > 1}
-            if len(varying) != 1 or _shape(operand := varying.pop()) != _shape(x):
+            if len(varying) != 1 or shape_of(operand := varying.pop()) != shape_of(x):
                 return []
         else:
             return []
@@ -68,18 +67,19 @@ def _compute_elements(gather: Node, path: list[tuple[Node, Node, int]], index: N
     for op, _, _ in path:
         if target_of(op) in _TRANSPOSES:
             order = _order(op)
-            index = _call(gather, aten.permute.default, (index, [order.index(place) for place in range(len(order))]))
+            axes = [order.index(place) for place in range(len(order))]
+            index = insert_call(gather, aten.permute.default, (index, axes))
     _, source, axis = path[-1]
-    result = _call(gather, aten.gather.default, (source, axis, index))
+    result = insert_call(gather, aten.gather.default, (source, axis, index))
     for op, operand, _ in reversed(path):
         args = tuple(result if argument is operand else argument for argument in op.args)
-        result = _call(gather, op.target, args, **op.kwargs)
+        result = insert_call(gather, op.target, args, **op.kwargs)
     return result
 
 
 def _order(transpose: Node) -> list[int]:
     """Return the axis of the operand that each axis of its transpose is."""
-    order = list(range(len(_shape(transpose))))
+    order = list(range(len(shape_of(transpose))))
     if target_of(transpose) == "aten.permute.default":
         return [order[place] for place in transpose.args[1]]
     if target_of(transpose) == "aten.t.default":
@@ -99,19 +99,5 @@ def _is_per_element(node: Node) -> bool:
 
 def _length(node: Node, from_end: int) -> int:
     """Return the length of an axis, counted from the last one, as broadcasting does; 1 where a tensor has none."""
-    shape = _shape(node)
+    shape = shape_of(node)
     return shape[-from_end] if from_end <= len(shape) else 1
-
-
-def _shape(node: Node) -> tuple[int, ...]:
-    tensor = traced_tensor(node.meta.get("val"))
-    return () if tensor is None else tensor.shape
-
-
-def _call(gather: Node, target: Any, args: tuple[Any, ...], **kwargs: Any) -> Node:
-    """Return a new call before a gather, with its origin."""
-    with gather.graph.inserting_before(gather):
-        node = gather.graph.call_function(target, args, kwargs)
-    values = [argument.meta["val"] if is_node(argument) else argument for argument in args]
-    node.meta = {**gather.meta, "val": target(*values, **kwargs)}
-    return node

@@ -27,7 +27,8 @@ from typing import Any
 from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.registry import DTYPES
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.scatters import Loops, Scatter, constant, loops_over, span_of, tensor_of
+from fuser_lab.bridge.scatters import Loops, Scatter, constant, loops_over, span_of
+from fuser_lab.bridge.traced import tensor_of
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     AtomicAdd,

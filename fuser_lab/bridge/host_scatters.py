@@ -21,9 +21,8 @@ from fuser_lab.bridge.scatters import (
     loops_over,
     scatter_of,
     span_of,
-    tensor_of,
 )
-from fuser_lab.bridge.traced import Node
+from fuser_lab.bridge.traced import Node, tensor_of
 from fuser_lab.codegen.kernel_ir import Buffer, If, Kernel, Let, Load, Loop, Phase, Role, Size, Statement, Store
 from fuser_lab.codegen.pipeline import GeneratedKernel, generated_from
 from fuser_lab.cost.verdict import SchedulerType

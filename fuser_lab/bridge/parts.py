@@ -6,7 +6,16 @@ from typing import Any
 
 from fuser_lab.bridge.repeats import storages_of
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, has_symbol, is_write_back, target_of, traced_tensor, writes
+from fuser_lab.bridge.traced import (
+    Node,
+    has_symbol,
+    insert_call,
+    is_write_back,
+    shape_of,
+    target_of,
+    traced_tensor,
+    writes,
+)
 
 _SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int"})
 
@@ -58,7 +67,7 @@ def read_operands_of_cats(graph: Any, results: int | None = None) -> None:
         if hasattr(node, "meta") for place in storages_of(node)
     }
     for cat in cats:
-        if cat.kwargs or not _shape(cat) or not cat.meta["val"].is_contiguous():
+        if cat.kwargs or not shape_of(cat) or not cat.meta["val"].is_contiguous():
             continue
         if not fixed.isdisjoint(storages_of(cat)):
             continue
@@ -74,12 +83,12 @@ def read_operands_of_cats(graph: Any, results: int | None = None) -> None:
 def _source_of(part: Node, cat: Node) -> tuple[Node, tuple[int, int, int]] | None:
     """Return the operand of a concatenation that contains a slice of it, with the axis and the range in the operand."""
     operands, dim = (*cat.args, 0)[:2]
-    shapes = [_shape(node) for node in operands if node.meta["val"].dtype == cat.meta["val"].dtype]
+    shapes = [shape_of(node) for node in operands if node.meta["val"].dtype == cat.meta["val"].dtype]
     if target_of(part) != "aten.slice.Tensor" or len(shapes) < len(operands) or any(map(has_symbol, (part, *operands))):
         return None
     numbers: list[Any] = list(part.args[1:])
     along, start, stop, step = numbers + [0, None, None, 1][len(numbers) :]
-    whole = _shape(cat)
+    whole = shape_of(cat)
     axis = dim % len(whole)
     if along % len(whole) != axis or step != 1 or any(len(shape) != len(whole) for shape in shapes):
         return None
@@ -92,27 +101,12 @@ def _source_of(part: Node, cat: Node) -> tuple[Node, tuple[int, int, int]] | Non
     return None
 
 
-def _shape(node: Node) -> tuple[int, ...]:
-    """Return the shape of a node's tensor; empty if it is not known."""
-    tensor = traced_tensor(node.meta.get("val"))
-    return () if tensor is None else tensor.shape
-
-
 def _read(part: Node, operand: Node, places: tuple[int, int, int]) -> Node:
     """Return a part of an operand, in row-major order if the operand is not, because results are laid out alike."""
     torch = torch_for("fuser_lab.bridge")
-    value, (axis, start, stop) = operand.meta["val"], places
-    if not value.is_contiguous():
-        value = value.contiguous()
-        operand = _call(part, torch.ops.aten.clone.default, (operand,), value, memory_format=torch.contiguous_format)
-    if stop - start == value.shape[axis]:
+    axis, start, stop = places
+    if not operand.meta["val"].is_contiguous():
+        operand = insert_call(part, torch.ops.aten.clone.default, (operand,), memory_format=torch.contiguous_format)
+    if stop - start == shape_of(operand)[axis]:
         return operand
-    return _call(part, torch.ops.aten.slice.Tensor, (operand, *places), value.narrow(axis, start, stop - start))
-
-
-def _call(part: Node, target: Any, args: tuple[Any, ...], value: Any, **kwargs: Any) -> Node:
-    """Return a new call before a part, with its origin."""
-    with part.graph.inserting_before(part):
-        node = part.graph.call_function(target, args, kwargs)
-    node.meta = {**part.meta, "val": value}
-    return node
+    return insert_call(part, torch.ops.aten.slice.Tensor, (operand, *places))

@@ -19,7 +19,7 @@ _NAMES = {2: "max_pool2d_with_indices", 3: "max_pool3d_with_indices"}  # by pool
 _PREFIX = "_low_memory_max_pool_"  # of inductor's ops
 _INDICES = f"prims.{_PREFIX}offsets_to_indices.default"
 _POOL = f"prims.{_PREFIX}with_offsets.default"
-_GRADIENT = (
+_GRADIENT = (  # the schema of our op, in the notation of torch.library
     "max_pool_gradient(Tensor gradient, Tensor offsets, SymInt[] input_size, SymInt[] kernel_size, SymInt[] stride, "
     "SymInt[] padding, SymInt[] dilation) -> Tensor"
 )

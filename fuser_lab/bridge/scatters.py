@@ -12,7 +12,7 @@ from numpy import broadcast_shapes
 from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.registry import axis_of
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, target_of, traced_tensor
+from fuser_lab.bridge.traced import Node, target_of, tensor_of, traced_tensor
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
 from fuser_lab.ir.term import Const, Term
@@ -77,13 +77,6 @@ def scatter_of(node: Node) -> Scatter | None:
         return None
     sources = [value for value in (scatter.source, scatter.start) if not isinstance(value, bool | int | float)]
     return scatter if all(tensor_of(value).dtype == target.dtype for value in sources) else None
-
-
-def tensor_of(node: Node) -> TracedTensor:
-    """Return the tensor that a node computes."""
-    traced = traced_tensor(node.meta["val"])
-    assert traced is not None
-    return traced
 
 
 def number_of(x: Node) -> Number | None:

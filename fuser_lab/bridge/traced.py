@@ -141,6 +141,21 @@ def tensor_of(node: Node) -> TracedTensor:
     return tensor
 
 
+def shape_of(node: Node) -> tuple[int, ...]:
+    """Return the shape of a node's tensor; empty if it is not known."""
+    tensor = traced_tensor(node.meta.get("val"))
+    return () if tensor is None else tensor.shape
+
+
+def insert_call(before: Node, target: Any, args: tuple[Any, ...], **kwargs: Any) -> Node:
+    """Return a new call in front of a node, with the origin of that node."""
+    with before.graph.inserting_before(before):
+        node = before.graph.call_function(target, args, kwargs)
+    values = [argument.meta["val"] if is_node(argument) else argument for argument in args]
+    node.meta = {**before.meta, "val": target(*values, **kwargs)}
+    return node
+
+
 def results_of(node: Node) -> tuple[TracedTensor | None, ...]:
     """Return the results of a node: one, or the entries of the list that it returns."""
     value = node.meta.get("val")

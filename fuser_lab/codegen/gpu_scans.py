@@ -223,9 +223,9 @@ def _rows(plan: ScanPlan, code: PhaseCode, *, totals: bool) -> Launch:
         if split > 1 and not totals:
             with ExitStack() as earlier:
                 step = open_rounds(values, earlier, "step", -(-split // lanes))
-                other = values.let("preceding", values.simplify(step * lanes + lane))
-                earlier.enter_context(values.guard(other < part))
-                update(values, total, Load(parts.dtype, parts, values.simplify(row * split + other)))
+                before = values.let("preceding", values.simplify(step * lanes + lane))
+                earlier.enter_context(values.guard(before < part))
+                update(values, total, Load(parts.dtype, parts, values.simplify(row * split + before)))
             (total,) = share(values, [total], scope_of(schedule))
             values.emit(Let(
                 name=carried[first.expr].name, value=_combine(first, carried[first.expr], total.total), update=True,
@@ -349,10 +349,10 @@ def _begin_with_parts(
             values, stack, "g", columns.block * lanes + columns.lane, plan.groups, -(-plan.groups // lanes) * lanes,
         )
         step = open_rounds(values, stack, "step", -(-schedule.split // height))
-        other = values.let("preceding", values.simplify(step * height + columns.line))
-        stack.enter_context(values.guard(other < part))
+        preceding = values.let("preceding", values.simplify(step * height + columns.line))
+        stack.enter_context(values.guard(preceding < part))
         with each_round(values, "v", width) as v:
-            value = Load(parts.dtype, parts, values.simplify(other * space.rows + group * width + v))
+            value = Load(parts.dtype, parts, values.simplify(preceding * space.rows + group * width + v))
             values.put(before, v, _combine(scan, Load(before.dtype, before, v), value), scan.expr.name)
     with _each_total(plan, code, columns, scan, exchange) as (_, slot, total):
         carried = Load(exchange.carried.dtype, exchange.carried, slot)

@@ -7,39 +7,32 @@ that is predicted to save time, and segments that have become neighbours are mer
 begins with recomputation and splits: they are few attempts, which save much.
 """
 
-import functools
-import operator
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from copy import copy
 from dataclasses import dataclass, field, replace
-from math import prod, sqrt
+from math import sqrt
 from typing import Protocol
 
-from fuser_lab.analysis.bit_masks import bits
 from fuser_lab.cost.predicted_times import TimeModel
-from fuser_lab.cost.reasons import ReasonCode
-from fuser_lab.cost.traffic import CostModel
-from fuser_lab.cost.verdict import Answer
-from fuser_lab.cost.work import Work, product_flops, work_of
+from fuser_lab.cost.work import Work, product_flops
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.ir import Fusion, OpKind, TensorView
+from fuser_lab.ir import Fusion, OpKind
 from fuser_lab.segmentation.bottom_up import bottom_up
-from fuser_lab.segmentation.components import components
 from fuser_lab.segmentation.edits import glue, own_exprs
 from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
-from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
+from fuser_lab.segmentation.forwarding import forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, merges, runs
 from fuser_lab.segmentation.optimal import optimal
 from fuser_lab.segmentation.options import FACTORIES, SegmenterOptions
-from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle
+from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.partition_attempts import as_bottom_up_writes_it, attempts_of, in_order, neighbours_apart
+from fuser_lab.segmentation.rationed import RationedSchedulers
 from fuser_lab.segmentation.recomputation import chain_of, share_read
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.rewritings import copied_names, recompute
-from fuser_lab.segmentation.space import Space, Sums
+from fuser_lab.segmentation.timed_space import NEAR, TimedSpace, partition_of, parts_of, with_tables
 
 PHASE = "fastest"
 MOST_FOR_OPTIMAL = 60  # maximum number of expressions for which strategy "optimal" is a starting point
@@ -50,12 +43,9 @@ STATES_PER_CHANGE = 100  # search states of the budget per change of a plan that
 # States per expression that an open scheduler lowers: in a search of any length, and in one that ends after a time.
 STATES_PER_OPEN, STATES_PER_OPEN_IN_TIME = 1000, 200
 MOST_BESIDE = 32  # segments before and after one with which it is merged because they share a tensor
-LARGE, ALIKE = 40, 0.9  # size of a refused set, and the part of it that another set shares, which is then not lowered
 SHARE = 0.1  # part of the time that a plan may save in all its runs that the search for it may take
 ROUNDS = 3  # rounds of the search, each with the prices that the clock corrected after the previous round
-NEAR = 0.75  # a price with a smaller error is not corrected, since all other prices are as rough
 UNKNOWN = 1.2  # factor on the time by bytes and arithmetic for kernels that the clock does not know
-TABLE = 16  # elements of a kernel's largest tensor per element of a table that may be stored before the kernel
 MOST_SPLITS = 8  # plans tried that split a slow kernel
 MOST_CHECKED, MOST_TIMED = 2, 4  # plans compared with the bottom-up plan by the times of all their kernels
 DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to save
@@ -67,8 +57,6 @@ LEAST_SAVED = 0.5e-6  # seconds that it has to save besides: smaller differences
 ERROR, ERROR_MORE_BYTES = 0.08, 0.22
 TRIES_PER_BOUNDARY = 2  # recomputations tried per tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
-_REORDERING = frozenset({OpKind.COPY, OpKind.RESHAPE, OpKind.RESIZE, OpKind.REDUCTION, OpKind.INDEXING})
-_AFTER_LOWERING = frozenset({ReasonCode.NOT_LOWERED.value, ReasonCode.READ_AGAIN.value})
 
 
 class Clock(Protocol):
@@ -141,92 +129,6 @@ class _TimedPlan:
         return sum(self.times)
 
 
-class _Rationed:
-    """Asks nvFuser's schedulers first, then open schedulers as long as these have not lowered too many expressions.
-
-    Open schedulers are not asked about a large set that resembles a set which they refused after lowering it.
-    """
-
-    def __init__(self, oracle: SchedulerOracle, closed: SchedulerOracle, exprs: int) -> None:
-        self._oracle = oracle
-        self._closed = closed
-        self._whole = self._left = exprs
-        self._asked: dict[tuple[int, frozenset[str], tuple[TensorView, ...]], Answer] = {}
-        self._refused: list[frozenset[str]] = []
-        self.device = getattr(oracle, "device", None)
-
-    def beside(self) -> "_Rationed":
-        """Return the same schedulers with half of the limit besides, which know each other's answers."""
-        schedulers = copy(self)
-        schedulers._left = self._whole // 2  # noqa: SLF001 - of the same class
-        return schedulers
-
-    def ask(self, candidate: Candidate) -> Answer:
-        """Return the verdicts of all schedulers, or only of nvFuser's once the limit is reached."""
-        answer = self._closed.ask(candidate)
-        if answer.chosen is not None:
-            return answer
-        key = (id(candidate.fusion), candidate.key, candidate.outputs)
-        cached = self._asked.get(key)
-        if cached is not None:
-            return cached
-        names = frozenset(candidate.key)
-        if self._left < len(names) or any(_alike(names, other) for other in self._refused):
-            return answer
-        open_answer = self._asked[key] = self._oracle.ask(candidate)
-        if any(verdict.beyond or verdict.code in _AFTER_LOWERING for verdict in open_answer.verdicts):
-            self._left -= len(names)
-            if open_answer.chosen is None and len(names) >= LARGE:
-                self._refused.append(names)
-        return open_answer
-
-
-def _alike(names: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether two sets have nine tenths of the larger one in common."""
-    return len(names & other) >= ALIKE * max(len(names), len(other))
-
-
-class _TimedSpace(Space):
-    """A space whose prices are predicted times, as the bytes that memory could move in the same time."""
-
-    def __init__(
-        self, fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, model: TimeModel,
-        chains: Sequence[Chain],
-    ) -> None:
-        costs = CostModel(device=model.device, bandwidth=model.bandwidth, launch=model.launch)
-        super().__init__(fusion, oracle, options, costs, chains)
-        self._times = model
-        works = [work_of([unit]) for unit in self.units]
-        self._amounts = [
-            (work.simple, work.dividing, work.special, work.reducing, product_flops([unit]))
-            for work, unit in zip(works, self.units, strict=True)
-        ]
-        self._prices: dict[int, int] = {}
-
-    def price(self, mask: int, sums: Sums | None = None) -> int:
-        """Return the predicted time of a set as one segment, as bytes; ``sums`` are its sums."""
-        cost = self._prices.get(mask)
-        if cost is None:
-            simple, dividing, special, reducing, flops = (added := sums or self.sums(mask)).amounts
-            work = Work(simple=simple, dividing=dividing, special=special, reducing=reducing)
-            if self._times.repeats:
-                work = self._times.work(self.exprs(mask))
-            cost = round(self._times.seconds(added.bytes, work, flops) * self._times.bandwidth)
-            if sums is None:
-                self._prices[mask] = cost
-        return cost
-
-    def correct(self, segmented: SegmentedFusion, times: Sequence[float]) -> bool:
-        """Correct the prices of a plan's segments whose times differ much; return whether there were any."""
-        changed = False
-        for group, seconds in zip(segmented.groups, times, strict=True):
-            mask, price = self.mask(group.names), round(seconds * self._times.bandwidth)
-            if mask and not NEAR * price <= self.price(mask) <= price / NEAR:
-                self._prices[mask] = price
-                changed = True
-        return changed
-
-
 @dataclass(slots=True)
 class _Search:
     fusion: Fusion
@@ -246,7 +148,7 @@ class _Search:
         self.closed = getattr(self.oracle, "closed", self.oracle)
         is_open = self.closed is not self.oracle
         exprs = self.budget.states // (STATES_PER_OPEN_IN_TIME if self.is_limited else STATES_PER_OPEN)
-        self.rationed = _Rationed(self.oracle, self.closed, exprs) if is_open else self.oracle
+        self.rationed = RationedSchedulers(self.oracle, self.closed, exprs) if is_open else self.oracle
 
     @property
     def is_limited(self) -> bool:
@@ -255,23 +157,19 @@ class _Search:
 
     def _beside(self) -> SchedulerOracle:
         """Return the schedulers for a step that leaves the limit of the search in the space to it."""
-        return self.rationed.beside() if isinstance(self.rationed, _Rationed) else self.rationed
+        return self.rationed.beside() if isinstance(self.rationed, RationedSchedulers) else self.rationed
 
     @property
     def best(self) -> _TimedPlan:
         """The fastest plan so far; on a tie the first, which is the closest to nvFuser's."""
         return min(self.known, key=lambda plan: plan.seconds)
 
-    def _plans_of(self, space: "_TimedSpace") -> list[_TimedPlan]:
+    def _plans_of(self, space: TimedSpace) -> list[_TimedPlan]:
         """Return the known plans of the space's fusion in which no two segments compute an expression."""
-        def is_partition(segmented: SegmentedFusion) -> bool:
-            masks = [space.mask(group.names) for group in segmented.groups]
-            return sum(mask.bit_count() for mask in masks) == functools.reduce(operator.or_, masks, 0).bit_count()
-
         plans = (plan for plan in self.known if plan.segmented.fusion.digest == space.fusion.digest)
-        return [plan for plan in plans if is_partition(plan.segmented)]
+        return [plan for plan in plans if space.is_disjoint(plan.segmented)]
 
-    def _best_of(self, space: "_TimedSpace") -> _TimedPlan | None:
+    def _best_of(self, space: TimedSpace) -> _TimedPlan | None:
         """Return the fastest of these plans, None if there are none."""
         return min(self._plans_of(space), key=lambda plan: plan.seconds, default=None)
 
@@ -287,7 +185,7 @@ class _Search:
                 return
         for word, options in self._ways[1:]:
             self._add(word, bottom_up(self.fusion, self.closed, options))
-        if isinstance(self.rationed, _Rationed) and not self.budget.is_late:
+        if isinstance(self.rationed, RationedSchedulers) and not self.budget.is_late:
             self._add("open bottom-up", bottom_up(self.fusion, self._beside(), self.options))
         if not self.is_limited:
             self._add_optimal()
@@ -369,7 +267,7 @@ class _Search:
                 fusion: Fusion = stop.value
                 break
         chains = tuple(forwarded_chains(fusion, plain))
-        space = _TimedSpace(fusion, self.rationed, plain, self.model, chains)
+        space = TimedSpace(fusion, self.rationed, plain, self.model, chains)
         if not space.units:
             return
         self._take_tables(space, before)
@@ -386,7 +284,7 @@ class _Search:
         if self.clock:
             self._split(space, before)
 
-    def _take_partition(self, space: _TimedSpace, segments: Sequence[int], before: Sequence[Attempt]) -> bool:
+    def _take_partition(self, space: TimedSpace, segments: Sequence[int], before: Sequence[Attempt]) -> bool:
         """Make the plan of a partition known; return whether it is one."""
         order = in_order(space, segments)
         attempts = None if order is None else attempts_of(space, order, PHASE)
@@ -394,7 +292,7 @@ class _Search:
             self._take((*before, *attempts))
         return attempts is not None
 
-    def _take_tables(self, space: _TimedSpace, before: Sequence[Attempt]) -> None:
+    def _take_tables(self, space: TimedSpace, before: Sequence[Attempt]) -> None:
         """Make the plan known that stores the tables which segments of the best plan compute, if there are any.
 
         The price of a segment counts each expression once, but a kernel computes the elements of a small tensor, such
@@ -403,11 +301,11 @@ class _Search:
         best = self._best_of(space)
         if best and not self.budget.is_late:
             masks = [mask for group in best.segmented.groups if (mask := space.mask(group.names))]
-            parts = [part for mask in masks for part in _with_tables(space, mask)]
+            parts = [part for mask in masks for part in with_tables(space, mask)]
             if len(parts) > len(masks) and sum(parts) == space.all:
                 self._take_partition(space, parts, before)
 
-    def _split(self, space: _TimedSpace, before: Sequence[Attempt]) -> None:
+    def _split(self, space: TimedSpace, before: Sequence[Attempt]) -> None:
         """Split slow kernels of the best plan where data change places or are summed up, as long as that saves time.
 
         Bytes do not say where: the accesses of such a kernel are slow because something before a tensor and something
@@ -425,7 +323,7 @@ class _Search:
             )
             others = {mask: [other for other in masks if other and other != mask] for _, mask in slow}
             candidates = [
-                [*others[mask], *parts] for _, mask in slow for parts in _parts(space, mask)
+                [*others[mask], *parts] for _, mask in slow for parts in parts_of(space, mask)
                 if all(legal_price(space, part) is not None for part in parts)
             ]
             for segments in candidates[:self.splits]:
@@ -435,9 +333,9 @@ class _Search:
             else:
                 return
 
-    def _search_partition(self, space: _TimedSpace, seeds: Sequence[_TimedPlan], changes: int) -> Partition:
+    def _search_partition(self, space: TimedSpace, seeds: Sequence[_TimedPlan], changes: int) -> Partition:
         """Return the best partition that merges and small changes lead to from known plans and from nothing."""
-        starts = [start for plan in seeds if (start := _partition(space, plan.segmented)) is not None]
+        starts = [start for plan in seeds if (start := partition_of(space, plan.segmented)) is not None]
         starts.append(min(starts, key=lambda start: start.cost).copied() if starts else Partition.single(space))
         self._exhaust(runs(starts[-1]))
         starts.append(Partition.single(space))
@@ -649,62 +547,9 @@ def _neighbours(now: SegmentedFusion, names: Names) -> Iterator[tuple[int, int]]
                 yield home, other
 
 
-def _parts(space: Space, mask: int) -> Iterator[tuple[int, int]]:
-    """Yield the two parts of a set on both sides of a tensor that is reordered or summed up there, each pair once."""
-    seen = {0, mask}
-    for i in bits(mask):
-        kind = space.units[i].kind
-        if kind in _REORDERING:
-            for first in ((space.above[i] | 1 << i) & mask, space.above[i] & mask, mask & ~(space.below[i] | 1 << i)):
-                if first not in seen:
-                    seen.add(first)
-                    yield first, mask & ~first
-
-
-def _with_tables(space: Space, mask: int) -> list[int]:
-    """Return a set without the tables in it, after these tables; only the set, if a part is not legal as a segment.
-
-    A table is a function of small tensors of the set alone, such as cosines of positions, with what leads to it.
-    """
-    sizes = {i: max((prod(tv.shape) for tv in space.units[i].tensor_outputs), default=0) for i in bits(mask)}
-    large = sum(1 << i for i, size in sizes.items() if TABLE * size > max(sizes.values()))
-    tables = 0
-    for i in sizes:
-        work, table = work_of([space.units[i]]), (space.above[i] | 1 << i) & mask
-        if (work.special or work.dividing) and not table & large:
-            tables |= table
-    parts = [*_components_of(space, tables), *_components_of(space, mask & ~tables)]
-    return parts if tables and all(legal_price(space, part) is not None for part in parts) else [mask]
-
-
-def _components_of(space: Space, mask: int) -> list[int]:
-    """Return the parts of a set of units that share no tensor."""
-    units, first = list(bits(mask)), dict[TensorView, int]()
-    exprs = [space.units[i] for i in units]
-    touched = [(n, tv) for n, expr in enumerate(exprs) for tv in (*expr.tensor_inputs, *expr.tensor_outputs)]
-    part_of = components(len(units), [(n, first.setdefault(tv, n)) for n, tv in touched])
-    parts = dict[int, int]()
-    for i, part in zip(units, part_of, strict=True):
-        parts[part] = parts.get(part, 0) | 1 << i
-    return list(parts.values())
-
-
 def _goes_beyond(segmented: SegmentedFusion) -> bool:
     """Whether an open scheduler accepts some segment that nvFuser's schedulers refuse."""
     return any(verdict.beyond for group in segmented.groups for verdict in group.verdicts[-1:])
-
-
-def _partition(space: _TimedSpace, segmented: SegmentedFusion) -> Partition | None:
-    """Return a plan as a partition of a space; None if a segment of it is not legal there."""
-    segments: dict[int, int] = {}
-    for group in segmented.groups:
-        mask = space.mask(group.names)
-        if mask:
-            price = legal_price(space, mask)
-            if price is None:
-                return None
-            segments[mask] = price
-    return Partition(space, segments) if sum(segments) == space.all else None
 
 
 def _final(now: SegmentedFusion, attempts: Sequence[Attempt]) -> Iterator[Attempt]:

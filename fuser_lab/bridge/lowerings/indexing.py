@@ -5,32 +5,26 @@ from typing import Any
 
 from numpy import broadcast_shapes
 
-from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, axis_of, lowering
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, axis_of, lowering, not_empty
 from fuser_lab.bridge.lowerings.views import slice_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.targets import has_own_memory
 
 
-def _not_empty(call: Call) -> str | None:
-    if any(not tensor.size for tensor in call.tensors):
-        return "a tensor is empty"
-    return None
-
-
-@lowering("aten.index_select.default", refuse=_not_empty, samples=["aten.index_select.default(a, 1, i)"])
+@lowering("aten.index_select.default", refuse=not_empty, samples=["aten.index_select.default(a, 1, i)"])
 def _index_select(to: Emitter, x: Any, dim: int, index: Any) -> Any:
     if not x.ndim:
         return to.ops.set(x)
     return to.ops.index_select(x, to.reshape(index, [prod(to.shape(index))]), axis_of(dim, x.ndim))
 
 
-@lowering("aten.embedding.default", refuse=_not_empty, samples=["aten.embedding.default(a, e)"])
+@lowering("aten.embedding.default", refuse=not_empty, samples=["aten.embedding.default(a, e)"])
 def _embedding(to: Emitter, weight: Any, index: Any, *_: Any) -> Any:
     rows = to.ops.index_select(weight, to.reshape(index, [prod(to.shape(index))]), 0)
     return to.reshape(rows, to.call.result.shape)
 
 
-@lowering("aten.gather.default", refuse=_not_empty, samples=["aten.gather.default(a, 1, g)"])
+@lowering("aten.gather.default", refuse=not_empty, samples=["aten.gather.default(a, 1, g)"])
 def _gather(to: Emitter, x: Any, dim: int, index: Any, **_: Any) -> Any:
     if not x.ndim:
         return to.expand(to.reshape(x, [1] * index.ndim), to.shape(index))
@@ -48,7 +42,7 @@ def _indexed_by_ints(call: Call) -> str | None:
     indices = [index for index in call.args[1] if index is not None]
     if not all(isinstance(index, TracedTensor) and index.dtype in {"int64", "int32"} for index in indices):
         return "positions are not integers, so the result's size depends on data"
-    return _not_empty(call)
+    return not_empty(call)
 
 
 @lowering(
@@ -77,7 +71,7 @@ def add_at(to: Emitter, x: Any, index: Any, source: Any, axis: int) -> Any:
 
 
 def _has_axes(call: Call) -> str | None:
-    return _not_empty(call) if call.tensors[0].ndim else "a tensor has no axes"
+    return not_empty(call) if call.tensors[0].ndim else "a tensor has no axes"
 
 
 @lowering(
@@ -221,7 +215,7 @@ def _index_reduce(
 
 
 def _counts_nothing(call: Call) -> str | None:
-    return "rows are scaled by their number" if call.argument(4, "scale_grad_by_freq") else _not_empty(call)
+    return "rows are scaled by their number" if call.argument(4, "scale_grad_by_freq") else not_empty(call)
 
 
 @lowering(
@@ -238,7 +232,7 @@ def _embedding_backward(to: Emitter, gradient: Any, index: Any, rows: int, paddi
 
 
 @lowering(
-    "aten.scatter.src", "aten.scatter.value", refuse=_not_empty,
+    "aten.scatter.src", "aten.scatter.value", refuse=not_empty,
     samples=["aten.scatter.value(a, 1, g[:, :1], 0.5)", "aten.scatter.src(a, 0, g[:1], p)"],
 )
 def _scatter(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:

@@ -325,6 +325,11 @@ def record(fd: FusionBuilder, call: Call, args: Sequence[Any], kwargs: Mapping[s
     return handles
 
 
+def not_empty(call: Call) -> str | None:
+    """Refuse calls with an empty tensor."""
+    return None if all(tensor.size for tensor in call.tensors) else "a tensor is empty"
+
+
 def axis_of(dim: int, ndim: int) -> int:
     """Return an axis counted from the front; 0 for tensors without axes."""
     return dim % ndim if ndim else 0

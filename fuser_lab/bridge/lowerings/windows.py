@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering, not_empty
 from fuser_lab.bridge.lowerings.views import slice_of
 from fuser_lab.dtypes import DataType
 
@@ -81,11 +81,7 @@ def _small(call: Call) -> str | None:
     if count > most:
         where = " along an axis" if is_mean else ""
         return f"a window has {count} elements{where}; {most} at most are lowered"
-    return _not_empty(call)
-
-
-def _not_empty(call: Call) -> str | None:
-    return None if all(tensor.size for tensor in call.tensors) else "a tensor is empty"
+    return not_empty(call)
 
 
 def _combine(
@@ -280,7 +276,7 @@ def _max_pool_with_offsets(
 
 
 @lowering(
-    "prims._low_memory_max_pool_offsets_to_indices.default", refuse=_not_empty,
+    "prims._low_memory_max_pool_offsets_to_indices.default", refuse=not_empty,
     samples=[
         "prims._low_memory_max_pool_offsets_to_indices.default((o % 6)[None], [3, 2], [9, 9], [2, 1], [1, 1], [1, 3])",
     ],

@@ -13,9 +13,10 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import OpKind
 from fuser_lab.segmentation import replay, segment
 from fuser_lab.segmentation.bottom_up import bottom_up
-from fuser_lab.segmentation.fastest import _Search, _TimedPlan, _TimedSpace, fastest, time_model_of
+from fuser_lab.segmentation.fastest import _Search, _TimedPlan, fastest, time_model_of
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.replay import Fold
+from fuser_lab.segmentation.timed_space import TimedSpace
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
 from tests.unit.test_this_cpu import PLANTED
@@ -398,7 +399,7 @@ def test_a_price_is_corrected_if_the_measured_time_differs_by_more_than_a_quarte
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.exp(fd.define_tensor([4096, 4096], contiguity=True)))
     plan = fl.segment(fd)
-    space = _TimedSpace(plan.fusion, plan.oracle, FEW, time_model_of(plan.oracle), ())
+    space = TimedSpace(plan.fusion, plan.oracle, FEW, time_model_of(plan.oracle), ())
     mask = space.mask(plan.segmented.groups[0].names)
     price = space.price(mask)
     seconds = ratio * price / time_model_of(plan.oracle).bandwidth
