@@ -25,6 +25,7 @@ from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.signature import Cutting
+from fuser_lab.bridge.row_gaps import may_change_results, result_strides, take_strides, tell_strides
 from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, Origin, is_write_back, origin_of, target_of
@@ -174,7 +175,8 @@ def compile_graph(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> C
     names = input_names(gm, capture.arguments)
 
     def compiler(kind: str) -> Callable[[Any, Sequence[Any]], Any]:
-        return lambda graph_module, inputs: graph_callable(write_input_names(graph_module, names), kind, capture)
+        return lambda graph_module, inputs: graph_callable(
+            write_input_names(graph_module, names), kind, capture, inputs)
 
     backend = common.aot_autograd(
         fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
@@ -225,8 +227,8 @@ def _attach(graph: Any) -> None:
             graph.erase_node(node)
 
 
-def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
-    """Return a boxed callable for a graph of ATen ops.
+def graph_callable(gm: Any, kind: str, capture: Capture, inputs: Sequence[Any]) -> Any:
+    """Return a boxed callable for a graph of ATen ops; ``inputs`` are fake tensors with the strides of its arguments.
 
     A graph with symbolic sizes is captured when it first runs, for all sizes.
     """
@@ -237,7 +239,11 @@ def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
     if is_symbolic(gm):
         return make_boxed_func(_Sizes(gm, kind, capture))
     with collecting_rarely():  # possibly of a backward graph, which torch may trace at its first run
+        if kind == "backward":
+            take_strides(gm.graph, inputs)
+        traced = result_strides(gm.graph)
         graph = capture_graph(gm, kind, capture)
+        tell_strides(traced, result_strides(gm.graph))
     capture.add(graph)
     return _box(graph.run)
 
@@ -254,7 +260,7 @@ def _box(graph: Any) -> Callable[[list[Any]], Any]:
 def capture_graph(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
     if not capture.options.wishes.records_matmuls:
-        pad_products(gm)
+        pad_products(gm, changes_results=may_change_results(kind))
     _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting)
     return _with_regions(gm, kind, regions, left, capture.options.wishes)
 

@@ -4,7 +4,7 @@ The fast kernels of cuBLAS need rows that begin at multiples of 16 bytes (NVIDIA
 "Tensor Core Requirements"): the product that gives the logits of GPT-2, with 50,257 words, takes 6.6 ms, and 0.9 ms
 with 50,264 words (H200). As in ``torch._inductor.fx_passes.pad_mm``, the operands get zeros at their ends, the result
 is a slice, and both ways are timed once. Pads and slices are ordinary ops, so a region pads what it computes, and reads
-the slice where it needs the result.
+the slice where it needs the result. The slice is copied only where something relies on dense rows (`row_gaps`).
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.row_gaps import set_values, values_with
 from fuser_lab.bridge.symbolic import is_symbolic
 from fuser_lab.bridge.traced import Node, target_of
 from fuser_lab.runtime import store
@@ -32,11 +33,12 @@ _PRODUCTS = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.defaul
 Decision = Callable[[Any, Sequence[Any], tuple[int, int, int]], bool]
 
 
-def pad_products(gm: Any, is_faster: Decision | None = None) -> None:
+def pad_products(gm: Any, is_faster: Decision | None = None, *, changes_results: bool = False) -> None:
     """Rewrite the products of a graph of ATen ops whose sizes are no multiples of 16 bytes.
 
     ``is_faster`` says for an op, its operands as fake tensors and the numbers of added rows, inner elements and columns
-    whether the padded product is faster; by default both are timed, on GPUs.
+    whether the padded product is faster; by default both are timed, on GPUs. With ``changes_results``, results of the
+    graph may have gaps between their rows.
     """
     if is_symbolic(gm):
         return
@@ -50,7 +52,7 @@ def pad_products(gm: Any, is_faster: Decision | None = None) -> None:
         if not any(added) or any(vector is None or vector.ndim > 1 for vector in bias):
             continue
         if decide(node.target, [operand.meta["val"] for operand in node.args], added):
-            _pad(gm.graph, node, added, pads)
+            _pad(gm.graph, node, added, pads, changes_results)
     gm.recompile()
 
 
@@ -69,7 +71,10 @@ def _missing(a: Any, b: Any) -> tuple[int, int, int]:
     return added[0], added[1], added[2]
 
 
-def _pad(graph: Any, node: Node, added: tuple[int, int, int], pads: dict[tuple[Node, tuple[int, ...]], Node]) -> None:
+def _pad(
+    graph: Any, node: Node, added: tuple[int, int, int], pads: dict[tuple[Node, tuple[int, ...]], Node],
+    changes_results: bool,
+) -> None:
     """Replace a product by a slice of the product of padded operands."""
     aten = torch_for("fuser_lab.bridge").ops.aten
     rows, inner, columns = added
@@ -85,8 +90,15 @@ def _pad(graph: Any, node: Node, added: tuple[int, int, int], pads: dict[tuple[N
             if more:
                 result = _call(graph, aten.slice.Tensor, (result, dim, 0, length), node)
         if not result.meta["val"].is_contiguous():
-            layout = {"memory_format": torch_for("fuser_lab.bridge").contiguous_format}
-            result = _call(graph, aten.clone.default, (result,), node, layout)
+            values = values_with(node, result.meta["val"], with_results=changes_results)
+            if values is None:
+                layout = {"memory_format": torch_for("fuser_lab.bridge").contiguous_format}
+                result = _call(graph, aten.clone.default, (result,), node, layout)
+            else:
+                set_values(values)
+                # A product is no view of another tensor, so that users may write to it.
+                shape = list(result.meta["val"].shape)
+                result = _call(graph, aten._unsafe_view.default, (result, shape), node)  # noqa: SLF001
     node.replace_all_uses_with(result)
     graph.erase_node(node)
 

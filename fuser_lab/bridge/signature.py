@@ -22,7 +22,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.strides import describe_strides
 from fuser_lab.errors import FuserLabError
 from fuser_lab.ir import OpKind
-from fuser_lab.passes import AllocationDomain
+from fuser_lab.passes import AllocationDomain, MarkAliases
 from fuser_lab.plan import Plan
 from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import device_of, segment
@@ -203,10 +203,10 @@ def _laid_otherwise(recording: Recorded, signature: Signature) -> frozenset[int]
     torch returns them row-major, so a kernel that wrote another order would be followed by a copy.
     """
     fusion = bind(recording.definition.fusion, recording.specs).fusion
-    placed = AllocationDomain().run(fusion)
+    placed = AllocationDomain().run(MarkAliases().run(fusion))
     return frozenset(
         place for place, (before, after) in enumerate(zip(fusion.outputs, placed.outputs, strict=True))
-        if before.domain.allocation_order != after.domain.allocation_order
+        if before.domain.allocation != after.domain.allocation
         and (traced := _traced_tensor(signature, signature.outputs[place])) is not None and _is_row_major(traced)
     )
 
