@@ -33,7 +33,7 @@ from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import FuserLabError
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.runtime.cpu.host_ready import HostRun, TensorCall
-from fuser_lab.runtime.gpu.ready import DirectRun
+from fuser_lab.runtime.gpu.ready import Block, DirectRun
 from fuser_lab.targets import is_on_host
 
 _DENSE = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.baddbmm.default"})
@@ -405,7 +405,7 @@ class FunctionWriter:
 
     def _direct(self, region: Region, run: DirectRun) -> None:
         """Emit new memory, addresses and kernels."""
-        self._constant(run)  # the function keeps it alive, and with it the memory of intermediates
+        self._constant(run)  # the function keeps it alive, and with it the words of its launches
         if isinstance(region, TorchRegion):
             self._check_positions(region)
         for node in region.output_nodes:
@@ -423,8 +423,16 @@ class FunctionWriter:
             if place in words:
                 written = "".join(f"{word}.value = " for word in words[place])
                 self._emit(f"{written}{address}", {memory})
+        held = {memory for memory, _ in values} | {self._block(region.output_nodes[0], block) for block in run.blocks}
         for call in run.calls:
-            self._emit(f"{self._constant(call)}()", {memory for memory, _ in values})
+            self._emit(f"{self._constant(call)}()", held)
+
+    def _block(self, node: Node, block: Block) -> str:
+        """Emit memory between kernels, on the device of a node's tensor, and return its local variable."""
+        name = self._new_name()
+        self._emit(f"{name} = {self._new(node)}(({block.nbytes},), (1,), {self._constant(self._torch.uint8)})", set())
+        self._emit(f"{self._constant(block.word)}.value = {name}.data_ptr()", {name})
+        return name
 
     def _tensor_call(self, call: TensorCall, nodes: Sequence[Node]) -> None:
         """Emit the call of a kernel that takes tensors; another first element, and an intermediate, is an address."""

@@ -121,6 +121,11 @@ class HostRun:
         return tuple(strides for _, _, strides, _ in self._inputs)
 
     @property
+    def blocks(self) -> tuple[()]:
+        """Empty: the memory between kernels is kept, because a process pays for new pages."""
+        return ()
+
+    @property
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """Empty: any address is valid."""
         return ()
