@@ -9,7 +9,7 @@ other layouts, regions that are checked or observed, and everything else that a 
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuser_lab.bridge.add_calls import AddCalls
@@ -22,7 +22,7 @@ from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import target_of, traced_tensor, writes
 from fuser_lab.errors import OutOfMemoryError
 from fuser_lab.process.forks import new_lock
-from fuser_lab.runtime.gpu.ready import DirectRun
+from fuser_lab.runtime.gpu.ready import DirectRun, ReadyRun
 from fuser_lab.runtime.guards import GUARDS, guard_of
 from fuser_lab.targets import has_own_memory, is_on_host
 
@@ -120,6 +120,7 @@ class FlatGraph:
         except NotFlatError:
             self._tries = _TRIES
             return
+        _share_memory(runs)
         self.lists = writer.lists
         self._guards.appendleft(guard)
         self._made += 1
@@ -170,6 +171,17 @@ class FlatGraph:
             if str(x.dtype) != f"torch.{traced.dtype}" or x.is_neg() or x.is_conj():
                 return False
         return True
+
+
+def _share_memory(runs: Mapping[Region, DirectRun]) -> None:
+    """Let the regions of a function, which run one after another, keep their intermediates in one memory."""
+    plans = {run: region.prepared for region, run in runs.items()
+             if isinstance(run, ReadyRun) and isinstance(region, TorchRegion) and run.intermediates.words}
+    largest = max(plans, key=lambda run: run.intermediates.nbytes, default=None)
+    if largest is not None:
+        memory = plans[largest].memory.block(largest.intermediates.nbytes)
+        for run in plans:
+            run.move(memory)
 
 
 def _may_be_flat(graph: Any) -> bool:

@@ -71,6 +71,14 @@ class DirectKernel:
     buffers: Mapping[int, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intermediates:
+    """What a run keeps in memory between its launches: bytes, and the words of addresses with their first bytes."""
+
+    nbytes: int = 0
+    words: tuple[tuple[int, Any], ...] = ()
+
+
 class DirectRun(Protocol):
     """A run that only needs the addresses of tensors; the caller that takes it guarantees that they fit."""
 
@@ -97,7 +105,7 @@ class ReadyRun:
     __slots__ = (
         "_aligned", "_are_tensors", "_device", "_evaluated", "_guard", "_guards", "_has_tensors", "_inputs", "_kinds",
         "_launches", "_pack", "_places", "_rests", "_slots", "_spans", "_storage", "_views", "_words",
-        "given", "stream",
+        "given", "intermediates", "stream",
     )
 
     def __init__(
@@ -105,6 +113,7 @@ class ReadyRun:
         words: Sequence[tuple[Any, ...]], launches: Sequence[Callable[[int], None]], storage: object, *,
         alignments: Sequence[int] | None = None, views: Sequence[Seen | None] | None = None,
         evaluated: Evaluated | None = None, block: bytearray | None = None,
+        intermediates: Intermediates = Intermediates(),
     ) -> None:
         """Take launches whose arguments are those of ``inputs`` and ``outputs``, with ``words`` for each of them.
 
@@ -130,7 +139,10 @@ class ReadyRun:
             The operands of the array library, if it evaluates something.
         block
             Memory that holds the words of all values one after another, if each value is a tensor with one word.
+        intermediates
+            What the launches keep in ``storage``.
         """
+        self.intermediates = intermediates
         values = [*inputs, *outputs]
         self.stream, self._launches, self._storage, self._slots = stream, tuple(launches), storage, tuple(words)
         self._views, self._evaluated = None if views is None or not any(views) else tuple(views), evaluated
@@ -273,6 +285,12 @@ class ReadyRun:
     def alignments(self) -> tuple[tuple[int, int], ...]:
         """For each input, a mask of the address bits that kernels rely on, and their values."""
         return tuple(self._rests[: self._inputs])
+
+    def move(self, memory: Any) -> None:
+        """Keep intermediates in a tensor from now on, and free the memory in which they were."""
+        for first, word in self.intermediates.words:
+            word.value = memory.data_ptr() + first
+        self._storage = memory
 
     def takes(self, inputs: int, outputs: int) -> bool:
         """Whether the run has this many inputs and outputs, and no output is a view of an input."""

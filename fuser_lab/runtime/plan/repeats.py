@@ -12,7 +12,7 @@ from fuser_lab.runtime.binding import Slot, check_places
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import needs_scalars, view_of
 from fuser_lab.runtime.gpu.driver import Launches
-from fuser_lab.runtime.gpu.ready import Evaluated, ReadyRun, ReadyRuns, takes
+from fuser_lab.runtime.gpu.ready import Evaluated, Intermediates, ReadyRun, ReadyRuns, takes
 from fuser_lab.runtime.plan.memory import Call, Memory
 from fuser_lab.runtime.plan.parts import PlanParts
 from fuser_lab.runtime.plan.variants import Variant
@@ -20,6 +20,8 @@ from fuser_lab.targets import target_of
 
 if TYPE_CHECKING:
     from fuser_lab.runtime.cpu.host_ready import HostRun, HostRuns
+
+_APART = 512  # bytes that addresses of blocks are multiples of, as those from torch's allocator
 
 
 def ready_runs_of(parts: PlanParts, memory: Memory) -> "ReadyRuns | HostRuns | None":
@@ -67,7 +69,7 @@ def repeatable_run(
         aliases.setdefault(view.base, []).append(view.name)
     calls = [call for calls in variant.calls for call in calls]
     if isinstance(ready, ReadyRuns):
-        return _repeatable_launches(ready, parts, memory, calls, env, inputs, outputs, aliases)
+        return _repeatable_launches(ready, parts, memory, variant, calls, env, inputs, outputs, aliases)
     views = {view.name for view in variant.views}
     for step in variant.steps:
         if step.runs and step.generated is None and not views.isdisjoint(tv.name for tv in step.fusion.tensor_inputs):
@@ -79,8 +81,8 @@ def repeatable_run(
 
 
 def _repeatable_launches(
-    ready: ReadyRuns, parts: PlanParts, memory: Memory, calls: Sequence[Call], env: Environment, inputs: Sequence[Any],
-    outputs: Sequence[Any], aliases: Mapping[str, Sequence[str]],
+    ready: ReadyRuns, parts: PlanParts, memory: Memory, variant: Variant, calls: Sequence[Call], env: Environment,
+    inputs: Sequence[Any], outputs: Sequence[Any], aliases: Mapping[str, Sequence[str]],
 ) -> ReadyRun | None:
     """Return a repeatable run on a GPU; ``aliases`` names intermediates in the memory of an input or a result."""
     origins = parts.returned_from
@@ -135,8 +137,18 @@ def _repeatable_launches(
         views=[None if o is None else view_of(o, inputs, x) for o, x in zip(origins, outputs, strict=True)],
         evaluated=evaluated,
         block=block,
+        intermediates=_intermediates(variant, words),
     )
     return run if run.is_sound(values) else None
+
+
+def _intermediates(variant: Variant, words: Mapping[str, tuple[Any, ...]]) -> Intermediates:
+    """Return what a run keeps between launches with these words, if its blocks follow one another in one memory."""
+    firsts = [0]
+    for nbytes in variant.storage.blocks:
+        firsts.append(firsts[-1] + -(-nbytes // _APART) * _APART)
+    places = ((firsts[variant.storage.block_of[name]], word) for name in variant.sizes for word in words.get(name, ()))
+    return Intermediates(nbytes=firsts[-1], words=tuple(places))
 
 
 def _evaluate(call: Call, env: Environment, stream: int) -> None:
