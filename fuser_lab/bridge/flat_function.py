@@ -77,7 +77,9 @@ class FunctionWriter:
         if not hasattr(guards, "_reinterpret_tensor"):
             raise NotFlatError
         self._inputs, self._units, self._runs, self._adds = inputs, units, runs, adds
-        self._given = dict(zip(inputs, arguments, strict=True))
+        # Not the arguments themselves, which are freed while the function runs.
+        self._addresses = {node: value.data_ptr() for node, value in zip(inputs, arguments, strict=True)
+                           if isinstance(value, torch.Tensor)}
         self.names: dict[str, Any] = {
             "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
             "refuse": refuse,
@@ -118,8 +120,8 @@ class FunctionWriter:
     def _writable(self) -> set[Node]:
         """Return the arguments that kernels may write to: dense, and aligned as results are."""
         return {
-            node for node, tensor in self._given.items()
-            if node in self._form and _is_dense(self._form[node][1]) and not tensor.data_ptr() & (ALIGNED - 1)
+            node for node, address in self._addresses.items()
+            if node in self._form and _is_dense(self._form[node][1]) and not address & (ALIGNED - 1)
         }
 
     def function(self, module: Any) -> Frame:
@@ -152,10 +154,10 @@ class FunctionWriter:
         needed |= dict.fromkeys((argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values())
         conditions = [
             f"{self._bases[base].name}.data_ptr() & {mask} != {rest}"
-            for base, mask, rest in needed if base in self._given and (mask, rest) != (ALIGNED - 1, 0)
+            for base, mask, rest in needed if base in self._addresses and (mask, rest) != (ALIGNED - 1, 0)
         ]
         aligned = [f"{self._bases[base].name}.data_ptr()" for base, *rest in needed
-                   if base in self._given and rest == [ALIGNED - 1, 0]]
+                   if base in self._addresses and rest == [ALIGNED - 1, 0]]
         if aligned:
             conditions.append(f"({' | '.join(aligned)}) & {ALIGNED - 1}")
         return f"    if {' or '.join(conditions)}: return None\n" if conditions else ""
@@ -191,9 +193,9 @@ class FunctionWriter:
             return False
         for node, needed in zip(region.input_nodes, run.alignments, strict=False):
             base, mask, rest = self._rest(node, needed)
-            if base in self._given and self._given[base].data_ptr() & mask != rest:
+            if base in self._addresses and self._addresses[base] & mask != rest:
                 return False
-            if base not in self._given and rest:
+            if base not in self._addresses and rest:
                 return False
         return True
 
@@ -490,30 +492,29 @@ class FunctionWriter:
 
         Views are torch's own here, because tensors saved for the backward pass must track writes to their base.
         """
-        taken: dict[str, Node] = {}
+        return self._result_text(node.args[0], {})
 
-        def result_text(value: Any) -> str:
-            if isinstance(value, list | tuple):
-                return f"({''.join(f'{result_text(part)}, ' for part in value)})"
-            if not isinstance(value, self._torch.fx.Node):
-                return self._argument(value, set())
-            if value not in self._form:
-                return self._bases[value].name
-            base, form = self._form[value]
-            memory = self._bases[base]
-            # A view of an argument is not the argument.
-            is_given = base is not value and base.op != "call_function"
-            is_whole = form == (memory.shape, memory.strides, 0)
-            if is_whole and not is_given and taken.setdefault(memory.name, value) is value:
-                return memory.name
-            if target_of(value) == "aten._unsafe_view.default":
-                return self._view(memory, form)
-            name, (shape, strides, start) = self._new_name(), form
-            place = f"{memory.name}.storage_offset() + {start}"
-            self._emit(f"{name} = {memory.name}.as_strided({shape}, {strides}, {place})", {memory.name})
-            return name
-
-        return result_text(node.args[0])
+    def _result_text(self, value: Any, taken: dict[str, Node]) -> str:
+        """Return a part of the graph's results as text; ``taken`` are the nodes returned so far, by variable."""
+        if isinstance(value, list | tuple):
+            return f"({''.join(f'{self._result_text(part, taken)}, ' for part in value)})"
+        if not isinstance(value, self._torch.fx.Node):
+            return self._argument(value, set())
+        if value not in self._form:
+            return self._bases[value].name
+        base, form = self._form[value]
+        memory = self._bases[base]
+        # A view of an argument is not the argument.
+        is_given = base is not value and base.op != "call_function"
+        is_whole = form == (memory.shape, memory.strides, 0)
+        if is_whole and not is_given and taken.setdefault(memory.name, value) is value:
+            return memory.name
+        if target_of(value) == "aten._unsafe_view.default":
+            return self._view(memory, form)
+        name, (shape, strides, start) = self._new_name(), form
+        place = f"{memory.name}.storage_offset() + {start}"
+        self._emit(f"{name} = {memory.name}.as_strided({shape}, {strides}, {place})", {memory.name})
+        return name
 
     # Lines
 
