@@ -27,6 +27,7 @@ from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.scatters import Scatter, is_filled
+from fuser_lab.bridge.torch_calls import quick_call
 from fuser_lab.bridge.torch_region import TorchRegion, copy_with_strides, with_strides
 from fuser_lab.bridge.traced import Node, target_of, traced_tensor
 from fuser_lab.codegen.kernel_ir import ALIGNED
@@ -72,7 +73,7 @@ class FunctionWriter:
         self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, DirectRun], arguments: Sequence[Any],
         adds: AddCalls,
     ) -> None:
-        torch = self._torch = torch_for("fuser_lab.bridge")
+        self._torch = torch_for("fuser_lab.bridge")
         guards = importlib.import_module("torch._C._dynamo.guards")
         if not hasattr(guards, "_reinterpret_tensor"):
             raise NotFlatError
@@ -83,10 +84,6 @@ class FunctionWriter:
         self.names: dict[str, Any] = {
             "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
             "refuse": refuse,
-        }
-        self._by_torch = {
-            "aten.mm.default": torch.mm, "aten.addmm.default": torch.addmm, "aten.bmm.default": torch.bmm,
-            "aten.baddbmm.default": torch.baddbmm,
         }
         self._constants: dict[int, str] = {}
         self._kept: list[Any] = []  # keeps the objects alive whose ids are the keys of `_constants`
@@ -278,7 +275,7 @@ class FunctionWriter:
                 self._define(node, f"{self._new(node)}({shape}, {strides}, {dtype}).copy_({args[0]})", reads)
                 return
         args += [f"{key}={self._argument(value, reads)}" for key, value in node.kwargs.items()]
-        function = self._constant(self._by_torch.get(target, node.target))
+        function = self._constant(quick_call(node.target, len(node.args), frozenset(node.kwargs)))
         self._define(node, f"{function}({', '.join(args)})", reads)
         if node in self._form and target not in _DENSE and node.op == "call_function":
             base = self._bases[node]

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from needs import needs
 
+from fuser_lab.bridge.torch_calls import quick_call
+
 torch = needs("torch")
 nn, F = torch.nn, torch.nn.functional
 bridge = importlib.import_module("fuser_lab.torch")
@@ -122,6 +124,25 @@ def test_what_torch_gives_otherwise_than_it_traced_is_laid_as_traced():
         x = torch.randn(3, 4)
         torch.testing.assert_close(run(x), (x * 2).tanh() + 1)
     assert frames() == [1]
+
+
+def test_torch_chooses_the_traced_overload_when_its_bindings_are_called():
+    aten = torch.ops.aten
+    x, weight = torch.randn(1, 2, 3, 3), torch.randn(2, 2, 1, 1)
+    calls = [
+        (aten.convolution.default, (x, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1), {}),
+        (aten.addmm.default, (weight[0, 0], x[0, 0], x[0, 1]), {"beta": 2}),
+        (aten.topk.default, (x, 2), {}),
+        (aten.full.default, ([2, 3], 1), {"dtype": torch.float64, "device": x.device, "pin_memory": False}),
+    ]
+    for op, args, keywords in calls:
+        call = quick_call(op, len(args), frozenset(keywords))
+        assert call is not op
+        torch.testing.assert_close(call(*args, **keywords), op(*args, **keywords))
+    # Another overload might take these arguments, or there is no binding.
+    assert quick_call(aten.add.Tensor, 2) is aten.add.Tensor
+    assert quick_call(aten.sort.default, 2) is aten.sort.default
+    assert quick_call(aten.convolution_backward.default, 11) is aten.convolution_backward.default
 
 
 def test_kernels_read_the_addresses_of_tensors(monkeypatch):
