@@ -14,6 +14,7 @@ from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
 from fuser_lab.bridge.gathers import gather_operands
+from fuser_lab.bridge.graph_cache import graphs_kept, has_cache, kept_compiler, kept_graph
 from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.lists import RegionList
 from fuser_lab.bridge.lowerings.matmul import MATMULS
@@ -167,21 +168,35 @@ def _clause(reason: str) -> str:
     return explained[1].strip().rstrip(".") if explained and first in _KINDS_OF_BREAKS else first
 
 
-def compile_graph(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callable[..., Any]:
-    """Return a callable for a graph that Dynamo captured; AOTAutograd creates its forward and backward graphs."""
+def compile_graph(
+    gm: Any, example_inputs: Sequence[Any], capture: Capture, *, keeps: bool = False,
+) -> Callable[..., Any]:
+    """Return a callable for a graph that Dynamo captured; AOTAutograd creates its forward and backward graphs.
+
+    With ``keeps``, another process finds them on disk. Where ``annotate`` names calls, they are made again, because
+    what is kept does not have the names of all calls.
+    """
     common = importlib.import_module("torch._dynamo.backends.common")
 
     names = input_names(gm, capture.arguments)
+    keeps = keeps and has_cache() and not capture.options.annotate
 
-    def compiler(kind: str) -> Callable[[Any, Sequence[Any]], Any]:
-        return lambda graph_module, inputs: graph_callable(write_input_names(graph_module, names), kind, capture)
+    def run_of(graph_module: Any, kind: str) -> Any:
+        return graph_callable(graph_module, kind, capture)
+
+    def compiler(kind: str) -> Any:
+        def compiled(graph_module: Any, inputs: Sequence[Any]) -> Any:
+            named = write_input_names(graph_module, names)
+            return kept_graph(named, kind, run_of) if keeps else run_of(named, kind)
+
+        return kept_compiler(compiled) if keeps else compiled
 
     backend = common.aot_autograd(
         fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
         decompositions=table(capture.options.wishes.left),
         partition_fn=_partition, keep_inference_input_mutations=True,
     )
-    with collecting_rarely():
+    with graphs_kept(gm, names, capture.options, run_of) if keeps else contextlib.nullcontext(), collecting_rarely():
         made: Callable[..., Any] = backend(gm, example_inputs)
     return made
 
