@@ -145,7 +145,7 @@ def backend(
     assert capture is not None
     is_broken = capture.note_break(gm)
     _LAST.capture, _LAST.root, _LAST.is_broken = capture, root, is_broken
-    made = compile_graph(gm, example_inputs, capture)
+    made = compile_graph(gm, example_inputs, capture, keeps=True)
     if not is_broken:
         capture.names.check(_WHO, chosen.annotate)
     return made

@@ -14,6 +14,7 @@ from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
 from fuser_lab.bridge.gathers import gather_operands
+from fuser_lab.bridge.graph_cache import graphs_kept, has_cache, kept_compiler, kept_graph
 from fuser_lab.bridge.input_names import input_names, write_input_names
 from fuser_lab.bridge.lists import RegionList
 from fuser_lab.bridge.lowerings.matmul import MATMULS
@@ -24,8 +25,8 @@ from fuser_lab.bridge.pools import use_offsets
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.row_gaps import may_change_results, result_strides, take_strides, tell_strides
+from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, Origin, is_write_back, origin_of, target_of
@@ -168,22 +169,36 @@ def _clause(reason: str) -> str:
     return explained[1].strip().rstrip(".") if explained and first in _KINDS_OF_BREAKS else first
 
 
-def compile_graph(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callable[..., Any]:
-    """Return a callable for a graph that Dynamo captured; AOTAutograd creates its forward and backward graphs."""
+def compile_graph(
+    gm: Any, example_inputs: Sequence[Any], capture: Capture, *, keeps: bool = False,
+) -> Callable[..., Any]:
+    """Return a callable for a graph that Dynamo captured; AOTAutograd creates its forward and backward graphs.
+
+    With ``keeps``, another process finds them on disk. Where ``annotate`` names calls, they are made again, because
+    what is kept does not have the names of all calls.
+    """
     common = importlib.import_module("torch._dynamo.backends.common")
 
     names = input_names(gm, capture.arguments)
+    keeps = keeps and has_cache() and not capture.options.annotate
 
-    def compiler(kind: str) -> Callable[[Any, Sequence[Any]], Any]:
-        return lambda graph_module, inputs: graph_callable(
-            write_input_names(graph_module, names), kind, capture, inputs)
+    def run_of(graph_module: Any, kind: str) -> Any:
+        return graph_callable(graph_module, kind, capture)
+
+    def compiler(kind: str) -> Any:
+        def compiled(graph_module: Any, inputs: Sequence[Any]) -> Any:
+            named = write_input_names(graph_module, names)
+            _pad(named, kind, capture, inputs)
+            return kept_graph(named, kind, run_of) if keeps else run_of(named, kind)
+
+        return kept_compiler(compiled) if keeps else compiled
 
     backend = common.aot_autograd(
         fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
         decompositions=table(capture.options.wishes.left),
         partition_fn=_partition, keep_inference_input_mutations=True,
     )
-    with collecting_rarely():
+    with graphs_kept(gm, names, capture.options, run_of) if keeps else contextlib.nullcontext(), collecting_rarely():
         made: Callable[..., Any] = backend(gm, example_inputs)
     return made
 
@@ -227,8 +242,19 @@ def _attach(graph: Any) -> None:
             graph.erase_node(node)
 
 
-def graph_callable(gm: Any, kind: str, capture: Capture, inputs: Sequence[Any]) -> Any:
-    """Return a boxed callable for a graph of ATen ops; ``inputs`` are fake tensors with the strides of its arguments.
+def _pad(gm: Any, kind: str, capture: Capture, inputs: Sequence[Any]) -> None:
+    """Pad the matrix products of a graph with known sizes; ``inputs`` are fake tensors with its arguments' strides."""
+    if is_symbolic(gm) or capture.options.wishes.records_matmuls:
+        return
+    if kind == "backward":
+        take_strides(gm.graph, inputs)
+    traced = result_strides(gm.graph)
+    pad_products(gm, changes_results=may_change_results(kind))
+    tell_strides(traced, result_strides(gm.graph))
+
+
+def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
+    """Return a boxed callable for a graph of ATen ops.
 
     A graph with symbolic sizes is captured when it first runs, for all sizes.
     """
@@ -239,11 +265,7 @@ def graph_callable(gm: Any, kind: str, capture: Capture, inputs: Sequence[Any]) 
     if is_symbolic(gm):
         return make_boxed_func(_Sizes(gm, kind, capture))
     with collecting_rarely():  # possibly of a backward graph, which torch may trace at its first run
-        if kind == "backward":
-            take_strides(gm.graph, inputs)
-        traced = result_strides(gm.graph)
         graph = capture_graph(gm, kind, capture)
-        tell_strides(traced, result_strides(gm.graph))
     capture.add(graph)
     return _box(graph.run)
 
@@ -259,8 +281,6 @@ def _box(graph: Any) -> Callable[[list[Any]], Any]:
 
 def capture_graph(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
-    if not capture.options.wishes.records_matmuls:
-        pad_products(gm, changes_results=may_change_results(kind))
     _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting)
     return _with_regions(gm, kind, regions, left, capture.options.wishes)
 

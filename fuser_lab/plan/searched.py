@@ -17,7 +17,7 @@ SEARCHED = frozenset({"optimal", "fastest"})  # the strategies that search
 
 def searched_plan(asked: str, make: Callable[[], Plan]) -> Plan:
     """Return the plan on disk for a text that determines it, or else the one that ``make`` returns."""
-    name = f"plans/{hashlib.sha256(f'{_version()} {asked}'.encode()).hexdigest()}"
+    name = f"plans/{hashlib.sha256(f'{files_digest()} {asked}'.encode()).hexdigest()}"
     content = store.read(name)
     if content is not None:
         plan = pickle.loads(content)  # noqa: S301 - written by this user and sealed
@@ -29,8 +29,8 @@ def searched_plan(asked: str, make: Callable[[], Plan]) -> Plan:
 
 
 @functools.cache
-def _version() -> str:
-    """Return a hash of the package's files, on which plans and their pickles depend."""
+def files_digest() -> str:
+    """Return a digest of the package's files, on which plans, graphs and their pickles depend."""
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
     for place in sorted(package.rglob("*")):

@@ -1,0 +1,120 @@
+"""A graph of ATen ops as bytes: its calls, what torch knows of their values, and their origins in the user's code.
+
+The origin of a node and its modules are stored as they are shown, so that neither the user's classes nor torch's stacks
+are needed to read the graph.
+"""
+
+import functools
+import importlib
+import io
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.traced import Node, modules_of, origin_of
+
+_KEPT = ("seq_nr", "called")  # metadata that is plain
+_TENSOR, _OP, _NODE = range(3)
+
+
+class NotPlainError(Exception):
+    """A graph contains something that bytes do not hold, such as a symbolic size or a graph within the graph."""
+
+
+def write_graph(gm: Any) -> bytes:
+    """Return a graph as bytes; raises NotPlainError, or any error of a pickler, if there are none."""
+    file = io.BytesIO()
+    writer = _Writer(file, gm.graph.nodes)
+    for node in gm.graph.nodes:
+        constant = None
+        if node.op == "get_attr":
+            constant = functools.reduce(getattr, node.target.split("."), gm)
+            if not isinstance(constant, torch_for("fuser_lab.bridge").Tensor):
+                raise NotPlainError(node.target)
+        meta = {key: node.meta[key] for key in ("val", *_KEPT) if key in node.meta}
+        meta |= {"origin": origin_of(node), "scopes": modules_of(node)}
+        meta["original_aten"] = str(node.meta.get("original_aten") or "")
+        writer.dump((node.op, node.target, node.args, node.kwargs, node.name, meta, constant))
+    return file.getvalue()
+
+
+def read_graph(content: bytes) -> Any:
+    """Return the graph module that `write_graph` wrote; its code is written when it is called."""
+    torch = torch_for("fuser_lab.bridge")
+    lazy = importlib.import_module("torch.fx._lazy_graph_module")
+    graph, constants = torch.fx.Graph(), {}
+    file = io.BytesIO(content)
+    reader = _Reader(file)
+    while file.tell() < len(content):
+        op, target, args, kwargs, name, meta, constant = reader.load()
+        if constant is not None:
+            constants[target] = constant
+        node = graph.create_node(op, target, args, kwargs, name)
+        node.meta = meta
+        reader.nodes.append(node)
+    return lazy._LazyGraphModule(constants, graph)  # noqa: SLF001 - torch has no public name for it
+
+
+class _Writer(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, nodes: Sequence[Node]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        torch = torch_for("fuser_lab.bridge")
+        self._places = {node: place for place, node in enumerate(nodes)}
+        self._storages: dict[int, int] = {}
+        self._torch = torch
+        self._symbols = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+    def persistent_id(self, value: Any) -> Any:
+        """Return what `_Reader` makes the value from; None for values that a pickler knows."""
+        torch = self._torch
+        if isinstance(value, torch.fx.Node):
+            return _NODE, self._places[value]
+        if isinstance(value, torch._ops.OpOverload):  # noqa: SLF001 - torch has no public name for it
+            return _OP, str(value)
+        if isinstance(value, torch._subclasses.FakeTensor):  # noqa: SLF001
+            return self._tensor(value)
+        if isinstance(value, (*self._symbols, torch.fx.GraphModule)):
+            raise NotPlainError(str(value))
+        return None
+
+    def _tensor(self, value: Any) -> Any:
+        numbers = (*value.shape, *value.stride()) if value.layout is self._torch.strided else (None,)
+        if not all(type(number) is int for number in numbers) or value.is_conj() or value.is_neg():
+            raise NotPlainError(str(value))
+        storage = value.untyped_storage()
+        place = self._storages.setdefault(storage._cdata, len(self._storages))  # noqa: SLF001 - it has no address
+        form = (storage.nbytes(), value.storage_offset(), tuple(value.shape), value.stride())
+        return _TENSOR, place, *form, value.dtype, value.device
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        torch = self._torch = torch_for("fuser_lab.bridge")
+        self.nodes: list[Node] = []
+        self._fake = torch._subclasses.FakeTensor  # noqa: SLF001 - torch has no public name for it
+        self._mode = torch._subclasses.FakeTensorMode()  # noqa: SLF001
+        self._storages: dict[int, Any] = {}
+        self._make = {_NODE: self.nodes.__getitem__, _OP: _op, _TENSOR: self._tensor}
+
+    def persistent_load(self, pid: Any) -> Any:
+        """Return the value that a persistent id of `_Writer` describes."""
+        kind, *described = pid
+        return self._make[kind](*described)
+
+    def _tensor(
+        self, place: int, size: int, offset: int, shape: Sequence[int], strides: Sequence[int], dtype: Any, device: Any,
+    ) -> Any:
+        torch = self._torch
+        storage = self._storages.get(place)
+        if storage is None:
+            storage = self._storages[place] = torch.UntypedStorage(size, device="meta")
+        held = torch.empty(0, dtype=dtype, device="meta").set_(storage, offset, shape, strides)
+        return self._fake(self._mode, held, device)
+
+
+@functools.cache
+def _op(name: str) -> Any:
+    space, packet, overload = name.split(".")
+    return getattr(getattr(getattr(torch_for("fuser_lab.bridge").ops, space), packet), overload)

@@ -1,0 +1,154 @@
+"""Graphs of AOTAutograd that torch's own cache keeps on disk, so that another process does not trace them again.
+
+Torch finds an entry of `AOTAutogradCache` by Dynamo's graph, its inputs, and torch's settings. Here its key also has
+what else decides a graph of ATen ops and what is shown of it: this package's files, the options, and the lines and
+modules of the user's code. An entry has the graphs that torch's partitioner made, before regions are found in them, and
+what AOTAutograd knows about mutations, aliases and gradients. Where torch has no such cache, or does not keep a graph,
+the graph is traced. Entries are in torch's cache directory, and torch's settings switch the cache off.
+"""
+
+import contextlib
+import functools
+import hashlib
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from fuser_lab.bridge.graph_bytes import read_graph, write_graph
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.traced import modules_of, origin_of
+from fuser_lab.plan.searched import files_digest
+
+Run = Callable[[list[Any]], Any]  # a graph as a function of a list of arguments, which it empties
+Capture = Callable[[Any, str], Run]  # returns the run of a graph of a kind
+
+_CAPTURE: ContextVar[Capture] = ContextVar("_CAPTURE")  # for graphs that torch reads from its cache
+
+def _module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+@functools.cache
+def has_cache() -> bool:
+    """Whether torch's cache can keep graphs of other compilers than its own (torch 2.11 can)."""
+    try:
+        settings = _module("torch._functorch.config"), _module("torch.compiler.config")
+        results = _module("torch._functorch._aot_autograd.aot_autograd_result")
+    except ImportError:
+        return False
+    needed = (
+        (settings[0], "bundled_autograd_cache"), (settings[0], "force_non_lazy_backward_lowering"),
+        (settings[1], "cache_key_tag"), (results, "BundledOutputCodeLoadable"),
+        (_module("torch._functorch._aot_autograd.schemas"), "SerializableAOTDispatchCompiler"),
+    )
+    return all(hasattr(*place) for place in needed)
+
+
+@contextlib.contextmanager
+def graphs_kept(gm: Any, names: Sequence[str], options: Any, capture: Capture) -> Iterator[None]:
+    """Let torch find the graphs of Dynamo's graph ``gm`` in its cache, or keep those that it makes.
+
+    ``capture`` is called for graphs that were found. ``names`` are the user's names of the inputs.
+    """
+    settings, compiling = _module("torch._functorch.config"), _module("torch.compiler.config")
+    tag = f"{compiling.cache_key_tag} {_digest(gm, names, options)}"
+    token = _CAPTURE.set(capture)
+    try:
+        # Torch keeps the backward graph together with the forward graph, so both are made now.
+        with (
+            settings.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True),
+            compiling.patch(cache_key_tag=tag),
+        ):
+            yield
+    finally:
+        _CAPTURE.reset(token)
+
+
+def _digest(gm: Any, names: Sequence[str], options: Any) -> str:
+    """Return a digest of what decides and describes the graphs of a graph of Dynamo, and is not in torch's key."""
+    torch = torch_for("fuser_lab.bridge")
+    devices = torch._C._autocast_supported_devices()  # noqa: SLF001 - torch has no public name for it
+    casts = [(device, torch.get_autocast_dtype(device)) for device in devices if torch.is_autocast_enabled(device)]
+    digest = hashlib.sha256(repr((files_digest(), options, tuple(names), casts)).encode())
+    for node in gm.graph.nodes:
+        digest.update(repr((origin_of(node), modules_of(node))).encode())
+    return digest.hexdigest()
+
+
+def kept_compiler(compiled: Callable[[Any, Sequence[Any]], Any]) -> Any:
+    """Return a compiler that returns a `kept_graph` as one whose results torch's cache keeps."""
+    schemas = _module("torch._functorch._aot_autograd.schemas")
+    return schemas.SerializableAOTDispatchCompiler(_output_code(), compiled)
+
+
+def kept_graph(gm: Any, kind: str, capture: Capture) -> Any:
+    """Return a graph of AOTAutograd as a function that runs it, and that torch's cache keeps."""
+    content = b""
+    with contextlib.suppress(Exception), _no_modes():  # a graph without bytes is traced in each process
+        content = write_graph(gm)
+    made = _output_code()(gm, kind, content)
+    made.begin(capture)
+    return made
+
+
+def _no_modes() -> Any:
+    """Return a context in which tensors are what they are, while torch traces."""
+    return torch_for("fuser_lab.bridge").utils._python_dispatch._disable_current_modes()  # noqa: SLF001
+
+
+def _read(kind: str, content: bytes) -> Any:
+    """Return a compiled graph that torch's cache has read; an error here lets torch trace the graph."""
+    return _output_code()(read_graph(content), kind, content)
+
+
+@functools.cache
+def _output_code() -> Any:
+    """Return the class of compiled graphs, which is a class of torch's and needs torch."""
+    base = _module("torch._inductor.output_code").OutputCode
+
+    class CapturedCode(base):  # type: ignore[misc]
+        """A graph that regions run; a backward graph is captured when it first runs, since it may never run."""
+
+        def __init__(self, gm: Any, kind: str, content: bytes) -> None:
+            super().__init__()
+            self._boxed_call = True
+            self._gm, self._kind, self._content = gm, kind, content
+            self._capture: Capture | None = None
+            self._run: Run | None = None
+
+        def begin(self, capture: Capture) -> None:
+            """Capture the graph, now or when it first runs."""
+            self._capture = capture
+            if self._kind != "backward":
+                self._make()
+
+        def _make(self) -> Run:
+            assert self._capture is not None
+            self._run = self._capture(self._gm, self._kind)
+            self._gm = None
+            return self._run
+
+        def __call__(self, args: list[Any]) -> Any:
+            return (self._run or self._make())(args)
+
+        def post_compile(self, *_: Any) -> None:
+            """Capture a graph that torch has read from its cache."""
+            self.begin(_CAPTURE.get())
+
+        def prepare_for_serialization(self) -> None:
+            """Let torch keep nothing if there are no bytes."""
+            if not self._content:
+                msg = "fuser_lab cannot store the graph"
+                raise _module("torch._functorch._aot_autograd.autograd_cache").BypassAOTAutogradCache(msg)
+
+        def set_triton_bundle(self, bundle: Any) -> None:
+            """Do nothing: there is no kernel of Triton."""
+
+        def __copy__(self) -> Any:
+            return self  # what torch pickles
+
+        def __reduce__(self) -> Any:
+            return _read, (self._kind, self._content)
+
+    return CapturedCode
