@@ -1,5 +1,6 @@
 """Open schedulers that may lower a limited number of expressions."""
 
+from collections.abc import Callable
 from copy import copy
 
 from fuser_lab.cost.reasons import ReasonCode
@@ -23,16 +24,18 @@ class RationedSchedulers:
         self._whole = self._left = exprs
         self._asked: dict[tuple[int, frozenset[str], tuple[TensorView, ...]], Answer] = {}
         self._refused: list[frozenset[str]] = []
+        self._is_late: Callable[[], bool] = lambda: False
         self.device = getattr(oracle, "device", None)
 
-    def beside(self) -> "RationedSchedulers":
-        """Return the same schedulers with half of the limit besides, which know each other's answers."""
+    def beside(self, is_late: Callable[[], bool]) -> "RationedSchedulers":
+        """Return the same schedulers with half of the limit besides and an end, which know each other's answers."""
         schedulers = copy(self)
         schedulers._left = self._whole // 2  # noqa: SLF001 - of the same class
+        schedulers._is_late = is_late  # noqa: SLF001
         return schedulers
 
     def ask(self, candidate: Candidate) -> Answer:
-        """Return the verdicts of all schedulers, or only of nvFuser's once the limit is reached."""
+        """Return the verdicts of all schedulers, or only of nvFuser's once the limit or the end is reached."""
         answer = self._closed.ask(candidate)
         if answer.chosen is not None:
             return answer
@@ -41,7 +44,7 @@ class RationedSchedulers:
         if cached is not None:
             return cached
         names = frozenset(candidate.key)
-        if self._left < len(names) or any(_alike(names, refused) for refused in self._refused):
+        if self._left < len(names) or self._is_late() or any(_alike(names, refused) for refused in self._refused):
             return answer
         open_answer = self._asked[key] = self._oracle.ask(candidate)
         if any(verdict.beyond or verdict.code in _AFTER_LOWERING for verdict in open_answer.verdicts):
