@@ -87,7 +87,7 @@ def fastest(
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
     # In limited time, what saves most in a second comes first.
-    for step in (*((search.recompute,) if search.is_limited else ()), search.improve, search.recompute):
+    for step in (*((search.recompute,) if search.is_limited else ()), search.open, search.improve, search.recompute):
         if not budget.is_late:
             step()
     best = search.checked()
@@ -150,7 +150,7 @@ class _Search:
         self.closed = getattr(self.oracle, "closed", self.oracle)
         is_open = self.closed is not self.oracle
         exprs = self.budget.states // (STATES_PER_OPEN_IN_TIME if self.is_limited else STATES_PER_OPEN)
-        self.rationed = RationedSchedulers(self.oracle, self.closed, exprs) if is_open else self.oracle
+        self.rationed = RationedSchedulers(self.oracle, self.closed, exprs, self.budget) if is_open else self.oracle
 
     @property
     def is_limited(self) -> bool:
@@ -161,8 +161,7 @@ class _Search:
         """Return the schedulers for a step that leaves the limit of the search in the space, and time, to it."""
         if not isinstance(self.rationed, RationedSchedulers):
             return self.rationed
-        part = self.budget.share(1, of_work=WORK_BESIDE)
-        return self.rationed.beside(lambda: part.is_late)
+        return self.rationed.beside(self.budget.share(1, of_work=WORK_BESIDE))
 
     @property
     def best(self) -> _TimedPlan:
@@ -179,10 +178,7 @@ class _Search:
         return min(self._plans_of(space), key=lambda plan: plan.seconds, default=None)
 
     def begin(self) -> None:
-        """Add the plans of other strategies, those of short searches first, because the time of all is limited.
-
-        Bottom-up with open schedulers may lower half as many expressions as the search in the space, besides those.
-        """
+        """Add the plans of bottom-up under nvFuser's rules, and limit the time of the search by what it may save."""
         self._add("bottom-up", bottom_up(self.fusion, self.closed, self.options))
         if self.options.search_calls is not None:
             self.budget.limit(SHARE * self.options.search_calls * self._most_saved())
@@ -190,7 +186,13 @@ class _Search:
                 return
         for word, options in self._ways[1:]:
             self._add(word, bottom_up(self.fusion, self.closed, options))
-        if isinstance(self.rationed, RationedSchedulers) and not self.budget.is_late:
+
+    def open(self) -> None:
+        """Add the plan of bottom-up without nvFuser's rules, and that of "optimal" if the search is not limited.
+
+        Open schedulers may lower half as many expressions for it as for the search in the space, besides those.
+        """
+        if isinstance(self.rationed, RationedSchedulers):
             self._add("open bottom-up", bottom_up(self.fusion, self._beside(), self.options))
         if not self.is_limited:
             self._add_optimal()
