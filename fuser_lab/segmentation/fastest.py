@@ -41,8 +41,7 @@ WORK_FOR_OPTIMAL = 0.25  # part of the processor time left that it may take
 WORK_BESIDE = 0.5  # part of the processor time left in which a step before the search may lower kernels
 CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
 STATES_PER_CHANGE = 100  # search states of the budget per change of a plan that is tried
-# States per expression that an open scheduler lowers: in a search of any length, and in one that ends after a time.
-STATES_PER_OPEN, STATES_PER_OPEN_IN_TIME = 1000, 200
+STATES_PER_OPEN = 1000  # states per expression that an open scheduler lowers; in limited time only the time counts
 MOST_BESIDE = 32  # segments before and after one with which it is merged because they share a tensor
 SHARE = 0.1  # part of the time that a plan may save in all its runs that the search for it may take
 ROUNDS = 3  # rounds of the search, each with the prices that the clock corrected after the previous round
@@ -149,7 +148,7 @@ class _Search:
         """Separate nvFuser's schedulers from open schedulers."""
         self.closed = getattr(self.oracle, "closed", self.oracle)
         is_open = self.closed is not self.oracle
-        exprs = self.budget.states // (STATES_PER_OPEN_IN_TIME if self.is_limited else STATES_PER_OPEN)
+        exprs = self.budget.states if self.is_limited else self.budget.states // STATES_PER_OPEN
         self.rationed = RationedSchedulers(self.oracle, self.closed, exprs, self.budget) if is_open else self.oracle
 
     @property
@@ -436,35 +435,37 @@ class _Search:
         now, made = plan.segmented, list[Attempt]()
         seconds = plan.seconds
         tried: set[tuple[str, Names]] = set()
+        changed = dict[str, None]()  # expressions of segments that may be merged with others since they were changed
         tries = TRIES_PER_BOUNDARY * len(now.crossing)
         while tries and not self.budget.is_late:
             promising = sorted(self._promising(now, tried), key=lambda entry: (entry[0], entry[1]))
-            changed = False
-            for _, tensor, targets, readers in promising:
+            if not promising:  # merges are many attempts, so they follow once nothing else saves time
+                now, after, union = self._merge(now, tuple(changed), schedulers)
+                if after >= seconds:
+                    break
+                seconds, made = after, [*made, *union]
+            for _, tensor, targets, readers in promising[:tries]:
                 tried.add((tensor, readers))
                 tries -= 1
                 try:
-                    done = recompute(
-                        now, tensor, schedulers, targets, storing=True, taken=copied_names(made),
-                    )
+                    done = recompute(now, tensor, schedulers, targets, storing=True, taken=copied_names(made))
                 except IllegalEdit:
-                    done = None
-                if done is not None:
-                    made_here = [
+                    continue
+                # A value that is no longer written does not have to be kept by the segment that computes it.
+                names = (*readers[:1], now.fusion.producers[now.fusion.tensors[tensor]].name)
+                after, then, union = sum(self.times(done.segmented)), done.segmented, ()
+                if after >= seconds:
+                    then, after, union = self._merge(then, names, schedulers)
+                if after < seconds:
+                    made += [
                         replace(attempt, phase=f"{PHASE}: recompute") for attempt in (*done.attempts, *done.merged)
                         if attempt.kind not in _COPIED
                     ]
-                    # A value that is no longer written does not have to be kept by the segment that computes it.
-                    written = now.fusion.producers[now.fusion.tensors[tensor]].name
-                    merged, after, union = self._merge(done.segmented, (*readers[:1], written), schedulers)
-                    if after < seconds:
-                        now, seconds, changed = merged, after, True
-                        made += [*made_here, *union]
-                        break
-                if not tries or self.budget.is_late:
+                    now, seconds, made = then, after, [*made, *union]
+                    changed.update(dict.fromkeys(names))
                     break
-            if not changed:
-                break
+                if self.budget.is_late:
+                    break
         if not made:
             return
         before = (attempt for attempt in plan.attempts if not (attempt.accepted and attempt.kind in _COPIED))

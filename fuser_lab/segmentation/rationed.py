@@ -9,7 +9,7 @@ from fuser_lab.process.ending import EndedError, ending
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle
 
-OF_ONE = 0.25  # part of the processor time left in which one candidate has to be lowered
+OF_ONE = 0.5  # part of the processor time left in which one candidate has to be lowered
 LARGE, ALIKE = 40, 0.9  # size of a refused set, and the part of it that another set shares, which is then not lowered
 _AFTER_LOWERING = frozenset({ReasonCode.NOT_LOWERED.value, ReasonCode.READ_AGAIN.value})
 
@@ -17,7 +17,7 @@ _AFTER_LOWERING = frozenset({ReasonCode.NOT_LOWERED.value, ReasonCode.READ_AGAIN
 class RationedSchedulers:
     """Asks nvFuser's schedulers first, then open schedulers as long as these have not lowered too many expressions.
 
-    Open schedulers are not asked about a large set that resembles a set which they refused after lowering it. A set
+    Open schedulers are not asked about a large set that resembles a set for which they found no kernel. A set
     whose lowering takes a large part of the time left, such as one that computes values many times, counts as refused.
     """
 
@@ -54,12 +54,12 @@ class RationedSchedulers:
             with ending(lambda: part.is_late):
                 open_answer = self._asked[key] = self._oracle.ask(candidate)
         except EndedError:
-            self._refused.append(names)
             self._asked[key] = answer
             return answer
         if any(verdict.beyond or verdict.code in _AFTER_LOWERING for verdict in open_answer.verdicts):
             self._left -= len(names)
-            if open_answer.chosen is None and len(names) >= LARGE:
+            codes = {verdict.code for verdict in open_answer.verdicts}
+            if open_answer.chosen is None and len(names) >= LARGE and ReasonCode.READ_AGAIN.value not in codes:
                 self._refused.append(names)
         return open_answer
 
