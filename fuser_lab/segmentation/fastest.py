@@ -185,9 +185,10 @@ class _Search:
         These are a part of the time of all runs, and the compilation of all kernels but one.
         """
         self._add("bottom-up", bottom_up(self.fusion, self.closed, self.options))
-        if self.options.search_calls is not None:
-            kernels = len(self.best.segmented.groups)
-            self.budget.limit(SHARE * self.options.search_calls * self._most_saved() + COMPILED * (kernels - 1))
+        calls = self.options.search_calls
+        if calls is not None:
+            compiled = COMPILED * (len(self.best.segmented.groups) - 1) if calls else 0.0
+            self.budget.limit(SHARE * calls * self._most_saved() + compiled)
             if self.budget.is_late:
                 return
         for word, options in self._ways[1:]:
