@@ -14,6 +14,7 @@ from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS, COPIES, VIEWS
 from fuser_lab.bridge.masks import with_masks
 from fuser_lab.bridge.parts import parts_as_views, read_operands_of_cats
 from fuser_lab.bridge.pools import forget_offsets, use_offsets
+from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.scatters import broadcast_fills
 from fuser_lab.bridge.traced import (
@@ -65,7 +66,9 @@ class Partition:
 
 
 def prepare(gm: Any) -> tuple[Node, ...]:
-    """Rewrite dropouts, pools, strided reshapes and filled tensors, and return the first nodes of the graph's sections.
+    """Rewrite what regions compute otherwise, such as dropouts, and return the first nodes of the graph's sections.
+
+    Equal calls become one. A graph of training has none: they are merged before it is cut into forward and backward.
 
     A region computes when all its inputs are available, so the order of ops around it changes. Nodes that write, or
     draw numbers for data that they read, must keep their order, so no region spans one. Draws that read no data keep
@@ -77,6 +80,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     with_masks(gm)
     use_offsets(gm.graph)
     forget_offsets(gm.graph)
+    merge_calls(gm.graph, numbers=False)
     _as_views(gm)
     _from_the_operand(gm)
     parts_as_views(gm.graph.nodes)

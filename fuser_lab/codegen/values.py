@@ -30,6 +30,7 @@ from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
+from fuser_lab.process.ending import check_time
 
 Key = tuple[str, Index]
 
@@ -245,6 +246,7 @@ class Values:
         for scope in self.scope.outward():
             if key in scope.values:
                 return scope.values[key]
+        check_time()
         expr = self.fusion.producers.get(tensor)
         given_term = self._outside_term(key)
         if given_term is not None:
