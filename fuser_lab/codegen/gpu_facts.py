@@ -236,7 +236,11 @@ class GpuFacts(NestFacts):
         return simplify(self.layouts[lead].position(tuple(simplify(i, ranges) for i in at)), ranges)
 
     def _neighbours_along(self, fast: Axis) -> int:
-        """Return how many adjacent elements along an axis a thread processes: accesses of 16 bytes, or all."""
+        """Return how many adjacent elements along an axis a thread processes: accesses of 16 bytes, or all.
+
+        Threads that scan rows exchange a total for each group, which takes more than narrower accesses to its elements.
+        """
+        exchanges = bool(self.nest.scans) and self.inner_reduced
         # If groups do not divide the axis, positions in the last group are outside the tensor.
         size = math.gcd(MOST_NEIGHBOURS, fast.extent)
         while size > 1:
@@ -244,9 +248,8 @@ class GpuFacts(NestFacts):
             statements = self.trial(places, ranges)
             adjacent = [a for a in accesses(statements, "v") if a.step == 1]
             least = min((a.buffer.dtype.itemsize for a in adjacent), default=ACCESS_BYTES)
-            if size * least <= ACCESS_BYTES and all(
-                a.width(size) >= min(size, ACCESS_BYTES // a.buffer.dtype.itemsize) for a in adjacent
-            ):
+            is_wide = all(a.width(size) >= min(size, ACCESS_BYTES // a.buffer.dtype.itemsize) for a in adjacent)
+            if size * least <= ACCESS_BYTES and (exchanges or is_wide):
                 return size
             size //= 2
         return 1
