@@ -34,7 +34,7 @@ from fuser_lab.codegen.gpu_row_steps import (
     load_row,
     place_in_row,
 )
-from fuser_lab.codegen.gpu_rows import at_row, passes_over, row_plan
+from fuser_lab.codegen.gpu_rows import at_row, copied_across, passes_over, row_plan
 from fuser_lab.codegen.index_math import ACCESS_BYTES, substitute
 from fuser_lab.codegen.kernel_ir import (
     LARGEST_STATIC,
@@ -132,7 +132,10 @@ def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
         following = _load_first(plan, row, block * each + line)
         with ExitStack() as inner:
             i = open_loop(values, inner, "i", each // plan.height, ParallelType.serial)
-            number = bound(values, inner, "row", block * each + i * plan.height + line, count, blocks * each)
+            begin = values.simplify(block * each + i * plan.height)
+            if plan.row.nest.schedule.staged:
+                row = copied_across(row, inner, begin, line)
+            number = bound(values, inner, "row", begin + line, count, blocks * each)
             inner.enter_context(values.inlined({}, pinned=True))
             passes_over(replace(
                 at_row(row, number), point=partial(_add_to_columns, plan, thread),

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 
 from fuser_lab.codegen.index_map import Index, Read, counted_position, element_term, index_var
 from fuser_lab.codegen.index_math import ACCESS_BYTES, Ranges, access_of, linear, simplify, substitute, variables
@@ -13,7 +14,7 @@ from fuser_lab.codegen.nest_facts import LEAST, MOST_TILES, NestFacts, TiledAxes
 from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, memory_of_kept, moments, online_pair, rows_kept
 from fuser_lab.codegen.values import result_element
-from fuser_lab.codegen.vectorize import SMALL, accesses, best_width
+from fuser_lab.codegen.vectorize import SMALL, accesses, best_width, tensor_accesses
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, WORD_BYTES
 from fuser_lab.cost.work import function_class
@@ -76,6 +77,8 @@ class GpuFacts(NestFacts):
                 sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in nest.scans),
             )
         space, lead = self._with_wide_accesses(space)
+        if nest.reductions and not nest.scans:
+            space = self._with_crossing_rows(space)
         if self.column_sums:
             shared = sum(tv.dtype.itemsize for tv in self._inputs_of_rows() if not self.varies(tv))
             return replace(space, constant_bytes=shared), None, lead
@@ -253,6 +256,48 @@ class GpuFacts(NestFacts):
                 return size
             size //= 2
         return 1
+
+    # Rows whose elements are adjacent to those of other rows
+
+    @cached_property
+    def crossed(self) -> Mapping[TensorView, int]:
+        """The inputs in which the same element of consecutive rows is adjacent, and the axis along a row of each.
+
+        Every access to such an input must be in the row that the nest is at: a block copies its own rows only.
+        """
+        nest = self.nest
+        if len(nest.kept) != 1 or len(nest.reduced) != 1 or not self.inner_reduced:
+            return {}
+        (kept_axis,), (reduced_axis,), ranges = nest.kept, nest.reduced, self.ranges()
+        positions = list(tensor_accesses(self.at_one_point()))
+        crossed: dict[TensorView, int] = {}
+        for tensor in self.fusion.tensor_inputs:
+            layout, shape = self.layouts[tensor], tensor.shape
+            far = [n for n, stride in enumerate(layout.strides) if stride * tensor.dtype.itemsize >= SECTOR_BYTES]
+            near = [n for n, stride in enumerate(layout.strides) if stride == 1 and shape[n] == kept_axis.extent]
+            others = prod(n for axis, n in enumerate(shape) if axis not in {*near, *far})
+            own = [position for buffer, position, _ in positions if buffer.name == tensor.name]
+            if len(far) != 1 or len(near) != 1 or others != 1 or shape[far[0]] != reduced_axis.extent or not own:
+                continue
+            if all(self._is_in_row(position, kept_axis, layout.strides[far[0]], ranges) for position in own):
+                crossed[tensor] = far[0]
+        return crossed
+
+    @staticmethod
+    def _is_in_row(position: Term, kept_axis: Axis, stride: int, ranges: Ranges) -> bool:
+        """Whether a position is that of an element of the row of the nest, whose elements are ``stride`` apart."""
+        form = linear(simplify(position, ranges), ranges)
+        along = [(atom, step) for atom, step in form.parts if kept_axis.name not in variables(atom)]
+        across = [(atom, step) for atom, step in form.parts if kept_axis.name in variables(atom)]
+        steps = (form.constant, *(step for _, step in along))
+        return across == [(index_var(kept_axis.name), 1)] and all(step % stride == 0 for step in steps)
+
+    def _with_crossing_rows(self, space: Space) -> Space:
+        """Return a space with the rows that fill sectors of inputs that cross rows, and the bytes of an element."""
+        if not self.crossed:
+            return space
+        sizes = [tv.dtype.itemsize for tv in self.crossed]
+        return replace(space, crossed=SECTOR_BYTES // max(sizes), crossed_bytes=sum(sizes))
 
     # Rows that begin anywhere in an access
 

@@ -16,16 +16,20 @@ Short rows that begin anywhere in an access are staged: a block copies its rows 
     all threads copy the results to memory, in whole accesses
 
 Several rows together begin and end with an access, so that none is partial.
+
+Inputs in which the same element of consecutive rows is adjacent are copied to shared memory as well: a sector has
+elements of several rows, which the threads of one row would load in part.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 from fuser_lab.codegen.gpu_common import (
     bound,
     gpu_phase,
+    load_group,
     open_lanes,
     open_lines,
     open_rounds,
@@ -49,6 +53,7 @@ from fuser_lab.codegen.gpu_row_steps import (
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import ACCESS_BYTES, linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import (
+    LARGEST_STATIC,
     Alloc,
     Arrive,
     Await,
@@ -69,8 +74,9 @@ from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, o
 from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, online_pair, rows_kept, scale, whole_sum
 from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.cost.device import LINE_BYTES, WARP
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView, Val
-from fuser_lab.ir.term import Const, Term, apply, index
+from fuser_lab.ir.term import Apply, Const, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
 
 
@@ -84,7 +90,11 @@ def row_plan(nest: NestPlan) -> RowPlan:
         kept_steps = schedule.registers + schedule.shared
         steps = kept_steps + -(-max(steps - kept_steps, 0) // schedule.unroll) * schedule.unroll
     fast = facts.nest.reduced[-1] if facts.nest.reduced else None
-    widths = {tv: width for tv in facts.nest.index if (width := facts.width_of_group(tv, fast, schedule.vector))}
+    copied = facts.crossed if schedule.staged else {}
+    widths = {
+        tv: width for tv in facts.nest.index
+        if tv not in copied and (width := facts.width_of_group(tv, fast, schedule.vector))
+    }
     saved = _saved_values(nest, facts, widths) if schedule.persistent else ()
     sections, first = planned_sections(nest, saved, steps)
     scope, pair = scope_of(schedule), online_pair(facts.fusion, facts.nest, facts.levels)
@@ -409,7 +419,78 @@ class StagedLayout(Layout):
 
 def write_staged_rows(plan: RowPlan) -> Iterator[Phase]:
     """Yield the only phase of rows that pass through shared memory."""
-    yield gpu_phase(plan.nest, "", partial(rows_of_lanes, plan, _staged_row))
+    write = _row_of_crossed if plan.facts.crossed else _staged_row
+    yield gpu_phase(plan.nest, "", partial(rows_of_lanes, plan, write))
+
+
+def _row_of_crossed(row: Row, here: RowOfBlock) -> None:
+    """Write all passes over a row, of which some inputs are copied to shared memory."""
+    with ExitStack() as stack:
+        first = here.block * row.plan.nest.schedule.threads[1]
+        row = copied_across(row, stack, first, here.position - first)
+        _, row = open_row(row, stack, here)
+        passes_over(replace(row, groups=begun_with_lines(row.plan, row.groups)))
+
+
+def copied_across(row: Row, stack: ExitStack, first: Term, line: Term) -> Row:
+    """Copy inputs in which elements of consecutive rows are adjacent to shared memory; return the row that reads them.
+
+    The threads of a warp load whole sectors, each with an element of several rows of the block, from row ``first`` on.
+    All loads are in flight before the first element is stored. The row of a thread is number ``line`` of the block.
+    """
+    code, values, facts = row.code, row.code.values, row.plan.facts
+    (lanes, height), depth = row.plan.nest.schedule.threads, facts.space.depth
+    pitch = _pitch(depth, height)
+    is_dynamic = height * pitch * facts.space.crossed_bytes > LARGEST_STATIC
+    buffers, layouts, end = dict(code.buffers), dict(code.layouts), 0
+    line, stores = values.simplify(line), list[tuple[Buffer, int, Buffer]]()
+    for tensor, axis in facts.crossed.items():
+        # Dynamic buffers begin at the same address; each uses a part.
+        begin = -(-end // tensor.dtype.itemsize) if is_dynamic else 0
+        end = (begin + height * pitch) * tensor.dtype.itemsize
+        size = max(end, LARGEST_STATIC + tensor.dtype.itemsize if is_dynamic else 0) // tensor.dtype.itemsize
+        copy = words_of(values, tensor, size, "across", Role.SHARED)
+        words = words_of(values, tensor, -(-depth // lanes), "column")
+        with _each_across(row, depth) as (step, member, column):
+            number = values.simplify(first + member)
+            inside = apply("lt", number, facts.space.rows), apply("lt", column, depth)
+            position = simplify(
+                number + column * code.layouts[tensor].strides[axis] + code.layouts[tensor].offset, values.scope.ranges,
+            )
+            at = Apply(DataType.Index, "select", (Apply(DataType.Bool, "and", inside), position, ZERO))
+            load_group(values, code.buffers[tensor.name], at, 1, words, step, 1)
+        stores.append((words, begin, copy))
+        strides = tuple(int(number == axis) for number in range(len(tensor.shape)))
+        buffers[tensor.name] = copy
+        layouts[tensor] = StagedLayout(
+            strides=strides, offset=0, size=size, start=ZERO, first=values.simplify(line * pitch + begin),
+        )
+    values.emit(Barrier())  # the rows before have been read
+    with _each_across(row, depth) as (step, member, column), ExitStack() as inner:
+        if depth % lanes:
+            inner.enter_context(values.guard(column < depth))
+        for words, begin, copy in stores:
+            values.put(copy, member * pitch + column + begin, Load(words.dtype, words, step))
+    values.emit(Barrier())
+    stack.enter_context(values.moved(buffers, layouts))
+    return replace(row, groups=replace(row.groups, code=replace(code, buffers=buffers, layouts=layouts)))
+
+
+@contextmanager
+def _each_across(row: Row, depth: int) -> Iterator[tuple[Term, Term, Term]]:
+    """Open a loop over the elements that a thread copies; yield their number, the row in the block and the column."""
+    values, (lanes, height) = row.code.values, row.plan.nest.schedule.threads
+    thread = index_var("line") * lanes + row.lane if height > 1 else row.lane
+    with ExitStack() as stack:
+        step = open_rounds(values, stack, "step", -(-depth // lanes))
+        place = values.let("place", values.simplify(step * (lanes * height) + thread))
+        stack.enter_context(values.inlined({place.name: (0, -(-depth // lanes) * lanes * height - 1)}))
+        yield step, values.remainder(place, height), values.quotient(place, height)
+
+
+def _pitch(depth: int, height: int) -> int:
+    """Return the elements between rows in shared memory, so that words of a column of several rows are in all banks."""
+    return depth + (WARP // min(height, WARP) - depth) % WARP
 
 
 def _staged_row(row: Row, here: RowOfBlock) -> None:

@@ -103,6 +103,9 @@ class Space:
     elements of a result are adjacent in memory, followed by those of the next result, if a thread reduces whole
     windows.
 
+    ``crossed`` is the number of rows whose elements fill sectors of inputs in which the same element of consecutive
+    rows is adjacent, 0 if there are none; ``crossed_bytes`` is the bytes of an element of a row in all of them.
+
     ``packed`` is the smallest number of rows whose bytes are whole accesses of 16 bytes in each tensor of rows, if
     single rows have narrower accesses and rows follow one another without gaps; 0 otherwise. ``packed_bytes`` is the
     bytes of such a row in all tensors.
@@ -127,6 +130,8 @@ class Space:
     shifted: bool = False
     packed: int = 0
     packed_bytes: int = 0
+    crossed: int = 0
+    crossed_bytes: int = 0
     streams: int = 1
     stored_bytes: int = 0
     read_bytes: int = 0
@@ -220,7 +225,8 @@ class LoopSchedule:
     registers, shared
         GPU: steps over a row that are kept in registers and in shared memory; each pass reads the rest again.
     staged
-        GPU: whether the rows of a block are copied to shared memory, and results from there, in whole accesses.
+        GPU: whether the rows of a block are copied to shared memory: with their results in whole accesses if rows begin
+        anywhere in one, or inputs in whole sectors in which the elements of several rows are adjacent.
     values
         GPU: whether values that are expensive to recompute are kept as well as inputs.
     constants
