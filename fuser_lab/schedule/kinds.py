@@ -248,7 +248,7 @@ def _with_blocks(change: Change) -> LoopSchedule:
     loops = change.loops
     if "blocks" in change.settings:
         return loops
-    chunks = -(-change.space.rows // loops.vector)
+    chunks = -(-change.space.rows // (loops.vector * change.space.halves))
     return replace(loops, blocks=max(min(-(-chunks // (loops.threads[0] * loops.unroll)), MOST_BLOCKS), 1))
 
 

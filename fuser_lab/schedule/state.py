@@ -80,6 +80,7 @@ class Space:
     GPU: ``stored_bytes`` is the total size in bytes of the outputs that have one element per point of the nest.
 
     GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats;
+    ``halves`` is 2 if an element of the first half of the fastest axis and one of the second half need the same elements;
     ``looked_up`` says that inputs are read at data-dependent positions, ``slow_scalars`` that each thread first
     computes a scalar by a slow function.
 
@@ -146,6 +147,7 @@ class Space:
     met_bytes: int = 0
     widest_sum: int = 0
     repeats: int = 1
+    halves: int = 1
     looked_up: bool = False
     slow_scalars: bool = False
     transposed: tuple[int, int] = (0, 0)
