@@ -473,8 +473,9 @@ class GpuFacts(NestFacts):
     def _with_chunks(self, space: Space) -> Space:
         """Return a space with the reasons for which a thread processes several chunks of elements."""
         looked_up = space.rows % space.vector == 0 and bool(self.lookups())
-        if not looked_up and self._shares_between_halves(space.vector):
-            return replace(space, halves=2)
+        for vector in () if looked_up else (space.vector, space.vector // 2):
+            if self._shares_between_halves(vector):
+                return replace(space, vector=vector, halves=2)
         least = LOOKUPS if looked_up else 1
         return replace(
             space, repeats=self._repeats(space.rows, space.vector, least), looked_up=looked_up,
@@ -485,7 +486,7 @@ class GpuFacts(NestFacts):
         """Whether elements of both halves of the fastest axis need the same elements, as in a rotation of pairs."""
         *outer, fast = self.nest.kept or (Axis(name="", extent=1),)
         side = fast.extent // 2
-        if vector == 1 or fast.extent % (2 * vector):
+        if vector < 2 or fast.extent % (2 * vector):
             return False
         chunk, v = index_var("chunk"), index_var("v")
         ranges = {"chunk": (0, extent_of(outer) * side // vector - 1), "v": (0, vector - 1)}
@@ -495,8 +496,7 @@ class GpuFacts(NestFacts):
             here = {**places, fast.name: simplify(places[fast.name] + half * side, ranges)}
             read.append({
                 (buffer.name, position) for buffer, position, load in tensor_accesses(self.trial(here, ranges))
-                if load is not None and access_of(buffer, position, "v").step == 1
-                and buffer.nbytes > _CACHED
+                if load is not None and buffer.nbytes > _CACHED and access_of(buffer, position, "v").step == 1
             })
         return not read[0].isdisjoint(read[1])
 

@@ -20,7 +20,7 @@ def rotated(fd: Any, x: Any, angles: Any) -> Any:
     return fd.ops.cat([first, fd.ops.add(fd.ops.mul(b, c), fd.ops.mul(a, s))], 1)
 
 
-@pytest.mark.parametrize("shape", [(700, 64), (331, 1000)], ids=str)
+@pytest.mark.parametrize("shape", [(700, 64), (331, 1000), (260, 100)], ids=str)
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
 def test_a_rotation_reads_each_element_and_computes_each_function_once(
     shape: tuple[int, int], dtype: DataType, monkeypatch: pytest.MonkeyPatch,
