@@ -276,10 +276,10 @@ class GpuFacts(NestFacts):
             far = [n for n, stride in enumerate(layout.strides) if stride * tensor.dtype.itemsize >= SECTOR_BYTES]
             near = [n for n, stride in enumerate(layout.strides) if stride == 1 and shape[n] == kept_axis.extent]
             others = prod(n for axis, n in enumerate(shape) if axis not in {*near, *far})
-            own = [position for buffer, position, _ in positions if buffer.name == tensor.name]
-            if len(far) != 1 or len(near) != 1 or others != 1 or shape[far[0]] != reduced_axis.extent or not own:
+            read = [position for buffer, position, _ in positions if buffer.name == tensor.name]
+            if len(far) != 1 or len(near) != 1 or others != 1 or shape[far[0]] != reduced_axis.extent or not read:
                 continue
-            if all(self._is_in_row(position, kept_axis, layout.strides[far[0]], ranges) for position in own):
+            if all(self._is_in_row(position, kept_axis, layout.strides[far[0]], ranges) for position in read):
                 crossed[tensor] = far[0]
         return crossed
 
