@@ -473,9 +473,9 @@ class GpuFacts(NestFacts):
     def _with_chunks(self, space: Space) -> Space:
         """Return a space with the reasons for which a thread processes several chunks of elements."""
         looked_up = space.rows % space.vector == 0 and bool(self.lookups())
-        for vector in () if looked_up else (space.vector, space.vector // 2):
-            if self._shares_between_halves(vector):
-                return replace(space, vector=vector, halves=2)
+        widths = () if looked_up else (space.vector, space.vector // 2)
+        if shared := next(filter(self._shares_between_halves, widths), 0):
+            space = replace(space, vector=shared, halves=2)
         least = LOOKUPS if looked_up else 1
         return replace(
             space, repeats=self._repeats(space.rows, space.vector, least), looked_up=looked_up,

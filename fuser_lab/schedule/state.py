@@ -80,9 +80,9 @@ class Space:
     GPU: ``stored_bytes`` is the total size in bytes of the outputs that have one element per point of the nest.
 
     GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats;
-    ``halves`` is 2 if an element of the first half of the fastest axis and one of the second half need the same elements;
-    ``looked_up`` says that inputs are read at data-dependent positions, ``slow_scalars`` that each thread first
-    computes a scalar by a slow function.
+    ``halves`` is 2 if elements at one place of both halves of the fastest axis need the same elements; ``looked_up``
+    says that inputs are read at data-dependent positions, ``slow_scalars`` that each thread first computes a scalar by
+    a slow function.
 
     ``transposed`` contains the extents of two axes such that some tensors are contiguous along the first and the others
     along the second; (0, 0) if all agree. With reductions, the first is a reduced axis. ``itemsize`` is that of the
