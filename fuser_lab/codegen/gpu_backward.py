@@ -7,7 +7,7 @@ row is loaded while the threads compute the current one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -133,17 +133,18 @@ def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
         with ExitStack() as inner:
             i = open_loop(values, inner, "i", each // plan.height, ParallelType.serial)
             begin = values.simplify(block * each + i * plan.height)
-            if plan.row.nest.schedule.staged:
-                row = copied_across(row, inner, begin, line)
-            number = bound(values, inner, "row", begin + line, count, blocks * each)
-            inner.enter_context(values.inlined({}, pinned=True))
-            passes_over(replace(
-                at_row(row, number), point=partial(_add_to_columns, plan, thread),
-                load=partial(_load_ahead, plan, following, i, number),
-            ))
-            if lanes > WARP and len(code.nest.reductions) == 1:
-                # All threads read what the warps exchanged before the next row overwrites it.
-                values.emit(Barrier())
+            staged = plan.row.nest.schedule.staged
+            row_in_block = inner.enter_context(copied_across(row, begin, line) if staged else nullcontext(row))
+            with ExitStack() as guarded:
+                number = bound(values, guarded, "row", begin + line, count, blocks * each)
+                guarded.enter_context(values.inlined({}, pinned=True))
+                passes_over(replace(
+                    at_row(row_in_block, number), point=partial(_add_to_columns, plan, thread),
+                    load=partial(_load_ahead, plan, following, i, number),
+                ))
+                if lanes > WARP and len(code.nest.reductions) == 1:
+                    # All threads read what the warps exchanged before the next row overwrites it.
+                    values.emit(Barrier())
         with ExitStack() as inner:
             if plan.height > 1:
                 met = _meet(plan, values, thread)

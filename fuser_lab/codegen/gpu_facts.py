@@ -261,9 +261,9 @@ class GpuFacts(NestFacts):
 
     @cached_property
     def crossed(self) -> Mapping[TensorView, int]:
-        """The inputs in which the same element of consecutive rows is adjacent, and the axis along a row of each.
+        """The tensors in which the same element of consecutive rows is adjacent, and the axis along a row of each.
 
-        Every access to such an input must be in the row that the nest is at: a block copies its own rows only.
+        Every access to such a tensor must be in the row that the nest is at: a block copies its own rows only.
         """
         nest = self.nest
         if len(nest.kept) != 1 or len(nest.reduced) != 1 or not self.inner_reduced:
@@ -271,7 +271,7 @@ class GpuFacts(NestFacts):
         (kept_axis,), (reduced_axis,), ranges = nest.kept, nest.reduced, self.ranges()
         positions = list(tensor_accesses(self.at_one_point()))
         crossed: dict[TensorView, int] = {}
-        for tensor in self.fusion.tensor_inputs:
+        for tensor in (*self.fusion.tensor_inputs, *nest.full):
             layout, shape = self.layouts[tensor], tensor.shape
             far = [n for n, stride in enumerate(layout.strides) if stride * tensor.dtype.itemsize >= SECTOR_BYTES]
             near = [n for n, stride in enumerate(layout.strides) if stride == 1 and shape[n] == kept_axis.extent]
@@ -293,11 +293,13 @@ class GpuFacts(NestFacts):
         return across == [(index_var(kept_axis.name), 1)] and all(step % stride == 0 for step in steps)
 
     def _with_crossing_rows(self, space: Space) -> Space:
-        """Return a space with the rows that fill sectors of inputs that cross rows, and the bytes of an element."""
+        """Return a space with the rows that fill sectors of tensors that cross rows, and the bytes of an element."""
         if not self.crossed:
             return space
         sizes = [tv.dtype.itemsize for tv in self.crossed]
-        return replace(space, crossed=SECTOR_BYTES // max(sizes), crossed_bytes=sum(sizes))
+        # A sector of a result that is written in part is also read.
+        size = min((tv.dtype.itemsize for tv in self.crossed if tv in self.nest.full), default=max(sizes))
+        return replace(space, crossed=SECTOR_BYTES // size, crossed_bytes=sum(sizes))
 
     # Rows that begin anywhere in an access
 

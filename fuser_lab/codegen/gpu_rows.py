@@ -17,8 +17,8 @@ Short rows that begin anywhere in an access are staged: a block copies its rows 
 
 Several rows together begin and end with an access, so that none is partial.
 
-Inputs in which the same element of consecutive rows is adjacent are copied to shared memory as well: a sector has
-elements of several rows, which the threads of one row would load in part.
+Tensors in which the same element of consecutive rows is adjacent pass through shared memory as well: a sector has
+elements of several rows, and the threads of one row would access it in part.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -424,62 +424,77 @@ def write_staged_rows(plan: RowPlan) -> Iterator[Phase]:
 
 
 def _row_of_crossed(row: Row, here: RowOfBlock) -> None:
-    """Write all passes over a row, of which some inputs are copied to shared memory."""
-    with ExitStack() as stack:
-        first = here.block * row.plan.nest.schedule.threads[1]
-        row = copied_across(row, stack, first, here.position - first)
-        _, row = open_row(row, stack, here)
-        passes_over(replace(row, groups=begun_with_lines(row.plan, row.groups)))
+    """Write all passes over a row, of which some inputs and results pass through shared memory."""
+    first = row.code.values.simplify(here.block * row.plan.nest.schedule.threads[1])
+    with copied_across(row, first, here.position - first) as copied, ExitStack() as stack:
+        _, current = open_row(copied, stack, here)
+        passes_over(replace(current, groups=begun_with_lines(current.plan, current.groups)))
 
 
-def copied_across(row: Row, stack: ExitStack, first: Term, line: Term) -> Row:
-    """Copy inputs in which elements of consecutive rows are adjacent to shared memory; return the row that reads them.
+@contextmanager
+def copied_across(row: Row, first: Term, line: Term) -> Iterator[Row]:
+    """Copy tensors in which elements of consecutive rows are adjacent to shared memory, or results from there.
 
-    The threads of a warp load whole sectors, each with an element of several rows of the block, from row ``first`` on.
-    All loads are in flight before the first element is stored. The row of a thread is number ``line`` of the block.
+    The threads of a warp access whole sectors, each with an element of several rows of the block, from row ``first``
+    on. All loads are in flight before the first element is stored in shared memory. The row of a thread, which is
+    yielded, is number ``line`` of the block.
     """
     code, values, facts = row.code, row.code.values, row.plan.facts
     (lanes, height), depth = row.plan.nest.schedule.threads, facts.space.depth
     pitch = _pitch(depth, height)
     is_dynamic = height * pitch * facts.space.crossed_bytes > LARGEST_STATIC
     buffers, layouts, end = dict(code.buffers), dict(code.layouts), 0
-    line, stores = values.simplify(line), list[tuple[Buffer, int, Buffer]]()
+    line, begins = values.simplify(line), dict[TensorView, int]()
+    words = dict[TensorView, Buffer]()
     for tensor, axis in facts.crossed.items():
         # Dynamic buffers begin at the same address; each uses a part.
-        begin = -(-end // tensor.dtype.itemsize) if is_dynamic else 0
-        end = (begin + height * pitch) * tensor.dtype.itemsize
+        begins[tensor] = -(-end // tensor.dtype.itemsize) if is_dynamic else 0
+        end = (begins[tensor] + height * pitch) * tensor.dtype.itemsize
         size = max(end, LARGEST_STATIC + tensor.dtype.itemsize if is_dynamic else 0) // tensor.dtype.itemsize
-        copy = words_of(values, tensor, size, "across", Role.SHARED)
-        words = words_of(values, tensor, -(-depth // lanes), "column")
-        with _each_across(row, depth) as (step, member, column):
+        buffers[tensor.name] = words_of(values, tensor, size, "across", Role.SHARED)
+        layouts[tensor] = StagedLayout(
+            strides=tuple(int(number == axis) for number in range(len(tensor.shape))), offset=0, size=size, start=ZERO,
+            first=values.simplify(line * pitch + begins[tensor]),
+        )
+        if tensor in code.nest.full:
+            continue
+        words[tensor] = words_of(values, tensor, -(-depth // lanes), "column")
+        with _each_across(row) as (step, member, column):
             number = values.simplify(first + member)
             inside = apply("lt", number, facts.space.rows), apply("lt", column, depth)
-            position = simplify(
-                number + column * code.layouts[tensor].strides[axis] + code.layouts[tensor].offset, values.scope.ranges,
-            )
+            position = values.simplify(_position_across(code, tensor, axis, number, column))
             at = Apply(DataType.Index, "select", (Apply(DataType.Bool, "and", inside), position, ZERO))
-            load_group(values, code.buffers[tensor.name], at, 1, words, step, 1)
-        stores.append((words, begin, copy))
-        strides = tuple(int(number == axis) for number in range(len(tensor.shape)))
-        buffers[tensor.name] = copy
-        layouts[tensor] = StagedLayout(
-            strides=strides, offset=0, size=size, start=ZERO, first=values.simplify(line * pitch + begin),
-        )
+            load_group(values, code.buffers[tensor.name], at, 1, words[tensor], step, 1)
     values.emit(Barrier())  # the rows before have been read
-    with _each_across(row, depth) as (step, member, column), ExitStack() as inner:
-        if depth % lanes:
-            inner.enter_context(values.guard(column < depth))
-        for words, begin, copy in stores:
-            values.put(copy, member * pitch + column + begin, Load(words.dtype, words, step))
-    values.emit(Barrier())
-    stack.enter_context(values.moved(buffers, layouts))
-    return replace(row, groups=replace(row.groups, code=replace(code, buffers=buffers, layouts=layouts)))
+    if words:
+        with _each_across(row) as (step, member, column), values.guard(column < depth):
+            for tensor, buffer in words.items():
+                place = member * pitch + column + begins[tensor]
+                values.put(buffers[tensor.name], place, Load(buffer.dtype, buffer, step))
+        values.emit(Barrier())
+    with values.moved(buffers, layouts):
+        yield replace(row, groups=replace(row.groups, code=replace(code, buffers=buffers, layouts=layouts)))
+    results = [tensor for tensor in begins if tensor not in words]
+    if results:
+        values.emit(Barrier())
+        with _each_across(row) as (_, member, column), values.guard(column < depth):
+            number = values.let("row_of_block", values.simplify(first + member))
+            with values.guard(number < facts.space.rows):
+                for tensor in results:
+                    copy, place = buffers[tensor.name], values.simplify(member * pitch + column + begins[tensor])
+                    at = _position_across(code, tensor, facts.crossed[tensor], number, column)
+                    values.put(code.buffers[tensor.name], at, Load(copy.dtype, copy, place))
+
+
+def _position_across(code: PhaseCode, tensor: TensorView, axis: int, row: Term, column: Term) -> Term:
+    """Return the position of an element in a tensor in which rows are adjacent; columns are along ``axis``."""
+    return row + column * code.layouts[tensor].strides[axis] + code.layouts[tensor].offset
 
 
 @contextmanager
-def _each_across(row: Row, depth: int) -> Iterator[tuple[Term, Term, Term]]:
+def _each_across(row: Row) -> Iterator[tuple[Term, Term, Term]]:
     """Open a loop over the elements that a thread copies; yield their number, the row in the block and the column."""
-    values, (lanes, height) = row.code.values, row.plan.nest.schedule.threads
+    values, (lanes, height), depth = row.code.values, row.plan.nest.schedule.threads, row.plan.facts.space.depth
     thread = index_var("line") * lanes + row.lane if height > 1 else row.lane
     with ExitStack() as stack:
         step = open_rounds(values, stack, "step", -(-depth // lanes))

@@ -58,7 +58,7 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
     blocks = space.device.sms * resident
     reasons = [f"{blocks} blocks iterate over the rows, {per_thread} columns for each of {lanes} threads"]
     if copied:
-        reasons.append(f"sectors of inputs have elements of {copied} rows, so they are copied to shared memory")
+        reasons.append(f"sectors of some tensors have elements of {copied} rows, so they are copied to shared memory")
     elif together > 1:
         reasons.append(f"{together} rows at a time share a warp")
     if shared:

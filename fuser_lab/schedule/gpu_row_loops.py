@@ -145,7 +145,7 @@ def _short_rows(space: Space) -> LoopSchedule:
     if staged:
         together = copied
         reasons.append(
-            f"sectors of inputs have elements of {space.crossed} rows, so they are copied to shared memory"
+            f"sectors of some tensors have elements of {space.crossed} rows, so they are copied to shared memory"
             if space.crossed else
             "rows begin anywhere in an access, so they are copied to shared memory in whole accesses",
         )

@@ -104,8 +104,8 @@ class Space:
     elements of a result are adjacent in memory, followed by those of the next result, if a thread reduces whole
     windows.
 
-    ``crossed`` is the number of rows whose elements fill sectors of inputs in which the same element of consecutive
-    rows is adjacent, 0 if there are none; ``crossed_bytes`` is the bytes of an element of a row in all of them.
+    ``crossed`` is the number of rows whose elements fill sectors of tensors in which the same element of consecutive
+    rows is adjacent, 0 if there are none; ``crossed_bytes`` is the bytes of an element of a row in all of these.
 
     ``packed`` is the smallest number of rows whose bytes are whole accesses of 16 bytes in each tensor of rows, if
     single rows have narrower accesses and rows follow one another without gaps; 0 otherwise. ``packed_bytes`` is the
@@ -228,7 +228,7 @@ class LoopSchedule:
         GPU: steps over a row that are kept in registers and in shared memory; each pass reads the rest again.
     staged
         GPU: whether the rows of a block are copied to shared memory: with their results in whole accesses if rows begin
-        anywhere in one, or inputs in whole sectors in which the elements of several rows are adjacent.
+        anywhere in one, or in whole sectors those tensors in which elements of several rows are adjacent.
     values
         GPU: whether values that are expensive to recompute are kept as well as inputs.
     constants

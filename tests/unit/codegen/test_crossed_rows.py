@@ -1,4 +1,4 @@
-"""GPU kernels of rows whose inputs have elements of several rows next to each other, in lock step."""
+"""GPU kernels of rows with tensors in which elements of several rows are adjacent, in lock step."""
 
 from typing import Any
 
@@ -59,3 +59,27 @@ def test_rows_with_column_sums_read_whole_sectors(shape: tuple[int, int]) -> Non
     (nest, *_) = kernel.nests
     assert nest.schedule.staged
     assert nest.schedule.threads[1] * D.Float.itemsize % SECTOR_BYTES == 0
+
+
+@pytest.mark.parametrize("shape", [(70, 128), (50, 131), (45, 300)], ids=str)
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
+def test_results_are_written_in_whole_sectors(shape: tuple[int, int], dtype: DataType) -> None:
+    def transposed(fd: Any, x: Any) -> Any:
+        wide = fd.ops.cast(x, D.Float)
+        norm = fd.ops.mul(wide, fd.ops.rsqrt(fd.ops.sum(fd.ops.mul(wide, wide), [1], keepdim=True)))
+        return fd.ops.cast(norm, x.dtype), fd.ops.permute(fd.ops.cast(fd.ops.neg(norm), x.dtype), [1, 0])
+
+    kernel = check(build(transposed, [shape], dtype), S.INNER_PERSISTENT, [numbers(shape, dtype)])
+    (nest,) = kernel.nests
+    assert nest.schedule.staged
+    assert nest.schedule.threads[1] * dtype.itemsize % SECTOR_BYTES == 0
+
+
+def test_results_of_rows_with_column_sums_are_written_in_whole_sectors() -> None:
+    def record(fd: Any, *given: Any) -> Any:
+        rows, *columns = backward(fd, *given)
+        return fd.ops.permute(rows, [1, 0]), *columns
+
+    inputs = [numbers(s, D.Float) for s in ((45, 256), (45, 256), (1, 256), (45, 1))]
+    kernel = check(build(record, [x.shape for x in inputs], D.Float), S.INNER_OUTER_PERSISTENT, inputs)
+    assert kernel.nests[0].schedule.staged
