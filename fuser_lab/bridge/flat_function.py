@@ -33,7 +33,7 @@ from fuser_lab.bridge.traced import Node, target_of, traced_tensor
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import FuserLabError
 from fuser_lab.runtime.arrays import empty_strided
-from fuser_lab.runtime.cpu.host_ready import HostRun, TensorCall
+from fuser_lab.runtime.cpu.host_ready import HostRun, PlacedCall, TensorCall
 from fuser_lab.runtime.gpu.ready import Block, DirectRun
 from fuser_lab.targets import is_on_host
 
@@ -81,6 +81,8 @@ class FunctionWriter:
         # Not the arguments themselves, which are freed while the function runs.
         self._addresses = {node: value.data_ptr() for node, value in zip(inputs, arguments, strict=True)
                            if isinstance(value, torch.Tensor)}
+        self._on_gpu = {node for node, value in zip(inputs, arguments, strict=True)
+                        if isinstance(value, torch.Tensor) and not value.is_cpu}
         self.names: dict[str, Any] = {
             "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
             "refuse": refuse,
@@ -101,8 +103,8 @@ class FunctionWriter:
                           for node in unit.all_input_nodes}
         kernels = kernels_of(self._runs)
         self._ordered = in_lists(units, kernels, self._read_bases)
-        bases = {node: base for node, (base, _) in self._form.items()}
-        self._in_place = InPlace(self._ordered, kernels, bases, self._writable())
+        places = {node: (base, form[2]) for node, (base, form) in self._form.items()}
+        self._in_place = InPlace(self._ordered, self._runs, places, self._writable())
 
     @property
     def lists(self) -> tuple[RegionList, ...]:
@@ -115,10 +117,11 @@ class FunctionWriter:
         return {self._form[node][0] if node in self._form else node for node in read}
 
     def _writable(self) -> set[Node]:
-        """Return the arguments that kernels may write to: dense, and aligned as results are."""
+        """Return the arguments that kernels may write to: dense, and on a GPU aligned as results are."""
         return {
             node for node, address in self._addresses.items()
-            if node in self._form and _is_dense(self._form[node][1]) and not address & (ALIGNED - 1)
+            if node in self._form and _is_dense(self._form[node][1])
+            and (node not in self._on_gpu or not address & (ALIGNED - 1))
         }
 
     def function(self, module: Any) -> Frame:
@@ -148,7 +151,10 @@ class FunctionWriter:
             self._rest(node, alignment) for region, run in self._runs.items()
             for node, alignment in zip(region.input_nodes, run.alignments, strict=False)
         )
-        needed |= dict.fromkeys((argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values())
+        needed |= dict.fromkeys(
+            (argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values()
+            if argument in self._on_gpu
+        )
         conditions = [
             f"{self._bases[base].name}.data_ptr() & {mask} != {rest}"
             for base, mask, rest in needed if base in self._addresses and (mask, rest) != (ALIGNED - 1, 0)
@@ -409,9 +415,10 @@ class FunctionWriter:
             self._check_positions(region)
         for node in region.output_nodes:
             self._made_by_region(node)
-        calls = run.of_tensors if isinstance(run, HostRun) else None
-        if calls is not None:
-            for tensor_call in calls:
+        calls = run.over(self._in_place.over(region)) if isinstance(run, HostRun) else run.calls
+        on_tensors = [each for call in calls if isinstance(call, PlacedCall) and (each := call.on_tensors) is not None]
+        if len(on_tensors) == len(calls):
+            for tensor_call in on_tensors:
                 self._tensor_call(tensor_call, (*region.input_nodes, *region.output_nodes))
             return
         words: dict[int, list[str]] = {}
@@ -423,7 +430,7 @@ class FunctionWriter:
                 written = "".join(f"{word}.value = " for word in words[place])
                 self._emit(f"{written}{address}", {memory})
         held = {memory for memory, _ in values} | {self._block(region.output_nodes[0], block) for block in run.blocks}
-        for call in run.calls:
+        for call in calls:
             self._emit(f"{self._constant(call)}()", held)
 
     def _block(self, node: Node, block: Block) -> str:
