@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from fuser_lab.bridge.decompositions import is_named
@@ -329,19 +330,38 @@ def _first_inside(node: Node, of: dict[Node, int]) -> Node:
     return node
 
 
-def chunks(nodes: list[Node], most: int) -> Iterable[list[Node]]:
-    """Yield a region's nodes in parts of at most ``most`` ops; results of one op stay together."""
-    chunk: list[Node] = []
-    ops = 0
-    for node in nodes:
-        if target_of(node) != "getitem":
-            if ops == most:
-                yield chunk
-                chunk, ops = [], 0
-            ops += 1
-        chunk.append(node)
-    if chunk:
-        yield chunk
+def chunks(nodes: Sequence[Node], most: int) -> Iterable[list[Node]]:
+    """Yield a region's nodes in parts of at most ``most`` ops; results of one op stay together.
+
+    A part of more than half as many ops ends where the fewest elements are passed on, at the latest such place.
+    """
+    starts = [place for place, node in enumerate(nodes) if target_of(node) != "getitem"]
+    passed = _passed_on(nodes)
+    begin = 0
+    while len(starts) - begin > most:
+        ends = range(begin + most, begin + most // 2, -1)
+        end = min(ends, key=lambda op: passed[starts[op]])
+        yield list(nodes[starts[begin] : starts[end]])
+        begin = end
+    if starts:
+        yield list(nodes[starts[begin] :])
+
+
+def _passed_on(nodes: Sequence[Node]) -> list[int]:
+    """Return the number of elements of earlier nodes that each node or later ones read; views have those of bases."""
+    place = {node: number for number, node in enumerate(nodes)}
+    last = dict(place)
+    for node in reversed(nodes):
+        for operand in node.all_input_nodes:
+            if operand in last:
+                last[operand] = max(last[operand], last[node] if target_of(node) in ALIASES else place[node])
+    changes = [0] * (len(nodes) + 1)
+    for node, end in last.items():
+        if target_of(node) not in ALIASES:
+            size = max(_sizes(node), default=0)
+            changes[place[node] + 1] += size
+            changes[end + 1] -= size
+    return list(accumulate(changes))
 
 
 def _computes(node: Node) -> bool:

@@ -148,7 +148,7 @@ class _Search:
         self.closed = getattr(self.oracle, "closed", self.oracle)
         is_open = self.closed is not self.oracle
         exprs = self.budget.states // (STATES_PER_OPEN_IN_TIME if self.is_limited else STATES_PER_OPEN)
-        self.rationed = RationedSchedulers(self.oracle, self.closed, exprs) if is_open else self.oracle
+        self.rationed = RationedSchedulers(self.oracle, self.closed, exprs, self.budget) if is_open else self.oracle
 
     @property
     def is_limited(self) -> bool:

@@ -1,10 +1,11 @@
-"""Open schedulers that may lower a limited number of expressions."""
+"""Open schedulers that may lower a limited number of expressions, and none once a search is late."""
 
 from copy import copy
 
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import TensorView
+from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle
 
 LARGE, ALIKE = 40, 0.9  # size of a refused set, and the part of it that another set shares, which is then not lowered
@@ -14,12 +15,15 @@ _AFTER_LOWERING = frozenset({ReasonCode.NOT_LOWERED.value, ReasonCode.READ_AGAIN
 class RationedSchedulers:
     """Asks nvFuser's schedulers first, then open schedulers as long as these have not lowered too many expressions.
 
+    An expression may have to be computed at many positions, so lowering few of them may take all of a search's time.
+
     Open schedulers are not asked about a large set that resembles a set which they refused after lowering it.
     """
 
-    def __init__(self, oracle: SchedulerOracle, closed: SchedulerOracle, exprs: int) -> None:
+    def __init__(self, oracle: SchedulerOracle, closed: SchedulerOracle, exprs: int, budget: Budget) -> None:
         self._oracle = oracle
         self._closed = closed
+        self._budget = budget
         self._whole = self._left = exprs
         self._asked: dict[tuple[int, frozenset[str], tuple[TensorView, ...]], Answer] = {}
         self._refused: list[frozenset[str]] = []
@@ -41,7 +45,7 @@ class RationedSchedulers:
         if cached is not None:
             return cached
         names = frozenset(candidate.key)
-        if self._left < len(names) or any(_alike(names, refused) for refused in self._refused):
+        if self._left < len(names) or self._budget.is_late or any(_alike(names, refused) for refused in self._refused):
             return answer
         open_answer = self._asked[key] = self._oracle.ask(candidate)
         if any(verdict.beyond or verdict.code in _AFTER_LOWERING for verdict in open_answer.verdicts):
