@@ -178,7 +178,7 @@ def partition_graph(
     parts: list[list[Node]] = []
     for proposed in proposed_groups(list(gm.graph.nodes), reasons, section):
         parts += _connected_parts(_without_edge_views(sorted(proposed, key=position.__getitem__)))
-    parts = _with_parts_joined(parts, section, position)
+    parts = [piece for part in _with_parts_joined(parts, section, position) for piece in _with_lists_apart(part)]
     parts.sort(key=lambda part: position[part[0]])
     regions = [tuple(chunk) for part in parts for chunk in chunks(part, wishes.max_region_ops)]
     worthwhile = [region for region in regions if is_worth_it(region, wishes)]
@@ -328,6 +328,46 @@ def _first_inside(node: Node, of: dict[Node, int]) -> Node:
     while node not in of and target_of(node) in ALIASES:
         node = node.args[0]
     return node
+
+
+def _with_lists_apart(part: list[Node]) -> list[list[Node]]:
+    """Return a part without the pieces that compute the same ops from single numbers and inputs, and these pieces.
+
+    A factor that is computed from all gradients, and multiplies each of them, joins ops that no kernel could compute
+    together. As regions of their own, such pieces share a plan, and on a GPU a launch (`fuser_lab.bridge.lists`).
+    """
+    inside = set(part)
+    numbers = {node for node in part if all(size == 1 for size in _sizes(node))}
+    leader: dict[Node, Node] = {node: node for node in part}
+
+    def find(node: Node) -> Node:
+        while leader[node] is not node:
+            leader[node] = leader[leader[node]]
+            node = leader[node]
+        return node
+
+    ends: dict[Node, bool] = dict.fromkeys(part, True)  # whether nothing else of the part reads a piece
+    for node in part:
+        for operand in node.all_input_nodes:
+            if operand not in inside or operand in numbers:
+                continue
+            if node in numbers:
+                ends[operand] = False
+            else:
+                leader[find(node)] = find(operand)
+    pieces: dict[Node, list[Node]] = {}
+    for node in part:
+        if node not in numbers:
+            pieces.setdefault(find(node), []).append(node)
+    alike: dict[object, list[list[Node]]] = {}
+    for piece in pieces.values():
+        reads = any(operand in numbers for node in piece for operand in node.all_input_nodes)
+        if reads and all(ends[node] for node in piece):
+            alike.setdefault(tuple(map(target_of, piece)), []).append(piece)
+    apart = [_without_edge_views(piece) for same in alike.values() if len(same) > 1 for piece in same]
+    taken = {node for piece in apart for node in piece}
+    rest = _without_edge_views([node for node in part if node not in taken])
+    return [piece for piece in (rest, *apart) if piece] if apart else [part]
 
 
 def chunks(nodes: Sequence[Node], most: int) -> Iterable[list[Node]]:
