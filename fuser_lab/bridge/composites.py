@@ -1,4 +1,4 @@
-"""Decompositions that torch lacks, or writes with tensors of one number: of weight norm, fake quantization and lists."""
+"""Decompositions of ops that torch does not decompose, or decomposes into tensors of one number."""
 
 from collections.abc import Callable
 from typing import Any
