@@ -80,9 +80,9 @@ class FunctionWriter:
         self._inputs, self._units, self._runs, self._adds = inputs, units, runs, adds
         # Not the arguments themselves, which are freed while the function runs.
         self._addresses = {node: value.data_ptr() for node, value in zip(inputs, arguments, strict=True)
-                           if isinstance(value, torch.Tensor)}
+                           if isinstance(value, self._torch.Tensor)}
         self._on_gpu = {node for node, value in zip(inputs, arguments, strict=True)
-                        if isinstance(value, torch.Tensor) and not value.is_cpu}
+                        if isinstance(value, self._torch.Tensor) and not value.is_cpu}
         self.names: dict[str, Any] = {
             "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
             "refuse": refuse,

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from fuser_lab.bridge.decompositions import is_named
@@ -182,7 +183,7 @@ def partition_graph(
     parts: list[list[Node]] = []
     for proposed in proposed_groups(list(gm.graph.nodes), reasons, section):
         parts += _connected_parts(_without_edge_views(sorted(proposed, key=position.__getitem__)))
-    parts = _with_parts_joined(parts, section, position)
+    parts = [piece for part in _with_parts_joined(parts, section, position) for piece in _with_lists_apart(part)]
     parts.sort(key=lambda part: position[part[0]])
     regions = [tuple(chunk) for part in parts for chunk in chunks(part, wishes.max_region_ops)]
     worthwhile = [region for region in regions if is_worth_it(region, wishes)]
@@ -334,19 +335,78 @@ def _first_inside(node: Node, of: dict[Node, int]) -> Node:
     return node
 
 
-def chunks(nodes: list[Node], most: int) -> Iterable[list[Node]]:
-    """Yield a region's nodes in parts of at most ``most`` ops; results of one op stay together."""
-    chunk: list[Node] = []
-    ops = 0
-    for node in nodes:
-        if target_of(node) != "getitem":
-            if ops == most:
-                yield chunk
-                chunk, ops = [], 0
-            ops += 1
-        chunk.append(node)
-    if chunk:
-        yield chunk
+def _with_lists_apart(part: list[Node]) -> list[list[Node]]:
+    """Return a part without the pieces that compute the same ops from single numbers and inputs, and these pieces.
+
+    A factor that is computed from all gradients, and multiplies each of them, joins ops that no kernel could compute
+    together. As regions of their own, such pieces share a plan, and on a GPU a launch (`fuser_lab.bridge.lists`).
+    """
+    inside = set(part)
+    numbers = {node for node in part if all(size == 1 for size in _sizes(node))}
+    leader: dict[Node, Node] = {node: node for node in part}
+
+    def find(node: Node) -> Node:
+        while leader[node] is not node:
+            leader[node] = leader[leader[node]]
+            node = leader[node]
+        return node
+
+    ends: dict[Node, bool] = dict.fromkeys(part, True)  # whether nothing else of the part reads a piece
+    for node in part:
+        for operand in node.all_input_nodes:
+            if operand not in inside or operand in numbers:
+                continue
+            if node in numbers:
+                ends[operand] = False
+            else:
+                leader[find(node)] = find(operand)
+    pieces: dict[Node, list[Node]] = {}
+    for node in part:
+        if node not in numbers:
+            pieces.setdefault(find(node), []).append(node)
+    alike: dict[object, list[list[Node]]] = {}
+    for piece in pieces.values():
+        reads = any(operand in numbers for node in piece for operand in node.all_input_nodes)
+        if reads and all(ends[node] for node in piece):
+            alike.setdefault(tuple(map(target_of, piece)), []).append(piece)
+    apart = [_without_edge_views(piece) for same in alike.values() if len(same) > 1 for piece in same]
+    taken = {node for piece in apart for node in piece}
+    rest = _without_edge_views([node for node in part if node not in taken])
+    return [piece for piece in (rest, *apart) if piece] if apart else [part]
+
+
+def chunks(nodes: Sequence[Node], most: int) -> Iterable[list[Node]]:
+    """Yield a region's nodes in parts of at most ``most`` ops; results of one op stay together.
+
+    A part of more than half as many ops ends where the fewest elements are passed on, at the latest such place.
+    """
+    starts = [place for place, node in enumerate(nodes) if target_of(node) != "getitem"]
+    passed = _passed_on(nodes)
+    begin = 0
+    while len(starts) - begin > most:
+        ends = range(begin + most, begin + most // 2, -1)
+        end = min(ends, key=lambda op: passed[starts[op]])
+        yield list(nodes[starts[begin] : starts[end]])
+        begin = end
+    if starts:
+        yield list(nodes[starts[begin] :])
+
+
+def _passed_on(nodes: Sequence[Node]) -> list[int]:
+    """Return the number of elements of earlier nodes that each node or later ones read; views have those of bases."""
+    place = {node: number for number, node in enumerate(nodes)}
+    last = dict(place)
+    for node in reversed(nodes):
+        for operand in node.all_input_nodes:
+            if operand in last:
+                last[operand] = max(last[operand], last[node] if target_of(node) in ALIASES else place[node])
+    changes = [0] * (len(nodes) + 1)
+    for node, end in last.items():
+        if target_of(node) not in ALIASES:
+            size = max(_sizes(node), default=0)
+            changes[place[node] + 1] += size
+            changes[end + 1] -= size
+    return list(accumulate(changes))
 
 
 def _computes(node: Node) -> bool:

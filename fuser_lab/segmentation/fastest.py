@@ -199,6 +199,8 @@ class _Search:
 
         Open schedulers may lower half as many expressions for it as for the search in the space, besides those.
         """
+        if self.is_limited:
+            self._take_whole()
         if isinstance(self.rationed, RationedSchedulers):
             self._add("open bottom-up", bottom_up(self.fusion, self._beside(), self.options))
         if not self.is_limited:
@@ -269,7 +271,8 @@ class _Search:
         if self.is_limited:
             self._add_optimal()
 
-    def _search_space(self) -> None:
+    def _space(self) -> tuple[TimedSpace, list[Attempt]]:
+        """Return the space of plans, and the attempts that rewrite the fusion into that of the space."""
         (_, options), _ = min(zip(self._ways, self.known, strict=False), key=lambda way: way[1].seconds)
         plain = replace(options, welford=False, privatize=False)
         written = as_bottom_up_writes_it(self.fusion, self.closed, self.options)
@@ -281,7 +284,19 @@ class _Search:
                 fusion: Fusion = stop.value
                 break
         chains = tuple(forwarded_chains(fusion, plain))
-        space = TimedSpace(fusion, self.rationed, plain, self.model, chains)
+        return TimedSpace(fusion, self.rationed, plain, self.model, chains), before
+
+    def _take_whole(self) -> None:
+        """Make the plan of one kernel known, if there is one.
+
+        One question answers that. Pairs may not lead to it, because kernels in between store many tensors.
+        """
+        space, before = self._space()
+        if space.units and not self.budget.is_late and legal_price(space, space.all) is not None:
+            self._take_partition(space, [space.all], before)
+
+    def _search_space(self) -> None:
+        space, before = self._space()
         if not space.units:
             return
         self._take_tables(space, before)

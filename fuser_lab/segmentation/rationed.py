@@ -24,6 +24,7 @@ class RationedSchedulers:
     def __init__(self, oracle: SchedulerOracle, closed: SchedulerOracle, exprs: int, budget: Budget) -> None:
         self._oracle = oracle
         self._closed = closed
+        self._budget = budget
         self._whole = self._left = exprs
         self._asked: dict[tuple[int, frozenset[str], tuple[TensorView, ...]], Answer] = {}
         self._refused: list[frozenset[str]] = []
