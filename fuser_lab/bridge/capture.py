@@ -24,8 +24,8 @@ from fuser_lab.bridge.pools import use_offsets
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.row_gaps import may_change_results, result_strides, take_strides, tell_strides
+from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, Origin, is_write_back, origin_of, target_of

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.row_gaps import set_values, values_with
 from fuser_lab.bridge.symbolic import is_symbolic
@@ -100,7 +101,16 @@ def _pad(
                 shape = list(result.meta["val"].shape)
                 result = _call(graph, aten._unsafe_view.default, (result, shape), node)  # noqa: SLF001
     node.replace_all_uses_with(result)
+    _erase(graph, node)
+
+
+def _erase(graph: Any, node: Node) -> None:
+    """Erase a node, and the views that only it reads: their base would be kept for them."""
+    operands = node.all_input_nodes
     graph.erase_node(node)
+    for operand in operands:
+        if not operand.users and target_of(operand) in ALIASES:
+            _erase(graph, operand)
 
 
 def _pad_operand(
