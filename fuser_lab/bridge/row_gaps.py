@@ -25,6 +25,8 @@ def values_with(node: Node, value: Any, *, with_results: bool) -> dict[Node, Any
     """
     tree = torch_for("fuser_lab.bridge").utils._pytree  # noqa: SLF001 - what torch flattens arguments with
     changed = {node: value}
+    if _strides(value) == _strides(node.meta["val"]):
+        return changed
 
     def now(argument: Any) -> Any:
         return changed.get(argument, argument.meta.get("val")) if is_node(argument) else argument
