@@ -248,10 +248,10 @@ def _without_edge_views(nodes: list[Node]) -> list[Node]:
         changed = False
         for node in list(inside):
             target = target_of(node)
-            if target not in ALIASES:
+            if target not in VIEWS:
                 continue
             comes_in = target not in BROADCASTS and not any(operand in inside for operand in node.all_input_nodes)
-            goes_out = not any(user in inside for user in node.users)
+            goes_out = target in ALIASES and not any(user in inside for user in node.users)
             if comes_in or goes_out:
                 inside.discard(node)
                 changed = True
@@ -417,7 +417,7 @@ def _computes(node: Node) -> bool:
 def _reorders_on_gpu(node: Node) -> bool:
     """Whether a node copies a tensor on a GPU to memory with another order of axes, or repeats elements.
 
-    Torch's kernel does that element by element, at 1.3 of the 4.2 TB/s of an H200; kernels of regions move whole vectors.
+    Torch's kernel does that element by element, at 1.3 of the 4.2 TB/s of an H200; kernels of regions move vectors.
     """
     if target_of(node) not in COPIES:
         return False
@@ -435,7 +435,7 @@ def _order(tensor: TracedTensor) -> list[int]:
 
 
 def is_worth_it(region: Sequence[Node], wishes: Wishes) -> bool:
-    """Whether nodes are worth a region: enough of them, at least one of which computes, or is a slow copy of torch's."""
+    """Whether nodes are worth a region: enough of them, at least one of which computes, or is a slow copy in torch."""
     ops = [node for node in region if target_of(node) != "getitem"]
     return len(ops) >= wishes.min_region_ops and any(_computes(node) or _reorders_on_gpu(node) for node in ops)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, insert_call, is_node, is_write_back, target_of, writes
+from fuser_lab.bridge.traced import Node, insert_call, is_node, is_write_back, target_of, traced_tensor, writes
 
 # Ops that address the memory of their operand, whatever its strides are.
 _OF_MEMORY = ("aten.as_strided", "aten.resize", "aten.set_")
@@ -25,6 +25,8 @@ def values_with(node: Node, value: Any, *, with_results: bool) -> dict[Node, Any
     """
     tree = torch_for("fuser_lab.bridge").utils._pytree  # noqa: SLF001 - what torch flattens arguments with
     changed = {node: value}
+    if _strides(value) == _strides(node.meta["val"]):
+        return changed
 
     def now(argument: Any) -> Any:
         return changed.get(argument, argument.meta.get("val")) if is_node(argument) else argument
@@ -64,8 +66,8 @@ def set_values(values: Mapping[Node, Any]) -> None:
 def may_change_results(kind: str) -> bool:
     """Whether the results of a graph that torch now compiles may have gaps between their rows.
 
-    The gradients that a backward graph returns would be copied to the strides of their parameters, and a result of which
-    autograd makes another one by strides has to have those that were traced.
+    Autograd would copy the gradients that a backward graph returns to the strides of their parameters, and a result of
+    which it makes another one by strides has to have those that were traced.
     """
     context = importlib.import_module("torch._guards").TracingContext.try_get()
     metadata = getattr(context, "fw_metadata", None)
@@ -77,21 +79,19 @@ def may_change_results(kind: str) -> bool:
 def result_strides(graph: Any) -> list[tuple[int, ...] | None]:
     """Return the strides of a graph's results; None for those that are no tensors."""
     (output,) = graph.find_nodes(op="output")
-    values = (value.meta.get("val") if is_node(value) else None for value in output.args[0])
-    return [tuple(value.stride()) if hasattr(value, "stride") else None for value in values]
+    traced = (traced_tensor(value.meta.get("val")) if is_node(value) else None for value in output.args[0])
+    return [None if tensor is None else tensor.strides for tensor in traced]
 
 
 def tell_strides(before: Sequence[tuple[int, ...] | None], after: Sequence[tuple[int, ...] | None]) -> None:
     """Tell AOTAutograd the strides of results that are other than traced."""
-    if before != after:
-        context = importlib.import_module("torch._guards").TracingContext.try_get()
-        context.output_strides.extend(
-            None if old == new else new for old, new in zip(before, after, strict=True)
-        )
+    context = importlib.import_module("torch._guards").TracingContext.try_get()
+    if before != after and context is not None and context.output_strides is not None:
+        context.output_strides.extend(None if old == new else new for old, new in zip(before, after, strict=True))
 
 
 def take_strides(graph: Any, inputs: Sequence[Any]) -> None:
-    """Give the arguments of a backward graph the strides of ``inputs``, or copy them where the traced ones are needed."""
+    """Give the arguments of a backward graph the strides of ``inputs``; where the traced ones are needed, copy them."""
     torch = torch_for("fuser_lab.bridge")
     for node, given in zip(graph.find_nodes(op="placeholder"), inputs, strict=False):
         traced = node.meta.get("val")

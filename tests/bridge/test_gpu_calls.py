@@ -70,6 +70,21 @@ def test_a_warm_call_takes_the_prepared_path(name: str) -> None:
     assert any(step.generated is None for step in steps) == (name == "a segment of torch's")
 
 
+def test_memory_between_kernels_lives_as_long_as_they_need_it() -> None:
+    torch._dynamo.reset()
+    with stand_in_gpu() as launched, torch.no_grad():
+        compiled = torch.compile(lambda x: ((x.sum(0) * x).sum(1), x + 1), backend="fuser_lab", fullgraph=True)
+        for _ in range(4):
+            x = rows(6, 8)
+            torch.testing.assert_close(compiled(x), ((x.sum(0) * x).sum(1), x + 1))
+        (region,) = bridge.last().regions
+        blocks = region.prepared._variant().storage.blocks
+        assert blocks
+        assert len(launched.phases) % 4 == 0
+        alive = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.untyped_storage().nbytes() in blocks]
+        assert not [t for t in alive if t.dtype is torch.uint8]
+
+
 def test_a_training_step_is_a_function_for_its_stream_and_its_alignments() -> None:
     torch.manual_seed(0)
     torch._dynamo.reset()

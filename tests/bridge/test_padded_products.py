@@ -173,3 +173,4 @@ def test_a_product_is_copied_only_for_dense_rows(function: Callable[..., Any], t
     forward, *_ = bridge.last().graphs
     copies = forward.traced.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
     assert bool(copies) is not SLICED[function]
+    assert not SLICED[function] or not any(region._apart for region in bridge.last().regions)

@@ -71,8 +71,9 @@ def repeatable_run(
     for step in variant.steps:
         if step.runs and step.generated is None and not views.isdisjoint(tv.name for tv in step.fusion.tensor_inputs):
             return None  # arrays of views do not begin at the address of their base
+    calls = [call for calls in variant.calls for call in calls]
     return ready.again(
-        [call for calls in variant.calls for call in calls], env, parts.inputs, parts.returned, parts.returned_from, inputs, outputs, aliases,
+        calls, env, parts.inputs, parts.returned, parts.returned_from, inputs, outputs, aliases,
         makes_results=not variant.results,
     )
 
@@ -144,7 +145,7 @@ def _repeatable_launches(
 def _blocks(
     variant: Variant, memory: Memory, env: Environment, words: dict[str, tuple[Any, ...]],
 ) -> tuple[Block, ...]:
-    """Return the memory of intermediates and workspaces; its words are added to ``words`` by the names of all values."""
+    """Return the memory of intermediates and workspaces; ``words`` gets its words by the names of values in it."""
     storage = variant.storage
     blocks = tuple(
         Block(nbytes=nbytes, word=ctypes.c_uint64(), new=functools.partial(memory.block, nbytes))
