@@ -29,7 +29,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.scatters import Scatter, is_filled
 from fuser_lab.bridge.torch_calls import quick_call
 from fuser_lab.bridge.torch_region import TorchRegion, copy_with_strides, with_strides
-from fuser_lab.bridge.traced import Node, target_of, traced_tensor
+from fuser_lab.bridge.traced import Node, is_write_back, target_of, traced_tensor
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import FuserLabError
 from fuser_lab.runtime.arrays import empty_strided
@@ -127,7 +127,13 @@ class FunctionWriter:
     def function(self, module: Any) -> Frame:
         """Return the function of a list of arguments, which it empties."""
         parameters = [self._bind(node, f"a{place}") for place, node in enumerate(self._inputs)]
+        copies: list[Node] = []
         for unit in self._ordered:
+            if self._is_write_of_new_memory(unit):
+                copies.append(unit)
+                continue
+            self._copies(copies)
+            copies = []
             if isinstance(unit, ListedRegions):
                 self._list(unit)
             elif isinstance(unit, Region):
@@ -298,6 +304,24 @@ class FunctionWriter:
                     f"if {base.name}.data_ptr() & {ALIGNED - 1}: {base.name} = copy({base.name}, {base.strides})",
                     {base.name},
                 )
+
+    def _is_write_of_new_memory(self, unit: Unit) -> bool:
+        """Whether a unit writes over an argument what was computed elsewhere, so that such writes need no order."""
+        if isinstance(unit, Region | ListedRegions) or not is_write_back(unit) or unit.users:
+            return False
+        source = self._form.get(unit.args[1])
+        return unit not in self._in_place.copies and source is not None and source[0].op == "call_function"
+
+    def _copies(self, copies: Sequence[Node]) -> None:
+        """Emit one call for writes over arguments: on a GPU, it launches one kernel for many tensors."""
+        if len(copies) < 2:
+            for copy in copies:
+                self._call(copy)
+            return
+        reads: set[str] = set()
+        targets, sources = ([self._argument(copy.args[place], reads) for copy in copies] for place in (0, 1))
+        function = self._constant(self._torch._foreach_copy_)
+        self._emit(f"{function}([{', '.join(targets)}], [{', '.join(sources)}])", reads)
 
     def _is_read_by_region(self, node: Node) -> bool:
         return any(
