@@ -33,6 +33,6 @@ def _takes(schema: Any, count: int, keywords: frozenset[str]) -> bool:
     """Whether a schema takes so many arguments by position and these keywords."""
     places = [argument.name for argument in schema.arguments if not argument.kwarg_only]
     names = {argument.name for argument in schema.arguments}
-    given = {*places[:count], *keywords}
+    arguments = {*places[:count], *keywords}
     needed = {argument.name for argument in schema.arguments if not argument.has_default_value()}
-    return count <= len(places) and needed <= given <= names
+    return count <= len(places) and needed <= arguments <= names
