@@ -22,6 +22,7 @@ from fuser_lab.bridge.graph_bytes import read_graph, write_graph
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import modules_of, origin_of
 from fuser_lab.plan.searched import files_digest
+from fuser_lab.process.forks import new_lock
 from fuser_lab.runtime import store
 
 Run = Callable[[list[Any]], Any]  # a graph as a function of a list of arguments, which it empties
@@ -140,21 +141,23 @@ def _output_code() -> Any:
             self._gm, self._kind, self._content = gm, kind, content
             self._capture: Capture | None = None
             self._run: Run | None = None
+            self._lock = new_lock()
 
         def begin(self, capture: Capture) -> None:
             """Capture the graph, now or when it first runs."""
             self._capture = capture
             if self._kind != "backward":
-                self._make()
+                self._captured()
 
-        def _make(self) -> Run:
+        def _captured(self) -> Run:
             assert self._capture is not None
-            self._run = self._capture(self._gm, self._kind)
-            self._gm = None
-            return self._run
+            with self._lock:
+                if self._run is None:
+                    self._run, self._gm = self._capture(self._gm, self._kind), None
+                return self._run
 
         def __call__(self, args: list[Any]) -> Any:
-            return (self._run or self._make())(args)
+            return (self._run or self._captured())(args)
 
         def post_compile(self, *_: Any) -> None:
             """Capture a graph that torch has read from its cache."""
