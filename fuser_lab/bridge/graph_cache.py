@@ -44,6 +44,7 @@ def has_cache() -> bool:
         "torch._functorch._aot_autograd.aot_autograd_result": ("BundledOutputCodeLoadable",),
         "torch._functorch._aot_autograd.schemas": ("SerializableAOTDispatchCompiler",),
         "torch._functorch._aot_autograd.autograd_cache": ("AOTAutogradCache",),
+        "torch._inductor.codecache": ("init_backend_registration",),
     }
     try:
         known = all(hasattr(_module(name), part) for name, needed in parts.items() for part in needed)
@@ -72,6 +73,8 @@ def graphs_kept(gm: Any, names: Sequence[str], options: Any, capture: Capture) -
             ),
             compiling.patch(cache_key_tag=f"{compiling.cache_key_tag} {_digest(gm, names, options)}"),
             mock.patch.object(_cache(), "iterate_over_candidates", _entries),
+            # Inductor's generators of code do not decide these graphs, and their import takes longer than a small graph.
+            mock.patch.object(_module("torch._inductor.codecache"), "init_backend_registration", lambda: None),
             mock.patch.object(_cache(), "_write_to_local_cache", lambda key, entry: store.write(_file(key), entry)),
         ):
             yield
