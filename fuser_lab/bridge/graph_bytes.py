@@ -8,7 +8,7 @@ import functools
 import importlib
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
@@ -96,7 +96,7 @@ class _Reader(pickle.Unpickler):
         self._fake = torch._subclasses.FakeTensor  # noqa: SLF001 - torch has no public name for it
         self._mode = torch._subclasses.FakeTensorMode()  # noqa: SLF001
         self._storages: dict[int, Any] = {}
-        self._make = {_NODE: self.nodes.__getitem__, _OP: _op, _TENSOR: self._tensor}
+        self._make: dict[int, Callable[..., Any]] = {_NODE: self.nodes.__getitem__, _OP: _op, _TENSOR: self._tensor}
 
     def persistent_load(self, pid: Any) -> Any:
         """Return the value that a persistent id of `_Writer` describes."""

@@ -4,26 +4,32 @@ Torch finds an entry of `AOTAutogradCache` by Dynamo's graph, its inputs, and to
 what else decides a graph of ATen ops and what is shown of it: this package's files, the options, and the lines and
 modules of the user's code. An entry has the graphs that torch's partitioner made, before regions are found in them, and
 what AOTAutograd knows about mutations, aliases and gradients. Where torch has no such cache, or does not keep a graph,
-the graph is traced. Entries are in torch's cache directory, and torch's settings switch the cache off.
+the graph is traced. Entries are pickles, so they are files of `fuser_lab.runtime.store`, which returns only what this
+user has written. Torch's settings (``TORCHINDUCTOR_AUTOGRAD_CACHE=0``) switch the cache off.
 """
 
 import contextlib
 import functools
 import hashlib
 import importlib
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
+from unittest import mock
 
 from fuser_lab.bridge.graph_bytes import read_graph, write_graph
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import modules_of, origin_of
 from fuser_lab.plan.searched import files_digest
+from fuser_lab.process.forks import new_lock
+from fuser_lab.runtime import store
 
 Run = Callable[[list[Any]], Any]  # a graph as a function of a list of arguments, which it empties
 Capture = Callable[[Any, str], Run]  # returns the run of a graph of a kind
 
 _CAPTURE: ContextVar[Capture] = ContextVar("_CAPTURE")  # for graphs that torch reads from its cache
+
 
 def _module(name: str) -> Any:
     return importlib.import_module(name)
@@ -31,18 +37,24 @@ def _module(name: str) -> Any:
 
 @functools.cache
 def has_cache() -> bool:
-    """Whether torch's cache can keep graphs of other compilers than its own (torch 2.11 can)."""
+    """Whether torch has a cache that keeps graphs of other compilers than its own (torch 2.11 has)."""
+    parts = {
+        "torch._functorch.config": ("bundled_autograd_cache", "force_non_lazy_backward_lowering"),
+        "torch.compiler.config": ("cache_key_tag",),
+        "torch._functorch._aot_autograd.aot_autograd_result": ("BundledOutputCodeLoadable",),
+        "torch._functorch._aot_autograd.schemas": ("SerializableAOTDispatchCompiler",),
+        "torch._functorch._aot_autograd.autograd_cache": ("AOTAutogradCache",),
+        "torch._inductor.codecache": ("init_backend_registration",),
+    }
     try:
-        settings = _module("torch._functorch.config"), _module("torch.compiler.config")
-        results = _module("torch._functorch._aot_autograd.aot_autograd_result")
+        known = all(hasattr(_module(name), part) for name, needed in parts.items() for part in needed)
     except ImportError:
         return False
-    needed = (
-        (settings[0], "bundled_autograd_cache"), (settings[0], "force_non_lazy_backward_lowering"),
-        (settings[1], "cache_key_tag"), (results, "BundledOutputCodeLoadable"),
-        (_module("torch._functorch._aot_autograd.schemas"), "SerializableAOTDispatchCompiler"),
-    )
-    return all(hasattr(*place) for place in needed)
+    return known and all(hasattr(_cache(), name) for name in ("iterate_over_candidates", "_write_to_local_cache"))
+
+
+def _cache() -> Any:
+    return _module("torch._functorch._aot_autograd.autograd_cache").AOTAutogradCache
 
 
 @contextlib.contextmanager
@@ -52,17 +64,33 @@ def graphs_kept(gm: Any, names: Sequence[str], options: Any, capture: Capture) -
     ``capture`` is called for graphs that were found. ``names`` are the user's names of the inputs.
     """
     settings, compiling = _module("torch._functorch.config"), _module("torch.compiler.config")
-    tag = f"{compiling.cache_key_tag} {_digest(gm, names, options)}"
     token = _CAPTURE.set(capture)
     try:
-        # Torch keeps the backward graph together with the forward graph, so both are made now.
         with (
-            settings.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True),
-            compiling.patch(cache_key_tag=tag),
+            # Torch keeps the backward graph together with the forward graph, so both are made now.
+            settings.patch(
+                bundled_autograd_cache=True, force_non_lazy_backward_lowering=True, enable_remote_autograd_cache=False,
+            ),
+            compiling.patch(cache_key_tag=f"{compiling.cache_key_tag} {_digest(gm, names, options)}"),
+            mock.patch.object(_cache(), "iterate_over_candidates", _entries),
+            # Inductor's generators of code do not decide these graphs, and their import takes longer than a small graph.
+            mock.patch.object(_module("torch._inductor.codecache"), "init_backend_registration", lambda: None),
+            mock.patch.object(_cache(), "_write_to_local_cache", lambda key, entry: store.write(_file(key), entry)),
         ):
             yield
     finally:
         _CAPTURE.reset(token)
+
+
+def _file(key: str) -> str:
+    return f"graphs/{key}"
+
+
+def _entries(_local: bool, _remote: Any, key: str) -> Iterator[tuple[Any, bytes, bool]]:
+    """Yield the entry of a key as torch does: with its bytes, and that it is on this machine."""
+    content = store.read(_file(key))
+    if content is not None:
+        yield pickle.loads(content), content, True  # noqa: S301 - written by this user and sealed
 
 
 def _digest(gm: Any, names: Sequence[str], options: Any) -> str:
@@ -105,7 +133,7 @@ def _read(kind: str, content: bytes) -> Any:
 @functools.cache
 def _output_code() -> Any:
     """Return the class of compiled graphs, which is a class of torch's and needs torch."""
-    base = _module("torch._inductor.output_code").OutputCode
+    base: Any = _module("torch._inductor.output_code").OutputCode
 
     class CapturedCode(base):  # type: ignore[misc]
         """A graph that regions run; a backward graph is captured when it first runs, since it may never run."""
@@ -116,21 +144,23 @@ def _output_code() -> Any:
             self._gm, self._kind, self._content = gm, kind, content
             self._capture: Capture | None = None
             self._run: Run | None = None
+            self._lock = new_lock()
 
         def begin(self, capture: Capture) -> None:
             """Capture the graph, now or when it first runs."""
             self._capture = capture
             if self._kind != "backward":
-                self._make()
+                self._captured()
 
-        def _make(self) -> Run:
+        def _captured(self) -> Run:
             assert self._capture is not None
-            self._run = self._capture(self._gm, self._kind)
-            self._gm = None
-            return self._run
+            with self._lock:
+                if self._run is None:
+                    self._run, self._gm = self._capture(self._gm, self._kind), None
+                return self._run
 
         def __call__(self, args: list[Any]) -> Any:
-            return (self._run or self._make())(args)
+            return (self._run or self._captured())(args)
 
         def post_compile(self, *_: Any) -> None:
             """Capture a graph that torch has read from its cache."""

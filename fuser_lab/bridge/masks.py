@@ -8,7 +8,7 @@ from fuser_lab.targets import is_on_host
 
 _ORIGINS = (
     "stack_trace", "nn_module_stack", "fwd_nn_module_stack", "source_fn_stack", "fwd_source_fn_stack", "original_aten",
-    "seq_nr",
+    "seq_nr", "origin", "scopes",
 )
 
 

@@ -1,0 +1,98 @@
+"""Another process finds the graphs of AOTAutograd in torch's cache, and they are as if they were traced again."""
+
+import pytest
+from needs import needs
+
+torch = needs("torch")
+bridge = needs("fuser_lab.torch")
+F = torch.nn.functional
+counters = needs("torch._dynamo.utils").counters
+
+from fuser_lab.bridge import capture  # noqa: E402 - needs torch
+from fuser_lab.bridge.graph_cache import has_cache  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not has_cache(), reason="torch keeps only graphs of its own compiler")
+
+
+def norm_of(x, running):
+    with torch.no_grad():
+        running.lerp_(x.mean(0), 0.1)
+    y = F.layer_norm(x, (8,)) * torch.tensor([1.0, 2.0] * 4)
+    return F.gelu(y).sum(), x.view(2, -1), y.detach()
+
+
+def noisy(x, running):
+    return (F.dropout(torch.softmax(x * running, -1), 0.5) + torch.rand_like(x)).sum(), x[1:], running.t()
+
+
+def without_gradient(x, running):
+    running.add_(1)
+    with torch.no_grad():
+        values, places = x.sort(-1)
+        return (values * running).cumsum(0), places, running
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """An empty cache, and a list of the graphs that are cut into forward and backward."""
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    partition, cut = capture._partition, []
+    monkeypatch.setattr(capture, "_partition", lambda *given, **named: cut.append(1) or partition(*given, **named))
+    return cut
+
+
+def outcome(function, **options):
+    """Results, gradient and state of a step in what is, for Dynamo, another process; and what there is to see of it."""
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(3)
+    x, running = torch.randn(6, 8, requires_grad=function is not without_gradient), torch.rand(8)
+    result, *others = torch.compile(function, backend="fuser_lab", dynamic=False, options=options)(x, running)
+    if result.requires_grad:
+        result.backward()
+    model = bridge.last()
+    rest = [(y.requires_grad, y.data_ptr() in {x.data_ptr(), x[1:].data_ptr()}, y.stride()) for y in others]
+    shown = repr(model), [(r.ops, r.names, str(r.plan)) for r in model.regions], [str(g.left) for g in model.graphs]
+    return (result, x.grad, running, *others), (rest, shown), torch.rand(2)
+
+
+@pytest.mark.parametrize("function", [norm_of, noisy, without_gradient])
+def test_a_second_process_does_not_trace(cache, function):
+    traced, seen, after = outcome(function)
+    cuts = len(cache)
+    assert counters["aot_autograd"]["autograd_cache_saved"] == 1
+    found, seen_again, after_again = outcome(function)
+    assert counters["aot_autograd"]["autograd_cache_hit"] == 1
+    assert len(cache) == cuts == (function is not without_gradient)
+    torch.testing.assert_close(found, traced, rtol=0, atol=0)
+    torch.testing.assert_close(after_again, after, rtol=0, atol=0)
+    assert seen_again == seen
+
+
+def test_other_options_and_lines_of_code_are_another_graph(cache):
+    outcome(noisy)
+    outcome(noisy, left_to_torch=["aten._softmax"])
+    assert counters["aot_autograd"]["autograd_cache_hit"] == 0
+    assert any("_softmax" in row.op for graph in bridge.last().graphs for row in graph.left)
+    places = []
+    for line in (1, 1, 4):
+        names = {"F": F}
+        code = "def doubled(x, running): return (F.silu(x) * 2).sum(), x"
+        exec(compile("\n" * line + code, "user.py", "exec"), names)
+        outcome(names["doubled"])
+        places.append((counters["aot_autograd"]["autograd_cache_hit"], bridge.last().regions[0].ops[0].origin.place))
+    assert places == [(0, "user.py:2"), (1, "user.py:2"), (0, "user.py:5")]
+
+
+def test_symbolic_sizes_are_traced(cache):
+    def scaled(x):
+        return torch.softmax(x * x.shape[0], -1)
+
+    for _ in range(2):
+        torch._dynamo.reset()
+        run = torch.compile(scaled, backend="fuser_lab", dynamic=True)
+        for rows in (4, 7):
+            x = torch.randn(rows, 5, requires_grad=True)
+            torch.testing.assert_close(run(x), scaled(x))
+            torch.testing.assert_close(*(torch.autograd.grad(f(x)[:, 0].sum(), x) for f in (run, scaled)))
+    assert len(cache) == 2
