@@ -505,9 +505,8 @@ class _Search:
             reading = {i: [e for e in own_exprs(now, i) if tensor in e.tensor_inputs] for i in targets}
             gains = {i: self._change(now.groups[i], tensor, sources, extra, reading[i]) for i in targets if reading[i]}
             unwritten = -tensor.nbytes / self.model.bandwidth if tensor not in now.fusion.outputs else 0.0
-            everywhere = len(gains) == len(targets)
-            choices = [(i,) for i in gains]
-            choices += [tuple(targets)] if everywhere and unwritten and len(targets) > 1 else []
+            everywhere = len(targets) > 1 and len(gains) == len(targets) and tensor not in now.fusion.outputs
+            choices = [*((i,) for i in gains), *([tuple(targets)] if everywhere else [])]
             for chosen in choices:
                 readers = tuple(e.name for i in chosen for e in reading[i])
                 gain = sum(gains[i] for i in chosen) + added / self.model.bandwidth
