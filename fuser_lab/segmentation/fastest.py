@@ -89,7 +89,8 @@ def fastest(
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
     # In limited time, what saves most in a second comes first.
-    for step in (*((search.recompute,) if search.is_limited else ()), search.open, search.improve, search.recompute):
+    first = (search.store_tables, search.recompute) if search.is_limited else ()
+    for step in (*first, search.open, search.improve, search.recompute):
         if not budget.is_late:
             step()
     best = search.checked()
@@ -261,15 +262,16 @@ class _Search:
         return ways
 
     def improve(self) -> None:
-        """Look for faster plans by merging segments, moving expressions and splitting slow kernels.
-
-        Segments repeat the chains with which a bottom-up plan is fastest.
-        """
+        """Look for faster plans by merging segments, moving expressions and splitting slow kernels."""
         self._search_space()
         if self.is_limited:
             self._add_optimal()
 
-    def _search_space(self) -> None:
+    def _space(self) -> tuple[TimedSpace, list[Attempt]]:
+        """Return the space of partitions, and the attempts that write the fusion as its segments compute it.
+
+        Segments repeat the chains with which a bottom-up plan is fastest.
+        """
         (_, options), _ = min(zip(self._ways, self.known, strict=False), key=lambda way: way[1].seconds)
         plain = replace(options, welford=False, privatize=False)
         written = as_bottom_up_writes_it(self.fusion, self.closed, self.options)
@@ -281,7 +283,16 @@ class _Search:
                 fusion: Fusion = stop.value
                 break
         chains = tuple(forwarded_chains(fusion, plain))
-        space = TimedSpace(fusion, self.rationed, plain, self.model, chains)
+        return TimedSpace(fusion, self.rationed, plain, self.model, chains), before
+
+    def store_tables(self) -> None:
+        """Add the plan that stores the tables which the best plan's kernels compute for each element."""
+        space, before = self._space()
+        if space.units:
+            self._take_tables(space, before)
+
+    def _search_space(self) -> None:
+        space, before = self._space()
         if not space.units:
             return
         self._take_tables(space, before)
