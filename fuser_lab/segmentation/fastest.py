@@ -344,7 +344,7 @@ class _Search:
             rough = _by_bytes(best.segmented, self.model)
             slow = sorted(
                 (by_bytes - seconds, mask) for mask, seconds, by_bytes in zip(masks, best.times, rough, strict=True)
-                if mask and seconds * NEAR > by_bytes
+                if mask and seconds * NEAR > by_bytes + self.model.launch  # of one more kernel
             )
             others = {mask: [other for other in masks if other and other != mask] for _, mask in slow}
             candidates = [
