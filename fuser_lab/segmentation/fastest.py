@@ -89,7 +89,8 @@ def fastest(
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
     # In limited time, what saves most in a second comes first.
-    for step in (*((search.recompute,) if search.is_limited else ()), search.open, search.improve, search.recompute):
+    first = (search.store_tables, search.recompute) if search.is_limited else ()
+    for step in (*first, search.open, search.improve, search.recompute):
         if not budget.is_late:
             step()
     best = search.checked()
@@ -263,16 +264,16 @@ class _Search:
         return ways
 
     def improve(self) -> None:
-        """Look for faster plans by merging segments, moving expressions and splitting slow kernels.
-
-        Segments repeat the chains with which a bottom-up plan is fastest.
-        """
+        """Look for faster plans by merging segments, moving expressions and splitting slow kernels."""
         self._search_space()
         if self.is_limited:
             self._add_optimal()
 
     def _space(self) -> tuple[TimedSpace, list[Attempt]]:
-        """Return the space of plans, and the attempts that rewrite the fusion into that of the space."""
+        """Return the space of partitions, and the attempts that write the fusion as its segments compute it.
+
+        Segments repeat the chains with which a bottom-up plan is fastest.
+        """
         (_, options), _ = min(zip(self._ways, self.known, strict=False), key=lambda way: way[1].seconds)
         plain = replace(options, welford=False, privatize=False)
         written = as_bottom_up_writes_it(self.fusion, self.closed, self.options)
@@ -294,6 +295,12 @@ class _Search:
         space, before = self._space()
         if space.units and not self.budget.is_late and legal_price(space, space.all) is not None:
             self._take_partition(space, [space.all], before)
+
+    def store_tables(self) -> None:
+        """Add the plan that stores the tables which the best plan's kernels compute for each element."""
+        space, before = self._space()
+        if space.units:
+            self._take_tables(space, before)
 
     def _search_space(self) -> None:
         space, before = self._space()
@@ -348,7 +355,7 @@ class _Search:
             rough = _by_bytes(best.segmented, self.model)
             slow = sorted(
                 (by_bytes - seconds, mask) for mask, seconds, by_bytes in zip(masks, best.times, rough, strict=True)
-                if mask and seconds * NEAR > by_bytes
+                if mask and seconds * NEAR > by_bytes + self.model.launch  # of one more kernel
             )
             others = {mask: [other for other in masks if other and other != mask] for _, mask in slow}
             candidates = [
@@ -520,9 +527,8 @@ class _Search:
             reading = {i: [e for e in own_exprs(now, i) if tensor in e.tensor_inputs] for i in targets}
             gains = {i: self._change(now.groups[i], tensor, sources, extra, reading[i]) for i in targets if reading[i]}
             unwritten = -tensor.nbytes / self.model.bandwidth if tensor not in now.fusion.outputs else 0.0
-            everywhere = len(gains) == len(targets)
-            choices = [(i,) for i in gains]
-            choices += [tuple(targets)] if everywhere and unwritten and len(targets) > 1 else []
+            everywhere = len(targets) > 1 and len(gains) == len(targets) and tensor not in now.fusion.outputs
+            choices = [*((i,) for i in gains), *([tuple(targets)] if everywhere else [])]
             for chosen in choices:
                 readers = tuple(e.name for i in chosen for e in reading[i])
                 gain = sum(gains[i] for i in chosen) + added / self.model.bandwidth
