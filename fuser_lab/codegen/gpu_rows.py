@@ -482,8 +482,8 @@ def copied_across(row: Row, first: Term, line: Term) -> Iterator[Row]:
             with values.guard(number < facts.space.rows):
                 for tensor in results:
                     copy, place = buffers[tensor.name], values.simplify(member * pitch + column + begins[tensor])
-                    at = _position_across(code, tensor, facts.crossed[tensor], number, column)
-                    values.put(code.buffers[tensor.name], at, Load(copy.dtype, copy, place))
+                    position = _position_across(code, tensor, facts.crossed[tensor], number, column)
+                    values.put(code.buffers[tensor.name], position, Load(copy.dtype, copy, place))
 
 
 def _position_across(code: PhaseCode, tensor: TensorView, axis: int, row: Term, column: Term) -> Term:
