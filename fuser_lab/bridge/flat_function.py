@@ -7,6 +7,7 @@ read first.
 
 import functools
 import importlib
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from fuser_lab.bridge.traced import Node, target_of, traced_tensor
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import FuserLabError
 from fuser_lab.runtime.arrays import empty_strided
-from fuser_lab.runtime.cpu.host_ready import HostRun, PlacedCall, TensorCall
+from fuser_lab.runtime.cpu.host_ready import HostRun, TensorCall
 from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.targets import is_on_host
 
@@ -94,6 +95,7 @@ class FunctionWriter:
         self._find_forms()
         self._checks = self._position_checks(runs)
         self._runs = {region: run for region, run in runs.items() if self._fits(region, run)}
+        self._on_host = all(isinstance(run, HostRun) for run in self._runs.values())
         self._scatters = {unit: kernel for unit in units if not isinstance(unit, Region)
                           if (kernel := _kernel_of(unit)) is not None}
         self._checked: set[tuple[str, str, int]] = set()
@@ -120,7 +122,7 @@ class FunctionWriter:
         return {
             node for node, tensor in self._given.items()
             if node in self._form and _is_dense(self._form[node][1])
-            and (tensor.is_cpu or not tensor.data_ptr() & (ALIGNED - 1))
+            and (self._on_host or not tensor.data_ptr() & (ALIGNED - 1))
         }
 
     def function(self, module: Any) -> Frame:
@@ -150,10 +152,8 @@ class FunctionWriter:
             self._rest(node, alignment) for region, run in self._runs.items()
             for node, alignment in zip(region.input_nodes, run.alignments, strict=False)
         )
-        needed |= dict.fromkeys(
-            (argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values()
-            if not self._given[argument].is_cpu
-        )
+        if not self._on_host:
+            needed |= dict.fromkeys((argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values())
         conditions = [
             f"{self._bases[base].name}.data_ptr() & {mask} != {rest}"
             for base, mask, rest in needed if base in self._given and (mask, rest) != (ALIGNED - 1, 0)
@@ -414,22 +414,27 @@ class FunctionWriter:
             self._check_positions(region)
         for node in region.output_nodes:
             self._made_by_region(node)
-        calls = run.over(self._in_place.over(region)) if isinstance(run, HostRun) else run.calls
-        on_tensors = [each for call in calls if isinstance(call, PlacedCall) and (each := call.on_tensors) is not None]
-        if len(on_tensors) == len(calls):
-            for tensor_call in on_tensors:
-                self._tensor_call(tensor_call, (*region.input_nodes, *region.output_nodes))
-            return
+        nodes = (*region.input_nodes, *region.output_nodes)
+        placed = run.placed(self._in_place.over(region)) if isinstance(run, HostRun) else ()
+        on_tensors = [call.on_tensors for call in placed]
+        calls = [call.run for call in placed] or run.calls
+        # Words of arrays that only calls on tensors read keep their addresses.
+        arrays = {id(array) for call, plain in zip(placed, on_tensors, strict=True) if plain is None
+                  for array in call.arrays}
         words: dict[int, list[str]] = {}
         for place, word in run.words:
-            words.setdefault(place, []).append(self._constant(word))
-        values = [self._address(node) for node in (*region.input_nodes, *region.output_nodes)]
+            if not placed or id(word.array) in arrays:
+                words.setdefault(place, []).append(self._constant(word))
+        values = [self._address(node) for node in nodes]
         for place, (memory, address) in enumerate(values):
             if place in words:
                 written = "".join(f"{word}.value = " for word in words[place])
                 self._emit(f"{written}{address}", {memory})
-        for call in calls:
-            self._emit(f"{self._constant(call)}()", {memory for memory, _ in values})
+        for call, tensor_call in itertools.zip_longest(calls, on_tensors):
+            if tensor_call is None:
+                self._emit(f"{self._constant(call)}()", {memory for memory, _ in values})
+            else:
+                self._tensor_call(tensor_call, nodes)
 
     def _tensor_call(self, call: TensorCall, nodes: Sequence[Node]) -> None:
         """Emit the call of a kernel that takes tensors; another first element, and an intermediate, is an address."""
