@@ -7,6 +7,7 @@ read first.
 
 import functools
 import importlib
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from fuser_lab.bridge.traced import Node, is_write_back, target_of, traced_tenso
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import FuserLabError
 from fuser_lab.runtime.arrays import empty_strided
-from fuser_lab.runtime.cpu.host_ready import HostRun, PlacedCall, TensorCall
+from fuser_lab.runtime.cpu.host_ready import HostRun, TensorCall
 from fuser_lab.runtime.gpu.ready import Block, DirectRun
 from fuser_lab.targets import is_on_host
 
@@ -81,8 +82,6 @@ class FunctionWriter:
         # Not the arguments themselves, which are freed while the function runs.
         self._addresses = {node: value.data_ptr() for node, value in zip(inputs, arguments, strict=True)
                            if isinstance(value, self._torch.Tensor)}
-        self._on_gpu = {node for node, value in zip(inputs, arguments, strict=True)
-                        if isinstance(value, self._torch.Tensor) and not value.is_cpu}
         self.names: dict[str, Any] = {
             "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
             "refuse": refuse,
@@ -95,6 +94,7 @@ class FunctionWriter:
         self._find_forms()
         self._checks = self._position_checks(runs)
         self._runs = {region: run for region, run in runs.items() if self._fits(region, run)}
+        self._on_host = all(isinstance(run, HostRun) for run in self._runs.values())
         self._scatters = {unit: kernel for unit in units if not isinstance(unit, Region)
                           if (kernel := _kernel_of(unit)) is not None}
         self._checked: set[tuple[str, str, int]] = set()
@@ -121,7 +121,7 @@ class FunctionWriter:
         return {
             node for node, address in self._addresses.items()
             if node in self._form and _is_dense(self._form[node][1])
-            and (node not in self._on_gpu or not address & (ALIGNED - 1))
+            and (self._on_host or not address & (ALIGNED - 1))
         }
 
     def function(self, module: Any) -> Frame:
@@ -157,10 +157,8 @@ class FunctionWriter:
             self._rest(node, alignment) for region, run in self._runs.items()
             for node, alignment in zip(region.input_nodes, run.alignments, strict=False)
         )
-        needed |= dict.fromkeys(
-            (argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values()
-            if argument in self._on_gpu
-        )
+        if not self._on_host:
+            needed |= dict.fromkeys((argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values())
         conditions = [
             f"{self._bases[base].name}.data_ptr() & {mask} != {rest}"
             for base, mask, rest in needed if base in self._addresses and (mask, rest) != (ALIGNED - 1, 0)
@@ -439,23 +437,28 @@ class FunctionWriter:
             self._check_positions(region)
         for node in region.output_nodes:
             self._made_by_region(node)
-        calls = run.over(self._in_place.over(region)) if isinstance(run, HostRun) else run.calls
-        on_tensors = [each for call in calls if isinstance(call, PlacedCall) and (each := call.on_tensors) is not None]
-        if len(on_tensors) == len(calls):
-            for tensor_call in on_tensors:
-                self._tensor_call(tensor_call, (*region.input_nodes, *region.output_nodes))
-            return
+        nodes = (*region.input_nodes, *region.output_nodes)
+        placed = run.placed(self._in_place.over(region)) if isinstance(run, HostRun) else ()
+        on_tensors = [call.on_tensors for call in placed]
+        calls = [call.run for call in placed] or run.calls
+        # Words of arrays that only calls on tensors read keep their addresses.
+        arrays = {id(array) for call, plain in zip(placed, on_tensors, strict=True) if plain is None
+                  for array in call.arrays}
         words: dict[int, list[str]] = {}
         for place, word in run.words:
-            words.setdefault(place, []).append(self._constant(word))
-        values = [self._address(node) for node in (*region.input_nodes, *region.output_nodes)]
+            if not placed or id(word.array) in arrays:
+                words.setdefault(place, []).append(self._constant(word))
+        values = [self._address(node) for node in nodes]
         for place, (memory, address) in enumerate(values):
             if place in words:
                 written = "".join(f"{word}.value = " for word in words[place])
                 self._emit(f"{written}{address}", {memory})
         held = {memory for memory, _ in values} | {self._block(region.output_nodes[0], block) for block in run.blocks}
-        for call in calls:
-            self._emit(f"{self._constant(call)}()", held)
+        for call, tensor_call in itertools.zip_longest(calls, on_tensors):
+            if tensor_call is None:
+                self._emit(f"{self._constant(call)}()", held)
+            else:
+                self._tensor_call(tensor_call, nodes)
 
     def _block(self, node: Node, block: Block) -> str:
         """Emit memory between kernels, on the device of a node's tensor, and return its local variable."""

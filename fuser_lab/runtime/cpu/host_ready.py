@@ -89,9 +89,10 @@ class PlacedCall:
     arrays: list[Any]
     places: Mapping[str, int]
 
-    def __call__(self) -> None:
+    @property
+    def run(self) -> Callable[[], None]:
         """Run on the memory that the arrays point to."""
-        self.call.on(self.arrays)
+        return functools.partial(self.call.on, self.arrays)
 
     def over(self, memory: Mapping[int, int]) -> "PlacedCall":
         """Return the call whose results are in the memory of other values; ``memory`` has their positions."""
@@ -118,20 +119,22 @@ class HostRun:
     """One run as calls on separate array objects; used by one thread at a time."""
 
     __slots__ = (
-        "_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_over", "_results", "_words",
+        "_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_placed", "_results", "_words",
     )
 
     def __init__(
         self, inputs: Sequence[Any], computed: Sequence[Any], results: Results,
-        words: Sequence[tuple[int, ctypes.c_void_p]], calls: Sequence[Callable[[], None]],
+        words: Sequence[tuple[int, ctypes.c_void_p]], calls: Sequence[PlacedCall | Callable[[], None]],
         numbers: Sequence[tuple[int, Any, Any]],
     ) -> None:
         """Take calls whose arrays are repointed by ``words``, each with the position of its value.
 
         ``numbers`` are scalar inputs: the position among the values, a list or mapping, and the position or key there.
         """
-        self._calls, self._words, self._arguments, self._results = tuple(calls), tuple(words), tuple(numbers), results
-        self._over: dict[tuple[tuple[int, int], ...], tuple[Callable[[], None], ...]] = {}
+        self._words, self._arguments, self._results = tuple(words), tuple(numbers), results
+        self._calls = tuple(call.run if isinstance(call, PlacedCall) else call for call in calls)
+        # The calls whose results are in the memory of inputs, by the positions of both.
+        self._placed = {(): tuple(call for call in calls if isinstance(call, PlacedCall))}
         self._inputs = tuple(map(_form, inputs))
         self._outputs = tuple(map(_form, computed))
         self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)
@@ -151,17 +154,21 @@ class HostRun:
     @property
     def phases(self) -> tuple[tuple[Phase, Mapping[int, str]], ...]:
         """The phases in order, each with the names of its buffers by position; none if it calls more than kernels."""
-        placed = [call for call in self._calls if isinstance(call, PlacedCall)]
-        if len(placed) < len(self._calls):
-            return ()
-        return tuple((call.call.phase, {place: name for name, place in call.places.items()}) for call in placed)
+        return tuple((placed.call.phase, {place: name for name, place in placed.places.items()})
+                     for placed in self.placed({}))
 
-    def over(self, memory: Mapping[int, int]) -> tuple[Callable[[], None], ...]:
-        """Return the calls whose results are in the memory of inputs; ``memory`` has the positions of both."""
+    def placed(self, memory: Mapping[int, int]) -> tuple[PlacedCall, ...]:
+        """Return the calls with results in the memory of inputs, or none if it calls more than kernels.
+
+        ``memory`` has the positions of both.
+        """
+        plain = self._placed[()]
+        if len(plain) < len(self._calls):
+            return ()
         key = tuple(sorted(memory.items()))
-        if key not in self._over:
-            self._over[key] = tuple(call.over(memory) if isinstance(call, PlacedCall) else call for call in self._calls)
-        return self._over[key]
+        if key not in self._placed:
+            self._placed[key] = tuple(call.over(memory) for call in plain)
+        return self._placed[key]
 
     @property
     def strides(self) -> tuple[tuple[int, ...], ...]:
@@ -404,7 +411,7 @@ class HostRuns:
                     words.append((place, _word(run_env.arrays[name])))
         at = {name: place for place, slot in enumerate((*slots, *computed)) for name in names[slot.name]
               if isinstance(slot, Slot) and slot.layout.size}
-        bound: list[Callable[[], None]] = []
+        bound: list[PlacedCall | Callable[[], None]] = []
         numbers: list[tuple[int, Any, Any]] = []
         if not flat_only:
             numbers += [(place, run_env.arguments, name) for name, place in scalars.items()]
