@@ -78,7 +78,7 @@ def counted_position(read: Read, producers: Mapping[Val, Expr]) -> Term | None:
     The steps of a slice and of a roll, the places of a reflecting pad and the distances of positions are such elements:
     they are known where the kernel is written, unlike positions that are data.
     """
-    counted = _counted(read, producers)
+    counted = _arithmetic(read, producers)
     return None if counted is None else counted.term
 
 
@@ -91,7 +91,7 @@ class _Counted:
     most: int
 
 
-def _counted(read: Read, producers: Mapping[Val, Expr]) -> _Counted | None:
+def _arithmetic(read: Read, producers: Mapping[Val, Expr]) -> _Counted | None:
     expr = producers.get(read.tensor)
     if expr is None or not read.dtype.is_integral:
         return None
@@ -103,13 +103,13 @@ def _counted(read: Read, producers: Mapping[Val, Expr]) -> _Counted | None:
         last = start + step * max(read.tensor.numel - 1, 0)
         made: _Counted | None = _Counted(read.index[0] * step + start, min(start, last), max(start, last))
     elif name == "where":
-        made = _chosen(expr, read, producers)
+        made = _choice(expr, read, producers)
     elif name in _COUNTED:
         operands = [counted for value in expr.inputs if (counted := _operand(value, read.index, producers))]
         made = _COUNTED[name](*operands) if len(operands) == len(expr.inputs) else None
     else:
         inner = element_term(expr, read.index) if expr.kind in _MOVES else None
-        return _counted(inner, producers) if isinstance(inner, Read) else None
+        return _arithmetic(inner, producers) if isinstance(inner, Read) else None
     limits = np.iinfo(str(expr.out.dtype.numpy))
     # Other numbers would wrap around.
     return made if made and limits.min <= made.least and made.most <= limits.max else None
@@ -118,14 +118,14 @@ def _counted(read: Read, producers: Mapping[Val, Expr]) -> _Counted | None:
 def _operand(value: Val, index: Sequence[Term], producers: Mapping[Val, Expr]) -> _Counted | None:
     """Return an operand of a pointwise expression."""
     if isinstance(value, TensorView):
-        return _counted(Read(value.dtype, value, operand_index(value, index)), producers)
+        return _arithmetic(Read(value.dtype, value, operand_index(value, index)), producers)
     number = value.value if isinstance(value, Scalar) else None
     if not isinstance(number, int) or isinstance(number, bool):
         return None
     return _Counted(Const(DataType.Index, number), number, number)
 
 
-def _chosen(expr: Expr, read: Read, producers: Mapping[Val, Expr]) -> _Counted | None:
+def _choice(expr: Expr, read: Read, producers: Mapping[Val, Expr]) -> _Counted | None:
     """Return the operand that a selection by a comparison always returns."""
     condition, *sides = expr.inputs
     compared = producers.get(condition)
