@@ -381,7 +381,7 @@ def chunks(nodes: Sequence[Node], most: int) -> Iterable[list[Node]]:
     A part of more than half as many ops ends where the fewest elements are passed on, at the latest such place.
     """
     starts = [place for place, node in enumerate(nodes) if target_of(node) != "getitem"]
-    passed = _passed_on(nodes)
+    passed = _crossings(nodes)
     begin = 0
     while len(starts) - begin > most:
         ends = range(begin + most, begin + most // 2, -1)
@@ -392,7 +392,7 @@ def chunks(nodes: Sequence[Node], most: int) -> Iterable[list[Node]]:
         yield list(nodes[starts[begin] :])
 
 
-def _passed_on(nodes: Sequence[Node]) -> list[int]:
+def _crossings(nodes: Sequence[Node]) -> list[int]:
     """Return the number of elements of earlier nodes that each node or later ones read; views have those of bases."""
     place = {node: number for number, node in enumerate(nodes)}
     last = dict(place)
