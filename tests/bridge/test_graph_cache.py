@@ -4,7 +4,7 @@ import pytest
 from needs import needs
 
 torch = needs("torch")
-bridge = needs("fuser_lab.torch")
+import fuser_lab.torch as bridge  # noqa: E402 - needs torch
 F = torch.nn.functional
 counters = needs("torch._dynamo.utils").counters
 
