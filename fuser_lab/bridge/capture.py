@@ -443,7 +443,8 @@ class _Sizes:
             with self._lock:
                 self._begin(args)
         if self._symbolic is None:
-            return self._gm
+            whole: Callable[..., Any] = self._gm
+            return whole
         values = self._symbolic.values_of(args)
         key = repr(values)
         run = self._known.get(key)
