@@ -258,12 +258,10 @@ def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
 
     A graph with symbolic sizes is captured when it first runs, for all sizes.
     """
-    make_boxed_func = importlib.import_module("functorch.compile").make_boxed_func
-
     if capture.options.annotate:
         capture.names.note(gm.graph.nodes, capture.options.annotate)
     if is_symbolic(gm):
-        return make_boxed_func(_Sizes(gm, kind, capture))
+        return _box(_Sizes(gm, kind, capture))
     with collecting_rarely():  # possibly of a backward graph, which torch may trace at its first run
         graph = capture_graph(gm, kind, capture)
     capture.add(graph)
@@ -453,13 +451,20 @@ class _Sizes:
         self._known: dict[str, Callable[..., Any]] = {}  # by values as text, because the numbers 0.0 and -0.0 are equal
         self._lock = new_lock()
 
-    def __call__(self, *args: Any) -> Any:
-        """Run the graph for these sizes."""
+    def boxed(self, args: list[Any]) -> Any:
+        """Run the graph for the sizes of a list of arguments, which is emptied, as in `FlatGraph.boxed`."""
+        run = self._run(args)
+        if isinstance(run, FlatGraph):
+            return run.boxed(args)
+        return run(*args)
+
+    def _run(self, args: Sequence[Any]) -> Callable[..., Any]:
         if self._symbolic is None:
             with self._lock:
                 self._begin(args)
         if self._symbolic is None:
-            return self._gm(*args)
+            whole: Callable[..., Any] = self._gm
+            return whole
         values = self._symbolic.values_of(args)
         key = repr(values)
         run = self._known.get(key)
@@ -469,7 +474,7 @@ class _Sizes:
                 while len(self._known) >= _KEPT_SIZES:
                     del self._known[next(iter(self._known))]
                 self._known[key] = run
-        return run(*args)
+        return run
 
     def _begin(self, args: Sequence[Any]) -> None:
         """Capture the graph, unless that was already done or tried."""
