@@ -4,11 +4,12 @@ import pytest
 from needs import needs
 
 torch = needs("torch")
-bridge = needs("fuser_lab.torch")
 F = torch.nn.functional
-counters = needs("torch._dynamo.utils").counters
 
-from fuser_lab.bridge import capture  # noqa: E402 - needs torch
+from torch._dynamo.utils import counters  # noqa: E402
+
+import fuser_lab.torch as bridge  # noqa: E402
+from fuser_lab.bridge import capture  # noqa: E402
 from fuser_lab.bridge.graph_cache import has_cache  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not has_cache(), reason="torch keeps only graphs of its own compiler")
