@@ -1,16 +1,17 @@
 """Another process finds the graphs of AOTAutograd in torch's cache, and they are as if they were traced again."""
 
+import importlib
+
 import pytest
 from needs import needs
 
+from fuser_lab.bridge import capture
+from fuser_lab.bridge.graph_cache import has_cache
+
 torch = needs("torch")
 F = torch.nn.functional
-
-from torch._dynamo.utils import counters  # noqa: E402
-
-import fuser_lab.torch as bridge  # noqa: E402
-from fuser_lab.bridge import capture  # noqa: E402
-from fuser_lab.bridge.graph_cache import has_cache  # noqa: E402
+bridge = importlib.import_module("fuser_lab.torch")
+counters = importlib.import_module("torch._dynamo.utils").counters
 
 pytestmark = pytest.mark.skipif(not has_cache(), reason="torch keeps only graphs of its own compiler")
 
