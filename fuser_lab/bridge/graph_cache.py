@@ -73,8 +73,8 @@ def graphs_kept(gm: Any, names: Sequence[str], options: Any, capture: Capture) -
             ),
             compiling.patch(cache_key_tag=f"{compiling.cache_key_tag} {_digest(gm, names, options)}"),
             mock.patch.object(_cache(), "iterate_over_candidates", _entries),
-            # Inductor's generators of code do not decide these graphs, and their import takes longer than a small graph.
-            mock.patch.object(_module("torch._inductor.codecache"), "init_backend_registration", lambda: None),
+            # Inductor's generators of code do not decide these graphs; importing them takes longer than a small graph.
+            mock.patch.object(_module("torch._inductor.codecache"), "init_backend_registration"),
             mock.patch.object(_cache(), "_write_to_local_cache", lambda key, entry: store.write(_file(key), entry)),
         ):
             yield
@@ -127,7 +127,8 @@ def _no_modes() -> Any:
 
 def _read(kind: str, content: bytes) -> Any:
     """Return a compiled graph that torch's cache has read; an error here lets torch trace the graph."""
-    return _output_code()(read_graph(content), kind, content)
+    with _no_modes():
+        return _output_code()(read_graph(content), kind, content)
 
 
 @functools.cache

@@ -230,10 +230,11 @@ def _laid_otherwise(recording: Recorded, signature: Signature) -> frozenset[int]
     torch returns them row-major, so a kernel that wrote another order would be followed by a copy.
     """
     fusion = bind(recording.definition.fusion, recording.specs).fusion
-    placed = AllocationDomain().run(MarkAliases().run(fusion))
+    marked = MarkAliases().run(fusion)
+    placed = [AllocationDomain(every_tensor=each).run(marked).outputs for each in (False, True)]  # see `Recorded.plan`
     return frozenset(
-        place for place, (before, after) in enumerate(zip(fusion.outputs, placed.outputs, strict=True))
-        if before.domain.allocation != after.domain.allocation
+        place for place, (before, *after) in enumerate(zip(fusion.outputs, *placed, strict=True))
+        if any(tv.domain.allocation != before.domain.allocation for tv in after)
         and (traced := _traced_tensor(signature, signature.outputs[place])) is not None and _is_row_major(traced)
     )
 

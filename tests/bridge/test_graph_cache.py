@@ -1,15 +1,17 @@
 """Another process finds the graphs of AOTAutograd in torch's cache, and they are as if they were traced again."""
 
+import importlib
+
 import pytest
 from needs import needs
 
-torch = needs("torch")
-import fuser_lab.torch as bridge  # noqa: E402 - needs torch
-F = torch.nn.functional
-counters = needs("torch._dynamo.utils").counters
+from fuser_lab.bridge import capture
+from fuser_lab.bridge.graph_cache import has_cache
 
-from fuser_lab.bridge import capture  # noqa: E402 - needs torch
-from fuser_lab.bridge.graph_cache import has_cache  # noqa: E402
+torch = needs("torch")
+F = torch.nn.functional
+bridge = importlib.import_module("fuser_lab.torch")
+counters = importlib.import_module("torch._dynamo.utils").counters
 
 pytestmark = pytest.mark.skipif(not has_cache(), reason="torch keeps only graphs of its own compiler")
 
