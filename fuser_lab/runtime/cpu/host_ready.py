@@ -134,7 +134,9 @@ class HostRun:
         self._words, self._arguments, self._results = tuple(words), tuple(numbers), results
         self._calls = tuple(call.run if isinstance(call, PlacedCall) else call for call in calls)
         # The calls whose results are in the memory of inputs, by the positions of both.
-        self._placed = {(): tuple(call for call in calls if isinstance(call, PlacedCall))}
+        self._placed: dict[tuple[tuple[int, int], ...], tuple[PlacedCall, ...]] = {
+            (): tuple(call for call in calls if isinstance(call, PlacedCall))
+        }
         self._inputs = tuple(map(_form, inputs))
         self._outputs = tuple(map(_form, computed))
         self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)
