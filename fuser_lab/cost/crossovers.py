@@ -90,8 +90,8 @@ _SHORT = Source(
 )
 _VALUES = Source(
     device="Kernel IR for an H200 and a CPU", date="2026-11-29",
-    command="4,287 phases of every seventh fusion of fl.corpus() with open schedulers, not kept: at most 2.5 values per op "
-    "of elements and 7.2 of rows, in phases of four ops or more",
+    command="4,287 phases of every seventh fusion of fl.corpus() with open schedulers, not kept: at most 2.5 values per "
+    "op of elements and 7.2 of rows, in phases of four ops or more",
 )
 _RATES = Source(
     device="H200", date="2026-11-23",
