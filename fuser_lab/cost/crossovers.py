@@ -88,10 +88,10 @@ _SHORT = Source(
     command="machine code of sums of n differences and of n / 2 exponentials, four results per thread, not kept: 40 "
     "registers for n = 4, 72 for 8, 140 for 16, 234 for 32",
 )
-_VALUES = Source(
+_PER_OP = Source(
     device="Kernel IR for an H200 and a CPU", date="2026-11-29",
-    command="4,287 phases of every seventh fusion of fl.corpus() with open schedulers, not kept: at most 2.5 values per "
-    "op of elements and 7.2 of rows, in phases of four ops or more",
+    command="4,287 phases of every seventh fusion of fl.corpus() with open schedulers, not kept: at most 2.5 values "
+    "per op of elements and 7.2 of rows, in phases of four ops or more",
 )
 _RATES = Source(
     device="H200", date="2026-11-23",
@@ -131,15 +131,15 @@ ROWS: Final[tuple[Crossover, ...]] = (
         "values.repeated", 1024, "values of a phase",
         "beyond these and those of the next two rows, ops that are computed again at other positions are no kernel: an "
         "H200 writes and reads an element of Float in the time of 55 instructions, and positions may be exponentially "
-        "many", _VALUES,
+        "many", _PER_OP,
     ),
     _row(
         "values.elements", 4, "values per op of a phase",
-        "each op of elements is computed in vectors, in their remainder, and in advance", _VALUES,
+        "each op of elements is computed in vectors, in their remainder, and in advance", _PER_OP,
     ),
     _row(
         "values.parts_of_rows", 16, "values per op of a phase",
-        "each op of rows is computed in each pass, in the first, whole and last vectors", _VALUES,
+        "each op of rows is computed in each pass, in the first, whole and last vectors", _PER_OP,
     ),
     _row(
         "elements.reduced", 8, "elements of a reduction",
