@@ -243,6 +243,7 @@ def graph_callable(gm: Any, kind: str, capture: Capture, inputs: Sequence[Any]) 
         graph = capture_graph(gm, kind, capture)
         tell_strides(traced, result_strides(gm.graph))
     capture.add(graph)
+    assert isinstance(graph.run, FlatGraph)  # of a graph with known sizes
     return _box(graph.run.boxed)
 
 
