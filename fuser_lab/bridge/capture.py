@@ -261,17 +261,18 @@ def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
     if capture.options.annotate:
         capture.names.note(gm.graph.nodes, capture.options.annotate)
     if is_symbolic(gm):
-        return _box(_Sizes(gm, kind, capture))
+        return _box(_Sizes(gm, kind, capture).run)
     with collecting_rarely():  # possibly of a backward graph, which torch may trace at its first run
         graph = capture_graph(gm, kind, capture)
     capture.add(graph)
-    return _box(graph.run)
+    assert isinstance(graph.run, FlatGraph)  # of a graph with known sizes
+    return _box(graph.run.boxed)
 
 
-def _box(graph: Any) -> Callable[[list[Any]], Any]:
-    """Return a graph as a function of a list of arguments, which it empties; an attribute tells AOTAutograd."""
+def _box(run_boxed: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """Return a function of a list of arguments, which it empties; an attribute tells AOTAutograd."""
     def run(args: list[Any]) -> Any:
-        return graph.boxed(args)
+        return run_boxed(args)
 
     run._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001 - the name is torch's
     return run
@@ -451,14 +452,14 @@ class _Sizes:
         self._known: dict[str, Callable[..., Any]] = {}  # by values as text, because the numbers 0.0 and -0.0 are equal
         self._lock = new_lock()
 
-    def boxed(self, args: list[Any]) -> Any:
+    def run(self, args: list[Any]) -> Any:
         """Run the graph for the sizes of a list of arguments, which is emptied, as in `FlatGraph.boxed`."""
-        run = self._run(args)
+        run = self._run_of(args)
         if isinstance(run, FlatGraph):
             return run.boxed(args)
         return run(*args)
 
-    def _run(self, args: Sequence[Any]) -> Callable[..., Any]:
+    def _run_of(self, args: Sequence[Any]) -> Callable[..., Any]:
         if self._symbolic is None:
             with self._lock:
                 self._begin(args)

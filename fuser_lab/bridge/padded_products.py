@@ -52,13 +52,13 @@ def pad_products(gm: Any, is_faster: Decision | None = None, *, changes_results:
         added = _missing(a, b)
         if not any(added) or any(vector is None or vector.ndim > 1 for vector in bias):
             continue
-        is_copied = values_with(node, _sliced(node.meta["val"], added), with_results=changes_results) is None
+        is_copied = values_with(node, _slice_of(node.meta["val"], added), with_results=changes_results) is None
         if decide(node.target, [operand.meta["val"] for operand in node.args], added, is_copied):
             _pad(gm.graph, node, added, pads, is_copied)
     gm.recompile()
 
 
-def _sliced(result: Any, added: tuple[int, int, int]) -> Any:
+def _slice_of(result: Any, added: tuple[int, int, int]) -> Any:
     """Return a product's result, a fake tensor, as a slice of the padded one."""
     *batch, height, width = result.shape
     rows, _, columns = added

@@ -93,13 +93,13 @@ def tell_strides(before: Sequence[tuple[int, ...] | None], after: Sequence[tuple
 def take_strides(graph: Any, inputs: Sequence[Any]) -> None:
     """Give the arguments of a backward graph the strides of ``inputs``; where the traced ones are needed, copy them."""
     torch = torch_for("fuser_lab.bridge")
-    for node, given in zip(graph.find_nodes(op="placeholder"), inputs, strict=False):
+    for node, argument in zip(graph.find_nodes(op="placeholder"), inputs, strict=False):
         traced = node.meta.get("val")
-        if not isinstance(traced, torch.Tensor) or not isinstance(given, torch.Tensor):
+        if not isinstance(traced, torch.Tensor) or not isinstance(argument, torch.Tensor):
             continue
-        if traced.shape != given.shape or traced.stride() == given.stride():
+        if traced.shape != argument.shape or traced.stride() == argument.stride():
             continue
-        value = traced.as_strided(traced.shape, given.stride())
+        value = traced.as_strided(traced.shape, argument.stride())
         values = values_with(node, value, with_results=False)
         if values is not None:
             set_values(values)

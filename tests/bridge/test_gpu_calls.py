@@ -11,7 +11,10 @@ import pytest
 from needs import needs
 from stand_in_gpu import StandIn, stand_in_gpu
 
+import fuser_lab as fl
+from fuser_lab.bridge import partition
 from fuser_lab.bridge.flat import FlatGraph
+from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.runtime.plan.executor import PreparedPlan
 
 torch = needs("torch")
@@ -83,6 +86,23 @@ def test_memory_between_kernels_lives_as_long_as_they_need_it() -> None:
         assert len(launched.phases) % 4 == 0
         alive = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.untyped_storage().nbytes() in blocks]
         assert not [t for t in alive if t.dtype is torch.uint8]
+
+
+@pytest.mark.parametrize(("function", "count"), [
+    (lambda x: x.transpose(0, 1).contiguous() @ x[0].t(), 1),
+    (lambda x: x[:, None].expand(4, 2, 6, 8).reshape(8, 6, 8) @ x[0].t(), 1),
+    (lambda x: x[..., :5].contiguous() @ x[0, :5], 0),
+    (lambda x: x.half().transpose(0, 1).contiguous(), 1),
+])
+def test_a_copy_that_reorders_elements_is_a_kernel(
+    function: Callable[[Any], Any], count: int, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partition, "has_own_memory", lambda _: True)
+    with torch.device("meta"):
+        regions = fl.from_torch(function, torch.empty(4, 6, 8)).regions
+    assert len(regions) == count
+    schedulers = [segment.scheduler for region in regions for segment in region.plan.segments]
+    assert SchedulerType.EXPR_EVAL not in schedulers
 
 
 def test_a_training_step_is_a_function_for_its_stream_and_its_alignments() -> None:

@@ -69,14 +69,14 @@ def agree(function, run, *inputs):
 
 
 def test_arguments_are_given_up_while_a_graph_runs(by_torch, monkeypatch):
-    kept, boxed = [], capture._Sizes.boxed
+    kept, run_boxed = [], capture._Sizes.run
 
     def watched(graph, args):
-        results = boxed(graph, args)
+        results = run_boxed(graph, args)
         kept.append(len(args))
         return results
 
-    monkeypatch.setattr(capture._Sizes, "boxed", watched)
+    monkeypatch.setattr(capture._Sizes, "run", watched)
     run = torch.compile(lambda x: (x.sin() * x).exp(), backend="fuser_lab", dynamic=True)
     for size in (5, 7):
         agree(lambda x: (x.sin() * x).exp(), run, torch.randn(size, 3))
