@@ -25,6 +25,7 @@ from fuser_lab.bridge.pools import use_offsets
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.row_gaps import may_change_results, result_strides, take_strides, tell_strides
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
@@ -187,6 +188,7 @@ def compile_graph(
     def compiler(kind: str) -> Any:
         def compile_kind(graph_module: Any, inputs: Sequence[Any]) -> Any:
             described = write_input_names(graph_module, names)
+            _pad(described, kind, capture, inputs)
             return kept_graph(described, kind, run_of) if keeps else run_of(described, kind)
 
         return kept_compiler(compile_kind) if keeps else compile_kind
@@ -240,17 +242,26 @@ def _attach(graph: Any) -> None:
             graph.erase_node(node)
 
 
+def _pad(gm: Any, kind: str, capture: Capture, inputs: Sequence[Any]) -> None:
+    """Pad the matrix products of a graph with known sizes; ``inputs`` are fake tensors with its arguments' strides."""
+    if is_symbolic(gm) or capture.options.wishes.records_matmuls:
+        return
+    if kind == "backward":
+        take_strides(gm.graph, inputs)
+    traced = result_strides(gm.graph)
+    pad_products(gm, changes_results=may_change_results(kind))
+    tell_strides(traced, result_strides(gm.graph))
+
+
 def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
     """Return a boxed callable for a graph of ATen ops.
 
     A graph with symbolic sizes is captured when it first runs, for all sizes.
     """
-    make_boxed_func = importlib.import_module("functorch.compile").make_boxed_func
-
     if capture.options.annotate:
         capture.names.note(gm.graph.nodes, capture.options.annotate)
     if is_symbolic(gm):
-        return make_boxed_func(_Sizes(gm, kind, capture))
+        return _box(_Sizes(gm, kind, capture))
     with collecting_rarely():  # possibly of a backward graph, which torch may trace at its first run
         graph = capture_graph(gm, kind, capture)
     capture.add(graph)
@@ -268,8 +279,6 @@ def _box(graph: Any) -> Callable[[list[Any]], Any]:
 
 def capture_graph(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
-    if not capture.options.wishes.records_matmuls:
-        pad_products(gm)
     _, regions, left = _with_kernels(gm, prepare(gm), capture, capture.options.cutting)
     return _with_regions(gm, kind, regions, left, capture.options.wishes)
 
@@ -442,13 +451,20 @@ class _Sizes:
         self._known: dict[str, Callable[..., Any]] = {}  # by values as text, because the numbers 0.0 and -0.0 are equal
         self._lock = new_lock()
 
-    def __call__(self, *args: Any) -> Any:
-        """Run the graph for these sizes."""
+    def boxed(self, args: list[Any]) -> Any:
+        """Run the graph for the sizes of a list of arguments, which is emptied, as in `FlatGraph.boxed`."""
+        run = self._run(args)
+        if isinstance(run, FlatGraph):
+            return run.boxed(args)
+        return run(*args)
+
+    def _run(self, args: Sequence[Any]) -> Callable[..., Any]:
         if self._symbolic is None:
             with self._lock:
                 self._begin(args)
         if self._symbolic is None:
-            return self._gm(*args)
+            whole: Callable[..., Any] = self._gm
+            return whole
         values = self._symbolic.values_of(args)
         key = repr(values)
         run = self._known.get(key)
@@ -458,7 +474,7 @@ class _Sizes:
                 while len(self._known) >= _KEPT_SIZES:
                     del self._known[next(iter(self._known))]
                 self._known[key] = run
-        return run(*args)
+        return run
 
     def _begin(self, args: Sequence[Any]) -> None:
         """Capture the graph, unless that was already done or tried."""

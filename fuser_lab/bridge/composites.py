@@ -1,4 +1,4 @@
-"""Decompositions that torch lacks: the gradient of weight norm, fake quantization, and ops on lists."""
+"""Decompositions of ops that torch does not decompose, or decomposes into tensors of one number."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         "_weight_norm_interface_backward": _weight_norm_backward,
         "fake_quantize_per_tensor_affine_cachemask": _fake_quantize,
     }
-    return {getattr(aten, name).default: function for name, function in written.items()} | _of_lists()
+    return {getattr(aten, name).default: function for name, function in written.items()} | {
+        aten.lerp.Scalar: _lerp,
+    } | _of_lists()
 
 
 def _weight_norm_backward(gradient: Any, v: Any, g: Any, norms: Any, dim: int) -> tuple[Any, Any]:
@@ -34,6 +36,12 @@ def _fake_quantize(x: Any, scale: float, zero_point: int, least: int, most: int)
     step = np.float32(scale)
     steps = (x * float(1 / step)).round() + zero_point
     return (steps.clamp(least, most) - zero_point) * float(step), (steps >= least) & (steps <= most)
+
+
+def _lerp(start: Any, end: Any, weight: float) -> Any:
+    """Return a value between two, computed from the closer one, as torch's kernel does."""
+    step = end - start
+    return start + weight * step if abs(weight) < 0.5 else end - (1 - weight) * step
 
 
 def _of_lists() -> dict[Any, Callable[..., Any]]:

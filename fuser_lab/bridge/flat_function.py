@@ -7,6 +7,7 @@ read first.
 
 import functools
 import importlib
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,13 +28,14 @@ from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.scatters import Scatter, is_filled
+from fuser_lab.bridge.torch_calls import quick_call
 from fuser_lab.bridge.torch_region import TorchRegion, copy_with_strides, with_strides
-from fuser_lab.bridge.traced import Node, target_of, traced_tensor
+from fuser_lab.bridge.traced import Node, is_write_back, target_of, traced_tensor
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import FuserLabError
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.runtime.cpu.host_ready import HostRun, TensorCall
-from fuser_lab.runtime.gpu.ready import DirectRun
+from fuser_lab.runtime.gpu.ready import Block, DirectRun
 from fuser_lab.targets import is_on_host
 
 _DENSE = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.baddbmm.default"})
@@ -72,19 +74,17 @@ class FunctionWriter:
         self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, DirectRun], arguments: Sequence[Any],
         adds: AddCalls,
     ) -> None:
-        torch = self._torch = torch_for("fuser_lab.bridge")
+        self._torch = torch_for("fuser_lab.bridge")
         guards = importlib.import_module("torch._C._dynamo.guards")
         if not hasattr(guards, "_reinterpret_tensor"):
             raise NotFlatError
         self._inputs, self._units, self._runs, self._adds = inputs, units, runs, adds
-        self._given = dict(zip(inputs, arguments, strict=True))
+        # Not the arguments themselves, which are freed while the function runs.
+        self._addresses = {node: value.data_ptr() for node, value in zip(inputs, arguments, strict=True)
+                           if isinstance(value, self._torch.Tensor)}
         self.names: dict[str, Any] = {
             "view": guards._reinterpret_tensor, "strided": with_strides, "copy": copy_with_strides,  # noqa: SLF001
             "refuse": refuse,
-        }
-        self._by_torch = {
-            "aten.mm.default": torch.mm, "aten.addmm.default": torch.addmm, "aten.bmm.default": torch.bmm,
-            "aten.baddbmm.default": torch.baddbmm,
         }
         self._constants: dict[int, str] = {}
         self._kept: list[Any] = []  # keeps the objects alive whose ids are the keys of `_constants`
@@ -94,6 +94,7 @@ class FunctionWriter:
         self._find_forms()
         self._checks = self._position_checks(runs)
         self._runs = {region: run for region, run in runs.items() if self._fits(region, run)}
+        self._on_host = all(isinstance(run, HostRun) for run in self._runs.values())
         self._scatters = {unit: kernel for unit in units if not isinstance(unit, Region)
                           if (kernel := _kernel_of(unit)) is not None}
         self._checked: set[tuple[str, str, int]] = set()
@@ -102,8 +103,8 @@ class FunctionWriter:
                           for node in unit.all_input_nodes}
         kernels = kernels_of(self._runs)
         self._ordered = in_lists(units, kernels, self._read_bases)
-        bases = {node: base for node, (base, _) in self._form.items()}
-        self._in_place = InPlace(self._ordered, kernels, bases, self._writable())
+        places = {node: (base, form[2]) for node, (base, form) in self._form.items()}
+        self._in_place = InPlace(self._ordered, self._runs, places, self._writable())
 
     @property
     def lists(self) -> tuple[RegionList, ...]:
@@ -116,16 +117,23 @@ class FunctionWriter:
         return {self._form[node][0] if node in self._form else node for node in read}
 
     def _writable(self) -> set[Node]:
-        """Return the arguments that kernels may write to: dense, and aligned as results are."""
+        """Return the arguments that kernels may write to: dense, and on a GPU aligned as results are."""
         return {
-            node for node, tensor in self._given.items()
-            if node in self._form and _is_dense(self._form[node][1]) and not tensor.data_ptr() & (ALIGNED - 1)
+            node for node, address in self._addresses.items()
+            if node in self._form and _is_dense(self._form[node][1])
+            and (self._on_host or not address & (ALIGNED - 1))
         }
 
     def function(self, module: Any) -> Frame:
         """Return the function of a list of arguments, which it empties."""
         parameters = [self._bind(node, f"a{place}") for place, node in enumerate(self._inputs)]
+        copies: list[Node] = []
         for unit in self._ordered:
+            if self._is_write_of_new_memory(unit):
+                copies.append(unit)
+                continue
+            self._copies(copies)
+            copies = []
             if isinstance(unit, ListedRegions):
                 self._list(unit)
             elif isinstance(unit, Region):
@@ -149,13 +157,14 @@ class FunctionWriter:
             self._rest(node, alignment) for region, run in self._runs.items()
             for node, alignment in zip(region.input_nodes, run.alignments, strict=False)
         )
-        needed |= dict.fromkeys((argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values())
+        if not self._on_host:
+            needed |= dict.fromkeys((argument, ALIGNED - 1, 0) for argument in self._in_place.arguments.values())
         conditions = [
             f"{self._bases[base].name}.data_ptr() & {mask} != {rest}"
-            for base, mask, rest in needed if base in self._given and (mask, rest) != (ALIGNED - 1, 0)
+            for base, mask, rest in needed if base in self._addresses and (mask, rest) != (ALIGNED - 1, 0)
         ]
         aligned = [f"{self._bases[base].name}.data_ptr()" for base, *rest in needed
-                   if base in self._given and rest == [ALIGNED - 1, 0]]
+                   if base in self._addresses and rest == [ALIGNED - 1, 0]]
         if aligned:
             conditions.append(f"({' | '.join(aligned)}) & {ALIGNED - 1}")
         return f"    if {' or '.join(conditions)}: return None\n" if conditions else ""
@@ -191,9 +200,9 @@ class FunctionWriter:
             return False
         for node, needed in zip(region.input_nodes, run.alignments, strict=False):
             base, mask, rest = self._rest(node, needed)
-            if base in self._given and self._given[base].data_ptr() & mask != rest:
+            if base in self._addresses and self._addresses[base] & mask != rest:
                 return False
-            if base not in self._given and rest:
+            if base not in self._addresses and rest:
                 return False
         return True
 
@@ -276,7 +285,7 @@ class FunctionWriter:
                 self._define(node, f"{self._new(node)}({shape}, {strides}, {dtype}).copy_({args[0]})", reads)
                 return
         args += [f"{key}={self._argument(value, reads)}" for key, value in node.kwargs.items()]
-        function = self._constant(self._by_torch.get(target, node.target))
+        function = self._constant(quick_call(node.target, len(node.args), frozenset(node.kwargs)))
         self._define(node, f"{function}({', '.join(args)})", reads)
         if node in self._form and target not in _DENSE and node.op == "call_function":
             base = self._bases[node]
@@ -293,6 +302,24 @@ class FunctionWriter:
                     f"if {base.name}.data_ptr() & {ALIGNED - 1}: {base.name} = copy({base.name}, {base.strides})",
                     {base.name},
                 )
+
+    def _is_write_of_new_memory(self, unit: Unit) -> bool:
+        """Whether a unit writes over an argument what was computed elsewhere, so that such writes need no order."""
+        if isinstance(unit, Region | ListedRegions) or not is_write_back(unit) or unit.users:
+            return False
+        source = self._form.get(unit.args[1])
+        return unit not in self._in_place.copies and source is not None and source[0].op == "call_function"
+
+    def _copies(self, copies: Sequence[Node]) -> None:
+        """Emit one call for writes over arguments: on a GPU, it launches one kernel for many tensors."""
+        if len(copies) < 2:
+            for copy in copies:
+                self._call(copy)
+            return
+        reads: set[str] = set()
+        targets, sources = ([self._argument(copy.args[place], reads) for copy in copies] for place in (0, 1))
+        function = self._constant(self._torch._foreach_copy_)
+        self._emit(f"{function}([{', '.join(targets)}], [{', '.join(sources)}])", reads)
 
     def _is_read_by_region(self, node: Node) -> bool:
         return any(
@@ -405,26 +432,40 @@ class FunctionWriter:
 
     def _direct(self, region: Region, run: DirectRun) -> None:
         """Emit new memory, addresses and kernels."""
-        self._constant(run)  # the function keeps it alive, and with it the memory of intermediates
+        self._constant(run)  # the function keeps it alive, and with it the words of its launches
         if isinstance(region, TorchRegion):
             self._check_positions(region)
         for node in region.output_nodes:
             self._made_by_region(node)
-        calls = run.of_tensors if isinstance(run, HostRun) else None
-        if calls is not None:
-            for tensor_call in calls:
-                self._tensor_call(tensor_call, (*region.input_nodes, *region.output_nodes))
-            return
+        nodes = (*region.input_nodes, *region.output_nodes)
+        placed = run.placed(self._in_place.over(region)) if isinstance(run, HostRun) else ()
+        on_tensors = [call.on_tensors for call in placed]
+        calls = [call.run for call in placed] or run.calls
+        # Words of arrays that only calls on tensors read keep their addresses.
+        arrays = {id(array) for call, plain in zip(placed, on_tensors, strict=True) if plain is None
+                  for array in call.arrays}
         words: dict[int, list[str]] = {}
         for place, word in run.words:
-            words.setdefault(place, []).append(self._constant(word))
-        values = [self._address(node) for node in (*region.input_nodes, *region.output_nodes)]
+            if not placed or id(word.array) in arrays:
+                words.setdefault(place, []).append(self._constant(word))
+        values = [self._address(node) for node in nodes]
         for place, (memory, address) in enumerate(values):
             if place in words:
                 written = "".join(f"{word}.value = " for word in words[place])
                 self._emit(f"{written}{address}", {memory})
-        for call in run.calls:
-            self._emit(f"{self._constant(call)}()", {memory for memory, _ in values})
+        held = {memory for memory, _ in values} | {self._block(region.output_nodes[0], block) for block in run.blocks}
+        for call, tensor_call in itertools.zip_longest(calls, on_tensors):
+            if tensor_call is None:
+                self._emit(f"{self._constant(call)}()", held)
+            else:
+                self._tensor_call(tensor_call, nodes)
+
+    def _block(self, node: Node, block: Block) -> str:
+        """Emit memory between kernels, on the device of a node's tensor, and return its local variable."""
+        name = self._new_name()
+        self._emit(f"{name} = {self._new(node)}(({block.nbytes},), (1,), {self._constant(self._torch.uint8)})", set())
+        self._emit(f"{self._constant(block.word)}.value = {name}.data_ptr()", {name})
+        return name
 
     def _tensor_call(self, call: TensorCall, nodes: Sequence[Node]) -> None:
         """Emit the call of a kernel that takes tensors; another first element, and an intermediate, is an address."""
@@ -482,30 +523,29 @@ class FunctionWriter:
 
         Views are torch's own here, because tensors saved for the backward pass must track writes to their base.
         """
-        taken: dict[str, Node] = {}
+        return self._result_text(node.args[0], {})
 
-        def result_text(value: Any) -> str:
-            if isinstance(value, list | tuple):
-                return f"({''.join(f'{result_text(part)}, ' for part in value)})"
-            if not isinstance(value, self._torch.fx.Node):
-                return self._argument(value, set())
-            if value not in self._form:
-                return self._bases[value].name
-            base, form = self._form[value]
-            memory = self._bases[base]
-            # A view of an argument is not the argument.
-            is_given = base is not value and base.op != "call_function"
-            is_whole = form == (memory.shape, memory.strides, 0)
-            if is_whole and not is_given and taken.setdefault(memory.name, value) is value:
-                return memory.name
-            if target_of(value) == "aten._unsafe_view.default":
-                return self._view(memory, form)
-            name, (shape, strides, start) = self._new_name(), form
-            place = f"{memory.name}.storage_offset() + {start}"
-            self._emit(f"{name} = {memory.name}.as_strided({shape}, {strides}, {place})", {memory.name})
-            return name
-
-        return result_text(node.args[0])
+    def _result_text(self, value: Any, taken: dict[str, Node]) -> str:
+        """Return a part of the graph's results as text; ``taken`` are the nodes returned so far, by variable."""
+        if isinstance(value, list | tuple):
+            return f"({''.join(f'{self._result_text(part, taken)}, ' for part in value)})"
+        if not isinstance(value, self._torch.fx.Node):
+            return self._argument(value, set())
+        if value not in self._form:
+            return self._bases[value].name
+        base, form = self._form[value]
+        memory = self._bases[base]
+        # A view of an argument is not the argument.
+        is_given = base is not value and base.op != "call_function"
+        is_whole = form == (memory.shape, memory.strides, 0)
+        if is_whole and not is_given and taken.setdefault(memory.name, value) is value:
+            return memory.name
+        if target_of(value) == "aten._unsafe_view.default":
+            return self._view(memory, form)
+        name, (shape, strides, start) = self._new_name(), form
+        place = f"{memory.name}.storage_offset() + {start}"
+        self._emit(f"{name} = {memory.name}.as_strided({shape}, {strides}, {place})", {memory.name})
+        return name
 
     # Lines
 

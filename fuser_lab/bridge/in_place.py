@@ -8,14 +8,17 @@ else reads the argument later, the result may have the memory of the argument fr
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fuser_lab.bridge.lists import ListedRegions
+from fuser_lab.bridge.lists import ListedRegions, kernels_of
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.traced import Node, is_write_back
 from fuser_lab.codegen.kernel_ir import Load, Phase, Store, VectorLoad, VectorStore, every_term, walk
-from fuser_lab.runtime.gpu.ready import DirectKernel
+from fuser_lab.runtime.cpu.host_ready import HostRun
+from fuser_lab.runtime.gpu.ready import DirectRun
 from fuser_lab.schedule.state import Style
 
 Unit = Any  # a node, a region, or a list of regions
+# The phases that a region runs, each with the names of its buffers by the positions of inputs, then results.
+Phases = Sequence[tuple[Phase, Mapping[int, str]]]
 
 
 def may_overwrite(phase: Phase, source: str, target: str) -> bool:
@@ -44,6 +47,15 @@ def may_overwrite(phase: Phase, source: str, target: str) -> bool:
     return all(key in writes and number <= writes[key] for key, number in reads.items())
 
 
+def _phases_of(runs: Mapping[Region, DirectRun]) -> dict[Region, Phases]:
+    """Return the phases of the regions that only run kernels: on a GPU, those that are one launch."""
+    phases: dict[Region, Phases] = {
+        region: [(phase, kernel.buffers) for phase in kernel.generated.kernel_ir.phases]
+        for region, kernel in kernels_of(runs).items()
+    }
+    return phases | {region: run.phases for region, run in runs.items() if isinstance(run, HostRun)}
+
+
 class InPlace:
     """The results of a graph's regions that are computed in the memory of an argument.
 
@@ -51,7 +63,7 @@ class InPlace:
     """
 
     def __init__(
-        self, units: Sequence[Unit], kernels: Mapping[Region, DirectKernel], bases: Mapping[Node, Node],
+        self, units: Sequence[Unit], runs: Mapping[Region, DirectRun], places: Mapping[Node, tuple[Node, int]],
         aligned: Collection[Node],
     ) -> None:
         """Find the results.
@@ -60,16 +72,17 @@ class InPlace:
         ----------
         units
             Nodes, regions and lists of regions, in the order of execution.
-        kernels
-            The kernels of the regions whose results may be in the memory of an argument.
-        bases
-            For each tensor, itself or the tensor of which it is a view.
+        runs
+            The runs of the regions whose results may be in the memory of an argument.
+        places
+            For each tensor, itself or the tensor of which it is a view, and its first element there.
         aligned
             The graph's arguments whose memory is dense, and aligned as kernels need it.
         """
         self.arguments: dict[Node, Node] = {}
         self.copies: set[Node] = set()
-        self._bases = bases
+        self._places = places
+        kernels, bases = _phases_of(runs), {node: base for node, (base, _) in places.items()}
         readers: dict[Node, list[tuple[int, Unit]]] = {}
         place: dict[Region, int] = {}
         for number, unit in enumerate(units):
@@ -96,15 +109,34 @@ class InPlace:
                 self.arguments[result] = argument
                 self.copies.add(unit)
 
-    def _fits(self, region: Region, kernel: DirectKernel, copy: Node) -> bool:
-        """Whether a copy's two tensors have one layout, and the kernel may have them in one memory."""
+    def over(self, region: Region) -> dict[int, int]:
+        """Return the positions of a region's results that are computed over an input, with those of the input."""
+        first = len(region.input_nodes)
+        return {
+            first + place: source for place, node in enumerate(region.output_nodes) if node in self.arguments
+            for source in self._sources(region, self.arguments[node])
+        }
+
+    def _sources(self, region: Region, argument: Node) -> list[int]:
+        """Return the positions of a region's inputs that are in the memory of an argument."""
+        return [
+            place for place, node in enumerate(region.input_nodes) if self._places.get(node, (node,))[0] is argument
+        ]
+
+    def _fits(self, region: Region, phases: Phases, copy: Node) -> bool:
+        """Whether a copy's two tensors have one layout, and the kernels may have them in one memory."""
         argument, result = copy.args[:2]
         a, b = argument.meta["val"], result.meta["val"]
         if (a.shape, a.stride(), a.dtype, a.device) != (b.shape, b.stride(), b.dtype, b.device):
             return False
-        target = kernel.buffers.get(len(region.input_nodes) + region.output_nodes.index(result))
-        sources = [place for place, node in enumerate(region.input_nodes) if self._bases.get(node, node) is argument]
-        (phase,) = kernel.generated.kernel_ir.phases
-        return target is not None and all(
-            may_overwrite(phase, kernel.buffers[place], target) for place in sources if place in kernel.buffers
-        )
+        sources = self._sources(region, argument)
+        # Two buffers in one memory have their elements at the same positions, and one replaces the other.
+        if len(sources) > 1 or any(self._places[region.input_nodes[place]][1] for place in sources):
+            return False
+        target, is_written = len(region.input_nodes) + region.output_nodes.index(result), False
+        for phase, names in phases:
+            read = [names[place] for place in sources if place in names]
+            if read and (is_written or (target in names and not may_overwrite(phase, read[0], names[target]))):
+                return False
+            is_written |= target in names
+        return is_written

@@ -4,7 +4,7 @@ The fast kernels of cuBLAS need rows that begin at multiples of 16 bytes (NVIDIA
 "Tensor Core Requirements"): the product that gives the logits of GPT-2, with 50,257 words, takes 6.6 ms, and 0.9 ms
 with 50,264 words (H200). As in ``torch._inductor.fx_passes.pad_mm``, the operands get zeros at their ends, the result
 is a slice, and both ways are timed once. Pads and slices are ordinary ops, so a region pads what it computes, and reads
-the slice where it needs the result.
+the slice where it needs the result. The slice is copied only where something relies on dense rows (`row_gaps`).
 """
 
 import contextlib
@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.row_gaps import set_values, values_with
 from fuser_lab.bridge.symbolic import is_symbolic
 from fuser_lab.bridge.traced import Node, target_of
 from fuser_lab.runtime import store
@@ -29,14 +31,15 @@ _ROUNDS = 3  # runs of each way, of which the fastest counts
 _PADDED = b"padded"  # the answer on disk that pads are faster
 _PRODUCTS = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default"})
 
-Decision = Callable[[Any, Sequence[Any], tuple[int, int, int]], bool]
+Decision = Callable[[Any, Sequence[Any], tuple[int, int, int], bool], bool]
 
 
-def pad_products(gm: Any, is_faster: Decision | None = None) -> None:
+def pad_products(gm: Any, is_faster: Decision | None = None, *, changes_results: bool = False) -> None:
     """Rewrite the products of a graph of ATen ops whose sizes are no multiples of 16 bytes.
 
-    ``is_faster`` says for an op, its operands as fake tensors and the numbers of added rows, inner elements and columns
-    whether the padded product is faster; by default both are timed, on GPUs.
+    ``is_faster`` says for an op, its operands as fake tensors, the numbers of added rows, inner elements and columns,
+    and whether the result is copied, whether the padded product is faster; by default both are timed, on GPUs. With
+    ``changes_results``, results of the graph may have gaps between their rows.
     """
     if is_symbolic(gm):
         return
@@ -49,9 +52,17 @@ def pad_products(gm: Any, is_faster: Decision | None = None) -> None:
         added = _missing(a, b)
         if not any(added) or any(vector is None or vector.ndim > 1 for vector in bias):
             continue
-        if decide(node.target, [operand.meta["val"] for operand in node.args], added):
-            _pad(gm.graph, node, added, pads)
+        is_copied = values_with(node, _sliced(node.meta["val"], added), with_results=changes_results) is None
+        if decide(node.target, [operand.meta["val"] for operand in node.args], added, is_copied):
+            _pad(gm.graph, node, added, pads, is_copied)
     gm.recompile()
+
+
+def _sliced(result: Any, added: tuple[int, int, int]) -> Any:
+    """Return a product's result, a fake tensor, as a slice of the padded one."""
+    *batch, height, width = result.shape
+    rows, _, columns = added
+    return result.new_empty((*batch, height + rows, width + columns))[..., :height, :width]
 
 
 def _missing(a: Any, b: Any) -> tuple[int, int, int]:
@@ -69,8 +80,11 @@ def _missing(a: Any, b: Any) -> tuple[int, int, int]:
     return added[0], added[1], added[2]
 
 
-def _pad(graph: Any, node: Node, added: tuple[int, int, int], pads: dict[tuple[Node, tuple[int, ...]], Node]) -> None:
-    """Replace a product by a slice of the product of padded operands."""
+def _pad(
+    graph: Any, node: Node, added: tuple[int, int, int], pads: dict[tuple[Node, tuple[int, ...]], Node],
+    is_copied: bool,
+) -> None:
+    """Replace a product by a slice of the product of padded operands, or a copy of it."""
     aten = torch_for("fuser_lab.bridge").ops.aten
     rows, inner, columns = added
     *bias, a, b = node.args
@@ -84,11 +98,25 @@ def _pad(graph: Any, node: Node, added: tuple[int, int, int], pads: dict[tuple[N
         for dim, (length, more) in enumerate(((height, rows), (width, columns)), node.meta["val"].ndim - 2):
             if more:
                 result = _call(graph, aten.slice.Tensor, (result, dim, 0, length), node)
-        if not result.meta["val"].is_contiguous():
+        if is_copied:
             layout = {"memory_format": torch_for("fuser_lab.bridge").contiguous_format}
             result = _call(graph, aten.clone.default, (result,), node, layout)
+        elif rows or columns:
+            set_values(values_with(node, result.meta["val"], with_results=True) or {})
+            # A product is no view of another tensor, so that users may write to it.
+            shape = list(result.meta["val"].shape)
+            result = _call(graph, aten._unsafe_view.default, (result, shape), node)  # noqa: SLF001
     node.replace_all_uses_with(result)
+    _erase(graph, node)
+
+
+def _erase(graph: Any, node: Node) -> None:
+    """Erase a node, and the views that only it reads: their base would be kept for them."""
+    operands = node.all_input_nodes
     graph.erase_node(node)
+    for operand in operands:
+        if not operand.users and target_of(operand) in ALIASES:
+            _erase(graph, operand)
 
 
 def _pad_operand(
@@ -133,8 +161,8 @@ class TimedProducts:
         """Set up without answers."""
         self._answers: dict[str, bool] = {}
 
-    def __call__(self, op: Any, operands: Sequence[Any], added: tuple[int, int, int]) -> bool:
-        """Return whether a padded product is faster on its GPU, with the time to pad and to copy the slice."""
+    def __call__(self, op: Any, operands: Sequence[Any], added: tuple[int, int, int], is_copied: bool) -> bool:
+        """Return whether a padded product is faster on its GPU, with the time to pad, and to copy the slice if so."""
         device = operands[0].device
         if is_on_host(device.type):
             return False
@@ -142,8 +170,9 @@ class TimedProducts:
         described = [(tuple(map(int, x.shape)), tuple(map(int, x.stride()))) for x in operands]
         content = repr((
             torch.__version__, torch.cuda.get_device_name(device), str(op), str(operands[-1].dtype), described, added,
+            is_copied,
         ))
-        return self.answer(content, partial(_measure, torch, op, operands, added))
+        return self.answer(content, partial(_measure, torch, op, operands, added, is_copied))
 
     def answer(self, content: str, measure: Callable[[], bool]) -> bool:
         """Return the answer that this or another process measured for a content, or else measure it."""
@@ -156,7 +185,7 @@ class TimedProducts:
         return self._answers[content]
 
 
-def _measure(torch: Any, op: Any, operands: Sequence[Any], added: tuple[int, int, int]) -> bool:
+def _measure(torch: Any, op: Any, operands: Sequence[Any], added: tuple[int, int, int], is_copied: bool) -> bool:
     """Time a product with and without pads, on zeros; False if there is not enough memory to do so."""
     rows, inner, columns = added
     pad = torch.nn.functional.pad
@@ -173,7 +202,7 @@ def _measure(torch: Any, op: Any, operands: Sequence[Any], added: tuple[int, int
         def product_with_pads() -> Any:
             longer = [pad(vector, (0, columns)) for vector in bias]
             result = op(*longer, pad(a, (0, inner, 0, rows)), pad(b, (0, columns, 0, inner)))
-            return result[..., :height, :width].contiguous()
+            return result[..., :height, :width].contiguous() if is_copied else result
 
         clock = DeviceClock()
         measures = [clock.measured_warm(call) for call in (product, product_with_pads)]

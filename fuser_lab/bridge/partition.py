@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from fuser_lab.bridge.decompositions import is_named
@@ -14,6 +15,7 @@ from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS, COPIES, VIEWS
 from fuser_lab.bridge.masks import with_masks
 from fuser_lab.bridge.parts import parts_as_views, read_operands_of_cats
 from fuser_lab.bridge.pools import forget_offsets, use_offsets
+from fuser_lab.bridge.repeats import merge_calls
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.scatters import broadcast_fills
 from fuser_lab.bridge.traced import (
@@ -29,6 +31,7 @@ from fuser_lab.bridge.traced import (
     traced_tensor,
     writes,
 )
+from fuser_lab.targets import has_own_memory
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
 COPY = "it only copies, and torch's own kernel does that"
@@ -64,7 +67,9 @@ class Partition:
 
 
 def prepare(gm: Any) -> tuple[Node, ...]:
-    """Rewrite dropouts, pools, strided reshapes and filled tensors, and return the first nodes of the graph's sections.
+    """Rewrite what regions compute otherwise, such as dropouts, and return the first nodes of the graph's sections.
+
+    Equal calls become one. A graph of training has none: they are merged before it is cut into forward and backward.
 
     A region computes when all its inputs are available, so the order of ops around it changes. Nodes that write, or
     draw numbers for data that they read, must keep their order, so no region spans one. Draws that read no data keep
@@ -76,6 +81,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     with_masks(gm)
     use_offsets(gm.graph)
     forget_offsets(gm.graph)
+    merge_calls(gm.graph, numbers=False)
     _as_views(gm)
     _from_the_operand(gm)
     parts_as_views(gm.graph.nodes)
@@ -177,7 +183,7 @@ def partition_graph(
     parts: list[list[Node]] = []
     for proposed in proposed_groups(list(gm.graph.nodes), reasons, section):
         parts += _connected_parts(_without_edge_views(sorted(proposed, key=position.__getitem__)))
-    parts = _with_parts_joined(parts, section, position)
+    parts = [piece for part in _with_parts_joined(parts, section, position) for piece in _with_lists_apart(part)]
     parts.sort(key=lambda part: position[part[0]])
     regions = [tuple(chunk) for part in parts for chunk in chunks(part, wishes.max_region_ops)]
     worthwhile = [region for region in regions if is_worth_it(region, wishes)]
@@ -242,10 +248,10 @@ def _without_edge_views(nodes: list[Node]) -> list[Node]:
         changed = False
         for node in list(inside):
             target = target_of(node)
-            if target not in ALIASES:
+            if target not in VIEWS:
                 continue
             comes_in = target not in BROADCASTS and not any(operand in inside for operand in node.all_input_nodes)
-            goes_out = not any(user in inside for user in node.users)
+            goes_out = target in ALIASES and not any(user in inside for user in node.users)
             if comes_in or goes_out:
                 inside.discard(node)
                 changed = True
@@ -329,19 +335,78 @@ def _first_inside(node: Node, of: dict[Node, int]) -> Node:
     return node
 
 
-def chunks(nodes: list[Node], most: int) -> Iterable[list[Node]]:
-    """Yield a region's nodes in parts of at most ``most`` ops; results of one op stay together."""
-    chunk: list[Node] = []
-    ops = 0
-    for node in nodes:
-        if target_of(node) != "getitem":
-            if ops == most:
-                yield chunk
-                chunk, ops = [], 0
-            ops += 1
-        chunk.append(node)
-    if chunk:
-        yield chunk
+def _with_lists_apart(part: list[Node]) -> list[list[Node]]:
+    """Return a part without the pieces that compute the same ops from single numbers and inputs, and these pieces.
+
+    A factor that is computed from all gradients, and multiplies each of them, joins ops that no kernel could compute
+    together. As regions of their own, such pieces share a plan, and on a GPU a launch (`fuser_lab.bridge.lists`).
+    """
+    inside = set(part)
+    numbers = {node for node in part if all(size == 1 for size in _sizes(node))}
+    leader: dict[Node, Node] = {node: node for node in part}
+
+    def find(node: Node) -> Node:
+        while leader[node] is not node:
+            leader[node] = leader[leader[node]]
+            node = leader[node]
+        return node
+
+    ends: dict[Node, bool] = dict.fromkeys(part, True)  # whether nothing else of the part reads a piece
+    for node in part:
+        for operand in node.all_input_nodes:
+            if operand not in inside or operand in numbers:
+                continue
+            if node in numbers:
+                ends[operand] = False
+            else:
+                leader[find(node)] = find(operand)
+    pieces: dict[Node, list[Node]] = {}
+    for node in part:
+        if node not in numbers:
+            pieces.setdefault(find(node), []).append(node)
+    alike: dict[object, list[list[Node]]] = {}
+    for piece in pieces.values():
+        reads = any(operand in numbers for node in piece for operand in node.all_input_nodes)
+        if reads and all(ends[node] for node in piece):
+            alike.setdefault(tuple(map(target_of, piece)), []).append(piece)
+    apart = [_without_edge_views(piece) for same in alike.values() if len(same) > 1 for piece in same]
+    taken = {node for piece in apart for node in piece}
+    rest = _without_edge_views([node for node in part if node not in taken])
+    return [piece for piece in (rest, *apart) if piece] if apart else [part]
+
+
+def chunks(nodes: Sequence[Node], most: int) -> Iterable[list[Node]]:
+    """Yield a region's nodes in parts of at most ``most`` ops; results of one op stay together.
+
+    A part of more than half as many ops ends where the fewest elements are passed on, at the latest such place.
+    """
+    starts = [place for place, node in enumerate(nodes) if target_of(node) != "getitem"]
+    passed = _crossings(nodes)
+    begin = 0
+    while len(starts) - begin > most:
+        ends = range(begin + most, begin + most // 2, -1)
+        end = min(ends, key=lambda op: passed[starts[op]])
+        yield list(nodes[starts[begin] : starts[end]])
+        begin = end
+    if starts:
+        yield list(nodes[starts[begin] :])
+
+
+def _crossings(nodes: Sequence[Node]) -> list[int]:
+    """Return the number of elements of earlier nodes that each node or later ones read; views have those of bases."""
+    place = {node: number for number, node in enumerate(nodes)}
+    last = dict(place)
+    for node in reversed(nodes):
+        for operand in node.all_input_nodes:
+            if operand in last:
+                last[operand] = max(last[operand], last[node] if target_of(node) in ALIASES else place[node])
+    changes = [0] * (len(nodes) + 1)
+    for node, end in last.items():
+        if target_of(node) not in ALIASES:
+            size = max(_sizes(node), default=0)
+            changes[place[node] + 1] += size
+            changes[end + 1] -= size
+    return list(accumulate(changes))
 
 
 def _computes(node: Node) -> bool:
@@ -349,10 +414,30 @@ def _computes(node: Node) -> bool:
     return entry is not None and entry.computes
 
 
+def _reorders_on_gpu(node: Node) -> bool:
+    """Whether a node copies a tensor on a GPU to memory with another order of axes, or repeats elements.
+
+    Torch's kernel does that element by element, at 1.3 of the 4.2 TB/s of an H200; kernels of regions move vectors.
+    """
+    if target_of(node) not in COPIES:
+        return False
+    source, result = traced_tensor(node.all_input_nodes[-1].meta.get("val")), traced_tensor(node.meta.get("val"))
+    if source is None or result is None or source.shape != result.shape:
+        return False
+    return has_own_memory(result.device.partition(":")[0]) and _order(source) != _order(result)
+
+
+def _order(tensor: TracedTensor) -> list[int]:
+    """Return the axes of a tensor in the order of memory, without those along which there is one element."""
+    steps = [(step, axis) for axis, (size, step) in enumerate(zip(tensor.shape, tensor.strides, strict=True))
+             if size > 1 and step]
+    return [axis for _, axis in sorted(steps)]
+
+
 def is_worth_it(region: Sequence[Node], wishes: Wishes) -> bool:
-    """Whether nodes are worth a region: enough of them, at least one of which computes."""
+    """Whether nodes are worth a region: enough of them, at least one of which computes, or is a slow copy in torch."""
     ops = [node for node in region if target_of(node) != "getitem"]
-    return len(ops) >= wishes.min_region_ops and any(map(_computes, ops))
+    return len(ops) >= wishes.min_region_ops and any(_computes(node) or _reorders_on_gpu(node) for node in ops)
 
 
 def why_outside(node: Node, wishes: Wishes) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from fuser_lab.api.fusion_definition import FusionDefinition
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import TracedTensor
-from fuser_lab.bridge.lowerings.views import ALIASES
+from fuser_lab.bridge.lowerings.views import ALIASES, VIEWS
 from fuser_lab.bridge.signature import Cutting, Recorded, record_definition, signature_of
 from fuser_lab.bridge.traced import Node, Origin, origin_of, target_of, variable_of
 from fuser_lab.definition.spec import TensorSpec
@@ -261,13 +261,14 @@ def _outputs(nodes: Sequence[Node], inside: set[Node]) -> tuple[tuple[Node, ...]
     """Return the values that are computed here and read elsewhere, and torch's views of them, in order.
 
     A view that is read elsewhere is not an output: torch creates it from its base, so memory is shared as in the traced
-    graph.
+    graph. So is any view of an input: as an output, it would be a copy.
     """
     read_values: dict[Node, None] = {}
     views: dict[Node, None] = {}
     for node in reversed(nodes):
         read = node in read_values or any(user not in inside for user in node.users)
-        if read and target_of(node) in ALIASES:
+        target = target_of(node)
+        if read and (target in ALIASES or (target in VIEWS and node.args[0] not in inside)):
             views[node] = None
             read_values.pop(node, None)
             read_values.update(dict.fromkeys(operand for operand in node.all_input_nodes if operand in inside))

@@ -6,6 +6,7 @@ model of many equal layers compiles one.
 
 import functools
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.strides import describe_strides
 from fuser_lab.errors import FuserLabError
 from fuser_lab.ir import OpKind
-from fuser_lab.passes import AllocationDomain
+from fuser_lab.passes import AllocationDomain, MarkAliases
 from fuser_lab.plan import Plan
 from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import device_of, segment
@@ -124,15 +125,38 @@ class Recorded:
         device = self.signature.device
 
         def cut() -> Plan:
-            return segment(
-                self.definition, self.specs, strategy=cutting.strategy, target=device, options=cutting.options,
-            )
+            options = cutting.options or SegmenterOptions()
+            if cutting.strategy == "fastest" and options.layout_mode == "outputs" and self._has_other_orders():
+                return faster_plan(options)
+            return cut_by(options)
+
+        def cut_by(options: SegmenterOptions) -> Plan:
+            return segment(self.definition, self.specs, strategy=cutting.strategy, target=device, options=options)
+
+        def faster_plan(options: SegmenterOptions) -> Plan:
+            """Return the faster of two plans, whose tensors between segments have the order of inputs or are row-major.
+
+            Whether writers or readers should transpose is known only then. The second search takes no longer.
+            """
+            began = time.perf_counter()
+            plans = [cut_by(replace(options, layout_mode="propagate"))]
+            if options.search_seconds is not None:
+                options = replace(options, search_seconds=min(options.search_seconds, time.perf_counter() - began))
+            plans.append(cut_by(options))
+            return min(plans, key=lambda plan: plan.predicted_time().seconds)
 
         with self._lock:
             if cutting.strategy not in SEARCHED or tuned_state() >= 0:
                 return replace(cut(), shared=shared)
             asked = (cutting.strategy, device, cutting.options, self.signature.text)
             return replace(searched_plan(repr(asked), cut), shared=shared)
+
+    def _has_other_orders(self) -> bool:
+        """Whether tensors between segments are not row-major if they have the memory order of inputs."""
+        fusion = bind(self.definition.fusion, self.specs).fusion
+        placed = (AllocationDomain(every_tensor=each).run(fusion).tensors for each in (False, True))
+        as_rows, as_inputs = ([tv.domain.allocation_order for tv in tensors.values()] for tensors in placed)
+        return as_rows != as_inputs
 
     @functools.cached_property
     def evaluated(self) -> frozenset[int]:
@@ -161,8 +185,11 @@ class Recorded:
         return frozenset(names)
 
     def prepare(self, target: str) -> "PreparedPlan":
-        """Return the plan compiled for a target; the array library evaluates what a compiler refuses."""
-        return self.plan.prepare(target, evaluate_refused=True)
+        """Return the plan compiled for a target; an error says if a segment has no kernel, and torch runs the region.
+
+        The array library would evaluate the segment on the host, 3,000 times slower than a GPU.
+        """
+        return self.plan.prepare(target, allow_fallback=False)
 
 
 _RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also by the kept parameters in use
@@ -203,10 +230,11 @@ def _laid_otherwise(recording: Recorded, signature: Signature) -> frozenset[int]
     torch returns them row-major, so a kernel that wrote another order would be followed by a copy.
     """
     fusion = bind(recording.definition.fusion, recording.specs).fusion
-    placed = AllocationDomain().run(fusion)
+    marked = MarkAliases().run(fusion)
+    placed = [AllocationDomain(every_tensor=each).run(marked).outputs for each in (False, True)]  # see `Recorded.plan`
     return frozenset(
-        place for place, (before, after) in enumerate(zip(fusion.outputs, placed.outputs, strict=True))
-        if before.domain.allocation_order != after.domain.allocation_order
+        place for place, (before, *after) in enumerate(zip(fusion.outputs, *placed, strict=True))
+        if any(tv.domain.allocation != before.domain.allocation for tv in after)
         and (traced := _traced_tensor(signature, signature.outputs[place])) is not None and _is_row_major(traced)
     )
 
@@ -240,6 +268,10 @@ def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) 
             results.append(record(fd, call, operands, named))
             made.append(tuple(tv.name for expr in fd.recorded_exprs[before:] for tv in expr.tensor_outputs))
         returned: set[str] = {tensor.name for tensor in inputs}
+        written = {
+            tv.name for expr in fd.recorded_exprs if expr.kind in _ALWAYS_IN_KERNELS and not expr.kind.is_view
+            for tv in expr.tensor_outputs
+        }
         for place, ref in enumerate(signature.outputs):
             traced = _traced_tensor(signature, ref)
             tensor = handle(ref)
@@ -247,10 +279,14 @@ def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) 
                 # Recorded as no op, or already returned: it gets its own memory.
                 tensor = fd.ops.set(tensor)
             returned.add(tensor.name)
-            if traced is not None and (place in as_traced or not _is_row_major(traced)):
-                fd.add_output(tensor, stride_order=_order_of(traced))
-            else:
+            has_order = traced is not None and (place in as_traced or not _is_row_major(traced))
+            order = _order_of(traced) if traced is not None and has_order else ()
+            if order and tensor.name in written:
+                # Readers in other segments then read the result itself, rather than the original of a copy.
                 fd.add_output(tensor)
+                fd.set_output_stride_order(tensor, order)
+            else:
+                fd.add_output(tensor, stride_order=order)
     return Recorded(definition=fd, specs=specs, made=tuple(made), signature=signature)
 
 

@@ -13,8 +13,8 @@ A mean of 1e6 is off by up to 0.03, so that a variance of 1 would be off by a th
 Algorithms for computing the sample variance, 1983). Where the correction overflows, it is left out. Elements that were
 rounded to fewer bits than the mean need none: those that differ at all do so by more than the mean is off.
 
-A product of n elements has n rounding errors in any order, so products and running products of Float are computed in
-Double, whose range also holds those of some elements.
+A product of n elements has n - 1 rounding errors in any order, so products and running products of Float are computed
+in Double, whose range also holds those of some elements. A product of two is rounded once in either type.
 
 ``with_sums_of_rows``: reductions over rows and further axes are rewritten as reductions of the rows' results.
 
@@ -74,7 +74,7 @@ _PRODUCTS = frozenset({"cumprod", "prod"})
 def accurate(fusion: Fusion) -> Fusion:
     """Return a fusion with corrected squared deviations, and with products of Float in Double."""
     squares = {e for e in fusion.exprs if _needs_correction(fusion, e)}
-    products = {e for e in fusion.exprs if e.op.name in _PRODUCTS and e.out.dtype.wider is not e.out.dtype}
+    products = {e for e in fusion.exprs if _is_rounded_often(e)}
     if not squares and not products:
         return fusion
     writer = Rewriter(fusion)
@@ -86,6 +86,14 @@ def accurate(fusion: Fusion) -> Fusion:
         else:
             writer.keep(expr)
     return writer.fusion_of()
+
+
+def _is_rounded_often(expr: Expr) -> bool:
+    """Whether an expression multiplies more than two elements in a type that has a wider one."""
+    if expr.op.name not in _PRODUCTS or expr.out.dtype.wider is expr.out.dtype:
+        return False
+    shape = expr.tensor_inputs[0].shape
+    return expr.op.name != "prod" or math.prod(shape[dim] for dim in expr.ints("dims")) > 2
 
 
 def _needs_correction(fusion: Fusion, expr: Expr) -> bool:

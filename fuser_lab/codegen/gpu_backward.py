@@ -7,7 +7,7 @@ row is loaded while the threads compute the current one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -34,7 +34,7 @@ from fuser_lab.codegen.gpu_row_steps import (
     load_row,
     place_in_row,
 )
-from fuser_lab.codegen.gpu_rows import at_row, passes_over, row_plan
+from fuser_lab.codegen.gpu_rows import at_row, copied_across, passes_over, row_plan
 from fuser_lab.codegen.index_math import ACCESS_BYTES, substitute
 from fuser_lab.codegen.kernel_ir import (
     LARGEST_STATIC,
@@ -132,15 +132,19 @@ def _rows_of_blocks(plan: BackwardPlan, code: PhaseCode) -> Launch:
         following = _load_first(plan, row, block * each + line)
         with ExitStack() as inner:
             i = open_loop(values, inner, "i", each // plan.height, ParallelType.serial)
-            number = bound(values, inner, "row", block * each + i * plan.height + line, count, blocks * each)
-            inner.enter_context(values.inlined({}, pinned=True))
-            passes_over(replace(
-                at_row(row, number), point=partial(_add_to_columns, plan, thread),
-                load=partial(_load_ahead, plan, following, i, number),
-            ))
-            if lanes > WARP and len(code.nest.reductions) == 1:
-                # All threads read what the warps exchanged before the next row overwrites it.
-                values.emit(Barrier())
+            begin = values.simplify(block * each + i * plan.height)
+            staged = plan.row.nest.schedule.staged
+            row_in_block = inner.enter_context(copied_across(row, begin, line) if staged else nullcontext(row))
+            with ExitStack() as guarded:
+                number = bound(values, guarded, "row", begin + line, count, blocks * each)
+                guarded.enter_context(values.inlined({}, pinned=True))
+                passes_over(replace(
+                    at_row(row_in_block, number), point=partial(_add_to_columns, plan, thread),
+                    load=partial(_load_ahead, plan, following, i, number),
+                ))
+                if lanes > WARP and len(code.nest.reductions) == 1:
+                    # All threads read what the warps exchanged before the next row overwrites it.
+                    values.emit(Barrier())
         with ExitStack() as inner:
             if plan.height > 1:
                 met = _meet(plan, values, thread)

@@ -202,8 +202,9 @@ def with_hints(phase: Phase, facts: NestFacts, schedule: LoopSchedule) -> Phase:
     """Return a phase whose loads of inputs have the schedule's L2 eviction priority, and whose divisions are cheap."""
     loads = [s.buffer for s in walk(phase.body) if isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT]
     if schedule.style is Style.ELEMENTS:
-        # Data that adjacent threads also read stays in the L1 cache for them, with or without a hint.
-        loads = [buffer for buffer in loads if loads.count(buffer) == 1]
+        # Data that adjacent threads also read stays in the L1 cache for them, with or without a hint. A thread that
+        # computes elements of both halves of a row has a load in each.
+        loads = [buffer for buffer in loads if loads.count(buffer) <= facts.space.halves]
     body = with_eviction(phase.body, schedule.evict, frozenset(loads))
     return replace(phase, body=with_quotients(body, facts.fusion) if facts.nest.reductions else body)
 

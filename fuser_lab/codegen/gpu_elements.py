@@ -15,7 +15,7 @@ a branch in between: threads beyond the end repeat the first chunk and store not
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fuser_lab.codegen.gpu_common import bound, gpu_phase
@@ -25,6 +25,7 @@ from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role
 from fuser_lab.codegen.kernel_plan import NestPlan
 from fuser_lab.codegen.nest_writing import ZERO, PhaseCode, Places, open_loop
+from fuser_lab.codegen.nests import Axis
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Term, Var, apply
@@ -39,6 +40,7 @@ class ElementPlan:
 
     nest: NestPlan = field(repr=False)
     chunks: int
+    halves: int  # of the fastest axis, of which a thread visits a chunk each
     rest: int  # elements after the last whole chunk
     rounds: int  # in which the grid visits all chunks, ``unroll`` of a thread in each
     lookups: Mapping[Expr, int]  # reads at positions that are data and are done in advance; how many precede each
@@ -49,11 +51,13 @@ def element_plan(nest: NestPlan) -> ElementPlan:
     facts, schedule = gpu_facts(nest.facts), nest.schedule
     count = facts.space.rows
     grid = schedule.blocks * schedule.threads[0] * schedule.unroll
-    chunks, rest = divmod(count, schedule.vector)
+    fast = facts.nest.kept[-1].extent if facts.nest.kept else 1
+    halves = facts.space.halves if schedule.vector > 1 and fast % (2 * schedule.vector) == 0 else 1
+    chunks, rest = divmod(count, schedule.vector * halves)
     # Look-ups in advance need several chunks of a thread in one round of whole chunks.
     ahead = facts.space.looked_up and schedule.unroll > 1 and grid * schedule.vector >= count and not rest
     return ElementPlan(
-        nest=nest, chunks=chunks, rest=rest, rounds=-(-(chunks + bool(rest)) // grid),
+        nest=nest, chunks=chunks, halves=halves, rest=rest, rounds=-(-(chunks + bool(rest)) // grid),
         lookups=facts.lookups() if ahead else {},
     )
 
@@ -72,18 +76,25 @@ def _launch(plan: ElementPlan, code: PhaseCode) -> Launch:
             code.store(code.nest.full, code.flat(code.nest.kept, chunk))
         else:
             with values.guard(chunk < plan.chunks):
-                _store_chunk(code, chunk, vector, vector, ParallelType.vectorize)
+                _store_chunk(code, chunk, vector, vector, ParallelType.vectorize, plan.halves)
             if plan.rest:
                 with values.guard(apply("eq", chunk, plan.chunks)):
                     _store_chunk(code, chunk, vector, plan.rest, ParallelType.serial)
     return Launch(blocks=schedule.blocks, threads=schedule.threads)
 
 
-def _store_chunk(code: PhaseCode, chunk: Term, vector: int, length: int, parallel: ParallelType) -> None:
-    """Write the elements of one chunk."""
+def _store_chunk(
+    code: PhaseCode, chunk: Term, vector: int, length: int, parallel: ParallelType, halves: int = 1,
+) -> None:
+    """Write the elements of one chunk, or of the chunks at one place in both halves of the fastest axis."""
     with ExitStack() as stack:
         v = open_loop(code.values, stack, "v", length, parallel)
-        code.store(code.nest.full, code.flat(code.nest.kept, chunk * vector + v))
+        *outer, fast = code.nest.kept or (Axis(name="", extent=1),)
+        side = fast.extent // halves
+        places = code.flat((*outer, replace(fast, extent=side)) if halves > 1 else code.nest.kept, chunk * vector + v)
+        for half in range(halves):
+            offset = {fast.name: code.values.simplify(places[fast.name] + half * side)} if half else {}
+            code.store(code.nest.full, {**places, **offset})
 
 
 def _grid_stride(plan: ElementPlan, code: PhaseCode, stack: ExitStack, name: str) -> Term:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 
 from fuser_lab.codegen.index_map import Index, Read, counted_position, element_term, index_var
 from fuser_lab.codegen.index_math import ACCESS_BYTES, Ranges, access_of, linear, simplify, substitute, variables
@@ -13,7 +14,7 @@ from fuser_lab.codegen.nest_facts import LEAST, MOST_TILES, NestFacts, TiledAxes
 from fuser_lab.codegen.nests import Axis, axis_indices
 from fuser_lab.codegen.persistence import bytes_kept, inputs_needed, memory_of_kept, moments, online_pair, rows_kept
 from fuser_lab.codegen.values import result_element
-from fuser_lab.codegen.vectorize import SMALL, accesses, best_width
+from fuser_lab.codegen.vectorize import SMALL, accesses, best_width, tensor_accesses
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import SECTOR_BYTES, WORD_BYTES
 from fuser_lab.cost.work import function_class
@@ -76,6 +77,8 @@ class GpuFacts(NestFacts):
                 sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in nest.scans),
             )
         space, lead = self._with_wide_accesses(space)
+        if nest.reductions and not nest.scans:
+            space = self._with_crossing_rows(space)
         if self.column_sums:
             shared = sum(tv.dtype.itemsize for tv in self._inputs_of_rows() if not self.varies(tv))
             return replace(space, constant_bytes=shared), None, lead
@@ -236,7 +239,11 @@ class GpuFacts(NestFacts):
         return simplify(self.layouts[lead].position(tuple(simplify(i, ranges) for i in at)), ranges)
 
     def _neighbours_along(self, fast: Axis) -> int:
-        """Return how many adjacent elements along an axis a thread processes: accesses of 16 bytes, or all."""
+        """Return how many adjacent elements along an axis a thread processes: accesses of 16 bytes, or all.
+
+        Threads that scan rows exchange a total for each group, which takes more than narrower accesses to its elements.
+        """
+        exchanges = bool(self.nest.scans) and self.inner_reduced
         # If groups do not divide the axis, positions in the last group are outside the tensor.
         size = math.gcd(MOST_NEIGHBOURS, fast.extent)
         while size > 1:
@@ -244,12 +251,55 @@ class GpuFacts(NestFacts):
             statements = self.trial(places, ranges)
             adjacent = [a for a in accesses(statements, "v") if a.step == 1]
             least = min((a.buffer.dtype.itemsize for a in adjacent), default=ACCESS_BYTES)
-            if size * least <= ACCESS_BYTES and all(
-                a.width(size) >= min(size, ACCESS_BYTES // a.buffer.dtype.itemsize) for a in adjacent
-            ):
+            is_wide = all(a.width(size) >= min(size, ACCESS_BYTES // a.buffer.dtype.itemsize) for a in adjacent)
+            if size * least <= ACCESS_BYTES and (exchanges or is_wide):
                 return size
             size //= 2
         return 1
+
+    # Rows whose elements are adjacent to those of other rows
+
+    @cached_property
+    def crossed(self) -> Mapping[TensorView, int]:
+        """The tensors in which the same element of consecutive rows is adjacent, and the axis along a row of each.
+
+        Every access to such a tensor must be in the row that the nest is at: a block copies its own rows only.
+        """
+        nest = self.nest
+        if len(nest.kept) != 1 or len(nest.reduced) != 1 or not self.inner_reduced:
+            return {}
+        (kept_axis,), (reduced_axis,), ranges = nest.kept, nest.reduced, self.ranges()
+        positions = list(tensor_accesses(self.at_one_point()))
+        crossed: dict[TensorView, int] = {}
+        for tensor in (*self.fusion.tensor_inputs, *nest.full):
+            layout, shape = self.layouts[tensor], tensor.shape
+            far = [n for n, stride in enumerate(layout.strides) if stride * tensor.dtype.itemsize >= SECTOR_BYTES]
+            near = [n for n, stride in enumerate(layout.strides) if stride == 1 and shape[n] == kept_axis.extent]
+            others = prod(n for axis, n in enumerate(shape) if axis not in {*near, *far})
+            read = [position for buffer, position, _ in positions if buffer.name == tensor.name]
+            if len(far) != 1 or len(near) != 1 or others != 1 or shape[far[0]] != reduced_axis.extent or not read:
+                continue
+            if all(self._is_in_row(position, kept_axis, layout.strides[far[0]], ranges) for position in read):
+                crossed[tensor] = far[0]
+        return crossed
+
+    @staticmethod
+    def _is_in_row(position: Term, kept_axis: Axis, stride: int, ranges: Ranges) -> bool:
+        """Whether a position is that of an element of the row of the nest, whose elements are ``stride`` apart."""
+        form = linear(simplify(position, ranges), ranges)
+        along = [(atom, step) for atom, step in form.parts if kept_axis.name not in variables(atom)]
+        across = [(atom, step) for atom, step in form.parts if kept_axis.name in variables(atom)]
+        steps = (form.constant, *(step for _, step in along))
+        return across == [(index_var(kept_axis.name), 1)] and all(step % stride == 0 for step in steps)
+
+    def _with_crossing_rows(self, space: Space) -> Space:
+        """Return a space with the rows that fill sectors of tensors that cross rows, and the bytes of an element."""
+        if not self.crossed:
+            return space
+        sizes = [tv.dtype.itemsize for tv in self.crossed]
+        # A sector of a result that is written in part is also read.
+        size = min((tv.dtype.itemsize for tv in self.crossed if tv in self.nest.full), default=max(sizes))
+        return replace(space, crossed=SECTOR_BYTES // size, crossed_bytes=sum(sizes))
 
     # Rows that begin anywhere in an access
 
@@ -425,11 +475,32 @@ class GpuFacts(NestFacts):
     def _with_chunks(self, space: Space) -> Space:
         """Return a space with the reasons for which a thread processes several chunks of elements."""
         looked_up = space.rows % space.vector == 0 and bool(self.lookups())
+        widths = () if looked_up else (space.vector, space.vector // 2)
+        if shared := next(filter(self._shares_between_halves, widths), 0):
+            space = replace(space, vector=shared, halves=2)
         least = LOOKUPS if looked_up else 1
         return replace(
             space, repeats=self._repeats(space.rows, space.vector, least), looked_up=looked_up,
             slow_scalars=any(map(_is_slow_scalar, self.fusion.exprs)),
         )
+
+    def _shares_between_halves(self, vector: int) -> bool:
+        """Whether elements of both halves of the fastest axis need the same elements, as in a rotation of pairs."""
+        *outer, fast = self.nest.kept or (Axis(name="", extent=1),)
+        side = fast.extent // 2
+        if vector < 2 or fast.extent % (2 * vector):
+            return False
+        chunk, v = index_var("chunk"), index_var("v")
+        ranges = {"chunk": (0, extent_of(outer) * side // vector - 1), "v": (0, vector - 1)}
+        places = axis_indices((*outer, Axis(name=fast.name, extent=side)), chunk * vector + v, ranges)
+        read = list[set[tuple[str, Term]]]()
+        for half in range(2):
+            here = {**places, fast.name: simplify(places[fast.name] + half * side, ranges)}
+            read.append({
+                (buffer.name, position) for buffer, position, load in tensor_accesses(self.trial(here, ranges))
+                if load is not None and buffer.nbytes > _CACHED and access_of(buffer, position, "v").step == 1
+            })
+        return not read[0].isdisjoint(read[1])
 
     def _repeats(self, count: int, vector: int, least: int) -> int:
         """Return how many chunks of a thread share inputs that do not fit in the L1 cache.

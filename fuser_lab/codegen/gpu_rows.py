@@ -16,16 +16,20 @@ Short rows that begin anywhere in an access are staged: a block copies its rows 
     all threads copy the results to memory, in whole accesses
 
 Several rows together begin and end with an access, so that none is partial.
+
+Tensors in which the same element of consecutive rows is adjacent pass through shared memory as well: a sector has
+elements of several rows, and the threads of one row would access it in part.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 from fuser_lab.codegen.gpu_common import (
     bound,
     gpu_phase,
+    load_group,
     open_lanes,
     open_lines,
     open_rounds,
@@ -49,6 +53,7 @@ from fuser_lab.codegen.gpu_row_steps import (
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import ACCESS_BYTES, linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import (
+    LARGEST_STATIC,
     Alloc,
     Arrive,
     Await,
@@ -69,8 +74,9 @@ from fuser_lab.codegen.nest_writing import ZERO, Fold, PhaseCode, close_folds, o
 from fuser_lab.codegen.persistence import Saved, finite, inputs_needed, online_pair, rows_kept, scale, whole_sum
 from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.cost.device import LINE_BYTES, WARP
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView, Val
-from fuser_lab.ir.term import Const, Term, apply, index
+from fuser_lab.ir.term import Apply, Const, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
 
 
@@ -84,7 +90,11 @@ def row_plan(nest: NestPlan) -> RowPlan:
         kept_steps = schedule.registers + schedule.shared
         steps = kept_steps + -(-max(steps - kept_steps, 0) // schedule.unroll) * schedule.unroll
     fast = facts.nest.reduced[-1] if facts.nest.reduced else None
-    widths = {tv: width for tv in facts.nest.index if (width := facts.width_of_group(tv, fast, schedule.vector))}
+    copied = facts.crossed if schedule.staged else {}
+    widths = {
+        tv: width for tv in facts.nest.index
+        if tv not in copied and (width := facts.width_of_group(tv, fast, schedule.vector))
+    }
     saved = _saved_values(nest, facts, widths) if schedule.persistent else ()
     sections, first = planned_sections(nest, saved, steps)
     scope, pair = scope_of(schedule), online_pair(facts.fusion, facts.nest, facts.levels)
@@ -409,7 +419,93 @@ class StagedLayout(Layout):
 
 def write_staged_rows(plan: RowPlan) -> Iterator[Phase]:
     """Yield the only phase of rows that pass through shared memory."""
-    yield gpu_phase(plan.nest, "", partial(rows_of_lanes, plan, _staged_row))
+    write = _row_of_crossed if plan.facts.crossed else _staged_row
+    yield gpu_phase(plan.nest, "", partial(rows_of_lanes, plan, write))
+
+
+def _row_of_crossed(row: Row, here: RowOfBlock) -> None:
+    """Write all passes over a row, of which some inputs and results pass through shared memory."""
+    first = row.code.values.simplify(here.block * row.plan.nest.schedule.threads[1])
+    with copied_across(row, first, here.position - first) as copied, ExitStack() as stack:
+        _, current = open_row(copied, stack, here)
+        passes_over(replace(current, groups=begun_with_lines(current.plan, current.groups)))
+
+
+@contextmanager
+def copied_across(row: Row, first: Term, line: Term) -> Iterator[Row]:
+    """Copy tensors in which elements of consecutive rows are adjacent to shared memory, or results from there.
+
+    The threads of a warp access whole sectors, each with an element of several rows of the block, from row ``first``
+    on. All loads are in flight before the first element is stored in shared memory. The row of a thread, which is
+    yielded, is number ``line`` of the block.
+    """
+    code, values, facts = row.code, row.code.values, row.plan.facts
+    (lanes, height), depth = row.plan.nest.schedule.threads, facts.space.depth
+    pitch = _pitch(depth, height)
+    is_dynamic = height * pitch * facts.space.crossed_bytes > LARGEST_STATIC
+    buffers, layouts, end = dict(code.buffers), dict(code.layouts), 0
+    line, begins = values.simplify(line), dict[TensorView, int]()
+    words = dict[TensorView, Buffer]()
+    for tensor, axis in facts.crossed.items():
+        # Dynamic buffers begin at the same address; each uses a part.
+        begins[tensor] = -(-end // tensor.dtype.itemsize) if is_dynamic else 0
+        end = (begins[tensor] + height * pitch) * tensor.dtype.itemsize
+        size = max(end, LARGEST_STATIC + tensor.dtype.itemsize if is_dynamic else 0) // tensor.dtype.itemsize
+        buffers[tensor.name] = words_of(values, tensor, size, "across", Role.SHARED)
+        layouts[tensor] = StagedLayout(
+            strides=tuple(int(number == axis) for number in range(len(tensor.shape))), offset=0, size=size, start=ZERO,
+            first=values.simplify(line * pitch + begins[tensor]),
+        )
+        if tensor in code.nest.full:
+            continue
+        words[tensor] = words_of(values, tensor, -(-depth // lanes), "column")
+        with _each_across(row) as (step, member, column):
+            number = values.simplify(first + member)
+            inside = apply("lt", number, facts.space.rows), apply("lt", column, depth)
+            position = values.simplify(_position_across(code, tensor, axis, number, column))
+            at = Apply(DataType.Index, "select", (Apply(DataType.Bool, "and", inside), position, ZERO))
+            load_group(values, code.buffers[tensor.name], at, 1, words[tensor], step, 1)
+    values.emit(Barrier())  # the rows before have been read
+    if words:
+        with _each_across(row) as (step, member, column), values.guard(column < depth):
+            for tensor, buffer in words.items():
+                place = member * pitch + column + begins[tensor]
+                values.put(buffers[tensor.name], place, Load(buffer.dtype, buffer, step))
+        values.emit(Barrier())
+    with values.moved(buffers, layouts):
+        yield replace(row, groups=replace(row.groups, code=replace(code, buffers=buffers, layouts=layouts)))
+    results = [tensor for tensor in begins if tensor not in words]
+    if results:
+        values.emit(Barrier())
+        with _each_across(row) as (_, member, column), values.guard(column < depth):
+            number = values.let("row_of_block", values.simplify(first + member))
+            with values.guard(number < facts.space.rows):
+                for tensor in results:
+                    copy, place = buffers[tensor.name], values.simplify(member * pitch + column + begins[tensor])
+                    position = _position_across(code, tensor, facts.crossed[tensor], number, column)
+                    values.put(code.buffers[tensor.name], position, Load(copy.dtype, copy, place))
+
+
+def _position_across(code: PhaseCode, tensor: TensorView, axis: int, row: Term, column: Term) -> Term:
+    """Return the position of an element in a tensor in which rows are adjacent; columns are along ``axis``."""
+    return row + column * code.layouts[tensor].strides[axis] + code.layouts[tensor].offset
+
+
+@contextmanager
+def _each_across(row: Row) -> Iterator[tuple[Term, Term, Term]]:
+    """Open a loop over the elements that a thread copies; yield their number, the row in the block and the column."""
+    values, (lanes, height), depth = row.code.values, row.plan.nest.schedule.threads, row.plan.facts.space.depth
+    thread = index_var("line") * lanes + row.lane if height > 1 else row.lane
+    with ExitStack() as stack:
+        step = open_rounds(values, stack, "step", -(-depth // lanes))
+        place = values.let("place", values.simplify(step * (lanes * height) + thread))
+        stack.enter_context(values.inlined({place.name: (0, -(-depth // lanes) * lanes * height - 1)}))
+        yield step, values.remainder(place, height), values.quotient(place, height)
+
+
+def _pitch(depth: int, height: int) -> int:
+    """Return the elements between rows in shared memory, so that words of a column of several rows are in all banks."""
+    return depth + (WARP // min(height, WARP) - depth) % WARP
 
 
 def _staged_row(row: Row, here: RowOfBlock) -> None:

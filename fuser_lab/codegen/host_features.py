@@ -8,7 +8,7 @@ from fuser_lab.codegen.kernel_ir import Buffer, Kernel, Phase, Role
 from fuser_lab.codegen.loop_tree import Access, Rounds, loop_tree
 from fuser_lab.cost.host_time import COUNTS, HostCaches, HostFeatures, HostPhase, Moved
 
-_GLOBAL = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
+_GLOBAL = frozenset({Role.INPUT, Role.OUTPUT, Role.UPDATED, Role.WORKSPACE})
 _MOST_WRITTEN_OUT = 16  # most rounds of a loop that LLVM unrolls completely if its accesses are not contiguous
 _WRITTEN_OUT = 8  # with fewer rounds, LLVM unrolls any loop completely, so the loop around it becomes the vector loop
 _LEAST = 4  # fewest rounds of a vector loop

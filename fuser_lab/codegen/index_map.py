@@ -7,8 +7,11 @@ do not propagate through slices, pads and cats, and through flips only if asked 
 read and written one by one, which pays for a scan but not for what could as well be another nest.
 """
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from fuser_lab.codegen.index_math import Ranges, simplify
 from fuser_lab.dtypes import DataType
@@ -21,7 +24,6 @@ Components = tuple[Term | None, ...]
 Index = tuple[Term, ...]
 
 ZERO = Const(DataType.Index, 0)
-_COUNTED = frozenset({"add", "mod", "fmod", "remainder"})  # remainders are equal for numbers that are not negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,49 +73,117 @@ def element_term(expr: Expr, index: Index) -> Term:
 
 
 def counted_position(read: Read, producers: Mapping[Val, Expr]) -> Term | None:
-    """Return an element of an iota, of a view of one, or of its sum or remainder with a number, as index arithmetic.
+    """Return an element that is computed from iotas and numbers as index arithmetic; None for other elements.
 
-    None for other elements. The steps of a slice and of a roll are such positions: they are known where the kernel is
-    written, unlike positions that are data.
+    The steps of a slice and of a roll, the places of a reflecting pad and the distances of positions are such elements:
+    they are known where the kernel is written, unlike positions that are data.
     """
-    counted = _bounded_position(read, producers)
-    return None if counted is None else counted[0]
+    counted = _arithmetic(read, producers)
+    return None if counted is None else counted.term
 
 
-def _bounded_position(read: Read, producers: Mapping[Val, Expr]) -> tuple[Term, int, int] | None:
-    """Return an element as index arithmetic, with the least and the largest number that it may be."""
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """An element as index arithmetic, with the least and the largest number that it may be."""
+
+    term: Term
+    least: int
+    most: int
+
+
+def _arithmetic(read: Read, producers: Mapping[Val, Expr]) -> _Counted | None:
     expr = producers.get(read.tensor)
     if expr is None or not read.dtype.is_integral:
         return None
-    if expr.op.name in _COUNTED:
-        made = _sum_or_remainder(expr, read, producers)
-    elif expr.op.name == "iota":
+    name = expr.op.name
+    if name == "iota":
         start, step = (operand.value if isinstance(operand, Scalar) else None for operand in expr.inputs)
         if not isinstance(start, int) or not isinstance(step, int):
             return None
         last = start + step * max(read.tensor.numel - 1, 0)
-        made = read.index[0] * step + start, min(start, last), max(start, last)
+        made: _Counted | None = _Counted(read.index[0] * step + start, min(start, last), max(start, last))
+    elif name == "where":
+        made = _choice(expr, read, producers)
+    elif name in _COUNTED:
+        operands = [counted for value in expr.inputs if (counted := _operand(value, read.index, producers))]
+        made = _COUNTED[name](*operands) if len(operands) == len(expr.inputs) else None
     else:
         inner = element_term(expr, read.index) if expr.kind in _MOVES else None
-        return _bounded_position(inner, producers) if isinstance(inner, Read) else None
-    if made is None or made[1] < 0 or made[2] >= 1 << (8 * expr.out.dtype.itemsize - 1):
-        return None  # such a number may wrap around
-    return made
+        return _arithmetic(inner, producers) if isinstance(inner, Read) else None
+    limits = np.iinfo(str(expr.out.dtype.numpy))
+    # Other numbers would wrap around.
+    return made if made and limits.min <= made.least and made.most <= limits.max else None
 
 
-def _sum_or_remainder(expr: Expr, read: Read, producers: Mapping[Val, Expr]) -> tuple[Term, int, int] | None:
-    """Return the sum or the remainder of a counted position and a number, with its least and largest number."""
-    operand, number = expr.inputs
-    value = number.value if isinstance(number, Scalar) else None
-    if not isinstance(operand, TensorView) or not isinstance(value, int):
+def _operand(value: Val, index: Sequence[Term], producers: Mapping[Val, Expr]) -> _Counted | None:
+    """Return an operand of a pointwise expression."""
+    if isinstance(value, TensorView):
+        return _arithmetic(Read(value.dtype, value, operand_index(value, index)), producers)
+    number = value.value if isinstance(value, Scalar) else None
+    if not isinstance(number, int) or isinstance(number, bool):
         return None
-    counted = _bounded_position(Read(operand.dtype, operand, operand_index(operand, read.index)), producers)
-    if counted is None:
+    return _Counted(Const(DataType.Index, number), number, number)
+
+
+def _choice(expr: Expr, read: Read, producers: Mapping[Val, Expr]) -> _Counted | None:
+    """Return the operand that a selection by a comparison always returns."""
+    condition, *sides = expr.inputs
+    compared = producers.get(condition)
+    if compared is None or compared.op.name not in _COMPARED:
         return None
-    term, least, most = counted
-    if expr.op.name == "add":
-        return term + value, least + value, most + value
-    return (apply("mod", term, value), 0, min(most, value - 1)) if value > 0 else None
+    at = operand_index(condition, read.index) if isinstance(condition, TensorView) else ()
+    left, right = (_operand(value, at, producers) for value in compared.inputs)
+    if left is None or right is None:
+        return None
+    results = {_COMPARED[compared.op.name](*pair) for pair in ((left.least, right.most), (left.most, right.least))}
+    return _operand(sides[0 if results.pop() else 1], read.index, producers) if len(results) == 1 else None
+
+
+def _sum(a: _Counted, b: _Counted) -> _Counted:
+    return _Counted(apply("add", a.term, b.term), a.least + b.least, a.most + b.most)
+
+
+def _difference(a: _Counted, b: _Counted) -> _Counted:
+    return _Counted(apply("sub", a.term, b.term), a.least - b.most, a.most - b.least)
+
+
+def _product(a: _Counted, b: _Counted) -> _Counted | None:
+    if a.least != a.most and b.least != b.most:
+        return None
+    ends = [x * y for x in (a.least, a.most) for y in (b.least, b.most)]
+    return _Counted(apply("mul", a.term, b.term), min(ends), max(ends))
+
+
+def _remainder(a: _Counted, b: _Counted) -> _Counted | None:
+    if a.least < 0 or b.least != b.most or b.least < 1:
+        return None  # remainders of other numbers differ
+    return _Counted(apply("mod", a.term, b.least), 0, min(a.most, b.least - 1))
+
+
+def _larger(a: _Counted, b: _Counted) -> _Counted:
+    return _Counted(apply("max", a.term, b.term), max(a.least, b.least), max(a.most, b.most))
+
+
+def _smaller(a: _Counted, b: _Counted) -> _Counted:
+    return _Counted(apply("min", a.term, b.term), min(a.least, b.least), min(a.most, b.most))
+
+
+def _negative(a: _Counted) -> _Counted:
+    return _Counted(a.term * -1, -a.most, -a.least)
+
+
+def _distance(a: _Counted) -> _Counted:
+    either = _larger(a, _negative(a))
+    return _Counted(either.term, max(either.least, 0), either.most)
+
+
+_COUNTED: Mapping[str, Callable[..., _Counted | None]] = {
+    "add": _sum, "sub": _difference, "mul": _product, "mod": _remainder, "fmod": _remainder, "remainder": _remainder,
+    "maximum": _larger, "minimum": _smaller, "neg": _negative, "abs": _distance, "cast": lambda a: a,
+}
+_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+}
 
 
 def shared_axes(expr: Expr) -> tuple[Positions, ...]:

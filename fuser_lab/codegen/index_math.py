@@ -24,7 +24,7 @@ _BIG = 1 << 62  # beyond every index: a sum of two is still an integer of 64 bit
 UNBOUNDED: Range = (-_BIG, _BIG)
 _KEPT = 1 << 13  # terms whose forms are cached: a kernel has few, but needs each of them dozens of times
 _COMPARED = {"lt", "le", "gt", "ge", "eq", "ne"}
-_INDEX_FUNCTIONS = _COMPARED | {"and", "or", "not", "add", "sub", "mul", "floordiv", "mod"}
+_INDEX_FUNCTIONS = _COMPARED | {"and", "or", "not", "add", "sub", "mul", "floordiv", "mod", "max", "min"}
 
 
 class FixedRanges(dict[str, Range]):
@@ -169,9 +169,19 @@ def _linear(term: Apply, ranges: FixedRanges) -> Linear:
             return _quotient(linear(a, ranges), int(value.real), ranges)
         case Apply(_, "mod", (a, Const(_, value))) if value.real > 0:
             return _remainder(linear(a, ranges), int(value.real), ranges)
+        case Apply(_, "max" | "min" as fn, (a, b)):
+            return _extreme(fn, linear(a, ranges), linear(b, ranges), ranges)
         case _:
             pass
     return Linear(0, ((term, 1),))
+
+
+def _extreme(fn: str, left: Linear, right: Linear, ranges: Ranges) -> Linear:
+    """Return the larger or the smaller of two forms: one of them if ranges decide it."""
+    low, high = range_of(left.plus(right.scaled(-1)), ranges)
+    if low >= 0 or high <= 0:
+        return left if (low >= 0) is (fn == "max") else right
+    return Linear(0, ((Apply(DataType.Index, fn, (to_term(left), to_term(right))), 1),))
 
 
 def _split(form: Linear, divisor: int) -> tuple[Linear, Linear]:
@@ -293,6 +303,14 @@ def _atom_range(atom: Term, ranges: Ranges) -> Range:
             d = int(value.real)
             low, high = (low % d, high % d) if low // d == high // d else (0, d - 1)
             return max(low, least), min(high, most)
+        case Apply(_, "max" | "min" as fn, (x, y)):
+            left, right = linear(x, ranges), linear(y, ranges)
+            (low, high), (other_low, other_high) = range_of(left, ranges), range_of(right, ranges)
+            if fn == "min":
+                return max(min(low, other_low), least), min(high, other_high, most)
+            # The larger of a number and its negative is its absolute value.
+            least = max(least, 0) if left == right.scaled(-1) else least
+            return max(low, other_low, least), min(max(high, other_high), most)
         case _:
             return least, most
 

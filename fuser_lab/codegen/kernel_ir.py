@@ -32,6 +32,7 @@ class Role(enum.Enum):
 
     INPUT = "input"
     OUTPUT = "output"
+    UPDATED = "updated"  # an input whose elements are replaced by those of a result
     WORKSPACE = "workspace"  # allocated by the caller; lives across phases
     SCRATCH = "scratch"  # allocated by the kernel, one per thread or per parallel iteration
     WORDS = "words"  # like SCRATCH, with elements in their storage type, as vector accesses move them

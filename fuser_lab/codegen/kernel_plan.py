@@ -6,6 +6,7 @@ these forms a kernel has depends on its ops and on the schedules of its nests, s
     rows that add to column sums, for InnerOuterPersistent
     columns that blocks keep on chip, or else one pass after another over columns, for OuterPersistent
     all nests of the segment at once
+    the same, with short reductions written as ops on the parts of their operands
     the first reductions, then the nests that read their results from memory
 """
 
@@ -21,6 +22,7 @@ from fuser_lab.codegen.nest_facts import NestFacts
 from fuser_lab.codegen.nests import Nest, fastest_is_reduced, nests_of
 from fuser_lab.codegen.persistence import online_pair
 from fuser_lab.codegen.request import KernelRequest
+from fuser_lab.codegen.short_reductions import with_parts
 from fuser_lab.codegen.values import level_of
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
@@ -92,12 +94,17 @@ class KernelOps:
         corrected = accurate(decomposed)
         return cls(decomposed=decomposed, corrected=corrected, fusion=with_sums_of_rows(corrected))
 
+    def in_parts(self) -> "KernelOps | None":
+        """Return the ops with short reductions written as ops on parts of their operands; None if there are none."""
+        fusion = with_parts(self.fusion)
+        return None if fusion is None else replace(self, fusion=fusion)
+
     def corrections(self) -> dict[str, str]:
-        """Return, for each expression that corrects a rounding error, the name of the expression that it serves."""
+        """Return, for each expression that the rewrites add, the name of the expression that it serves."""
         recorded = {expr.name for expr in self.decomposed.exprs}
         served: dict[str, str] = {}
         name = ""
-        for expr in reversed(self.corrected.exprs):  # additions directly precede the expression that they serve
+        for expr in reversed(self.fusion.exprs):  # additions directly precede the expression that they serve
             if expr.name in recorded:
                 name = expr.name
             else:
@@ -124,6 +131,11 @@ class KernelPlan:
     def choices(self) -> tuple[NestChoice, ...]:
         """The schedules of all nests."""
         return tuple(nest.choice for nest in self.nests)
+
+    @property
+    def goes_through_memory(self) -> bool:
+        """Whether a nest reads from memory what an earlier one computes."""
+        return any(buffer.role is Role.WORKSPACE for nest in self.nests for buffer in nest.facts.buffers.values())
 
 
 def plan_of(ops: KernelOps, request: KernelRequest, chooser: Chooser, *, counts: bool = False) -> KernelPlan:
@@ -154,6 +166,25 @@ def plan_of(ops: KernelOps, request: KernelRequest, chooser: Chooser, *, counts:
     if scheduler in EVALUATED:
         msg = f"a segment of {scheduler.value} has no kernel, because the array library evaluates it."
         raise CodegenError(msg)
+    plan = _plan_of(ops, request, chooser, scheduler, counts=counts)
+    if isinstance(plan, Refused) or plan.goes_through_memory:
+        # Elements that are computed from short reductions along several axes are one nest of elements.
+        parts = ops.in_parts()
+        other = None if parts is None else _plan_of(parts, request, chooser, scheduler, counts=counts)
+        if isinstance(other, KernelPlan) and not other.goes_through_memory:
+            plan = other
+    if isinstance(plan, Refused):
+        raise CodegenError(plan.reason)
+    if not request.strides and not request.alignment:
+        # For other than dense inputs, parameters set by hand that are illegal are ignored.
+        chooser.check(plan.choices)
+    return plan
+
+
+def _plan_of(
+    ops: KernelOps, request: KernelRequest, chooser: Chooser, scheduler: SchedulerType, *, counts: bool,
+) -> KernelPlan | Refused:
+    """Return the nests of some ops with their schedules, or why no form computes them."""
     fusion = ops.fusion
     inputs = fusion.tensor_inputs
     computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in inputs)
@@ -170,10 +201,7 @@ def plan_of(ops: KernelOps, request: KernelRequest, chooser: Chooser, *, counts:
     part = planner.with_transposed_reads(_Part(fusion=segment, buffers=buffers, layouts=layouts), scheduler)
     nests = planner.form(part, scheduler)
     if isinstance(nests, Refused):
-        raise CodegenError(nests.reason)
-    if not request.strides and not request.alignment:
-        # For other than dense inputs, parameters set by hand that are illegal are ignored.
-        chooser.check([nest.choice for nest in nests])
+        return nests
     return KernelPlan(
         request=request, ops=ops, exprs=(*part.fusion.exprs, *fusion.exprs, *request.fusion.exprs),
         scalars=tuple(value for value in fusion.inputs if isinstance(value, Scalar)),

@@ -67,9 +67,12 @@ _WIDE = 2  # instructions of 64-bit integer arithmetic
 # Functions that take many instructions, as multiples of one instruction of the special function unit.
 _LONG = {
     "acos": 6, "acosh": 8, "asin": 6, "asinh": 8, "atan": 5, "atan2": 8, "atanh": 6, "cos": 6, "erf": 6, "erfc": 8,
-    "erfcinv": 12, "erfinv": 8, "expm1": 4, "lgamma": 20, "log": 6, "log10": 6, "log1p": 5, "log2": 6,
-    "philox_uniform": 20, "pow": 24, "sin": 6, "sinh": 5, "tan": 8,
+    "erfcinv": 12, "erfinv": 8, "lgamma": 20, "philox_uniform": 20, "pow": 24, "sin": 6, "sinh": 5, "tan": 8,
 }
+# Functions that no unit computes: their instructions for an element in machine code for compute capability 9.0.
+_POLYNOMIALS = {"expm1": 21, "log": 24, "log10": 26, "log1p": 28, "log2": 26}
+# Instructions of 64-bit integers: two comparisons and two selections; the same after a negation.
+_WIDE_FUNCTIONS = {"abs": 5, "max": 4, "min": 4}
 _ROUND = 12  # instructions per number of the random generator, which makes four at a time
 _SHIFTED = 8  # instructions per word of a shifted access, which combines two accesses
 _SHUFFLES = 5  # per reduction over a warp
@@ -454,7 +457,9 @@ def _cost(term: Apply) -> tuple[str, float]:
     if term.dtype is DataType.Double:
         return of_class, 2 if of_class == "simple" else _DOUBLE
     if any(arg.dtype in {DataType.Int, DataType.UInt64} for arg in term.args):
-        return of_class, _WIDE
+        return of_class, _WIDE_FUNCTIONS.get(term.fn, _WIDE)
+    if term.fn in _POLYNOMIALS:
+        return "simple", _POLYNOMIALS[term.fn]
     return of_class, _LONG.get(term.fn, 1)
 
 

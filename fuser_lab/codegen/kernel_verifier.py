@@ -41,6 +41,7 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import Form, target_of
 
 _OF_THREADS = frozenset({Role.SCRATCH, Role.WORDS})  # memory of a thread, with elements that others do not see
+_GIVEN = frozenset({Role.INPUT, Role.UPDATED})  # memory with elements at the beginning
 _THREADS = frozenset({ParallelType.block_x, ParallelType.block_y})
 _TOGETHER = frozenset({Scope.BLOCK, Scope.CLUSTER})  # scopes whose threads wait for one another
 _IN_TURN = frozenset({ParallelType.serial, ParallelType.unroll, ParallelType.unswitch})  # iterations of one thread
@@ -52,7 +53,7 @@ def verify_kernel(kernel: Kernel) -> None:
     * A name is defined before it is read, in the same block or one around it, and once, except that an update gives an
       accumulator of the same dtype a new value.
     * A buffer is a parameter or allocated before it is accessed, and is accessed under one description; it is
-      written before it is read, unless it is an input, which is never written.
+      written before it is read, unless it is an input, which is never written, or an updated input.
     * What threads of a block wait for is not in a branch or loop that some of them do not reach.
     * A loop whose iterations reduce over a block has a second wait, after which the memory of the reduction is free.
     * Iterations that cores share write no variable or scratch buffer from outside of them.
@@ -207,7 +208,7 @@ class _PhaseVerifier:
 
     def _read(self, statement: Statement, buffer: Buffer) -> None:
         self._check(statement, buffer)
-        if buffer.role is not Role.INPUT and buffer.name not in self._written:
+        if buffer.role not in _GIVEN and buffer.name not in self._written:
             self._fail(statement, f"reads {buffer.name} before anything is written to it")
 
     def _write(self, statement: Statement, buffer: Buffer, terms: Sequence[Term]) -> None:

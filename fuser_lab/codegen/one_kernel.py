@@ -9,6 +9,7 @@ from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.kernel_plan import may_join_rows_and_columns
 from fuser_lab.codegen.pipeline import MovesMore, lower, lower_within
 from fuser_lab.codegen.request import KernelRequest
+from fuser_lab.codegen.short_reductions import LONGEST
 from fuser_lab.cost.crossovers import crossover
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
@@ -81,8 +82,8 @@ def _read_again(nest: NestChoice) -> int:
     """Return the bytes that later passes over rows read again."""
     space, chosen = nest.space, nest.schedule
     again = space.passes - 1 - chosen.online
-    if not space.reduced or again < 1:
-        return 0
+    if not space.reduced or again < 1 or space.depth <= LONGEST:
+        return 0  # a few elements that a thread has just read are still in its cache
     part = 1.0
     if chosen.persistent and chosen.style is Style.ROWS:
         steps = -(-space.groups(chosen.vector) // prod(chosen.threads))

@@ -33,7 +33,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
-GLOBAL: Final = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})  # memory that outlives a phase
+GLOBAL: Final = frozenset({Role.INPUT, Role.OUTPUT, Role.UPDATED, Role.WORKSPACE})  # memory that outlives a phase
 Whole = npt.NDArray[np.int64]
 Known = Whole | None  # one number per sample; None for values that depend on data
 _RANDOM: Final = 2654435761  # Knuth's multiplicative hash

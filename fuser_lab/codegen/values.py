@@ -24,12 +24,14 @@ from fuser_lab.codegen.index_map import (
 )
 from fuser_lab.codegen.index_math import FixedRanges, Ranges, is_index, narrow, negate, range_key, simplify, variables
 from fuser_lab.codegen.kernel_ir import Buffer, If, Layout, Let, Load, Loop, Statement, Store
+from fuser_lab.cost.crossovers import crossover
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
+from fuser_lab.process.ending import check_time
 
 Key = tuple[str, Index]
 
@@ -39,6 +41,8 @@ _EXACT = {"select", "max", "min", "fmax", "fmin", "neg", "abs", "floor", "ceil",
 _WHOLE = frozenset({OpKind.REDUCTION, OpKind.SCAN})  # ops whose results are always known from outside
 _KEPT = 1024  # indices
 _DEEP = 64  # maximum depth of nested calls for one value
+REPEATED = crossover("values.repeated")
+REPEATED_ELEMENTS, REPEATED_PARTS = crossover("values.elements"), crossover("values.parts_of_rows")
 
 
 @dataclass(slots=True)
@@ -84,6 +88,8 @@ class Values:
         self.given: dict[Key, _Known] = {}  # values known from outside: accumulators, buffered rows
         self.asked: set[Key] = set()
         self._nested = 0
+        each = REPEATED_PARTS if any(expr.kind in _WHOLE for expr in fusion.exprs) else REPEATED_ELEMENTS
+        self._left = REPEATED + each * len(fusion.exprs)  # values that may still be computed
         self._readers: dict[str, frozenset[str]] = {}  # the tensors that are computed from a tensor, and itself
         self._broadcast: dict[str, bool] = {}  # whether a tensor has axes of one element
         self.scope = Scope(None, frozenset(), pinned=True, ranges={})
@@ -245,6 +251,11 @@ class Values:
         for scope in self.scope.outward():
             if key in scope.values:
                 return scope.values[key]
+        check_time()
+        self._left -= 1
+        if self._left < 0:
+            msg = f"{tensor.name} is needed at so many positions that computing it for each of them has no end."
+            raise CodegenError(msg)
         expr = self.fusion.producers.get(tensor)
         given_term = self._outside_term(key)
         if given_term is not None:

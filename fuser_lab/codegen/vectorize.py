@@ -549,12 +549,12 @@ def accesses(statements: Block, name: str, among: frozenset[str] | None = None) 
 
     ``among`` excludes accesses whose position depends on variables other than these.
     """
-    for buffer, position, _ in _tensor_accesses(statements):
+    for buffer, position, _ in tensor_accesses(statements):
         if among is None or variables(position) <= among:
             yield access_of(buffer, position, name)
 
 
-def _tensor_accesses(statements: Block) -> Iterator[tuple[Buffer, Term, Load | None]]:
+def tensor_accesses(statements: Block) -> Iterator[tuple[Buffer, Term, Load | None]]:
     """Yield the accesses to tensors: buffer, position, and the load if it is one."""
     for statement in walk(statements):
         if isinstance(statement, Store) and statement.buffer.role in _OUTSIDE:
@@ -603,7 +603,7 @@ def _cost(statements: Block, name: str, size: int) -> float:
     loops = Loops(name=name, inside=lets, definitions={}, data=made_of_data(statements))
     windows = windows_of(statements, size, loops)
     cost = float(sum(_bytes(window.buffer) * window.accesses for group in windows.values() for window in group))
-    for buffer, position, load in _tensor_accesses(statements):
+    for buffer, position, load in tensor_accesses(statements):
         if load is not None and any(window_of(load, value, windows, loops) for value in range(size)):
             continue
         access = access_of(buffer, position, name)

@@ -118,6 +118,25 @@ ROWS: Final[tuple[Crossover, ...]] = (
         "up to here, NVVM is asked to write out the loops over the elements of a thread", _UNROLLED,
     ),
     _row(
+        "values.repeated", 1024, "values of a phase",
+        "beyond these and those of the next two rows, ops that are computed again at other positions are no kernel: an "
+        "H200 writes and reads an element of Float in the time of 55 instructions, and positions may be exponentially "
+        "many", _choice("2026-11-29"),
+    ),
+    _row(
+        "values.elements", 4, "values per op of a phase",
+        "each op of elements is computed in vectors, in their remainder, and in advance", _choice("2026-11-29"),
+    ),
+    _row(
+        "values.parts_of_rows", 16, "values per op of a phase",
+        "each op of rows is computed in each pass, in the first, whole and last vectors", _choice("2026-11-29"),
+    ),
+    _row(
+        "elements.reduced", 16, "elements of a reduction",
+        "up to here, a reduction may be written as ops on the parts of its operand, which are as many copies of them",
+        _choice("2026-11-29"),
+    ),
+    _row(
         "gpu.concurrent_blocks", 4, "blocks of 256 threads per multiprocessor",
         "rows are divided among so many blocks, which run concurrently", _choice("2026-11-21"),
     ),

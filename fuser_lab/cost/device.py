@@ -18,6 +18,7 @@ STATIC_SHARED = 48 * KIB  # bytes of shared memory that a block has without a re
 STATIC_BUFFER = STATIC_SHARED // 3  # bytes of the largest buffer of a static size: a block may have three
 MEETING_BYTES = STATIC_SHARED - STATIC_BUFFER // 2  # bytes through which threads combine results, besides other buffers
 THREAD_WORDS = 64  # registers of each thread of the largest block: its 1,024 threads share 65,536
+THREAD_REGISTERS = 255  # of one thread at most, with compute capability 3.5 or higher (CUDA programming guide)
 SHARED_ALIGNMENT = 128  # bytes between buffers in shared memory (nvFuser: csrc/base.h:63, kSharedMemoryAlignmentBytes)
 PORTABLE_CLUSTER = 8  # blocks, supported by every GPU with clusters
 _MOST = 10**12  # largest count or number of bytes of a device, which no device reaches

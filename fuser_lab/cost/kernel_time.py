@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.cost.amounts import seconds_label
-from fuser_lab.cost.device import CLOCK, DEFAULT, DEVICES, WARP, WORD_BYTES, Device
+from fuser_lab.cost.device import CLOCK, DEFAULT, DEVICES, THREAD_REGISTERS, WARP, WORD_BYTES, Device
 
 Numbers = npt.NDArray[np.float64]
 Columns = Mapping[str, npt.NDArray[Any]]
@@ -27,7 +27,6 @@ DATA_SHEET: Final = "its data sheet"
 STYLES: Final = ("elements", "rows", "columns", "tiles")
 _LANE_WORD: Final = WARP * WORD_BYTES  # bytes that a warp moves if each lane moves one word
 _MOST_BLOCKS: Final = 32  # per multiprocessor
-_REGISTERS: Final = 255  # per thread at most
 _IN_REGISTERS: Final = 1.5  # words of a thread's arrays per register up to which they fit in registers
 # Assumptions for a device that was not measured: seconds, and fractions of a multiprocessor's cycle.
 _ISSUED: Final = 4  # instructions per cycle of a multiprocessor
@@ -315,7 +314,7 @@ def _busy_times(kernels: Columns, rates: Rates, device: Device) -> dict[str, Num
 
 def _outside_registers(k: Columns) -> Numbers:
     """Return the bytes that warps move to and from per-thread arrays that do not fit in registers."""
-    registers = np.where(k["registers"] > 0, k["registers"], _REGISTERS)
+    registers = np.where(k["registers"] > 0, k["registers"], THREAD_REGISTERS)
     in_memory = k["scratch"] > _IN_REGISTERS * WORD_BYTES * registers
     spilled: Numbers = _LANE_WORD * (np.where(in_memory, k["moves"], 0.0) + k["spilled"] / WORD_BYTES * k["warps"])
     return spilled

@@ -9,6 +9,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import AttrValue, Expr, OpKind, TensorView
 from fuser_lab.ir.term import MATH, Apply, Term, Var
 from fuser_lab.ops import OPS
+from fuser_lab.ops.positions import indexed_operands
 
 # Divisions and square roots take a few cycles on every processor, other functions are evaluated by polynomials.
 _DIVIDING = frozenset({"div", "floordiv", "mod", "fmod", "remainder", "sqrt", "rsqrt"})
@@ -66,9 +67,9 @@ def repeated_work(exprs: Sequence[Expr]) -> Work:
     """Return the arithmetic of expressions, in order, as one kernel that recomputes broadcast values.
 
     A loop over a broadcast axis outside the tensor's own axes computes the tensor in every iteration: cosines of
-    [positions, width] that multiply [heads, positions, width] are computed once per head. A tensor that is broadcast
-    only along inner axes is computed before the loop over these, and a value that depends on a reduction of the kernel
-    once per result.
+    [positions, width] that multiply [heads, positions, width] are computed once per head, and the index of a row once
+    per element that is read there. A tensor that is broadcast only along inner axes is computed before the loop over
+    these, and a value that depends on a reduction of the kernel once per result.
     """
     total = Work()
     users: dict[TensorView, list[tuple[Expr, int]]] = {}
@@ -92,7 +93,8 @@ def repeated_work(exprs: Sequence[Expr]) -> Work:
 
 def _turns(user: Expr, operand: TensorView) -> int:
     """Return how often a kernel computes each element of an operand for one expression."""
-    if user.kind is OpKind.RESHAPE:
+    indexed = indexed_operands(user) if user.kind is OpKind.INDEXING else None
+    if user.kind is OpKind.RESHAPE or (indexed is not None and operand is indexed[0]):
         return max(prod(_computed_sizes(user.out)) // max(prod(_computed_sizes(operand)), 1), 1)
     if user.kind is not OpKind.POINTWISE or operand.ndim != user.out.ndim:
         return 1

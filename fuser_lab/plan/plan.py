@@ -50,8 +50,10 @@ class Plan(Shown, EditablePlan):
 
         return self.prepare(device_of([describe(value) for value in inputs])).run(inputs, out)
 
-    @takes(target=RUNS_ON, evaluate_refused=FLAG)
-    def prepare(self, target: str = targets.CPU.name, *, evaluate_refused: bool = False) -> "PreparedPlan":
+    @takes(target=RUNS_ON, evaluate_refused=FLAG, allow_fallback=FLAG)
+    def prepare(
+        self, target: str = targets.CPU.name, *, evaluate_refused: bool = False, allow_fallback: bool = True,
+    ) -> "PreparedPlan":
         """Return the plan compiled for a target; it is compiled once and cached.
 
         Parameters
@@ -61,6 +63,9 @@ class Plan(Shown, EditablePlan):
         evaluate_refused
             Whether the array library evaluates a segment whose kernel a compiler refuses; otherwise a CompilationError
             names the file with the kernel's source.
+        allow_fallback
+            Whether the array library evaluates a segment that has no kernel, after a warning; otherwise an error is
+            raised.
 
         Raises
         ------
@@ -81,12 +86,13 @@ class Plan(Shown, EditablePlan):
         if current is not None and ":" not in target:
             target = current()()
         with self._lock:
-            key = f"{target} {evaluate_refused}"
+            key = f"{target} {evaluate_refused} {allow_fallback}"
             if key not in self._cache:
                 kind = targets.target_of(target).name
                 requests = [replace(request_of(segment, kind), shared=self.shared) for segment in self.segments]
                 self._cache[key] = prepare(
-                    self.fusion, requests, target, evaluate_refused=evaluate_refused, compile_now=False,
+                    self.fusion, requests, target, evaluate_refused=evaluate_refused, allow_fallback=allow_fallback,
+                    compile_now=False,
                 )
             return self._cache[key]
 

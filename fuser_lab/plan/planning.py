@@ -34,9 +34,8 @@ from fuser_lab.segmentation.options import run_passes
 
 _ENTRIES = list_of(ANYTHING, "a list of arrays and numbers", lazy=True)
 TARGET = optional(TEXT.worded("a device's name") | instance(Device))
-# Search states per expression that may be lowered to predict the time of its kernel: in a search of any length, and in
-# one that also ends after a time.
-STATES_PER_LOWERED, STATES_PER_LOWERED_IN_TIME = 2000, 400
+# Search states per expression that may be lowered to predict the time of its kernel; in limited time only that counts.
+STATES_PER_LOWERED = 2000
 _END = object()
 
 
@@ -183,7 +182,7 @@ def segment(
         fusion = replace(fusion, keeps_float=True)
     clock = None
     if strategy in {"optimal", "fastest"}:
-        each = STATES_PER_LOWERED if chosen.search_calls is None else STATES_PER_LOWERED_IN_TIME
+        each = STATES_PER_LOWERED if chosen.search_calls is None else 1
         clock = ScheduledClock(device, chosen.search_states // each, given_strides(bound.inputs))
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions, clock=clock)
     agreed = None

@@ -1,7 +1,8 @@
 """Choice of the loops of rows on a GPU that also accumulate column sums."""
 
-from fuser_lab.cost.device import THREAD_WORDS, WARP
-from fuser_lab.schedule.gpu_limits import ELEMENTS, MOST_THREADS, power_of_two, shared_room
+from fuser_lab.cost.device import STATIC_SHARED, THREAD_WORDS, WARP
+from fuser_lab.schedule.gpu_limits import ELEMENTS, MOST_THREADS, RESERVED, power_of_two, shared_room
+from fuser_lab.schedule.gpu_row_loops import rows_copied
 from fuser_lab.schedule.state import LoopSchedule, NestKind, Refused, Space, eviction
 
 BACKWARD_WORDS = THREAD_WORDS  # registers per thread for column sums and the row that adds to them
@@ -27,11 +28,13 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
     together = max(WARP // lanes, 1)
     steps = -(-groups // lanes)
     per_thread = steps * width
+    copied = _rows_copied(space, lanes, together, per_thread)
+    together = copied or together
     shared = 0
     while shared < len(sums) and per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 > BACKWARD_WORDS:
         shared += 1
     halved = per_thread * (sum(sums) + space.input_bytes + constant) // 8
-    doubled = ahead = shared > 0 and halved <= BACKWARD_WORDS and 2 * lanes <= min(groups, MOST_THREADS)
+    doubled = ahead = shared > 0 and not copied and halved <= BACKWARD_WORDS and 2 * lanes <= min(groups, MOST_THREADS)
     if doubled:
         lanes, steps, shared = 2 * lanes, -(-groups // (2 * lanes)), 0
         per_thread = steps * width
@@ -54,7 +57,9 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
     ahead = ahead or ((space.passes == 1 or saves) and next_row <= BACKWARD_WORDS)
     blocks = space.device.sms * resident
     reasons = [f"{blocks} blocks iterate over the rows, {per_thread} columns for each of {lanes} threads"]
-    if together > 1:
+    if copied:
+        reasons.append(f"sectors of some tensors have elements of {copied} rows, so they are copied to shared memory")
+    elif together > 1:
         reasons.append(f"{together} rows at a time share a warp")
     if shared:
         reasons.append(f"{shared} of {len(sums)} column sums are in shared memory: registers hold the row")
@@ -67,6 +72,17 @@ def backward_loops(space: Space) -> LoopSchedule | Refused:
     return LoopSchedule(
         kind=NestKind.BLOCK_ROWS_WITH_COLUMN_SUMS, threads=(lanes, together),
         blocks=blocks, vector=width, persistent=True, registers=steps,
-        unroll=2 if ahead else 1, shared=shared, values=saves, constants=keeps, resident=min(resident, 16),
-        evict=eviction(space), reasons=tuple(reasons),
+        unroll=2 if ahead else 1, shared=shared, staged=copied > 0, values=saves, constants=keeps,
+        resident=min(resident, 16), evict=eviction(space), reasons=tuple(reasons),
     )
+
+
+def _rows_copied(space: Space, lanes: int, together: int, per_thread: int) -> int:
+    """Return how many rows a block copies to shared memory at a time; 0 if it reads them in place.
+
+    The lines of the block also combine their column sums there.
+    """
+    rows = rows_copied(space, lanes, together) if space.crossed and lanes <= WARP else 0
+    elements = per_thread * lanes * rows
+    room = STATIC_SHARED - rows * space.depth * space.crossed_bytes - elements * sum(space.column_sums)
+    return rows if lanes * rows <= MOST_THREADS and room >= RESERVED else 0

@@ -27,7 +27,7 @@ def element_loops(space: Space) -> LoopSchedule:
     """
     if space.transposed != (0, 0):
         return _tiles(space)
-    chunks = -(-space.rows // space.vector)
+    chunks = -(-space.rows // (space.vector * space.halves))
     unroll = space.repeats
     chunks_per_thread = LOOKUPS if space.looked_up else AFTER_SCALARS if space.slow_scalars else 1
     if unroll == 1 and chunks >= chunks_per_thread * MANY_BLOCKS * THREADS * space.device.sms:
@@ -38,6 +38,8 @@ def element_loops(space: Space) -> LoopSchedule:
         if space.vector > 1
         else "one element per thread: wider accesses would not reduce their number",
     ]
+    if space.halves > 1:
+        reasons.append("each thread computes elements of both halves of a row, which need the same elements")
     if space.looked_up and unroll > 1:
         reasons.append(f"{unroll} chunks per thread: their positions are loaded together, then the elements there")
     elif space.slow_scalars and unroll > space.repeats:

@@ -8,7 +8,7 @@ the device.
 from dataclasses import replace
 
 from fuser_lab.cost.crossovers import crossover, crossover_ratio
-from fuser_lab.cost.device import ACCESS_BYTES, THREAD_WORDS, WARP, WORD_BYTES, Device
+from fuser_lab.cost.device import ACCESS_BYTES, THREAD_REGISTERS, THREAD_WORDS, WARP, WORD_BYTES, Device
 from fuser_lab.schedule.gpu_limits import (
     ALL_THREADS,
     ELEMENTS,
@@ -96,7 +96,7 @@ def _row_loops(space: Space) -> LoopSchedule:
         loops = _long_rows(space)
         busy = space.rows * loops.cluster >= BUSY * space.device.sms
         return loops if loops.cluster > 1 and busy else _parts(space, groups)
-    if depth <= WARP * ELEMENTS and space.rows > 1:
+    if depth <= WARP * _elements_of_lane(space) and space.rows > 1:
         return _short_rows(space)
     if space.passes == 1:
         few = max(2 // space.streams, 1)
@@ -117,6 +117,12 @@ def _row_loops(space: Space) -> LoopSchedule:
     return _in_registers(space, groups) if _fits_registers(space, groups) else _long_rows(space)
 
 
+def _elements_of_lane(space: Space) -> int:
+    """Return how many elements of a row one lane can have in registers, with what passes read and keep of each."""
+    nbytes = max(space.read_bytes + space.value_bytes, 1)
+    return min(ELEMENTS, (THREAD_REGISTERS - THREAD_WORDS) * WORD_BYTES // nbytes)
+
+
 def _short_rows(space: Space) -> LoopSchedule:
     """Return the loops of rows that a warp or part of one processes."""
     depth, item = max(space.depth, 1), _item_bytes(space)
@@ -134,11 +140,15 @@ def _short_rows(space: Space) -> LoopSchedule:
         steps = _common_steps(steps)
     together = _rows_of_block(lanes, depth * space.read_bytes + space.stored_bytes // space.rows)
     reasons = [f"{depth} elements fit {lanes} lanes, which need no barrier"]
-    packed = -(-together // max(space.packed, 1)) * space.packed
-    staged = fits_staged(space, packed)
+    copied = rows_copied(space, lanes, together)
+    staged = copied > 0
     if staged:
-        together = packed
-        reasons.append("rows begin anywhere in an access, so they are copied to shared memory in whole accesses")
+        together = copied
+        reasons.append(
+            f"sectors of some tensors have elements of {space.crossed} rows, so they are copied to shared memory"
+            if space.crossed else
+            "rows begin anywhere in an access, so they are copied to shared memory in whole accesses",
+        )
     if together * lanes > LEAST_THREADS:
         reasons.append(f"{together} rows per block: with fewer, blocks would end faster than others start")
     return LoopSchedule(
@@ -148,7 +158,8 @@ def _short_rows(space: Space) -> LoopSchedule:
         # A lane with one access in flight waits for it: more threads hide its latency, so registers are limited.
         resident=(
             SHORT_THREADS // (lanes * together) if steps == 1 < space.passes
-            else ALL_THREADS // (lanes * together) if space.shifted else 0
+            else ALL_THREADS // (lanes * together) if space.shifted
+            else MOST_THREADS // (lanes * together) if staged and space.crossed else 0
         ),
     )
 
@@ -166,9 +177,22 @@ def gains_from_copies(depth: int) -> bool:
 
 
 def fits_staged(space: Space, together: int) -> bool:
-    """Whether a block can copy this many rows to shared memory in whole accesses, and their results from there."""
-    fits = together * space.packed_bytes <= STAGED_BYTES
-    return 0 < space.packed <= together and together % space.packed == 0 and fits
+    """Whether a block can copy this many rows to shared memory, in whole accesses or whole sectors."""
+    least, nbytes = space.crossed or space.packed, space.depth * space.crossed_bytes or space.packed_bytes
+    return 0 < least <= together and together % least == 0 and together * nbytes <= STAGED_BYTES
+
+
+def rows_copied(space: Space, lanes: int, together: int) -> int:
+    """Return how many rows a block copies to shared memory, about as many as given; 0 if they are read in place.
+
+    A warp that reads half of each sector, or more, is followed by a warp that finds the other half in the L1 cache.
+    """
+    least = space.crossed or space.packed
+    if space.crossed and 2 * (WARP // lanes) >= space.crossed:
+        return 0
+    most = -(-together // max(least, 1)) * least
+    choices = (most, least) if space.crossed else (most,)
+    return next((rows for rows in choices if fits_staged(space, rows)), 0)
 
 
 def _with_later_inputs(space: Space) -> Space:

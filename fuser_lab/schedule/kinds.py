@@ -248,7 +248,7 @@ def _with_blocks(change: Change) -> LoopSchedule:
     loops = change.loops
     if "blocks" in change.settings:
         return loops
-    chunks = -(-change.space.rows // loops.vector)
+    chunks = -(-change.space.rows // (loops.vector * change.space.halves))
     return replace(loops, blocks=max(min(-(-chunks // (loops.threads[0] * loops.unroll)), MOST_BLOCKS), 1))
 
 
@@ -258,7 +258,11 @@ def _with_steps_of_columns(change: Change) -> LoopSchedule:
 
 def _with_steps_of_column_sums(change: Change) -> LoopSchedule:
     loops = _without_limit(change)
-    return replace(loops, registers=-(-max(change.space.groups(loops.vector), 1) // loops.threads[0]))
+    # The rows that a block copies, and the column sums of its lines, fit in shared memory for the chosen threads.
+    staged = loops.staged and loops.threads == change.chosen.threads
+    return replace(
+        loops, registers=-(-max(change.space.groups(loops.vector), 1) // loops.threads[0]), staged=staged,
+    )
 
 
 def _with_steps_of_rows(change: Change) -> LoopSchedule:

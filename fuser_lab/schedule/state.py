@@ -80,8 +80,9 @@ class Space:
     GPU: ``stored_bytes`` is the total size in bytes of the outputs that have one element per point of the nest.
 
     GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats;
-    ``looked_up`` says that inputs are read at data-dependent positions, ``slow_scalars`` that each thread first
-    computes a scalar by a slow function.
+    ``halves`` is 2 if elements at one place of both halves of the fastest axis need the same elements; ``looked_up``
+    says that inputs are read at data-dependent positions, ``slow_scalars`` that each thread first computes a scalar by
+    a slow function.
 
     ``transposed`` contains the extents of two axes such that some tensors are contiguous along the first and the others
     along the second; (0, 0) if all agree. With reductions, the first is a reduced axis. ``itemsize`` is that of the
@@ -102,6 +103,9 @@ class Space:
     of one column's running value for each column sum that rows add to; empty if there are none. ``window`` is how many
     elements of a result are adjacent in memory, followed by those of the next result, if a thread reduces whole
     windows.
+
+    ``crossed`` is the number of rows whose elements fill sectors of tensors in which the same element of consecutive
+    rows is adjacent, 0 if there are none; ``crossed_bytes`` is the bytes of an element of a row in all of these.
 
     ``packed`` is the smallest number of rows whose bytes are whole accesses of 16 bytes in each tensor of rows, if
     single rows have narrower accesses and rows follow one another without gaps; 0 otherwise. ``packed_bytes`` is the
@@ -127,6 +131,8 @@ class Space:
     shifted: bool = False
     packed: int = 0
     packed_bytes: int = 0
+    crossed: int = 0
+    crossed_bytes: int = 0
     streams: int = 1
     stored_bytes: int = 0
     read_bytes: int = 0
@@ -141,6 +147,7 @@ class Space:
     met_bytes: int = 0
     widest_sum: int = 0
     repeats: int = 1
+    halves: int = 1
     looked_up: bool = False
     slow_scalars: bool = False
     transposed: tuple[int, int] = (0, 0)
@@ -220,7 +227,8 @@ class LoopSchedule:
     registers, shared
         GPU: steps over a row that are kept in registers and in shared memory; each pass reads the rest again.
     staged
-        GPU: whether the rows of a block are copied to shared memory, and results from there, in whole accesses.
+        GPU: whether the rows of a block are copied to shared memory: with their results in whole accesses if rows begin
+        anywhere in one, or in whole sectors those tensors in which elements of several rows are adjacent.
     values
         GPU: whether values that are expensive to recompute are kept as well as inputs.
     constants

@@ -14,9 +14,9 @@ from math import sqrt
 from typing import Protocol
 
 from fuser_lab.cost.predicted_times import TimeModel
-from fuser_lab.cost.work import Work, product_flops
+from fuser_lab.cost.work import Work, product_flops, repeated_work
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.ir import Fusion, OpKind
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.edits import glue, own_exprs
 from fuser_lab.segmentation.events import Attempt, Kind, Names, Outcome
@@ -38,12 +38,15 @@ PHASE = "fastest"
 MOST_FOR_OPTIMAL = 60  # maximum number of expressions for which strategy "optimal" is a starting point
 STATES_FOR_OPTIMAL = 20  # divisor of the states that it gets
 WORK_FOR_OPTIMAL = 0.25  # part of the processor time left that it may take
+WORK_BESIDE = 0.5  # part of the processor time left in which a step before the search may lower kernels
 CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
 STATES_PER_CHANGE = 100  # search states of the budget per change of a plan that is tried
-# States per expression that an open scheduler lowers: in a search of any length, and in one that ends after a time.
-STATES_PER_OPEN, STATES_PER_OPEN_IN_TIME = 1000, 200
+STATES_PER_OPEN = 1000  # states per expression that an open scheduler lowers; in limited time only the time counts
 MOST_BESIDE = 32  # segments before and after one with which it is merged because they share a tensor
 SHARE = 0.1  # part of the time that a plan may save in all its runs that the search for it may take
+# Seconds of processor time in which a small kernel is compiled, which a plan with fewer kernels saves: 0.05 to 0.26 for
+# kernels of 3 to 14 ops (AMD EPYC, 2026-11-29).
+COMPILED = 0.1
 ROUNDS = 3  # rounds of the search, each with the prices that the clock corrected after the previous round
 UNKNOWN = 1.2  # factor on the time by bytes and arithmetic for kernels that the clock does not know
 MOST_SPLITS = 8  # plans tried that split a slow kernel
@@ -52,9 +55,10 @@ DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to sa
 LEAST_SAVED = 0.5e-6  # seconds that it has to save besides: smaller differences are within the clock's error
 # Errors of two kernels' times are independent, so the error of the difference of two plans grows with the root of the
 # sum of the squares of the times of the kernels that only one of them has. A plan has to save the first part of that
-# error; the second part if it moves more bytes than the other plan, so that only the clock prefers it. Errors are not
-# independent if a plan does a part of the work of the other plan; then the clock is sure.
-ERROR, ERROR_MORE_BYTES = 0.08, 0.22
+# error; the second part if it moves more bytes than the other plan and its arithmetic does not make up for them, so
+# that only the clock prefers it. Errors are not independent if a plan does a part of the work of the other plan; then
+# the clock is sure.
+ERROR, ERROR_ONE_MODEL = 0.08, 0.22
 TRIES_PER_BOUNDARY = 2  # recomputations tried per tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
 
@@ -85,7 +89,8 @@ def fastest(
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
     # In limited time, what saves most in a second comes first.
-    for step in (*((search.recompute,) if search.is_limited else ()), search.improve, search.recompute):
+    first = (search.store_tables, search.recompute) if search.is_limited else ()
+    for step in (*first, search.open, search.improve, search.recompute):
         if not budget.is_late:
             step()
     best = search.checked()
@@ -147,8 +152,8 @@ class _Search:
         """Separate nvFuser's schedulers from open schedulers."""
         self.closed = getattr(self.oracle, "closed", self.oracle)
         is_open = self.closed is not self.oracle
-        exprs = self.budget.states // (STATES_PER_OPEN_IN_TIME if self.is_limited else STATES_PER_OPEN)
-        self.rationed = RationedSchedulers(self.oracle, self.closed, exprs) if is_open else self.oracle
+        exprs = self.budget.states if self.is_limited else self.budget.states // STATES_PER_OPEN
+        self.rationed = RationedSchedulers(self.oracle, self.closed, exprs, self.budget) if is_open else self.oracle
 
     @property
     def is_limited(self) -> bool:
@@ -156,8 +161,10 @@ class _Search:
         return self.options.search_calls is not None
 
     def _beside(self) -> SchedulerOracle:
-        """Return the schedulers for a step that leaves the limit of the search in the space to it."""
-        return self.rationed.beside() if isinstance(self.rationed, RationedSchedulers) else self.rationed
+        """Return the schedulers for a step that leaves the limit of the search in the space, and time, to it."""
+        if not isinstance(self.rationed, RationedSchedulers):
+            return self.rationed
+        return self.rationed.beside(self.budget.share(1, of_work=WORK_BESIDE))
 
     @property
     def best(self) -> _TimedPlan:
@@ -174,18 +181,28 @@ class _Search:
         return min(self._plans_of(space), key=lambda plan: plan.seconds, default=None)
 
     def begin(self) -> None:
-        """Add the plans of other strategies, those of short searches first, because the time of all is limited.
+        """Add the plans of bottom-up under nvFuser's rules, and limit the time of the search by what it may save.
 
-        Bottom-up with open schedulers may lower half as many expressions as the search in the space, besides those.
+        These are a part of the time of all runs, and the compilation of all kernels but one.
         """
         self._add("bottom-up", bottom_up(self.fusion, self.closed, self.options))
-        if self.options.search_calls is not None:
-            self.budget.limit(SHARE * self.options.search_calls * self._most_saved())
+        calls = self.options.search_calls
+        if calls is not None:
+            compiled = COMPILED * (len(self.best.segmented.groups) - 1) if calls else 0.0
+            self.budget.limit(SHARE * calls * self._most_saved() + compiled)
             if self.budget.is_late:
                 return
         for word, options in self._ways[1:]:
             self._add(word, bottom_up(self.fusion, self.closed, options))
-        if isinstance(self.rationed, RationedSchedulers) and not self.budget.is_late:
+
+    def open(self) -> None:
+        """Add the plan of bottom-up without nvFuser's rules, and that of "optimal" if the search is not limited.
+
+        Open schedulers may lower half as many expressions for it as for the search in the space, besides those.
+        """
+        if self.is_limited:
+            self._take_whole()
+        if isinstance(self.rationed, RationedSchedulers):
             self._add("open bottom-up", bottom_up(self.fusion, self._beside(), self.options))
         if not self.is_limited:
             self._add_optimal()
@@ -247,15 +264,16 @@ class _Search:
         return ways
 
     def improve(self) -> None:
-        """Look for faster plans by merging segments, moving expressions and splitting slow kernels.
-
-        Segments repeat the chains with which a bottom-up plan is fastest.
-        """
+        """Look for faster plans by merging segments, moving expressions and splitting slow kernels."""
         self._search_space()
         if self.is_limited:
             self._add_optimal()
 
-    def _search_space(self) -> None:
+    def _space(self) -> tuple[TimedSpace, list[Attempt]]:
+        """Return the space of partitions, and the attempts that write the fusion as its segments compute it.
+
+        Segments repeat the chains with which a bottom-up plan is fastest.
+        """
         (_, options), _ = min(zip(self._ways, self.known, strict=False), key=lambda way: way[1].seconds)
         plain = replace(options, welford=False, privatize=False)
         written = as_bottom_up_writes_it(self.fusion, self.closed, self.options)
@@ -267,7 +285,25 @@ class _Search:
                 fusion: Fusion = stop.value
                 break
         chains = tuple(forwarded_chains(fusion, plain))
-        space = TimedSpace(fusion, self.rationed, plain, self.model, chains)
+        return TimedSpace(fusion, self.rationed, plain, self.model, chains), before
+
+    def _take_whole(self) -> None:
+        """Make the plan of one kernel known, if there is one.
+
+        One question answers that. Pairs may not lead to it, because kernels in between store many tensors.
+        """
+        space, before = self._space()
+        if space.units and not self.budget.is_late and legal_price(space, space.all) is not None:
+            self._take_partition(space, [space.all], before)
+
+    def store_tables(self) -> None:
+        """Add the plan that stores the tables which the best plan's kernels compute for each element."""
+        space, before = self._space()
+        if space.units:
+            self._take_tables(space, before)
+
+    def _search_space(self) -> None:
+        space, before = self._space()
         if not space.units:
             return
         self._take_tables(space, before)
@@ -319,7 +355,7 @@ class _Search:
             rough = _by_bytes(best.segmented, self.model)
             slow = sorted(
                 (by_bytes - seconds, mask) for mask, seconds, by_bytes in zip(masks, best.times, rough, strict=True)
-                if mask and seconds * NEAR > by_bytes
+                if mask and seconds * NEAR > by_bytes + self.model.launch  # of one more kernel
             )
             others = {mask: [other for other in masks if other and other != mask] for _, mask in slow}
             candidates = [
@@ -381,9 +417,31 @@ class _Search:
             best.append(self._as_scheduled(fewest))
         chosen = self._as_scheduled(first)
         for plan in sorted(best, key=lambda plan: (_moved_bytes(plan), plan.seconds)):
-            if _is_faster(plan, chosen, self.clock):
+            if self._is_faster(plan, chosen, self.clock):
                 chosen = plan
         return chosen
+
+    def _is_faster(self, plan: _TimedPlan, first: _TimedPlan, clock: Clock) -> bool:
+        """Whether a plan saves more of the time of another than the clock's error, or does not depend on it."""
+        saved = first.seconds - plan.seconds
+        if saved < LEAST_SAVED:
+            return False
+        theirs = [set(map(_kernel, either.segmented.groups)) for either in (first, plan)]
+        squares = sum(
+            seconds**2 for either, other in ((plan, theirs[0]), (first, theirs[1]))
+            for group, seconds in zip(either.segmented.groups, either.times, strict=True) if _kernel(group) not in other
+        )
+        more = _moved_bytes(plan) > _moved_bytes(first)
+        alone = more and self._with_repeats(plan) >= self._with_repeats(first)
+        error = max(DISTINCT * first.seconds + LEAST_SAVED, (ERROR_ONE_MODEL if alone else ERROR) * sqrt(squares))
+        return saved >= error or (not more and clock.is_sure(plan.segmented, first.segmented))
+
+    def _with_repeats(self, plan: _TimedPlan) -> float:
+        """Return the seconds of a plan by bytes and arithmetic; copies of a broadcast value are computed one by one."""
+        return sum(
+            self.model.seconds(group.moved, repeated_work(group.exprs), product_flops(group.exprs))
+            for group in plan.segmented.groups
+        )
 
     def _time_first(self, ranked: Sequence[_TimedPlan]) -> list[_TimedPlan]:
         """Return the first of several ranked plans with the times of all their kernels as scheduled.
@@ -407,35 +465,37 @@ class _Search:
         now, made = plan.segmented, list[Attempt]()
         seconds = plan.seconds
         tried: set[tuple[str, Names]] = set()
+        changed = dict[str, None]()  # expressions of segments that may be merged with others since they were changed
         tries = TRIES_PER_BOUNDARY * len(now.crossing)
         while tries and not self.budget.is_late:
             promising = sorted(self._promising(now, tried), key=lambda entry: (entry[0], entry[1]))
-            changed = False
-            for _, tensor, target, readers in promising:
+            if not promising:  # merges are many attempts, so they follow once nothing else saves time
+                now, after, union = self._merge(now, tuple(changed), schedulers)
+                if after >= seconds:
+                    break
+                seconds, made = after, [*made, *union]
+            for _, tensor, targets, readers in promising[:tries]:
                 tried.add((tensor, readers))
                 tries -= 1
                 try:
-                    done = recompute(
-                        now, tensor, schedulers, (target,), storing=True, taken=copied_names(made),
-                    )
+                    done = recompute(now, tensor, schedulers, targets, storing=True, taken=copied_names(made))
                 except IllegalEdit:
-                    done = None
-                if done is not None:
-                    made_here = [
+                    continue
+                # A value that is no longer written does not have to be kept by the segment that computes it.
+                names = (*readers[:1], now.fusion.producers[now.fusion.tensors[tensor]].name)
+                after, then, union = sum(self.times(done.segmented)), done.segmented, ()
+                if after >= seconds:
+                    then, after, union = self._merge(then, names, schedulers)
+                if after < seconds:
+                    made += [
                         replace(attempt, phase=f"{PHASE}: recompute") for attempt in (*done.attempts, *done.merged)
                         if attempt.kind not in _COPIED
                     ]
-                    # A value that is no longer written does not have to be kept by the segment that computes it.
-                    written = now.fusion.producers[now.fusion.tensors[tensor]].name
-                    merged, after, union = self._merge(done.segmented, (*readers[:1], written), schedulers)
-                    if after < seconds:
-                        now, seconds, changed = merged, after, True
-                        made += [*made_here, *union]
-                        break
-                if not tries or self.budget.is_late:
+                    now, seconds, made = then, after, [*made, *union]
+                    changed.update(dict.fromkeys(names))
                     break
-            if not changed:
-                break
+                if self.budget.is_late:
+                    break
         if not made:
             return
         before = (attempt for attempt in plan.attempts if not (attempt.accepted and attempt.kind in _COPIED))
@@ -445,8 +505,11 @@ class _Search:
 
     def _promising(
         self, now: SegmentedFusion, tried: set[tuple[str, Names]],
-    ) -> Iterator[tuple[float, str, int, Names]]:
-        """Yield recomputations of a tensor in one segment that reads it, ordered by the predicted change."""
+    ) -> Iterator[tuple[float, str, tuple[int, ...], Names]]:
+        """Yield recomputations of a tensor where it is read, with the predicted change: in one segment, or in all.
+
+        A tensor is no longer written only if all segments that read it compute it again.
+        """
         for tensor in now.crossing:
             targets = [i for i, group in enumerate(now.groups) if tensor in group.tensor_inputs]
             try:
@@ -458,28 +521,31 @@ class _Search:
                 continue
             inside = {tv for expr in chain for tv in expr.tensor_outputs}
             sources = {tv for expr in chain for tv in expr.tensor_inputs} - inside
-            extra = self.model.work(chain)
             makers = {tv: now.fusion.producers.get(tv) for tv in sources if tv not in now.written}
             added = sum(tv.nbytes for tv, maker in makers.items() if maker and maker.name not in now.recomputed)
-            for target in targets:
-                group = now.groups[target]
-                reading = [e for e in own_exprs(now, target) if tensor in e.tensor_inputs]
-                readers = tuple(e.name for e in reading)
-                if (tensor.name, readers) in tried or not readers:
-                    continue
-                share = share_read(tensor, reading)
-                moved = group.moved
-                more = sum(tv.nbytes for tv in sources if tv not in group.tensor_inputs) - group.bytes_read[tensor]
-                work = _work(group, self.model)
-                flops = product_flops(group.exprs)
-                gain = (
-                    self.model.seconds(moved + round(share * more), work + extra.part(share), flops)
-                    - self.model.seconds(moved, work, flops) + added / self.model.bandwidth
-                )
-                if len(targets) == 1 and tensor not in now.fusion.outputs:
-                    gain -= tensor.nbytes / self.model.bandwidth  # it is no longer written
-                if gain < 0:
-                    yield gain, tensor.name, target, readers
+            extra = self.model.work(chain)
+            reading = {i: [e for e in own_exprs(now, i) if tensor in e.tensor_inputs] for i in targets}
+            gains = {i: self._change(now.groups[i], tensor, sources, extra, reading[i]) for i in targets if reading[i]}
+            unwritten = -tensor.nbytes / self.model.bandwidth if tensor not in now.fusion.outputs else 0.0
+            everywhere = len(targets) > 1 and len(gains) == len(targets) and tensor not in now.fusion.outputs
+            choices = [*((i,) for i in gains), *([tuple(targets)] if everywhere else [])]
+            for chosen in choices:
+                readers = tuple(e.name for i in chosen for e in reading[i])
+                gain = sum(gains[i] for i in chosen) + added / self.model.bandwidth
+                gain += unwritten if len(chosen) == len(targets) else 0.0
+                if gain < 0 and (tensor.name, readers) not in tried:
+                    yield gain, tensor.name, chosen, readers
+
+    def _change(
+        self, group: SegmentedGroup, tensor: TensorView, sources: AbstractSet[TensorView], extra: Work,
+        reading: Sequence[Expr],
+    ) -> float:
+        """Return the predicted change of a segment's time if it computes a tensor that it reads."""
+        share = share_read(tensor, reading)
+        more = sum(tv.nbytes for tv in sources if tv not in group.tensor_inputs) - group.bytes_read[tensor]
+        work, flops = _work(group, self.model), product_flops(group.exprs)
+        after = self.model.seconds(group.moved + round(share * more), work + extra.part(share), flops)
+        return after - self.model.seconds(group.moved, work, flops)
 
     def _merge(
         self, now: SegmentedFusion, changed: Names, schedulers: SchedulerOracle,
@@ -511,21 +577,6 @@ class _Search:
 def _moved_bytes(plan: _TimedPlan) -> int:
     """Return the bytes that a plan moves."""
     return sum(group.moved for group in plan.segmented.groups)
-
-
-def _is_faster(plan: _TimedPlan, first: _TimedPlan, clock: Clock) -> bool:
-    """Whether a plan saves more of the time of another than the clock's error, or does not depend on it."""
-    saved = first.seconds - plan.seconds
-    if saved < LEAST_SAVED:
-        return False
-    theirs = [set(map(_kernel, either.segmented.groups)) for either in (first, plan)]
-    squares = sum(
-        seconds**2 for either, other in ((plan, theirs[0]), (first, theirs[1]))
-        for group, seconds in zip(either.segmented.groups, either.times, strict=True) if _kernel(group) not in other
-    )
-    more = _moved_bytes(plan) > _moved_bytes(first)
-    error = max(DISTINCT * first.seconds + LEAST_SAVED, (ERROR_MORE_BYTES if more else ERROR) * sqrt(squares))
-    return saved >= error or (not more and clock.is_sure(plan.segmented, first.segmented))
 
 
 def _kernel(group: SegmentedGroup) -> tuple[object, ...]:

@@ -97,14 +97,17 @@ def parts_of(space: Space, mask: int) -> Iterator[tuple[int, int]]:
 def with_tables(space: Space, mask: int) -> list[int]:
     """Return a set without the tables in it, after these tables; only the set, if a part is not legal as a segment.
 
-    A table is a function of small tensors of the set alone, such as cosines of positions, with what leads to it.
+    A table is a function of small tensors of the set alone that is expensive, such as the cosines of positions or an
+    index that a logarithm of distances gives, with what leads to it.
     """
     sizes = {i: max((prod(tv.shape) for tv in space.units[i].tensor_outputs), default=0) for i in bits(mask)}
     large = sum(1 << i for i, size in sizes.items() if TABLE * size > max(sizes.values()))
+    works = {i: work_of([space.units[i]]) for i in sizes}
+    expensive = sum(1 << i for i, work in works.items() if work.special or work.dividing)
     tables = 0
     for i in sizes:
-        work, table = work_of([space.units[i]]), (space.above[i] | 1 << i) & mask
-        if (work.special or work.dividing) and not table & large:
+        table = (space.above[i] | 1 << i) & mask
+        if table & expensive and not table & large:
             tables |= table
     parts = [*_components_of(space, tables), *_components_of(space, mask & ~tables)]
     return parts if tables and all(legal_price(space, part) is not None for part in parts) else [mask]

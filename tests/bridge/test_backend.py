@@ -13,7 +13,9 @@ from bridge.samples import graph_of, regions_of
 from needs import needs
 
 from fuser_lab.bridge import capture
+from fuser_lab.cost.scheduler_type import SchedulerType
 from fuser_lab.errors import RegionWarning, ValidationError
+from fuser_lab.segmentation import SegmenterOptions
 
 torch = needs("torch")
 F = torch.nn.functional
@@ -253,7 +255,7 @@ def test_the_table_does_not_change_with_what_is_registered():
     names, own = names_of(table()), names_of(composites.decompositions())
     assert names - own - names_of(pools.decompositions()) <= set(NAMES.split())
     assert {name for name in own if not name.startswith("_foreach_")} == {
-        "_weight_norm_interface_backward", "fake_quantize_per_tensor_affine_cachemask",
+        "_weight_norm_interface_backward", "fake_quantize_per_tensor_affine_cachemask", "lerp",
     }
     assert not {name for name in names if "scaled_dot_product" in name or "dropout" in name} - {
         "native_dropout_backward",
@@ -452,6 +454,23 @@ def test_the_fastest_plan_is_on_disk_for_other_processes(monkeypatch, tmp_path):
         _ = signature.record_definition(replace(
             bridge.last().regions[0].signature, cutting=replace(searched_cutting(), target="A100"),
         )).plan
+
+
+def masked_and_scaled(x, y):
+    masked = torch.where(x > 0, y, 0)
+    return masked, masked * (masked * x).sum((0, 2, 3), keepdim=True)
+
+
+@pytest.mark.parametrize(("layout", "mode"), [("contiguous_format", "outputs"), ("channels_last", "propagate")])
+def test_tensors_between_segments_have_the_order_of_inputs_if_that_is_faster(layout, mode):
+    x, y = (torch.empty(32, 64, 56, 56, device="meta", memory_format=getattr(torch, layout)) for _ in range(2))
+    options = SegmenterOptions(search_calls=0)
+    (region,) = bridge.from_torch(masked_and_scaled, x, y, strategy="fastest", target="H200", options=options).regions
+    assert region.plan.options.layout_mode == mode
+    assert len(region.plan.segments) > 1
+    assert SchedulerType.TRANSPOSE not in [segment.scheduler for segment in region.plan.segments]
+    # The masked tensor is a result, and the second segment reads that.
+    assert sum(segment.bytes for segment in region.plan.segments) == pytest.approx(5 * x.nbytes, rel=1e-3)
 
 
 def searched_cutting():

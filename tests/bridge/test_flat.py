@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from needs import needs
 
+from fuser_lab.bridge.torch_calls import quick_call
+
 torch = needs("torch")
 nn, F = torch.nn, torch.nn.functional
 bridge = importlib.import_module("fuser_lab.torch")
@@ -22,12 +24,13 @@ def frames():
 
 
 class Mixed(nn.Module):
-    """Views before and after products, dropout, a buffer that is written to, and results that share memory."""
+    """Views before and after products, dropout, buffers that are written to, and results that share memory."""
 
     def __init__(self):
         super().__init__()
         self.first, self.second = nn.Linear(8, 12), nn.Linear(4, 8, bias=False)
         self.register_buffer("seen", torch.zeros(8))
+        self.register_buffer("greatest", torch.zeros(8))
 
     def forward(self, x):
         rows, length, _ = x.shape
@@ -35,6 +38,7 @@ class Mixed(nn.Module):
         scores = F.dropout(torch.softmax(a @ b.transpose(1, 2) / 2, -1), 0.3)
         y = self.second(F.gelu(scores @ c)) + x
         self.seen.add_(y.detach().mean((0, 1)))
+        self.greatest.copy_(torch.maximum(self.greatest, y.detach().amax((0, 1))))
         return y, y.transpose(0, 1), F.dropout(y, 0.5).sum(-1), c
 
 
@@ -48,11 +52,12 @@ def model():
 def step(model, run, x, seed):
     torch.manual_seed(seed)
     model.seen.zero_()
+    model.greatest.zero_()
     model.zero_grad()
     x = x.detach().clone().requires_grad_()
     results = run(x)
     sum((result * (1 + place)).sum() for place, result in enumerate(results)).backward()
-    return [*results, x.grad, *(p.grad for p in model.parameters()), model.seen.clone()]
+    return [*results, x.grad, *(p.grad for p in model.parameters()), model.seen.clone(), model.greatest.clone()]
 
 
 def agree(model, run, x, seed):
@@ -67,6 +72,9 @@ def test_steps_through_functions_are_eagers_steps(model):
     run = torch.compile(model, backend="fuser_lab")
     agree(model, run, torch.randn(2, 3, 8), 0)
     assert frames() == [1, 1]
+    ((function,),) = bridge.last().graphs[0].run._frames.values()
+    assert torch._foreach_copy_ in function.__globals__.values()
+    assert not any(target is torch.ops.aten.copy_.default for target in function.__globals__.values())
     for seed in range(3):
         agree(model, run, torch.randn(2, 3, 8), seed)
     assert not any(region.failed for region in bridge.last().regions)
@@ -122,6 +130,25 @@ def test_what_torch_gives_otherwise_than_it_traced_is_laid_as_traced():
         x = torch.randn(3, 4)
         torch.testing.assert_close(run(x), (x * 2).tanh() + 1)
     assert frames() == [1]
+
+
+def test_torch_chooses_the_traced_overload_when_its_bindings_are_called():
+    aten = torch.ops.aten
+    x, weight = torch.randn(1, 2, 3, 3), torch.randn(2, 2, 1, 1)
+    calls = [
+        (aten.convolution.default, (x, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1), {}),
+        (aten.addmm.default, (weight[0, 0], x[0, 0], x[0, 1]), {"beta": 2}),
+        (aten.topk.default, (x, 2), {}),
+        (aten.full.default, ([2, 3], 1), {"dtype": torch.float64, "device": x.device, "pin_memory": False}),
+    ]
+    for op, args, keywords in calls:
+        call = quick_call(op, len(args), frozenset(keywords))
+        assert call is not op
+        torch.testing.assert_close(call(*args, **keywords), op(*args, **keywords))
+    # Another overload might take these arguments, or there is no binding.
+    assert quick_call(aten.add.Tensor, 2) is aten.add.Tensor
+    assert quick_call(aten.sort.default, 2) is aten.sort.default
+    assert quick_call(aten.convolution_backward.default, 11) is aten.convolution_backward.default
 
 
 def test_kernels_read_the_addresses_of_tensors(monkeypatch):

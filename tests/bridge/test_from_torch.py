@@ -170,6 +170,27 @@ def test_regions_are_no_larger_than_asked_for():
     assert [len(region) for region in found.regions] == [3, 3, 1]
 
 
+def test_a_region_that_is_too_large_ends_where_little_is_passed_on():
+    def function(x):
+        total = x.sin().cos().exp().sum(1)
+        return total.sin().cos().exp().tanh()
+
+    for most in (5, 6):
+        found = fl.from_torch(function, torch.randn(4, 64), max_region_ops=most)
+        assert [len(region.ops) for region in found.regions] == [most, 8 - most]
+
+
+def test_pieces_that_multiply_by_a_common_norm_are_regions_of_their_own():
+    def clip(*gradients):
+        norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
+        return [g * (1 / norm).clamp(max=1.0) for g in gradients]
+
+    found = fl.from_torch(clip, *(torch.randn(n) for n in (5, 9, 33)))
+    sizes = [len(region.ops) for region in found.regions]
+    assert len(sizes) == 4
+    assert sizes.count(1) == 3
+
+
 def test_an_exported_program_is_captured():
     x = torch.randn(3, 8)
     program = torch.export.export(torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Tanh()), (x,))

@@ -1,6 +1,8 @@
 """Warm calls of regions on a GPU take the prepared path; a stand-in for the GPU evaluates the kernels in lock step."""
 
+import gc
 import importlib
+import weakref
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -68,6 +70,21 @@ def test_a_warm_call_takes_the_prepared_path(name: str) -> None:
     assert any(step.generated is None for step in steps) == (name == "a segment of torch's")
 
 
+def test_memory_between_kernels_lives_as_long_as_they_need_it() -> None:
+    torch._dynamo.reset()
+    with stand_in_gpu() as launched, torch.no_grad():
+        compiled = torch.compile(lambda x: ((x.sum(0) * x).sum(1), x + 1), backend="fuser_lab", fullgraph=True)
+        for _ in range(4):
+            x = rows(6, 8)
+            torch.testing.assert_close(compiled(x), ((x.sum(0) * x).sum(1), x + 1))
+        (region,) = bridge.last().regions
+        blocks = region.prepared._variant().storage.blocks
+        assert blocks
+        assert len(launched.phases) % 4 == 0
+        alive = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.untyped_storage().nbytes() in blocks]
+        assert not [t for t in alive if t.dtype is torch.uint8]
+
+
 def test_a_training_step_is_a_function_for_its_stream_and_its_alignments() -> None:
     torch.manual_seed(0)
     torch._dynamo.reset()
@@ -97,3 +114,32 @@ def test_a_training_step_is_a_function_for_its_stream_and_its_alignments() -> No
             with mock.patch.object(StandIn, "stream", 8):
                 torch.testing.assert_close(compiled(z), model(z))
             assert long_way.call_count == 2
+
+
+def test_arguments_are_freed_once_no_region_reads_them() -> None:
+    """A mean over rows and columns is kernels with a value between them; a product separates two such regions."""
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    weight = rows(8, 8)
+
+    def function(x: Any) -> Any:
+        x = (x * x.sigmoid().mean((0, 1))) @ weight
+        return x * x.sigmoid().mean((0, 1)) * x.mean(1, keepdim=True)
+
+    with stand_in_gpu(), torch.no_grad():
+        compiled = torch.compile(function, backend="fuser_lab", options={"strategy": "bottom_up"})
+        x = rows(6, 8)
+        torch.testing.assert_close(compiled(x), function(x))
+        run = bridge.last().graphs[0].run
+        run._forget()
+        gc.collect()
+        gc.disable()  # the arguments are in no cycle
+        try:
+            freed = weakref.ref(x.untyped_storage())
+            compiled(x)
+            del x
+            assert freed() is None
+        finally:
+            gc.enable()
+        x = rows(6, 8)
+        torch.testing.assert_close(compiled(x), function(x))

@@ -1,5 +1,6 @@
 """Independent regions of one program are one launch on a GPU; a stand-in evaluates the kernels in lock step."""
 
+import contextlib
 import importlib
 import math
 from collections.abc import Callable, Sequence
@@ -285,6 +286,7 @@ IN_PLACE: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
     "of neighbours": (written(lambda x: x.add_(x.flip(0))), [(6, 8)], 1),
     "of a transposed view": (written(lambda x: x.copy_(x * x.t())), [(8, 8)], 1),
     "of all elements": (written(lambda x: x.sub_(x.mean())), [(6, 8)], 1),
+    "of shifted elements": (written(lambda x: x.copy_(torch.nn.functional.pad(x[1:] * 2, (0, 0, 0, 1)))), [(6, 8)], 1),
     "of one element": (written(lambda x: x.copy_(x * x[0, 0])), [(6, 8)], 1),
     "of two arguments": (swapped, [(6, 8), (6, 8)], 2),
     "of a result": (returned, [(6, 8)], 1),
@@ -293,13 +295,23 @@ IN_PLACE: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
 }
 
 
-@pytest.mark.parametrize("name", IN_PLACE)
-def test_a_result_is_computed_in_the_memory_of_the_argument_that_it_overwrites(name: str) -> None:
-    function, sizes, copies = IN_PLACE[name]
+# Copies of a call on the CPU, where kernels of their own compute what is one launch on a GPU.
+IN_PLACE_ON_A_CPU = {"one": 0, "of shifted elements": 1, "of all elements": 1, "of two arguments": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "processor", "copies"),
+    [*((name, stand_in_gpu, copies) for name, (_, _, copies) in IN_PLACE.items()),
+     *((name, contextlib.nullcontext, copies) for name, copies in IN_PLACE_ON_A_CPU.items())],
+)
+def test_a_result_is_computed_in_the_memory_of_the_argument_that_it_overwrites(
+    name: str, processor: Callable[[], Any], copies: int,
+) -> None:
+    function, sizes, _ = IN_PLACE[name]
     arguments = tensors(sizes)
     expected = [x.clone() for x in arguments]
     torch._dynamo.reset()
-    with stand_in_gpu(), torch.no_grad():
+    with processor(), torch.no_grad():
         compiled = torch.compile(function, backend="fuser_lab", fullgraph=True)
         for _ in range(3):
             results = compiled(*arguments)

@@ -28,8 +28,8 @@ def products(model: Any, *inputs: Any, backward: bool = False) -> list[list[tupl
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pad every product with an unaligned size, as a GPU's times would say."""
-    def pad(gm: Any, _: object = None) -> None:
-        padded_products.pad_products(gm, lambda *_: True)
+    def pad(gm: Any, **options: Any) -> None:
+        padded_products.pad_products(gm, lambda *_: True, **options)
 
     monkeypatch.setattr(capture, "pad_products", pad)
     monkeypatch.setattr(padded_products, "_LEAST_INTENSITY", 0)
@@ -99,8 +99,8 @@ def test_a_gradient_that_two_products_read_is_padded_once() -> None:
 def test_other_products_stay(dtype: str, shapes: Sequence[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
-    def pad(gm: Any, _: object = None) -> None:
-        padded_products.pad_products(gm, lambda *question: bool(asked.append(question)))
+    def pad(gm: Any, **options: Any) -> None:
+        padded_products.pad_products(gm, lambda *question: bool(asked.append(question)), **options)
 
     monkeypatch.setattr(capture, "pad_products", pad)
     x, words = (torch.randn(shape, dtype=getattr(torch, dtype)) for shape in shapes)
@@ -125,3 +125,52 @@ def test_answers_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Non
 def test_nothing_is_measured_without_a_gpu() -> None:
     x, words = (torch.randn(shape, dtype=torch.bfloat16) for shape in ((512, 512), (511, 512)))
     assert products(lambda x, words: (x @ words.t()).relu(), x, words) == [[(512, 512), (512, 511)]]
+
+
+def plain(x: Any, w: Any) -> Any:
+    return x @ w
+
+
+def scaled(x: Any, w: Any) -> Any:
+    return torch.exp((x @ w).float() * 0.1).sum(-1)
+
+
+def flat(x: Any, w: Any) -> Any:
+    return (x @ w).view(-1).float().exp()
+
+
+def with_a_part(x: Any, w: Any) -> Any:
+    y = x @ w
+    return y, y[:, 1:]
+
+
+# Whether the result, and what is saved for its gradient, is a slice of the padded product; otherwise it is a copy.
+SLICED = {plain: True, scaled: True, flat: False, with_a_part: False}
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("function", "training"), [(plain, False), *((function, True) for function in SLICED)])
+def test_a_product_is_copied_only_for_dense_rows(function: Callable[..., Any], training: bool) -> None:
+    import fuser_lab.torch as bridge
+
+    inputs = [torch.randn(shape, dtype=torch.bfloat16, requires_grad=training) for shape in ((24, 16), (16, 37))]
+
+    def run(call: Callable[..., Any]) -> list[Any]:
+        results = call(*inputs)
+        results = results if isinstance(results, tuple) else (results,)
+        gradients = torch.autograd.grad(sum(x.float().sum() for x in results), inputs) if training else ()
+        return [*results, *gradients]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="fuser_lab")
+    for _ in range(3):  # through the FX module, then through the generated function
+        made = run(compiled)
+        for value, expected in zip(made, run(function), strict=True):
+            torch.testing.assert_close(value, expected, rtol=2e-2, atol=2e-2)
+    if function is plain:
+        assert made[0].stride() == (40, 1)
+        assert not made[0]._is_view()
+    forward, *_ = bridge.last().graphs
+    copies = forward.traced.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
+    assert bool(copies) is not SLICED[function]
+    assert not SLICED[function] or not any(region._apart for region in bridge.last().regions)

@@ -36,6 +36,20 @@ def test_equal_calls_become_one():
     assert counts == {"sin": 2, "add": 2, "mul": 1, "cos": 1, "t": 1, "sum": 2}
 
 
+def test_numbers_may_stay_apart_while_what_they_scale_is_merged():
+    def function(v):
+        return [(v["x"] * (v["rate"] * 2)).cos(), (v["x"] * (v["rate"] * 2)).sin()]
+
+    gm = graph_of(torch, function, {"x": torch.randn(3), "rate": torch.tensor(0.1)})
+    assert merge_calls(gm.graph, numbers=False)
+    gm.graph.eliminate_dead_code()
+    assert sum(target_of(node) == "aten.mul.Tensor" for node in gm.graph.nodes) == 2
+    gm = graph_of(torch, lambda v: [v["rate"] * 2 * v["x"], (v["rate"] * 2 - v["y"])],
+                  {"x": torch.randn(3), "y": torch.randn(4), "rate": torch.tensor(0.1)})
+    assert merge_calls(gm.graph, numbers=False)
+    assert sum(target_of(node) == "aten.mul.Tensor" for node in gm.graph.nodes) == 3
+
+
 def test_what_differs_stays():
     def function(v):
         x, y = v["x"], v["y"]

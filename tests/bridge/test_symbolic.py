@@ -5,6 +5,8 @@ import importlib
 import pytest
 from needs import needs
 
+from fuser_lab.bridge import capture
+
 torch = needs("torch")
 F = torch.nn.functional
 bridge = importlib.import_module("fuser_lab.torch")
@@ -64,6 +66,21 @@ def agree(function, run, *inputs):
     assert found[1][0].stride() == found[0][0].stride()
     for theirs, ours in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_arguments_are_given_up_while_a_graph_runs(by_torch, monkeypatch):
+    kept, boxed = [], capture._Sizes.boxed
+
+    def watched(graph, args):
+        results = boxed(graph, args)
+        kept.append(len(args))
+        return results
+
+    monkeypatch.setattr(capture._Sizes, "boxed", watched)
+    run = torch.compile(lambda x: (x.sin() * x).exp(), backend="fuser_lab", dynamic=True)
+    for size in (5, 7):
+        agree(lambda x: (x.sin() * x).exp(), run, torch.randn(size, 3))
+    assert kept == [0] * 4
 
 
 def test_a_new_size_needs_no_capture_and_no_kernel(kernels):

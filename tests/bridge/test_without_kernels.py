@@ -8,6 +8,8 @@ from needs import needs
 import fuser_lab as fl
 from fuser_lab.bridge.lowerings import LOWERINGS
 from fuser_lab.bridge.partition import NO_KERNEL
+from fuser_lab.errors import CodegenError, CompilationError, RegionWarning
+from fuser_lab.runtime.plan import variants
 
 torch = needs("torch")
 F = torch.nn.functional
@@ -79,6 +81,20 @@ def test_a_region_that_failed_counts_as_torchs(monkeypatch):
     region.failed = "no compiler"
     assert (found.shares.in_regions, found.shares.others, found.shares.fused) == (0, 2, 0)
     assert "torch runs 2 ops of regions that failed" in str(found)
+
+
+@pytest.mark.parametrize("error", [CodegenError, CompilationError])
+def test_torch_runs_a_region_whose_kernel_is_refused(monkeypatch, error):
+    def refused(*_: object, **__: object):
+        raise error("the kernel is refused.")
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(variants, "generate", refused)
+    with pytest.warns(RegionWarning, match="the kernel is refused") as told:
+        result = torch.compile(lambda x: (x + 1).exp(), backend="fuser_lab")(X)
+    torch.testing.assert_close(result, (X + 1).exp())
+    assert len(told) == 1
+    assert bridge.last().regions[0].failed
 
 
 def test_an_op_between_two_graphs_is_reported():

@@ -11,11 +11,12 @@ import functools
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
 from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, storage_dtype, torch_module
@@ -80,25 +81,62 @@ class TensorCall:
     sizes: tuple[int | float, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedCall:
+    """A kernel with its arrays, and the positions of the values that are in them by the names of its arguments."""
+
+    call: HostCall
+    arrays: list[Any]
+    places: Mapping[str, int]
+
+    @property
+    def run(self) -> Callable[[], None]:
+        """Run on the memory that the arrays point to."""
+        return functools.partial(self.call.on, self.arrays)
+
+    def over(self, memory: Mapping[int, int]) -> "PlacedCall":
+        """Return the call whose results are in the memory of other values; ``memory`` has their positions."""
+        name_of = {place: name for name, place in self.places.items()}
+        names = {
+            name: name_of[memory[place]] for name, place in self.places.items()
+            if place in memory and memory[place] in name_of
+        }
+        return replace(self, call=self.call.over(names)) if names else self
+
+    @property
+    def on_tensors(self) -> TensorCall | None:
+        """The same call on tensors; None if the kernel is not one of tensors alone."""
+        call, named = self.call, list(zip(self.call.arguments, self.arrays, strict=True))
+        if call.of_tensors is None or call.regions is not None or not can_read_tensors():
+            return None
+        if not all(name in self.places or isinstance(array, np.ndarray) for name, array in named):
+            return None
+        arguments = tuple(self.places.get(name, array) for name, array in named)
+        return TensorCall(function=call.of_tensors, arguments=arguments, sizes=call.sizes)
+
+
 class HostRun:
     """One run as calls on separate array objects; used by one thread at a time."""
 
     __slots__ = (
-        "_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_results", "_words", "of_tensors",
+        "_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_placed", "_results", "_words",
     )
 
     def __init__(
         self, inputs: Sequence[Any], computed: Sequence[Any], results: Results,
-        words: Sequence[tuple[int, ctypes.c_void_p]], calls: Sequence[Callable[[], None]],
-        numbers: Sequence[tuple[int, Any, Any]], of_tensors: "tuple[TensorCall, ...] | None" = None,
+        words: Sequence[tuple[int, ctypes.c_void_p]], calls: Sequence[PlacedCall | Callable[[], None]],
+        numbers: Sequence[tuple[int, Any, Any]],
     ) -> None:
         """Take calls whose arrays are repointed by ``words``, each with the position of its value.
 
         ``numbers`` are scalar inputs: the position among the values, a list or mapping, and the position or key there.
-        ``of_tensors`` are the same calls on tensors; None if one of them is not a kernel of tensors alone.
         """
-        self._calls, self._words, self._arguments, self._results = tuple(calls), tuple(words), tuple(numbers), results
-        self.of_tensors = of_tensors
+        self._words, self._arguments, self._results = tuple(words), tuple(numbers), results
+        self._calls = tuple(call.run if isinstance(call, PlacedCall) else call for call in calls)
+        # The calls whose results are in the memory of inputs, by the positions of both.
+        self._placed: dict[tuple[tuple[int, int], ...], tuple[PlacedCall, ...]] = {
+            (): tuple(call for call in calls if isinstance(call, PlacedCall))
+        }
         self._inputs = tuple(map(_form, inputs))
         self._outputs = tuple(map(_form, computed))
         self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)
@@ -116,9 +154,33 @@ class HostRun:
         return self._calls
 
     @property
+    def phases(self) -> tuple[tuple[Phase, Mapping[int, str]], ...]:
+        """The phases in order, each with the names of its buffers by position; none if it calls more than kernels."""
+        return tuple((placed.call.phase, {place: name for name, place in placed.places.items()})
+                     for placed in self.placed({}))
+
+    def placed(self, memory: Mapping[int, int]) -> tuple[PlacedCall, ...]:
+        """Return the calls with results in the memory of inputs, or none if it calls more than kernels.
+
+        ``memory`` has the positions of both.
+        """
+        plain = self._placed[()]
+        if len(plain) < len(self._calls):
+            return ()
+        key = tuple(sorted(memory.items()))
+        if key not in self._placed:
+            self._placed[key] = tuple(call.over(memory) for call in plain)
+        return self._placed[key]
+
+    @property
     def strides(self) -> tuple[tuple[int, ...], ...]:
         """The strides of the expected inputs: in elements for torch tensors, in bytes for NumPy arrays."""
         return tuple(strides for _, _, strides, _ in self._inputs)
+
+    @property
+    def blocks(self) -> tuple[()]:
+        """Empty: the memory between kernels is kept, because a process pays for new pages."""
+        return ()
 
     @property
     def alignments(self) -> tuple[tuple[int, int], ...]:
@@ -349,7 +411,9 @@ class HostRuns:
                 if not flat_only:
                     run_env.arrays[name] = _pointing(env.arrays[name])
                     words.append((place, _word(run_env.arrays[name])))
-        bound: list[Callable[[], None]] = []
+        at = {name: place for place, slot in enumerate((*slots, *computed)) for name in names[slot.name]
+              if isinstance(slot, Slot) and slot.layout.size}
+        bound: list[PlacedCall | Callable[[], None]] = []
         numbers: list[tuple[int, Any, Any]] = []
         if not flat_only:
             numbers += [(place, run_env.arguments, name) for name, place in scalars.items()]
@@ -358,31 +422,15 @@ class HostRuns:
                 bound.append(functools.partial(call, run_env))
                 continue
             arguments = [run_env.arguments.get(name) for name in call.arguments]  # each run sets the numbers
-            bound.append(functools.partial(call.on, arguments))
+            places = {name: at[name] for name in call.arguments if name in at}
+            bound.append(PlacedCall(call=call, arrays=arguments, places=places))
             numbers += [(scalars[n], arguments, k) for k, n in enumerate(call.arguments) if n in scalars]
         views = (
             None if origin is None else view_of(origin, inputs, output)
             for origin, output in zip(origins, outputs, strict=True)
         )
         results = Results(makers=tuple(makers) if makes_results else None, views=tuple(views))
-        at = {name: place for place, slot in enumerate((*slots, *computed)) for name in names[slot.name]
-              if isinstance(slot, Slot) and slot.layout.size}
-        return HostRun(inputs, made, results, words, bound, numbers, _on_tensors(calls, at, run_env.arguments))
-
-
-def _on_tensors(
-    calls: Sequence[Any], at: Mapping[str, int], arguments: Mapping[str, Any],
-) -> tuple[TensorCall, ...] | None:
-    """Return calls as those of kernels that take tensors, or None; ``at`` has the positions of values by name."""
-    made = []
-    for call in calls:
-        if not isinstance(call, HostCall) or call.of_tensors is None or call.regions is not None:
-            return None
-        values = tuple(at[name] if name in at else arguments.get(name) for name in call.arguments)
-        if not all(name in at or isinstance(arguments.get(name), np.ndarray) for name in call.arguments):
-            return None
-        made.append(TensorCall(function=call.of_tensors, arguments=values, sizes=call.sizes))
-    return tuple(made) if can_read_tensors() else None
+        return HostRun(inputs, made, results, words, bound, numbers)
 
 
 def _pointing(array: Any) -> Any:

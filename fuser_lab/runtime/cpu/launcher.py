@@ -1,11 +1,11 @@
 """Calls of compiled kernels with prepared argument lists."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fuser_lab.codegen.kernel_ir import Loop, Phase, walk
-from fuser_lab.codegen.pipeline import GeneratedKernel
+from fuser_lab.codegen.kernel_ir import Kernel, Loop, Phase, Role, rewrite_statements, walk
+from fuser_lab.codegen.pipeline import GeneratedKernel, generated_from
 from fuser_lab.errors import MissingCompilerError
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.environment import Environment
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 class HostCall:
     """One CPU function and the names of its arguments, followed by `sizes`; `regions` are those of a parallel one.
 
-    ``of_tensors`` is the same function of tensors of torch, and addresses as integers; None if there is none.
+    It is a phase of a kernel. ``of_tensors`` is the same function of tensors of torch, and addresses as integers; None
+    if there is none.
     """
 
+    kernel: Kernel
+    phase: Phase
     function: Callable[..., None]
     of_tensors: Callable[..., None] | None
     arguments: tuple[str, ...]
@@ -38,6 +41,20 @@ class HostCall:
             self.regions.call(self.function, [*values, *self.sizes])
         else:
             self.function(*values, *self.sizes)
+
+    def over(self, memory: Mapping[str, str]) -> "HostCall":
+        """Return the call whose results are written to the memory of other arguments; ``memory`` has their names.
+
+        The function still takes the argument of such a result, but neither reads nor writes it.
+        """
+        buffers = {buffer.name: buffer for buffer in self.phase.buffers}
+        updated = {name: replace(buffers[name], role=Role.UPDATED) for name in memory.values()}
+        moved = updated | {name: updated[source] for name, source in memory.items()}
+        body = rewrite_statements(self.phase.body, lambda _: None, lambda buffer: moved.get(buffer.name, buffer))
+        phase = replace(self.phase, body=body, buffers=tuple(updated.get(b.name, b) for b in self.phase.buffers))
+        inputs = tuple(updated.get(buffer.name, buffer) for buffer in self.kernel.inputs)
+        (call,) = host_calls(generated_from(replace(self.kernel, inputs=inputs, phases=(phase,))))
+        return call
 
 
 def host_calls(generated: GeneratedKernel) -> tuple[HostCall, ...]:
@@ -62,8 +79,9 @@ def host_calls(generated: GeneratedKernel) -> tuple[HostCall, ...]:
     functions = entries_of(generated.source, tuple(phase.name for phase in phases))
     return tuple(
         HostCall(
-            function=function, of_tensors=of_tensors, arguments=arguments_of(phase),
-            sizes=tuple(size.word for size in phase.sizes), regions=PARALLEL if _is_parallel(phase) else None,
+            kernel=generated.kernel_ir, phase=phase, function=function, of_tensors=of_tensors,
+            arguments=arguments_of(phase), sizes=tuple(size.word for size in phase.sizes),
+            regions=PARALLEL if _is_parallel(phase) else None,
         )
         for (function, of_tensors), phase in zip(functions, phases, strict=True)
     )

@@ -64,6 +64,18 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Memory for values between the launches of a run: new in each run, because torch reuses it between runs.
+
+    ``word`` holds its address.
+    """
+
+    nbytes: int
+    word: Any
+    new: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DirectKernel:
     """The kernel of a run that is one launch, and its buffers by the positions of inputs, then results."""
 
@@ -77,6 +89,10 @@ class DirectRun(Protocol):
     @property
     def words(self) -> tuple[tuple[int, Any], ...]:
         """The words that hold addresses, each with the position of its tensor among inputs and results."""
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The memory between kernels that the caller makes for the time of the calls; empty on the CPU."""
 
     @property
     def calls(self) -> tuple[Callable[[], None], ...]:
@@ -96,13 +112,13 @@ class ReadyRun:
 
     __slots__ = (
         "_aligned", "_are_tensors", "_device", "_evaluated", "_guard", "_guards", "_has_tensors", "_inputs", "_kinds",
-        "_launches", "_pack", "_places", "_rests", "_slots", "_spans", "_storage", "_views", "_words",
-        "given", "stream",
+        "_launches", "_pack", "_places", "_rests", "_slots", "_spans", "_views", "_words",
+        "blocks", "given", "stream",
     )
 
     def __init__(
         self, kinds: frozenset[type], stream: int, inputs: Sequence[Any], outputs: Sequence[Any],
-        words: Sequence[tuple[Any, ...]], launches: Sequence[Callable[[int], None]], storage: object, *,
+        words: Sequence[tuple[Any, ...]], launches: Sequence[Callable[[int], None]], blocks: Sequence[Block], *,
         alignments: Sequence[int] | None = None, views: Sequence[Seen | None] | None = None,
         evaluated: Evaluated | None = None, block: bytearray | None = None,
     ) -> None:
@@ -120,8 +136,8 @@ class ReadyRun:
             For each of these, the words of memory that hold its address or its number.
         launches
             The launches in order.
-        storage
-            Memory that is kept alive for the run.
+        blocks
+            Memory that the launches need besides.
         alignments
             The alignment in bytes that kernels were compiled for, for each input; `ALIGNED` by default.
         views
@@ -132,7 +148,7 @@ class ReadyRun:
             Memory that holds the words of all values one after another, if each value is a tensor with one word.
         """
         values = [*inputs, *outputs]
-        self.stream, self._launches, self._storage, self._slots = stream, tuple(launches), storage, tuple(words)
+        self.stream, self._launches, self.blocks, self._slots = stream, tuple(launches), tuple(blocks), tuple(words)
         self._views, self._evaluated = None if views is None or not any(views) else tuple(views), evaluated
         self._inputs, self._kinds = len(inputs), kinds
         self._places: list[Place] = []
@@ -208,10 +224,12 @@ class ReadyRun:
             return None
         try:
             outputs = made()
+            held = self._with_blocks()
         except RuntimeError:  # the slow path reports what does not fit in memory
             return None
         addresses += [value.data_ptr() for value in outputs]
         self._launch(addresses, inputs, outputs)
+        del held
         if self._views is None:
             return outputs
         rest = iter(outputs)
@@ -226,6 +244,7 @@ class ReadyRun:
             return None
         try:
             outputs = made()
+            held = self._with_blocks() if self.blocks else None
         except RuntimeError:  # the slow path reports what does not fit in memory
             return None
         for value in outputs:
@@ -233,7 +252,15 @@ class ReadyRun:
         pack(*addresses)
         self.given = addresses
         self._launches[0](self.stream)
+        del held
         return outputs
+
+    def _with_blocks(self) -> list[Any]:
+        """Make the memory between launches; the caller holds it until all of them are in the queue of the device."""
+        made = [block.new() for block in self.blocks]
+        for block, memory in zip(self.blocks, made, strict=True):
+            block.word.value = memory.data_ptr()
+        return made
 
     @property
     def is_plain(self) -> bool:
@@ -291,7 +318,12 @@ class ReadyRun:
             addresses = compared
         if addresses != self.given and not (self._fits(addresses) if here else self._fit_elsewhere(values, addresses)):
             return False
+        try:
+            held = self._with_blocks()
+        except RuntimeError:  # the slow path reports what does not fit in memory
+            return False
         self._launch(addresses, values[: self._inputs], values[self._inputs :])
+        del held
         return True
 
     def _launch(self, addresses: list[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -12,7 +12,7 @@ from fuser_lab.runtime.binding import Slot, check_places
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import needs_scalars, view_of
 from fuser_lab.runtime.gpu.driver import Launches
-from fuser_lab.runtime.gpu.ready import Evaluated, ReadyRun, ReadyRuns, takes
+from fuser_lab.runtime.gpu.ready import Block, Evaluated, ReadyRun, ReadyRuns, takes
 from fuser_lab.runtime.plan.memory import Call, Memory
 from fuser_lab.runtime.plan.parts import PlanParts
 from fuser_lab.runtime.plan.variants import Variant
@@ -65,13 +65,13 @@ def repeatable_run(
     aliases: dict[str, list[str]] = {alias.result.name: [alias.intermediate.name] for alias in parts.result_aliases}
     for view in variant.views:
         aliases.setdefault(view.base, []).append(view.name)
-    calls = [call for calls in variant.calls for call in calls]
     if isinstance(ready, ReadyRuns):
-        return _repeatable_launches(ready, parts, memory, calls, env, inputs, outputs, aliases)
+        return _repeatable_launches(ready, parts, memory, variant, env, inputs, outputs, aliases)
     views = {view.name for view in variant.views}
     for step in variant.steps:
         if step.runs and step.generated is None and not views.isdisjoint(tv.name for tv in step.fusion.tensor_inputs):
             return None  # arrays of views do not begin at the address of their base
+    calls = [call for calls in variant.calls for call in calls]
     return ready.again(
         calls, env, parts.inputs, parts.returned, parts.returned_from, inputs, outputs, aliases,
         makes_results=not variant.results,
@@ -79,7 +79,7 @@ def repeatable_run(
 
 
 def _repeatable_launches(
-    ready: ReadyRuns, parts: PlanParts, memory: Memory, calls: Sequence[Call], env: Environment, inputs: Sequence[Any],
+    ready: ReadyRuns, parts: PlanParts, memory: Memory, variant: Variant, env: Environment, inputs: Sequence[Any],
     outputs: Sequence[Any], aliases: Mapping[str, Sequence[str]],
 ) -> ReadyRun | None:
     """Return a repeatable run on a GPU; ``aliases`` names intermediates in the memory of an input or a result."""
@@ -98,7 +98,9 @@ def _repeatable_launches(
         if not is_given:
             return None
     names = [(slot.name, *aliases.get(slot.name, ())) for slot in slots]
-    run_env = env.copy()  # keeps storage alive, but nothing of the caller
+    calls = [call for calls in variant.calls for call in calls]
+    is_launched = memory.launches(calls, env) is not None
+    run_env = env.copy()  # keeps storage alive for the array library, but nothing of the caller
     for name in itertools.chain.from_iterable(names):
         run_env.drop(name)
     # Kernels that take the same tensor share one word, and the words of all tensors are in one block.
@@ -108,6 +110,7 @@ def _repeatable_launches(
         word = ctypes.c_uint64.from_buffer(block or bytearray(), 8 * place)
         word.value = values[place].data_ptr()
         words.update(dict.fromkeys(tensor_names, (word,)))
+    blocks = _blocks(variant, memory, env, words) if is_launched else ()
     starts: list[Callable[[int], None]] = []
     for is_launch, group in itertools.groupby(calls, key=lambda call: memory.launches([call], env) is not None):
         if is_launch:
@@ -127,7 +130,7 @@ def _repeatable_launches(
             tuple(word for name in (group if block is None else group[:1]) for word in words.get(name, ()))
             for group in names
         ],
-        starts, run_env,
+        starts, blocks,
         alignments=[
             memory.alignment(x) if isinstance(slot, Slot) else ALIGNED
             for x, slot in zip(inputs, parts.inputs, strict=True)
@@ -137,6 +140,22 @@ def _repeatable_launches(
         block=block,
     )
     return run if run.is_sound(values) else None
+
+
+def _blocks(
+    variant: Variant, memory: Memory, env: Environment, words: dict[str, tuple[Any, ...]],
+) -> tuple[Block, ...]:
+    """Return the memory of intermediates and workspaces; ``words`` gets its words by the names of values in it."""
+    storage = variant.storage
+    blocks = tuple(
+        Block(nbytes=nbytes, word=ctypes.c_uint64(), new=functools.partial(memory.block, nbytes))
+        for nbytes in storage.blocks
+    )
+    for name, number in storage.block_of.items():
+        blocks[number].word.value = env.arguments[name].data_ptr()
+        same = (name, *(view.name for view in variant.views if view.base == name))
+        words.update(dict.fromkeys(same, (blocks[number].word,)))
+    return blocks
 
 
 def _evaluate(call: Call, env: Environment, stream: int) -> None:

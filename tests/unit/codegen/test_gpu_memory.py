@@ -98,15 +98,16 @@ def test_a_device_without_such_hints_is_given_none() -> None:
     }
 
 
-def test_what_is_read_at_two_places_has_no_hint_and_what_repeats_has_one() -> None:
+@pytest.mark.parametrize(("at", "hint"), [(32, Evict.NORMAL), (64, Evict.LAST)])
+def test_what_other_threads_read_has_no_hint_and_what_one_thread_reads_has_one(at: int, hint: Evict) -> None:
     def record(fd: Any, x: Any, scale: Any) -> Any:
-        rolled = fd.ops.cat([fd.ops.slice(x, [0, 64], [65536, 128]), fd.ops.slice(x, [0, 0], [65536, 64])], 1)
+        rolled = fd.ops.cat([fd.ops.slice(x, [0, at], [65536, 128]), fd.ops.slice(x, [0, 0], [65536, at])], 1)
         return fd.ops.add(fd.ops.mul(rolled, scale), x)
 
     kernel = kernel_of(record, [(65536, 128), (65536, 128)], D.Float, S.RESIZE, replace(H200, l2=1 << 20))
     found = {load.buffer.name: load.evict for load in loads(kernel)}
     x, scale = kernel.inputs
-    assert found == {x.name: Evict.NORMAL, scale.name: Evict.LAST}
+    assert found == {x.name: hint, scale.name: Evict.LAST}
 
 
 def test_the_cache_is_asked_of_the_device() -> None:

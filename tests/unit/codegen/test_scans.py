@@ -199,6 +199,14 @@ def test_any_strides(view: Any) -> None:
         check(build(scaled("cumsum", dim), [x.shape], D.Float), [x])
 
 
+@pytest.mark.parametrize("shape", [(5, 60), (3, 1536)], ids=str)
+def test_rows_that_begin_anywhere_in_memory_are_scanned_in_groups(shape: tuple[int, int]) -> None:
+    x = numbers((shape[0], shape[1] + 5), D.Float)[:, :shape[1]]
+    kernel = check(build(scaled("cumsum", 1), [shape], D.Float), [x], ["cuda"])["cuda"]
+    (scan,) = (s for s in walk(kernel.phases[0].body) if isinstance(s, Scan))
+    assert scan.each == 4
+
+
 def test_outputs_that_do_not_line_up_have_loops_of_their_own() -> None:
     def record(fd: Any, x: Any, y: Any) -> Any:
         return fd.ops.mul(fd.ops.cumsum(x, 1), 0.5), fd.ops.exp(y)

@@ -11,6 +11,7 @@ from unit.codegen.test_kernels_in_lock_step import run
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.kernel_ir import Kernel, Load, Role, VectorLoad, terms_of, walk
 from fuser_lab.codegen.windows import any_of, conjunction
+from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Term, apply
 
 c, v = index_var("c"), index_var("v")
@@ -94,6 +95,47 @@ def test_positions_of_a_roll_are_not_data(remainder: str, shift: int) -> None:
     assert not [name for name in names if name.endswith("_at")]
     _, (got,) = run(build(record, [x.shape], D.Float), S.POINTWISE, "cuda", [x])
     np.testing.assert_array_equal(got, -np.roll(x, -shift, 1))
+
+
+def test_positions_of_a_reflecting_pad_are_not_data() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        ops = fd.ops
+        away = ops.sub(23, ops.abs(ops.sub(23, ops.abs(ops.iota(28, -2, 1)))))
+        places = ops.maximum(ops.where(ops.lt(away, 0), ops.add(away, 24), away), 0)
+        return ops.neg(ops.index_select(x, places, 1))
+
+    x = numbers((6, 24), D.Float)
+    kernel, (got,) = run(build(record, [x.shape], D.Float), S.POINTWISE, "cuda", [x])
+    names = {s.name for phase in kernel.phases for s in walk(phase.body) if hasattr(s, "name")}
+    assert not [name for name in names if name.endswith("_at")]
+    np.testing.assert_array_equal(got, -np.pad(x, ((0, 0), (2, 2)), mode="reflect"))
+
+
+def test_windows_of_windows_that_need_too_many_positions_are_no_kernel() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        for _ in range(14):
+            wide = fd.ops.pad(x, [1, 1])
+            parts = [fd.ops.slice(wide, [0, first], [4, first + 64]) for first in range(3)]
+            x = fd.ops.exp(fd.ops.where(fd.ops.lt(x, 0.5), fd.ops.add(parts[0], parts[1]), parts[2]))
+        return x
+
+    with pytest.raises(CodegenError, match="so many positions"):
+        run(build(record, [(4, 64)], D.Float), S.RESIZE, "cuda", [numbers((4, 64), D.Float)])
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_short_reductions_along_several_axes_are_one_nest(target: str) -> None:
+    def record(fd: Any, a: Any, b: Any) -> Any:
+        apart = fd.ops.sub(fd.ops.broadcast(a, [False, True, False]), fd.ops.broadcast(b, [True, False, False]))
+        area = fd.ops.prod(fd.ops.slice(apart, [0, 0, 2], [5, 7, 4]), [2])
+        return fd.ops.div(fd.ops.sum(fd.ops.abs(apart), [2]), fd.ops.add(fd.ops.abs(area), 1.0))
+
+    a, b = numbers((5, 4), D.Float), numbers((7, 4), D.Float)
+    kernel, (got,) = run(build(record, [a.shape, b.shape], D.Float), S.REDUCTION, target, [a, b])
+    assert len(kernel.phases) == 1
+    apart = a[:, None] - b
+    want = np.abs(apart).sum(2) / (np.abs(apart[..., 2:].prod(2)) + 1)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("start", "step"), [(-4, 2), (20, 3)])

@@ -29,7 +29,7 @@ def ready(inputs: list[Any], out: list[Any], stream: int = 7) -> tuple[ReadyRuns
     for (word,), value in zip(launch.words.values(), [*inputs, *out], strict=True):
         word.value = value.data_ptr() if isinstance(value, torch.Tensor) else value
     runs = ReadyRuns(KINDS, lambda: stream, lambda: [torch.empty_like(inputs[0])])
-    run = ReadyRun(KINDS, 7, inputs, out, [launch.words[n] for n in names], [launch], {})  # type: ignore[list-item]
+    run = ReadyRun(KINDS, 7, inputs, out, [launch.words[n] for n in names], [launch], ())  # type: ignore[list-item]
     if run.is_sound([*inputs, *out]):
         runs.keep(run)
     return runs, launch

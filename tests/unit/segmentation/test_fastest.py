@@ -2,6 +2,7 @@
 
 import importlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from fuser_lab import DataType, FusionDefinition, SegmenterOptions
 from fuser_lab.cost.device import host_device
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import OpKind
+from fuser_lab.process.ending import check_time
 from fuser_lab.segmentation import replay, segment
 from fuser_lab.segmentation.bottom_up import bottom_up
-from fuser_lab.segmentation.fastest import _Search, _TimedPlan, fastest, time_model_of
+from fuser_lab.segmentation.fastest import COMPILED, _Search, _TimedPlan, fastest, time_model_of
 from fuser_lab.segmentation.ideals import Budget
+from fuser_lab.segmentation.rationed import RationedSchedulers
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.timed_space import TimedSpace
 from tests.benchmarks.optimal import irregular
@@ -62,7 +65,8 @@ def test_a_search_takes_a_part_of_what_it_may_save_in_the_expected_calls(monkeyp
         patch.setattr(Budget, "limit", lambda budget, seconds: limits.append(seconds))
         many = fl.segment(fd, strategy="fastest", options=SegmenterOptions(search_calls=1000))
     before, after = (plan.predicted_time().seconds for plan in (fl.segment(fd), many))
-    assert 0.1 * 1000 * (before - after) < limits[0] < 0.1 * 1000 * before
+    of_runs = limits[0] - COMPILED * (len(fl.segment(fd).segments) - 1)
+    assert 0.1 * 1000 * (before - after) < of_runs < 0.1 * 1000 * before
     assert before > 1.2 * after
     none = fl.segment(fd, strategy="fastest", options=SegmenterOptions(search_calls=0))
     assert [s.group.names for s in none.segments] == [s.group.names for s in fl.segment(fd).segments]
@@ -246,6 +250,37 @@ def test_a_plan_that_moves_more_bytes_has_to_save_more_than_the_error_of_any_oth
     assert len(search.checked().segmented.groups) == chosen
 
 
+@pytest.mark.parametrize(("table", "chosen"), [("sin", 2), ("neg", 1)])
+def test_a_plan_that_moves_more_bytes_is_sure_if_it_computes_what_copies_share_once(table, chosen):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([64, 1024, 1024], contiguity=True)
+        y = fd.define_tensor([1024, 1024], contiguity=True)
+        for _ in range(16):
+            y = getattr(fd.ops, table)(y)
+        fd.add_output(fd.ops.add(x, fd.ops.broadcast(y, [True, False, False])))
+    whole = fl.segment(fd, schedulers=fl.OPEN_SCHEDULERS)
+    made = (whole.cut("T17"), whole, whole.cut("T17"))
+    clock = ByParts(one=186e-6, two=142e-6, three=300e-6)
+    search = _Search(whole.fusion, whole.oracle, FEW, time_model_of(whole.oracle), Budget(states=1, seconds=60), clock)
+    search.known = [_TimedPlan(segmented=plan.segmented, times=(), attempts=()) for plan in made]
+    search.known[0] = _TimedPlan(segmented=fl.segment(fd, strategy="unfused").segmented, times=(), attempts=())
+    clock._seconds += [1.0] * 20
+    assert len(search.checked().segmented.groups) == chosen
+
+
+def test_a_tensor_is_recomputed_in_all_segments_that_read_it_if_only_that_saves_bytes():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([512, 256, 512], contiguity=True)
+        a = fd.ops.mul(fd.ops.exp(x), 2.0)
+        for dim in (0, 1, 2):
+            fd.add_output(fd.ops.sum(a, [dim]))
+    before = fl.segment(fd)
+    plan = fl.segment(fd, strategy="fastest", schedulers=fl.SCHEDULERS)
+    assert before.bytes_crossing
+    assert plan.bytes_crossing == 0
+    assert plan.predicted_time().seconds < before.predicted_time().seconds
+
+
 @pytest.mark.parametrize(("three", "chosen"), [(98e-6, 1), (60e-6, 3)])
 def test_of_equally_fast_plans_the_one_with_the_fewest_bytes_is_chosen_whatever_its_rank(three, chosen):
     with FusionDefinition() as fd:
@@ -260,6 +295,26 @@ def test_of_equally_fast_plans_the_one_with_the_fewest_bytes_is_chosen_whatever_
         for plan, seconds in ((whole.cut("T1"), 150e-6), (parts, three), (parts, three), (whole, 100e-6))
     ]
     assert len(search.checked().segmented.groups) == chosen
+
+
+def test_what_takes_too_long_to_lower_counts_as_refused():
+    with FusionDefinition() as fd:
+        x = fd.ops.exp(fd.define_tensor([64, 64], contiguity=True))
+        fd.add_output(fd.ops.index_select(x, fd.define_tensor([64], contiguity=True, dtype=DataType.Int), dim=0))
+    plan, closed = fl.segment(fd, schedulers=fl.OPEN_SCHEDULERS), fl.segment(fd).oracle
+    (group,) = plan.segmented.groups
+    assert closed.ask(group.candidate).chosen is None
+
+    def lowered(candidate):
+        check_time()
+        return plan.oracle.ask(candidate)
+
+    for seconds, accepted in ((60.0, True), (0.0, False)):
+        part = Budget()
+        part.limit(seconds)
+        left = SimpleNamespace(is_late=False, share=lambda parts, of_work, part=part: part)
+        asked = RationedSchedulers(SimpleNamespace(ask=lowered), closed, 400, left)
+        assert [asked.ask(group.candidate).chosen is not None for _ in range(2)] == [accepted] * 2
 
 
 def test_a_slow_kernel_is_split_where_data_change_places():
