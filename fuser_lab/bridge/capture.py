@@ -186,12 +186,12 @@ def compile_graph(
         return graph_callable(graph_module, kind, capture)
 
     def compiler(kind: str) -> Any:
-        def compiled(graph_module: Any, inputs: Sequence[Any]) -> Any:
-            named = write_input_names(graph_module, names)
-            _pad(named, kind, capture, inputs)
-            return kept_graph(named, kind, run_of) if keeps else run_of(named, kind)
+        def compile_kind(graph_module: Any, inputs: Sequence[Any]) -> Any:
+            described = write_input_names(graph_module, names)
+            _pad(described, kind, capture, inputs)
+            return kept_graph(described, kind, run_of) if keeps else run_of(described, kind)
 
-        return kept_compiler(compiled) if keeps else compiled
+        return kept_compiler(compile_kind) if keeps else compile_kind
 
     backend = common.aot_autograd(
         fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),

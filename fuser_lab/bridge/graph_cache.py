@@ -47,10 +47,10 @@ def has_cache() -> bool:
         "torch._inductor.codecache": ("init_backend_registration",),
     }
     try:
-        known = all(hasattr(_module(name), part) for name, needed in parts.items() for part in needed)
+        has_parts = all(hasattr(_module(name), part) for name, needed in parts.items() for part in needed)
     except ImportError:
         return False
-    return known and all(hasattr(_cache(), name) for name in ("iterate_over_candidates", "_write_to_local_cache"))
+    return has_parts and all(hasattr(_cache(), name) for name in ("iterate_over_candidates", "_write_to_local_cache"))
 
 
 def _cache() -> Any:
@@ -98,7 +98,13 @@ def _digest(gm: Any, names: Sequence[str], options: Any) -> str:
     torch = torch_for("fuser_lab.bridge")
     devices = torch._C._autocast_supported_devices()  # noqa: SLF001 - torch has no public name for it
     casts = [(device, torch.get_autocast_dtype(device)) for device in devices if torch.is_autocast_enabled(device)]
-    digest = hashlib.sha256(repr((files_digest(), options, tuple(names), casts)).encode())
+    # By these, torch chooses the ops of attention and of batch norm.
+    cuda = torch.backends.cuda
+    switches = [
+        torch.backends.cudnn.enabled, cuda.cudnn_sdp_enabled(), cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(),
+        cuda.mem_efficient_sdp_enabled(),
+    ]
+    digest = hashlib.sha256(repr((files_digest(), options, tuple(names), casts, switches)).encode())
     for node in gm.graph.nodes:
         digest.update(repr((origin_of(node), modules_of(node))).encode())
     return digest.hexdigest()
@@ -151,9 +157,9 @@ def _output_code() -> Any:
             """Capture the graph, now or when it first runs."""
             self._capture = capture
             if self._kind != "backward":
-                self._captured()
+                self._make_run()
 
-        def _captured(self) -> Run:
+        def _make_run(self) -> Run:
             assert self._capture is not None
             with self._lock:
                 if self._run is None:
@@ -161,7 +167,7 @@ def _output_code() -> Any:
                 return self._run
 
         def __call__(self, args: list[Any]) -> Any:
-            return (self._run or self._captured())(args)
+            return (self._run or self._make_run())(args)
 
         def post_compile(self, *_: Any) -> None:
             """Capture a graph that torch has read from its cache."""
