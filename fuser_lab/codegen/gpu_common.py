@@ -223,8 +223,8 @@ def with_eviction(statements: tuple[Statement, ...], evict: Evict, among: frozen
 _STEPS = COMPARISONS | {"floor", "ceil", "trunc", "round", "fmod", "remainder", "mod"}
 # Functions that return one of their operands, or a sum with it, which the last place may take to another integer.
 _CARRIES = frozenset({
-    "abs", "add", "broadcast", "cast", "cat", "clamp", "expand", "fmax", "fmin", "maximum", "minimum", "neg", "pad", "permute",
-    "relu", "reshape", "segment_set", "set", "slice", "squeeze", "stride_order", "sub", "where",
+    "abs", "add", "broadcast", "cast", "cat", "clamp", "expand", "fmax", "fmin", "maximum", "minimum", "neg", "pad",
+    "permute", "relu", "reshape", "segment_set", "set", "slice", "squeeze", "stride_order", "sub", "where",
 })  # fmt: skip
 
 
