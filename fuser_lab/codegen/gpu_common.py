@@ -5,6 +5,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
@@ -260,7 +262,8 @@ def with_quotients(
 
 def _is_normal(number: complex) -> bool:
     """Whether a number and its reciprocal are normal numbers of float32."""
-    return 2.0**-126 <= abs(number) <= 2.0**126
+    smallest = float(np.finfo(np.float32).smallest_normal)
+    return smallest <= abs(number) <= 1 / smallest
 
 
 def _set_in(body: tuple[Statement, ...]) -> frozenset[str]:

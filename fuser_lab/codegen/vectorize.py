@@ -586,13 +586,13 @@ def best_width(trial: Callable[[int], Block], name: str, bytes_per_cycle: float)
     moving = sum(a.buffer.dtype.itemsize for a in large if a.step != 0) / bytes_per_cycle
 
     def cycles(size: int) -> float:
-        lines = sum(_lines(access, step, size) for access, step in _scattered(trial(size), name, size))
+        lines = sum(_lines(access, step, size) for access, step in _distances(trial(size), name, size))
         return max(moving, lines / _LINES / size, _STARTING / (WARP * size))
 
     return min((1 << n for n in reversed(range(best.bit_length()))), key=cycles)
 
 
-def _scattered(statements: Block, name: str, size: int) -> Iterator[tuple[Access, int]]:
+def _distances(statements: Block, name: str, size: int) -> Iterator[tuple[Access, int]]:
     """Yield accesses whose elements have constant distances, and the distances, without accesses by windows."""
     windows, loops = _windows(statements, name, size)
     for buffer, position, load in tensor_accesses(statements):
